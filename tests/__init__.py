@@ -1,0 +1,1 @@
+"""Tests of vecspaces; their folders mirror the package."""

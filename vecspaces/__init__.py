@@ -1,0 +1,5 @@
+"""The public names of vecspaces."""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
