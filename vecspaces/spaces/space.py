@@ -1,0 +1,218 @@
+"""Space: what every space offers, whatever its values are.
+
+The methods of every space file stand in this order: construction, `shape` and `is_np_flattenable`,
+`seed`, `sample`, `contains` and `_explain`, `to_jsonable` and `from_jsonable`, `__repr__`, `__eq__`,
+`__setstate__`; what one space alone has follows after `is_np_flattenable`.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+
+from vecspaces import seeding
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+T_cov = TypeVar("T_cov", covariant=True)
+
+
+class Space(Generic[T_cov]):
+    """A set of values that can be sampled, tested for membership, and written as JSON.
+
+    A subclass overrides `is_np_flattenable`, `sample` and `contains`; one whose members are nested
+    also overrides `seed` and `_explain`.
+
+    Args:
+        shape: The shape of a value if values are arrays, else None.
+        dtype: The dtype of a value if values are arrays, else None.
+        seed: A seed (see `seed`), or a generator to draw from as it is.
+
+    Attributes:
+        dtype: The dtype as `numpy.dtype`, or None.
+
+    Example:
+        >>> space = Space(shape=(2, 3), dtype="float32")
+        >>> space.shape, space.dtype
+        ((2, 3), dtype('float32'))
+    """
+
+    dtype: np.dtype[Any] | None
+    _shape: tuple[int, ...] | None
+    _np_random: np.random.Generator | None
+
+    def __init__(
+        self,
+        shape: Sequence[int] | None = None,
+        dtype: npt.DTypeLike | None = None,
+        seed: Any | None = None,
+    ) -> None:
+        self._shape = None if shape is None else tuple(shape)
+        self.dtype = None if dtype is None else np.dtype(dtype)
+        self._np_random = None
+        if isinstance(seed, np.random.Generator):
+            self._np_random = seed
+        elif seed is not None:
+            self.seed(seed)
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of a value, or None where values are no arrays of a fixed shape."""
+        return self._shape
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Whether every value can be flattened into a vector of a fixed length."""
+        raise NotImplementedError(f"{type(self).__name__} does not define is_np_flattenable")
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        """The generator that samples are drawn from, made when it is first needed."""
+        if self._np_random is None:
+            self.seed()
+        if self._np_random is None:  # a composite hands the seed on to its members alone
+            self._np_random, _ = seeding.np_random()
+        return self._np_random
+
+    def seed(self, seed: int | None = None) -> Any:
+        """Start the generator anew, and those of the members of a composite space.
+
+        Args:
+            seed: A non-negative int, or None for fresh entropy; composites take nested seeds too.
+
+        Returns:
+            The seed that was used: an int, or a tuple or dict of seeds for a composite space.
+
+        Raises:
+            VecspacesError: The seed is negative or is no Python integer.
+
+        Example:
+            >>> Space().seed(7)
+            7
+        """
+        self._np_random, used = seeding.np_random(seed)
+        return used
+
+    def sample(self, mask: Any | None = None, probability: Any | None = None) -> T_cov:
+        """Draw a random value of this space.
+
+        Args:
+            mask: Which values may be drawn; its form is the subclass's. Excludes `probability`.
+            probability: How likely each value is; its form is the subclass's. Excludes `mask`.
+
+        Returns:
+            A value that the space contains.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define sample")
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is a value of this space; never raises, whatever `x` is."""
+        raise NotImplementedError(f"{type(self).__name__} does not define contains")
+
+    def __contains__(self, x: Any) -> bool:
+        """Whether `x` is a value of this space: `x in space`."""
+        return self.contains(x)
+
+    def explain(self, x: Any, name: str = "") -> str | None:
+        """Say why `x` is not a value of this space.
+
+        Args:
+            x: Any object.
+            name: What to call `x` in the answer, such as `"observation"`; a composite space extends
+                it to the path of the first offending leaf: `observation['camera']['left']`.
+
+        Returns:
+            None exactly when `contains(x)`, else `"<path>: expected ..., found ..."`.
+
+        Example:
+            >>> from vecspaces.spaces import Discrete
+            >>> Discrete(3).explain(2) is None
+            True
+            >>> Discrete(3).explain(3, name="action")
+            'action: expected an integer from 0 to 2, found 3'
+        """
+        return None if self.contains(x) else self._explain(x, name)
+
+    def _explain(self, x: Any, name: str) -> str:
+        """Say why `x`, which `contains` has refused, is refused.
+
+        A composite asks `explain` of each member with `name` extended by `[key]`, returns the first
+        answer that is not None, and falls back on this method.
+        """
+        return mismatch(name, f"a value of {self!r}", describe(x))
+
+    def to_jsonable(self, sample_n: Iterable[Any]) -> Any:
+        """Turn a batch of values into what `json.dumps` can write.
+
+        Args:
+            sample_n: Values of this space.
+
+        Returns:
+            Lists, dicts, numbers and strings; `from_jsonable` is the inverse.
+        """
+        return list(sample_n)
+
+    def from_jsonable(self, sample_n: Any) -> list[Any]:
+        """Turn what `to_jsonable` returned back into the batch of values, dtypes included.
+
+        Args:
+            sample_n: What `to_jsonable` returned, possibly after a trip through JSON text.
+
+        Returns:
+            The values.
+        """
+        return list(sample_n)
+
+    def __setstate__(self, state: Iterable[tuple[str, Any]] | Mapping[str, Any]) -> None:
+        """Restore a pickled space, the state of its generator included.
+
+        Args:
+            state: The attributes; `shape` and `np_random` are the names that old pickles used.
+        """
+        attributes = dict(state)
+        for old in ("shape", "np_random"):
+            if old in attributes:
+                attributes[f"_{old}"] = attributes.pop(old)
+        self.__dict__.update(attributes)
+
+
+def mismatch(name: str, expected: str, found: str) -> str:
+    """Write the answer of `Space.explain`.
+
+    Example:
+        >>> mismatch("action", "shape (2,)", "shape (3,)")
+        'action: expected shape (2,), found shape (3,)'
+        >>> mismatch("", "a str", "None")
+        'expected a str, found None'
+    """
+    return f"{name}{': ' if name else ''}expected {expected}, found {found}"
+
+
+def describe(x: Any) -> str:
+    """Describe any object in a few words for an error message; never raises.
+
+    Example:
+        >>> describe(np.zeros((2, 3), np.uint8)), describe("abc"), describe(None)
+        ('an array of shape (2, 3) and dtype uint8', "'abc' of type str", 'None')
+    """
+    if isinstance(x, np.ndarray):
+        return f"an array of shape {x.shape} and dtype {x.dtype}"
+    if x is None:
+        return "None"
+    try:
+        return f"{reprlib.repr(x)} of type {type(x).__name__}"
+    except Exception:  # a foreign __repr__ may do anything
+        return f"an object of type {type(x).__name__}"
+
+
+def refuse_both(mask: Any, probability: Any) -> None:
+    """Raise ValueError if a sample is asked for with a mask and a probability at once."""
+    if mask is not None and probability is not None:
+        raise ValueError(
+            "mask, probability: expected at most one of them, found both: "
+            f"mask={mask!r}, probability={probability!r}"
+        )
