@@ -1,0 +1,20 @@
+"""The `vecspaces` command; this file alone runs without the extra `cli`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line, or say in one line which extra it needs."""
+    try:
+        from vecspaces.cli.app import app
+    except ModuleNotFoundError as error:
+        if error.name not in ("rich", "typer"):
+            raise
+        print(
+            f'vecspaces: the command line needs {error.name}: pip install "vecspaces[cli]"',
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    app(prog_name="vecspaces")

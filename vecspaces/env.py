@@ -1,0 +1,241 @@
+"""Env: what a sub-environment must offer, and the base class for environments of one's own.
+
+Nothing asks for this class by name: whatever has the members of `EnvLike` is an environment, and a
+`gymnasium.Env` is one. Deriving from `Env` gives the seeding and the small parts for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, Protocol, SupportsFloat, TypeVar
+
+from vecspaces import seeding
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import numpy as np
+    from typing_extensions import Self
+
+    from vecspaces.spaces.space import Space
+
+ObsType = TypeVar("ObsType")
+ActType = TypeVar("ActType")
+
+_REQUIRED = ("observation_space", "action_space", "reset", "step")
+
+
+class EnvLike(Protocol):
+    """The members that an environment must have to run in a vector env.
+
+    `close`, `render`, `render_mode`, `metadata`, `spec` and `np_random` are used where they exist.
+
+    Attributes:
+        observation_space: A `vecspaces.Space`, or a space of a library that
+            `vecspaces.foreign.native_space` knows.
+        action_space: The same for actions.
+    """
+
+    observation_space: Any
+    action_space: Any
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode and return its first observation and info."""
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Take an action and return observation, reward, terminated, truncated and info."""
+
+
+def require_env(env: object, origin: str) -> None:
+    """Refuse an object that is no environment.
+
+    Args:
+        env: What a factory returned.
+        origin: Where it comes from, such as `"env_fns[3]"`, for the message.
+
+    Raises:
+        TypeError: A member of `EnvLike` is missing; the message names all that are.
+
+    Example:
+        >>> require_env(Env, "env_fns[0]")
+        Traceback (most recent call last):
+            ...
+        TypeError: env_fns[0]: expected an environment, found the class Env; return an instance of it
+        >>> require_env(3, "env_fns[0]")
+        Traceback (most recent call last):
+            ...
+        TypeError: env_fns[0]: expected an environment, found an object of type int without
+        observation_space, action_space, reset and step
+    """
+    if isinstance(env, type):
+        raise TypeError(
+            f"{origin}: expected an environment, found the class {env.__name__}; "
+            "return an instance of it"
+        )
+    missing = [name for name in _REQUIRED if not hasattr(env, name)]
+    if missing:
+        *first, last = missing
+        names = f"{', '.join(first)} and {last}" if first else last
+        raise TypeError(
+            f"{origin}: expected an environment, found an object of type {type(env).__name__} "
+            f"without {names}"
+        )
+
+
+class Env(Generic[ObsType, ActType]):
+    """A single environment; its members are those of `gymnasium.Env`, so that either can be used.
+
+    A subclass sets `observation_space` and `action_space` and overrides `reset` and `step`; its
+    `reset` begins with `super().reset(seed=seed)`. `render` and `close` are there to be overridden.
+
+    Attributes:
+        observation_space: The space that every observation lies in.
+        action_space: The space that actions are taken from.
+        metadata: What is known of the class: `"render_modes"`, `"render_fps"`.
+        render_mode: How `render` shows the environment; chosen at construction.
+        spec: What the environment was made from, if a registry made it.
+
+    Example:
+        >>> from vecspaces.spaces import Discrete
+        >>> class Dice(Env):
+        ...     observation_space = Discrete(6, start=1)
+        ...     action_space = Discrete(2)
+        ...
+        ...     def reset(self, *, seed=None, options=None):
+        ...         super().reset(seed=seed)
+        ...         return int(self.np_random.integers(1, 7)), {}
+        ...
+        ...     def step(self, action):
+        ...         face = int(self.np_random.integers(1, 7))
+        ...         return face, float(face), face == 6, False, {}
+        >>> with Dice() as dice:
+        ...     dice.reset(seed=3)[0], dice.step(1)[0]
+        (5, 1)
+    """
+
+    observation_space: Space[ObsType]
+    action_space: Space[ActType]
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # an instance may set its own
+    render_mode: str | None = None
+    spec: Any | None = None
+
+    _np_random: np.random.Generator | None = None
+    _np_random_seed: int | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ObsType, dict[str, Any]]:
+        """Begin an episode; here, only start `np_random` anew if there is a seed.
+
+        Args:
+            seed: A non-negative int starts `np_random` anew; None lets it go on.
+            options: What a subclass makes of it.
+
+        Returns:
+            The first observation and an info. This base method returns None: a subclass calls it
+            for the seeding and returns its own.
+
+        Raises:
+            VecspacesError: The seed is negative or is no Python integer.
+        """
+        if seed is not None:
+            self._np_random, self._np_random_seed = seeding.np_random(seed)
+        return None  # type: ignore[return-value]  # subclasses call it for the seeding alone
+
+    def step(self, action: ActType) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Take an action.
+
+        Args:
+            action: A value of `action_space`.
+
+        Returns:
+            The observation after it, the reward, whether the episode has ended (terminated), whether
+            it was cut off (truncated), and an info.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define step")
+
+    def render(self) -> Any:
+        """Show the environment as `render_mode` asks.
+
+        Returns:
+            An array `(height, width, 3)` of uint8 for `"rgb_array"`, a str for `"ansi"`, None for
+            `"human"`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define render")
+
+    def close(self) -> None:
+        """Free what the environment holds; may be called more than once."""
+
+    @property
+    def unwrapped(self) -> Env[Any, Any]:
+        """The environment without any wrappers: this one."""
+        return self
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        """The environment's generator, started with fresh entropy if `reset` had no seed yet."""
+        if self._np_random is None:
+            self._np_random, self._np_random_seed = seeding.np_random()
+        return self._np_random
+
+    @np_random.setter
+    def np_random(self, value: np.random.Generator) -> None:
+        self._np_random = value
+        self._np_random_seed = -1  # a generator does not tell what it was seeded with
+
+    @property
+    def np_random_seed(self) -> int:
+        """The seed that `np_random` was started with, or -1 for a generator that was set."""
+        if self._np_random_seed is None:
+            self._np_random, self._np_random_seed = seeding.np_random()
+        return self._np_random_seed
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        """Whether the environment, or one that it wraps, has this attribute."""
+        return hasattr(self, name)
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """Get an attribute of the environment, or of one that it wraps.
+
+        Args:
+            name: The name of the attribute.
+
+        Returns:
+            Its value.
+
+        Raises:
+            AttributeError: There is none.
+        """
+        return getattr(self, name)
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Set an attribute of the environment, or of one that it wraps.
+
+        Args:
+            name: The name of the attribute.
+            value: What it becomes.
+            force: Whether to make it where it does not exist yet.
+
+        Returns:
+            Whether it was set.
+        """
+        if not (force or hasattr(self, name)):
+            return False
+        setattr(self, name, value)
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        kind = type(self).__name__
+        return f"<{kind} instance>" if self.spec is None else f"<{kind}<{self.spec.id}>>"
