@@ -1,12 +1,30 @@
-"""The spaces: what a value is. One class a file; nothing in here knows of batches of environments."""
+"""The spaces: what a value is. One class a file; nothing in here knows of environments."""
 
 from __future__ import annotations
 
 from vecspaces.spaces.box import Box
+from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.discrete import Discrete
+from vecspaces.spaces.graph import Graph, GraphInstance
 from vecspaces.spaces.multi_binary import MultiBinary
 from vecspaces.spaces.multi_discrete import MultiDiscrete
+from vecspaces.spaces.one_of import OneOf
+from vecspaces.spaces.sequence import Sequence
 from vecspaces.spaces.space import Space
 from vecspaces.spaces.text import Text
+from vecspaces.spaces.tuple import Tuple
 
-__all__ = ["Box", "Discrete", "MultiBinary", "MultiDiscrete", "Space", "Text"]
+__all__ = [
+    "Box",
+    "Dict",
+    "Discrete",
+    "Graph",
+    "GraphInstance",
+    "MultiBinary",
+    "MultiDiscrete",
+    "OneOf",
+    "Sequence",
+    "Space",
+    "Text",
+    "Tuple",
+]

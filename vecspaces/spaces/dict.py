@@ -1,0 +1,241 @@
+"""Dict: dictionaries with a fixed set of keys, and a space for the value of each."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic
+
+from vecspaces.spaces.nesting import (
+    MemberT,
+    add_path,
+    check_member,
+    choose_limit,
+    member_seeds,
+    sample_member,
+    seed_member,
+)
+from vecspaces.spaces.space import Space, describe, mismatch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Dict(Space[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[MemberT]):
+    """A dictionary of spaces; a value is a dictionary with the same keys.
+
+    The space is itself a mapping from keys to spaces, except that `in` asks for values: it means
+    `contains`, as for every space.
+
+    Args:
+        spaces: A mapping, or a sequence of pairs (key, space). None: no members but the keywords.
+        seed: A seed (see `seed`), or a generator for this space alone.
+        sort_keys: Whether the keys of a mapping are put in order, where they can be compared. An
+            `OrderedDict`, a sequence of pairs and the keywords keep their order.
+        **spaces_kwargs: Further members by name, behind those of `spaces`.
+
+    Attributes:
+        spaces: The members by key; their order is the order of sampling and of flattening.
+        sort_keys: As given.
+
+    Raises:
+        TypeError: `spaces` is of another type, or a member is no Space.
+        ValueError: A keyword is a key of `spaces` too.
+
+    Example:
+        >>> from vecspaces.spaces import Box, Discrete
+        >>> space = Dict({"position": Box(-1, 1, shape=(2,)), "color": Discrete(3)}, seed=42)
+        >>> space
+        Dict('color': Discrete(3), 'position': Box(-1.0, 1.0, (2,), float32))
+        >>> space.sample()
+        {'color': np.int64(0), 'position': array([-0.3991573 ,  0.21649833], dtype=float32)}
+    """
+
+    spaces: dict[str, Space[MemberT]]
+    sort_keys: bool
+
+    def __init__(
+        self,
+        spaces: Mapping[str, Space[MemberT]] | Sequence[tuple[str, Space[MemberT]]] | None = None,
+        seed: dict[str, Any] | int | np.random.Generator | None = None,
+        *,
+        sort_keys: bool = True,
+        **spaces_kwargs: Space[MemberT],
+    ) -> None:
+        self.sort_keys = sort_keys
+        if spaces is None:
+            members = {}
+        elif isinstance(spaces, Mapping):
+            members = dict(spaces.items())
+            if sort_keys and not isinstance(spaces, OrderedDict):
+                try:
+                    members = dict(sorted(members.items()))
+                except TypeError:  # keys that cannot be compared stay in their order
+                    members = dict(spaces.items())
+        elif isinstance(spaces, Sequence):
+            members = dict(spaces)
+        else:
+            raise TypeError(
+                "spaces: expected a mapping or a sequence of pairs (key, space), "
+                f"found {describe(spaces)}"
+            )
+        for key, space in spaces_kwargs.items():
+            if key in members:
+                raise ValueError(
+                    f"{key}: expected a keyword that is not a key of `spaces`, found it in both"
+                )
+            members[key] = space
+        for key, space in members.items():
+            check_member(space, f"spaces[{key!r}]")
+        self.spaces = members
+        super().__init__(None, None, seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Whether every member can be flattened into a vector of a fixed length."""
+        return all(space.is_np_flattenable for space in self.spaces.values())
+
+    def __getitem__(self, key: str) -> Space[Any]:
+        return self.spaces[key]
+
+    def __setitem__(self, key: str, value: Space[Any]) -> None:
+        check_member(value, f"spaces[{key!r}]")
+        self.spaces[key] = value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.spaces)
+
+    def __len__(self) -> int:
+        return len(self.spaces)
+
+    def keys(self) -> KeysView[str]:
+        """Return a view of the keys."""
+        return KeysView(self.spaces)
+
+    def seed(self, seed: int | dict[str, Any] | None = None) -> dict[str, Any]:
+        """Start the generators of the members anew.
+
+        Args:
+            seed: None for fresh entropy everywhere; an int, from which the seeds of the members are
+                drawn; or a dictionary with a seed for each key, itself nested where a member is.
+
+        Returns:
+            The seeds of the members by key.
+
+        Raises:
+            TypeError: `seed` is of another type.
+            ValueError: The keys of `seed` are not those of this space.
+
+        Example:
+            >>> from vecspaces.spaces import Discrete
+            >>> Dict(a=Discrete(3), b=Discrete(4)).seed({"a": 1, "b": 2})
+            {'a': 1, 'b': 2}
+        """
+        if seed is None:
+            return {key: space.seed(None) for key, space in self.spaces.items()}
+        if isinstance(seed, int):
+            super().seed(seed)
+            seeds = member_seeds(self.np_random, len(self.spaces))
+            return {
+                key: space.seed(member_seed)
+                for (key, space), member_seed in zip(self.spaces.items(), seeds, strict=True)
+            }
+        if not isinstance(seed, dict):
+            raise TypeError(
+                f"seed: expected None, an int or a dict with the keys {list(self.spaces)}, "
+                f"found {describe(seed)}"
+            )
+        if seed.keys() != self.spaces.keys():
+            raise ValueError(
+                f"seed: expected the keys {list(self.spaces)}, found the keys {list(seed)}"
+            )
+        return {key: seed_member(self.spaces[key], seed[key], f"[{key!r}]") for key in seed}
+
+    def sample(
+        self, mask: dict[str, Any] | None = None, probability: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Draw a random value of each member.
+
+        Args:
+            mask: A dictionary with a mask, or None, for each key.
+            probability: A dictionary with probabilities, or None, for each key.
+
+        Returns:
+            The drawn values by key.
+
+        Raises:
+            AssertionError: The mask or probability is no dictionary with the keys of this space.
+            ValueError: Both `mask` and `probability` are given.
+        """
+        if mask is None and probability is None:
+            return {key: space.sample() for key, space in self.spaces.items()}
+        word, limits = choose_limit(mask, probability)
+        if not isinstance(limits, dict):
+            raise AssertionError(f"{word}: expected a dict, found {describe(limits)}")
+        if limits.keys() != self.spaces.keys():
+            raise AssertionError(
+                f"{word}: expected the keys {list(self.spaces)}, found the keys {list(limits)}"
+            )
+        return {
+            key: sample_member(space, word, limits[key], f"[{key!r}]")
+            for key, space in self.spaces.items()
+        }
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is a dict with exactly the keys of this space and a value of each member."""
+        try:
+            if not isinstance(x, dict) or x.keys() != self.spaces.keys():
+                return False
+            for key, space in self.spaces.items():
+                if not space.contains(x[key]):
+                    return False
+        except Exception:  # a foreign subclass of dict, or a foreign space, may do anything
+            return False
+        return True
+
+    def _explain(self, x: Any, name: str) -> str:
+        if not isinstance(x, dict):
+            return mismatch(name, f"a dict with the keys {list(self.spaces)}", describe(x))
+        missing = [key for key in self.spaces if key not in x]
+        unknown = [key for key in x if key not in self.spaces]
+        if missing or unknown:
+            found = " and ".join(
+                text
+                for text in (
+                    f"{missing} missing" if missing else "",
+                    f"{unknown} besides" if unknown else "",
+                )
+                if text
+            )
+            return mismatch(name, f"a dict with the keys {list(self.spaces)}", found)
+        for key, space in self.spaces.items():
+            answer = space.explain(x[key], f"{name}[{key!r}]")
+            if answer is not None:
+                return answer
+        return super()._explain(x, name)
+
+    def to_jsonable(self, sample_n: Iterable[dict[str, Any]]) -> Any:
+        """Turn values into one JSON-able column for each key.
+
+        A space without members, which has no columns, gives one `{}` for each value.
+        """
+        samples = list(sample_n)
+        if not self.spaces:
+            return [{} for _ in samples]
+        return {
+            key: space.to_jsonable([sample[key] for sample in samples])
+            for key, space in self.spaces.items()
+        }
+
+    def from_jsonable(self, sample_n: Any) -> list[dict[str, Any]]:
+        """Turn the columns that `to_jsonable` returned back into values."""
+        if not self.spaces:
+            return [{} for _ in sample_n]
+        columns = [space.from_jsonable(sample_n[key]) for key, space in self.spaces.items()]
+        return [dict(zip(self.spaces, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def __repr__(self) -> str:
+        return "Dict(" + ", ".join(f"{key!r}: {space}" for key, space in self.spaces.items()) + ")"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dict) and self.spaces == other.spaces

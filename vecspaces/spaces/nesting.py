@@ -1,0 +1,131 @@
+"""What the spaces that hold other spaces share: checked members, seeds for them, paths in errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vecspaces.spaces.space import Space, describe, refuse_both
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    MemberT = TypeVar("MemberT", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    MemberT = TypeVar("MemberT", covariant=True)
+
+
+def check_member(space: Any, where: str) -> None:
+    """Raise TypeError unless `space` is a Space.
+
+    Example:
+        >>> check_member(3, "spaces['camera']")
+        Traceback (most recent call last):
+        ...
+        TypeError: spaces['camera']: expected a Space, found 3 of type int
+    """
+    if not isinstance(space, Space):
+        raise TypeError(f"{where}: expected a Space, found {describe(space)}")
+
+
+def member_seeds(generator: np.random.Generator, n: int) -> list[int]:
+    """Draw seeds for `n` members, as Gymnasium's composite spaces draw them.
+
+    Example:
+        >>> member_seeds(np.random.default_rng(0), 2)
+        [1826701614, 1367864807]
+    """
+    seeds: list[int] = generator.integers(np.iinfo(np.int32).max, size=n).tolist()
+    return seeds
+
+
+def add_path(error: Exception, word: str, step: str) -> None:
+    """Put `step` into the path that the message of `error` begins with, as it passes a member by.
+
+    Args:
+        error: What a member raised; its message is changed in place, its type stays.
+        word: The parameter that was handed down: `"seed"`, `"mask"` or `"probability"`.
+        step: Where the member sits: `"['camera']"`, `"[0]"`.
+
+    Example:
+        >>> error = ValueError("mask['left'][0]: expected 0 or 1, found 7")
+        >>> add_path(error, "mask", "['camera']")
+        >>> print(error)
+        mask['camera']['left'][0]: expected 0 or 1, found 7
+        >>> error = ValueError("too large")
+        >>> add_path(error, "mask", "[0]")
+        >>> print(error)
+        mask[0]: too large
+    """
+    if not (error.args and isinstance(error.args[0], str)):
+        return
+    message = error.args[0]
+    rest = message[len(word) :]
+    # `mask: ...` and `mask[0]...` go on with a path; `mask, probability: ...` or `masks` do not.
+    if message.startswith(word) and rest[:1] in {":", "[", "."}:
+        message = f"{word}{step}{rest}"
+    else:
+        message = f"{word}{step}: {message}"
+    error.args = (message, *error.args[1:])
+
+
+def seed_member(space: Space[Any], seed: Any, step: str) -> Any:
+    """Seed a member with its share of a nested seed; an error names the path."""
+    try:
+        return space.seed(seed)
+    except Exception as error:
+        add_path(error, "seed", step)
+        raise
+
+
+def sample_member(space: Space[Any], word: str, limit: Any, step: str) -> Any:
+    """Sample a member with its share of a nested mask or probability; an error names the path.
+
+    Args:
+        space: The member.
+        word: `"mask"` or `"probability"`.
+        limit: The member's mask or probability; None: it is sampled freely.
+        step: Where the member sits: `"['camera']"`, `"[0]"`.
+    """
+    try:
+        return space.sample(mask=limit) if word == "mask" else space.sample(probability=limit)
+    except Exception as error:
+        add_path(error, word, step)
+        raise
+
+
+def choose_limit(mask: Any, probability: Any) -> tuple[str, Any]:
+    """Tell which of the two was given: `("mask", mask)` or `("probability", probability)`.
+
+    Raises:
+        ValueError: Both were given.
+    """
+    refuse_both(mask, probability)
+    return ("probability", probability) if mask is None else ("mask", mask)
+
+
+def check_limit_tuple(limit: Any, word: str, n: int) -> None:
+    """Raise AssertionError unless `limit` is a tuple with an entry for each of `n` members."""
+    if not isinstance(limit, tuple):
+        raise AssertionError(f"{word}: expected a tuple of {n} entries, found {describe(limit)}")
+    if len(limit) != n:
+        raise AssertionError(f"{word}: expected a tuple of {n} entries, found {len(limit)}")
+
+
+def check_seed_length(seed: Any, n: int, meaning: str) -> None:
+    """Raise unless `seed` is a list or tuple of `n` seeds.
+
+    Raises:
+        TypeError: `seed` is of another type.
+        ValueError: `seed` has another length.
+    """
+    if not isinstance(seed, (list, tuple)):
+        raise TypeError(
+            f"seed: expected None, an int, or a list or tuple of {n} seeds {meaning}, "
+            f"found {describe(seed)}"
+        )
+    if len(seed) != n:
+        raise ValueError(f"seed: expected {n} seeds {meaning}, found {len(seed)}")

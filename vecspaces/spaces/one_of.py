@@ -1,0 +1,188 @@
+"""OneOf: a value of one of several spaces, and which one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Generic
+
+import numpy as np
+
+from vecspaces.spaces.dict import Dict
+from vecspaces.spaces.nesting import (
+    MemberT,
+    check_limit_tuple,
+    check_member,
+    check_seed_length,
+    choose_limit,
+    member_seeds,
+    sample_member,
+    seed_member,
+)
+from vecspaces.spaces.sequence import Sequence
+from vecspaces.spaces.space import Space, describe, mismatch
+from vecspaces.spaces.tuple import Tuple
+
+
+class OneOf(Space[tuple[int, MemberT]], Generic[MemberT]):
+    """The tagged union of spaces; a value is a pair of an index and a value of the space there.
+
+    Args:
+        spaces: The members, at least one.
+        seed: A seed (see `seed`), or a generator for the index alone.
+
+    Attributes:
+        spaces: The members, as a tuple.
+
+    Raises:
+        TypeError: `spaces` cannot be iterated over, or a member is no Space.
+        ValueError: `spaces` is empty.
+
+    Example:
+        >>> from vecspaces.spaces import Box, Discrete
+        >>> space = OneOf((Discrete(2), Box(-1, 1, shape=(2,))), seed=123)
+        >>> space.sample()
+        (np.int64(0), np.int64(0))
+        >>> space.sample()
+        (np.int64(1), array([-0.00711833, -0.7257502 ], dtype=float32))
+    """
+
+    spaces: tuple[Space[MemberT], ...]
+
+    def __init__(
+        self,
+        spaces: Iterable[Space[MemberT]],
+        seed: int | tuple[Any, ...] | np.random.Generator | None = None,
+    ) -> None:
+        if not isinstance(spaces, Iterable):
+            raise TypeError(f"spaces: expected an iterable of spaces, found {describe(spaces)}")
+        self.spaces = tuple(spaces)
+        if not self.spaces:
+            raise ValueError("spaces: expected at least one space, found none")
+        for i, space in enumerate(self.spaces):
+            check_member(space, f"spaces[{i}]")
+        super().__init__(None, None, seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Whether every member can be flattened into a vector of a fixed length."""
+        return all(space.is_np_flattenable for space in self.spaces)
+
+    def __getitem__(self, index: int) -> Space[MemberT]:
+        return self.spaces[index]
+
+    def __len__(self) -> int:
+        return len(self.spaces)
+
+    def seed(self, seed: int | tuple[Any, ...] | list[Any] | None = None) -> tuple[Any, ...]:
+        """Start the generators of the index and of the members anew.
+
+        Args:
+            seed: None for fresh entropy everywhere; an int, for the index, from which the seeds of
+                the members are drawn; or a list or tuple with the seed of the index and then one
+                for each member, itself nested where a member is.
+
+        Returns:
+            The seed of the index, then the seeds of the members.
+
+        Raises:
+            TypeError: `seed` is of another type.
+            ValueError: `seed` has another length than `1 + len(self)`.
+
+        Example:
+            >>> from vecspaces.spaces import Discrete
+            >>> OneOf((Discrete(3), Discrete(4))).seed((1, 2, 3))
+            (1, 2, 3)
+        """
+        n = len(self.spaces)
+        if seed is None:
+            seed = (None,) * (1 + n)
+        elif isinstance(seed, int):
+            super().seed(seed)
+            seed = (seed, *member_seeds(self.np_random, n))
+        check_seed_length(seed, 1 + n, "(of the index and of each member)")
+        own = super().seed(seed[0])
+        return (
+            own,
+            *(
+                seed_member(space, member_seed, f"[{i}]")
+                for i, (space, member_seed) in enumerate(zip(self.spaces, seed[1:], strict=True), 1)
+            ),
+        )
+
+    def sample(
+        self, mask: tuple[Any, ...] | None = None, probability: tuple[Any, ...] | None = None
+    ) -> tuple[int, MemberT]:
+        """Draw a random member, each being as likely, and a random value of it.
+
+        Args:
+            mask: A tuple with a mask, or None, for each member.
+            probability: A tuple with probabilities, or None, for each member.
+
+        Returns:
+            The index, an `np.int64`, and the value.
+
+        Raises:
+            AssertionError: The mask or probability is no tuple with an entry for each member.
+            ValueError: Both `mask` and `probability` are given.
+        """
+        index: Any = self.np_random.integers(0, len(self.spaces), dtype=np.int64)
+        space = self.spaces[index]
+        if mask is None and probability is None:
+            return index, space.sample()
+        word, limits = choose_limit(mask, probability)
+        check_limit_tuple(limits, word, len(self.spaces))
+        return index, sample_member(space, word, limits[index], f"[{index}]")
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is a pair of an index, an int or `np.int64`, and a value of that member."""
+        try:
+            return bool(
+                isinstance(x, tuple)
+                and len(x) == 2
+                and isinstance(x[0], (np.int64, int))
+                and 0 <= x[0] < len(self.spaces)
+                and self.spaces[x[0]].contains(x[1])
+            )
+        except Exception:  # a foreign subclass of tuple, or a foreign space, may do anything
+            return False
+
+    def _explain(self, x: Any, name: str) -> str:
+        if not isinstance(x, tuple):
+            return mismatch(name, "a tuple (index, value)", describe(x))
+        if len(x) != 2:
+            return mismatch(name, "a tuple (index, value)", f"{len(x)} entries")
+        index, value = x
+        if not isinstance(index, (np.int64, int)) or not 0 <= index < len(self.spaces):
+            last = len(self.spaces) - 1
+            return mismatch(f"{name}[0]", f"an int or np.int64 from 0 to {last}", describe(index))
+        return self.spaces[index].explain(value, f"{name}[1]") or super()._explain(x, name)
+
+    def to_jsonable(self, sample_n: Iterable[tuple[int, Any]]) -> list[Any]:
+        """Turn values into pairs of the index and the value as its member writes it."""
+        pairs: list[Any] = []
+        for index, value in sample_n:
+            jsonable = self.spaces[index].to_jsonable([value])
+            pairs.append([int(index), jsonable[0] if _by_value(self.spaces[index]) else jsonable])
+        return pairs
+
+    def from_jsonable(self, sample_n: Any) -> list[tuple[int, Any]]:
+        """Turn the pairs that `to_jsonable` returned back into values."""
+        values: list[Any] = []
+        for index, jsonable in sample_n:
+            space = self.spaces[index]
+            batch = [jsonable] if _by_value(space) else jsonable
+            values.append((np.int64(index), space.from_jsonable(batch)[0]))
+        return values
+
+    def __repr__(self) -> str:
+        return "OneOf(" + ", ".join(map(str, self.spaces)) + ")"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OneOf) and self.spaces == other.spaces
+
+
+def _by_value(space: Space[Any]) -> bool:
+    """Whether `to_jsonable` writes one item for each value, rather than one column for each key."""
+    if isinstance(space, Sequence) and space.stack:
+        return _by_value(space.feature_space)
+    return not (isinstance(space, (Dict, Tuple)) and len(space))

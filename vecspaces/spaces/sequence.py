@@ -1,0 +1,228 @@
+"""Sequence: tuples, or batches, of any length, of values of one space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from vecspaces.spaces.batching import (
+    batch_space,
+    batches_from_jsonable,
+    batches_to_jsonable,
+    contains_all,
+    explain_all,
+    stack,
+)
+from vecspaces.spaces.nesting import (
+    check_member,
+    check_seed_length,
+    choose_limit,
+    member_seeds,
+    sample_member,
+    seed_member,
+)
+from vecspaces.spaces.space import Space, describe, mismatch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+class Sequence(Space["tuple[Any, ...] | Any"]):
+    """Finite sequences, of no fixed length, of values of one space.
+
+    Args:
+        space: The space of the elements.
+        seed: A seed (see `seed`), or a generator for the lengths alone.
+        stack: Whether the elements of a value are put together as `batch_space` does: into one
+            array with a leading axis for a Box, a dict of such arrays for a Dict, and so on. False:
+            a value is a tuple.
+
+    Attributes:
+        feature_space: The space of the elements.
+        stack: As given.
+        stacked_feature_space: The space of a batch of one element; only with `stack=True`.
+
+    Raises:
+        TypeError: `space` is no Space.
+
+    Example:
+        >>> from vecspaces.spaces import Box
+        >>> Sequence(Box(0, 1), seed=0).sample()
+        (array([0.6822636], dtype=float32), array([0.18933342], dtype=float32),
+         array([0.19049619], dtype=float32))
+        >>> Sequence(Box(0, 1), stack=True, seed=0).sample()
+        array([[0.6822636 ],
+               [0.18933342],
+               [0.19049619]], dtype=float32)
+    """
+
+    feature_space: Space[Any]
+    stack: bool
+    stacked_feature_space: Space[Any]
+
+    def __init__(
+        self,
+        space: Space[Any],
+        seed: int | tuple[Any, Any] | np.random.Generator | None = None,
+        stack: bool = False,
+    ) -> None:
+        check_member(space, "space")
+        self.feature_space = space
+        self.stack = stack
+        if stack:
+            self.stacked_feature_space = batch_space(space, 1)
+        super().__init__(None, None, seed)
+
+    @property
+    def is_np_flattenable(self) -> Literal[False]:
+        """Always False: the length of a value is not fixed."""
+        return False
+
+    def seed(self, seed: int | tuple[Any, Any] | list[Any] | None = None) -> tuple[Any, Any]:
+        """Start the generators of the lengths and of the elements anew.
+
+        Args:
+            seed: None for fresh entropy; an int, for the lengths, from which the seed of the
+                elements is drawn; or a pair of both seeds.
+
+        Returns:
+            The seed of the lengths and the seed of the elements.
+
+        Raises:
+            TypeError: `seed` is of another type.
+            ValueError: `seed` is no pair.
+
+        Example:
+            >>> from vecspaces.spaces import Discrete
+            >>> Sequence(Discrete(3)).seed((1, 2))
+            (1, 2)
+        """
+        if seed is None:
+            seed = (None, None)
+        elif isinstance(seed, int):
+            super().seed(seed)
+            seed = (seed, member_seeds(self.np_random, 1)[0])
+        check_seed_length(seed, 2, "(of the lengths and of the elements)")
+        return super().seed(seed[0]), seed_member(self.feature_space, seed[1], "[1]")
+
+    def sample(
+        self, mask: tuple[Any, Any] | None = None, probability: tuple[Any, Any] | None = None
+    ) -> tuple[Any, ...] | Any:
+        """Draw a random sequence.
+
+        Args:
+            mask: A pair: the length, as `generate_sample_length` takes it, and a mask, or None, for
+                the elements.
+            probability: A pair: the length likewise, and probabilities, or None, for the elements.
+
+        Returns:
+            The elements: a tuple, or with `stack=True` a batch.
+
+        Raises:
+            AssertionError: The length is negative, or an array of another shape or dtype.
+            TypeError: The length is of another type.
+            ValueError: Both `mask` and `probability` are given.
+        """
+        if mask is None and probability is None:
+            draw = self.feature_space.sample
+            values = tuple([draw() for _ in range(self.np_random.geometric(0.25))])
+        else:
+            word, limits = choose_limit(mask, probability)
+            length = self.generate_sample_length(limits[0], word)
+            values = tuple(
+                sample_member(self.feature_space, word, limits[1], "[1]") for _ in range(length)
+            )
+        return stack(self.feature_space, values) if self.stack else values
+
+    def generate_sample_length(
+        self, length_mask: int | np.integer[Any] | npt.NDArray[np.integer[Any]] | None, mask_type: str
+    ) -> Any:
+        """Draw the length of a sample.
+
+        Args:
+            length_mask: The length itself; an array, shape `(n,)`, of lengths to choose from; or
+                None for a geometric distribution of mean 4.
+            mask_type: What to call the parameter in errors: `"mask"` or `"probability"`.
+
+        Returns:
+            The length.
+
+        Raises:
+            AssertionError: A negative length, or an array of another shape or dtype.
+            TypeError: `length_mask` is of another type.
+
+        Example:
+            >>> from vecspaces.spaces import Discrete
+            >>> Sequence(Discrete(3), seed=1).generate_sample_length(np.array([5, 7]), "mask")
+            np.int64(5)
+        """
+        where = f"{mask_type}[0]"
+        if length_mask is None:
+            return self.np_random.geometric(0.25)
+        if np.issubdtype(type(length_mask), np.integer):
+            if length_mask < 0:
+                raise AssertionError(f"{where}: expected a length of at least 0, found {length_mask}")
+            return length_mask
+        if not isinstance(length_mask, np.ndarray):
+            raise TypeError(
+                f"{where}: expected a length, an array of lengths or None, "
+                f"found {describe(length_mask)}"
+            )
+        if length_mask.ndim != 1 or length_mask.dtype.kind not in "iu":
+            raise AssertionError(
+                f"{where}: expected an array of integers with one axis, "
+                f"found {describe(length_mask)}"
+            )
+        if (length_mask < 0).any():
+            raise AssertionError(f"{where}: expected lengths of at least 0, found {length_mask}")
+        return self.np_random.choice(length_mask)
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is a tuple of elements, or with `stack=True` a batch of them."""
+        try:
+            if self.stack:
+                return contains_all(self.feature_space, x)
+            if not isinstance(x, tuple):
+                return False
+            for value in x:
+                if not self.feature_space.contains(value):
+                    return False
+        except Exception:  # whatever x is, it is no sequence
+            return False
+        return True
+
+    def _explain(self, x: Any, name: str) -> str:
+        if self.stack:
+            answer = explain_all(self.feature_space, x, name)
+            return answer or super()._explain(x, name)
+        if not isinstance(x, tuple):
+            return mismatch(name, f"a tuple of values of {self.feature_space!r}", describe(x))
+        for i, value in enumerate(x):
+            answer = self.feature_space.explain(value, f"{name}[{i}]")
+            if answer is not None:
+                return answer
+        return super()._explain(x, name)
+
+    def to_jsonable(self, sample_n: Iterable[Any]) -> Any:
+        """Turn sequences into lists, as the element space, or the space of batches, writes them."""
+        if self.stack:
+            return batches_to_jsonable(self.feature_space, list(sample_n))
+        return [self.feature_space.to_jsonable(sample) for sample in sample_n]
+
+    def from_jsonable(self, sample_n: Any) -> list[Any]:
+        """Turn the lists that `to_jsonable` returned back into sequences."""
+        if self.stack:
+            return batches_from_jsonable(self.feature_space, sample_n)
+        return [tuple(self.feature_space.from_jsonable(sample)) for sample in sample_n]
+
+    def __repr__(self) -> str:
+        return f"Sequence({self.feature_space}, stack={self.stack})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Sequence)
+            and self.feature_space == other.feature_space
+            and self.stack == other.stack
+        )

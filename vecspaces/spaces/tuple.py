@@ -1,0 +1,178 @@
+"""Tuple: tuples of a fixed length, and a space for the value at each place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, overload
+
+import numpy as np
+
+from vecspaces.spaces.nesting import (
+    MemberT,
+    check_limit_tuple,
+    check_member,
+    check_seed_length,
+    choose_limit,
+    member_seeds,
+    sample_member,
+    seed_member,
+)
+from vecspaces.spaces.space import Space, describe, mismatch
+
+
+class Tuple(Space[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[MemberT]):
+    """A tuple of spaces; a value is a tuple with a value of each.
+
+    The space is itself a sequence of spaces, except that `in` asks for values: it means `contains`,
+    as for every space.
+
+    Args:
+        spaces: The members.
+        seed: A seed (see `seed`), or a generator for this space alone.
+
+    Attributes:
+        spaces: The members, as a tuple.
+
+    Raises:
+        TypeError: `spaces` cannot be iterated over, or a member is no Space.
+
+    Example:
+        >>> from vecspaces.spaces import Box, Discrete
+        >>> space = Tuple((Discrete(2), Box(-1, 1, shape=(2,))), seed=42)
+        >>> space.sample()
+        (np.int64(0), array([-0.3991573 ,  0.21649833], dtype=float32))
+    """
+
+    spaces: tuple[Space[MemberT], ...]
+
+    def __init__(
+        self,
+        spaces: Iterable[Space[MemberT]],
+        seed: int | Sequence[Any] | np.random.Generator | None = None,
+    ) -> None:
+        if not isinstance(spaces, Iterable):
+            raise TypeError(f"spaces: expected an iterable of spaces, found {describe(spaces)}")
+        self.spaces = tuple(spaces)
+        for i, space in enumerate(self.spaces):
+            check_member(space, f"spaces[{i}]")
+        super().__init__(None, None, seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Whether every member can be flattened into a vector of a fixed length."""
+        return all(space.is_np_flattenable for space in self.spaces)
+
+    @overload
+    def __getitem__(self, index: int) -> Space[MemberT]: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Space[MemberT], ...]: ...
+    def __getitem__(self, index: int | slice) -> Space[MemberT] | tuple[Space[MemberT], ...]:
+        return self.spaces[index]
+
+    def __len__(self) -> int:
+        return len(self.spaces)
+
+    def seed(self, seed: int | Sequence[Any] | None = None) -> tuple[Any, ...]:
+        """Start the generators of the members anew.
+
+        Args:
+            seed: None for fresh entropy everywhere; an int, from which the seeds of the members are
+                drawn; or a list or tuple with a seed for each, itself nested where a member is.
+
+        Returns:
+            The seeds of the members.
+
+        Raises:
+            TypeError: `seed` is of another type.
+            ValueError: `seed` has another length than this space.
+
+        Example:
+            >>> from vecspaces.spaces import Discrete
+            >>> Tuple((Discrete(3), Discrete(4))).seed([1, 2])
+            (1, 2)
+        """
+        if seed is None:
+            return tuple(space.seed(None) for space in self.spaces)
+        if isinstance(seed, int):
+            super().seed(seed)
+            seed = member_seeds(self.np_random, len(self.spaces))
+        check_seed_length(seed, len(self.spaces), "(one for each member)")
+        return tuple(
+            seed_member(space, member_seed, f"[{i}]")
+            for i, (space, member_seed) in enumerate(zip(self.spaces, seed, strict=True))
+        )
+
+    def sample(
+        self, mask: tuple[Any, ...] | None = None, probability: tuple[Any, ...] | None = None
+    ) -> tuple[MemberT, ...]:
+        """Draw a random value of each member.
+
+        Args:
+            mask: A tuple with a mask, or None, for each member.
+            probability: A tuple with probabilities, or None, for each member.
+
+        Returns:
+            The drawn values.
+
+        Raises:
+            AssertionError: The mask or probability is no tuple with an entry for each member.
+            ValueError: Both `mask` and `probability` are given.
+        """
+        if mask is None and probability is None:
+            return tuple([space.sample() for space in self.spaces])
+        word, limits = choose_limit(mask, probability)
+        check_limit_tuple(limits, word, len(self.spaces))
+        return tuple(
+            sample_member(space, word, limit, f"[{i}]")
+            for i, (space, limit) in enumerate(zip(self.spaces, limits, strict=True))
+        )
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is a tuple, list or array with a value of each member."""
+        try:
+            if not isinstance(x, (tuple, list, np.ndarray)) or len(x) != len(self.spaces):
+                return False
+            for space, value in zip(self.spaces, x, strict=True):
+                if not space.contains(value):
+                    return False
+        except Exception:  # an array without axes, a foreign subclass or space
+            return False
+        return True
+
+    def _explain(self, x: Any, name: str) -> str:
+        n = len(self.spaces)
+        if not isinstance(x, (tuple, list, np.ndarray)) or (isinstance(x, np.ndarray) and not x.ndim):
+            return mismatch(name, f"a tuple of {n} values", describe(x))
+        if len(x) != n:
+            return mismatch(name, f"a tuple of {n} values", f"{len(x)} values")
+        for i, (space, value) in enumerate(zip(self.spaces, x, strict=True)):
+            answer = space.explain(value, f"{name}[{i}]")
+            if answer is not None:
+                return answer
+        return super()._explain(x, name)
+
+    def to_jsonable(self, sample_n: Iterable[tuple[Any, ...]]) -> list[Any]:
+        """Turn values into one JSON-able column for each member.
+
+        A space without members, which has no columns, gives one `[]` for each value.
+        """
+        samples = list(sample_n)
+        if not self.spaces:
+            return [[] for _ in samples]
+        return [
+            space.to_jsonable([sample[i] for sample in samples])
+            for i, space in enumerate(self.spaces)
+        ]
+
+    def from_jsonable(self, sample_n: Any) -> list[tuple[Any, ...]]:
+        """Turn the columns that `to_jsonable` returned back into values."""
+        if not self.spaces:
+            return [() for _ in sample_n]
+        columns = zip(self.spaces, sample_n, strict=True)
+        return list(zip(*(space.from_jsonable(column) for space, column in columns), strict=True))
+
+    def __repr__(self) -> str:
+        return "Tuple(" + ", ".join(map(str, self.spaces)) + ")"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tuple) and self.spaces == other.spaces
