@@ -33,7 +33,10 @@ def test_a_running_thread_is_seen() -> None:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_grandchild_is_seen() -> None:
     before = _possessions()
-    grandchild = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    grandchild = (
+        "import subprocess, sys;"
+        "subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", grandchild], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:

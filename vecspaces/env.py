@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 ObsType = TypeVar("ObsType")
 ActType = TypeVar("ActType")
 
-_REQUIRED = ("observation_space", "action_space", "reset", "step")
-
 
 class EnvLike(Protocol):
     """The members that an environment must have to run in a vector env.
@@ -45,42 +43,6 @@ class EnvLike(Protocol):
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Take an action and return observation, reward, terminated, truncated and info."""
-
-
-def require_env(env: object, origin: str) -> None:
-    """Refuse an object that is no environment.
-
-    Args:
-        env: What a factory returned.
-        origin: Where it comes from, such as `"env_fns[3]"`, for the message.
-
-    Raises:
-        TypeError: A member of `EnvLike` is missing; the message names all that are.
-
-    Example:
-        >>> require_env(Env, "env_fns[0]")
-        Traceback (most recent call last):
-            ...
-        TypeError: env_fns[0]: expected an environment, found the class Env; return an instance of it
-        >>> require_env(3, "env_fns[0]")
-        Traceback (most recent call last):
-            ...
-        TypeError: env_fns[0]: expected an environment, found an object of type int without
-        observation_space, action_space, reset and step
-    """
-    if isinstance(env, type):
-        raise TypeError(
-            f"{origin}: expected an environment, found the class {env.__name__}; "
-            "return an instance of it"
-        )
-    missing = [name for name in _REQUIRED if not hasattr(env, name)]
-    if missing:
-        *first, last = missing
-        names = f"{', '.join(first)} and {last}" if first else last
-        raise TypeError(
-            f"{origin}: expected an environment, found an object of type {type(env).__name__} "
-            f"without {names}"
-        )
 
 
 class Env(Generic[ObsType, ActType]):
@@ -150,8 +112,8 @@ class Env(Generic[ObsType, ActType]):
             action: A value of `action_space`.
 
         Returns:
-            The observation after it, the reward, whether the episode has ended (terminated), whether
-            it was cut off (truncated), and an info.
+            The observation after it, the reward, whether the episode has ended (terminated),
+            whether it was cut off (truncated), and an info.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define step")
 

@@ -2,7 +2,8 @@
 
 The core imports NumPy and cloudpickle alone. An object of another library can only exist if its
 library is imported already; so the door reads the package from the object's class and imports the
-adapter named for it in `_ADAPTERS` then, and not before.
+adapter named for it in `_ADAPTERS` then, and not before. That import is by name, inside a function,
+and against the direction of all other imports: this file is the one place where that is so.
 """
 
 from __future__ import annotations
@@ -11,15 +12,48 @@ import importlib
 import pickle
 import sys
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import cloudpickle
 
 from vecspaces.errors import CustomSpaceError, VecspacesError
 from vecspaces.spaces.space import Space
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
 # Package -> "module:function" that turns a space of that package into ours.
 _ADAPTERS = {"gymnasium": "vecspaces.adapters.gymnasium:from_gymnasium"}
+
+
+def require_extra(module: str, extra: str) -> ModuleType:
+    """Import a library that an extra installs.
+
+    Args:
+        module: The module to import.
+        extra: The extra of vecspaces that brings it.
+
+    Returns:
+        The module.
+
+    Raises:
+        ImportError: It is not installed; the message names the extra.
+
+    Example:
+        >>> require_extra("no_such_library", "video")
+        Traceback (most recent call last):
+            ...
+        ImportError: no_such_library is not installed: pip install "vecspaces[video]"
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        # A library that is there but lacks one of its own parts is another story: let it tell it.
+        if error.name != module.partition(".")[0]:
+            raise
+        raise ImportError(
+            f'{error.name} is not installed: pip install "vecspaces[{extra}]"', name=error.name
+        ) from error
 
 
 def native_space(space: Any) -> Space[Any]:

@@ -1,0 +1,134 @@
+"""Env: its seeding and small parts behave as Gymnasium's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vecspaces import Env
+from vecspaces.errors import VecspacesError
+from vecspaces.spaces import Box, Discrete
+
+
+class Walk(Env[Any, Any]):
+    observation_space = Box(-np.inf, np.inf, ())
+    action_space = Discrete(2)
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return np.float32(self.np_random.normal()), {}
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class ForeignWalk(gymnasium.Env[Any, Any]):
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return np.float32(self.np_random.normal()), {}
+
+
+@given(seed=st.integers(0, 2**70))
+def test_a_seed_gives_the_same_episodes_as_in_gymnasium(seed: int) -> None:
+    ours, theirs = Walk(), ForeignWalk()
+    assert ours.reset(seed=seed) == theirs.reset(seed=seed)
+    assert ours.reset() == theirs.reset()
+    assert ours.np_random_seed == theirs.np_random_seed == seed
+
+
+def test_without_a_seed_the_generator_goes_on() -> None:
+    walk = Walk()
+    walk.reset(seed=1)
+    generator = walk.np_random
+    walk.reset()
+    assert walk.np_random is generator
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "1"])
+def test_a_seed_that_is_none_is_refused(seed: Any) -> None:
+    with pytest.raises(VecspacesError, match="seed: expected"):
+        Walk().reset(seed=seed)
+
+
+@pytest.mark.parametrize("first", ["np_random", "np_random_seed"])
+def test_without_a_reset_the_seed_that_is_told_repeats_the_stream(first: str) -> None:
+    walk, again = Walk(), Walk()
+    getattr(walk, first)
+    again.reset(seed=walk.np_random_seed)
+    drawn = [float(walk.np_random.normal()) for _ in range(4)]
+    assert [float(again.np_random.normal()) for _ in range(3)] == drawn[1:]
+
+
+def test_a_generator_that_was_set_has_the_seed_minus_one() -> None:
+    walk = Walk()
+    generator = np.random.default_rng(3)
+    walk.np_random = generator
+    assert walk.np_random is generator
+    assert walk.np_random_seed == -1
+
+
+def test_two_environments_do_not_share_a_generator() -> None:
+    assert Walk().np_random is not Walk().np_random
+
+
+def test_leaving_a_with_block_closes() -> None:
+    with Walk() as walk:
+        assert walk.closed == 0
+    assert walk.closed == 1
+
+
+def test_a_with_block_lets_exceptions_through_and_closes() -> None:
+    walk = Walk()
+    with pytest.raises(KeyError), walk:
+        raise KeyError
+    assert walk.closed == 1
+
+
+@pytest.mark.parametrize("name", ["step", "render"])
+def test_what_a_subclass_does_not_define_says_so(name: str) -> None:
+    arguments = (0,) if name == "step" else ()
+    with pytest.raises(NotImplementedError, match=f"Walk does not define {name}"):
+        getattr(Walk(), name)(*arguments)
+
+
+def test_attributes_are_read_and_set_as_on_a_wrapper() -> None:
+    walk = Walk()
+    assert walk.get_wrapper_attr("closed") == 0
+    assert walk.set_wrapper_attr("closed", 7)
+    assert walk.closed == 7
+    assert not walk.has_wrapper_attr("gravity")
+    assert not walk.set_wrapper_attr("gravity", 9.8, force=False)
+    assert walk.set_wrapper_attr("gravity", 9.8)
+    assert walk.get_wrapper_attr("gravity") == 9.8
+    with pytest.raises(AttributeError, match="mass"):
+        walk.get_wrapper_attr("mass")
+
+
+def test_it_is_its_own_unwrapped() -> None:
+    walk = Walk()
+    assert walk.unwrapped is walk
+
+
+def test_defaults_are_those_of_gymnasium() -> None:
+    for name in ("metadata", "render_mode", "spec"):
+        assert getattr(Env, name) == getattr(gymnasium.Env, name)
+
+
+def test_every_public_member_of_gymnasium_is_there() -> None:
+    theirs = {name for name in dir(gymnasium.Env) if not name.startswith("_")}
+    assert theirs - set(dir(Env)) == set()
+
+
+def test_it_is_shown_as_in_gymnasium() -> None:
+    walk = Walk()
+    assert str(walk) == "<Walk instance>"
+    walk.spec = gymnasium.spec("CartPole-v1")
+    assert str(walk) == "<Walk<CartPole-v1>>"

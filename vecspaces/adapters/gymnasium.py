@@ -1,0 +1,161 @@
+"""Gymnasium's spaces and ours, each turned into the other."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vecspaces import spaces as our_spaces
+from vecspaces.errors import CustomSpaceError
+from vecspaces.foreign import require_extra
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import gymnasium
+
+    from vecspaces.spaces import Space
+
+_gymnasium_spaces: Any = require_extra("gymnasium.spaces", "gymnasium")
+
+
+def from_gymnasium(space: gymnasium.Space[Any]) -> Space[Any]:
+    """Turn a Gymnasium space into ours, the state of its generator included.
+
+    Args:
+        space: Any of Gymnasium's ten spaces, nested as deeply as one likes.
+
+    Returns:
+        A space of ours that is independent of `space` and whose samples go on as those of `space`
+        would have.
+
+    Raises:
+        CustomSpaceError: `space`, or one inside it, is not exactly one of the ten: a subclass may
+            have changed what a value is, and that would be lost.
+
+    Example:
+        >>> import gymnasium
+        >>> foreign = gymnasium.spaces.Dict(x=gymnasium.spaces.Discrete(100), seed=1)
+        >>> from_gymnasium(foreign).sample() == foreign.sample()
+        True
+    """
+    return _Conversion(_gymnasium_spaces, our_spaces, "vecspaces.Space").of(space, "space")
+
+
+def to_gymnasium(space: Space[Any]) -> gymnasium.Space[Any]:
+    """Turn a space of ours into Gymnasium's, the state of its generator included.
+
+    Args:
+        space: Any of our ten spaces, nested as deeply as one likes.
+
+    Returns:
+        A Gymnasium space that is independent of `space` and whose samples go on as those of `space`
+        would have.
+
+    Raises:
+        CustomSpaceError: `space`, or one inside it, is not exactly one of the ten.
+
+    Example:
+        >>> from vecspaces.spaces import Box
+        >>> to_gymnasium(Box(-1.0, 1.0, (2,)))
+        Box(-1.0, 1.0, (2,), float32)
+    """
+    return _Conversion(our_spaces, _gymnasium_spaces, "gymnasium.Space").of(space, "space")
+
+
+class _Conversion:
+    """One walk over a space; both libraries name classes, arguments and attributes alike.
+
+    Args:
+        source: The module of the spaces that come in.
+        target: The module of the spaces that go out.
+        base: The name of the base class of the spaces that go out, for messages.
+    """
+
+    def __init__(self, source: Any, target: Any, base: str) -> None:
+        self._kinds = {getattr(source, kind): kind for kind in _ARGUMENTS}
+        self._target = target
+        self._base = base
+        # A space, or a generator, that sits in two places is still one afterwards.
+        self._spaces: dict[int, Any] = {}
+        self._generators: dict[int, Any] = {}
+
+    def of(self, space: Any, path: str) -> Any:
+        """Convert the space found at `path`."""
+        if id(space) in self._spaces:
+            return self._spaces[id(space)]
+        kind = self._kinds.get(type(space))
+        if kind is None:
+            found = type(space)
+            raise CustomSpaceError(
+                f"{path}: expected one of {', '.join(_ARGUMENTS)}, found {space!r} of type "
+                f"{found.__module__}.{found.__qualname__}; use one of these, or derive the class "
+                f"from {self._base}"
+            )
+        converted = getattr(self._target, kind)(**_ARGUMENTS[kind](self, space, path))
+        if kind == "Box":
+            # Of an integer dtype, "no bound" is not seen in `low` and `high`; samples depend on it.
+            converted.bounded_below = space.bounded_below.copy()
+            converted.bounded_above = space.bounded_above.copy()
+        converted._np_random = copy.deepcopy(space._np_random, self._generators)
+        self._spaces[id(space)] = converted
+        return converted
+
+
+def _discrete(_: _Conversion, space: Any, path: str) -> dict[str, Any]:
+    arguments = {"n": space.n, "start": space.start}
+    if space.dtype != np.int64:  # Gymnasium before 1.2 has no such argument
+        arguments["dtype"] = space.dtype
+    return arguments
+
+
+def _dict(conversion: _Conversion, space: Any, path: str) -> dict[str, Any]:
+    # Pairs, not a mapping: their order is kept.
+    pairs = [(key, conversion.of(item, f"{path}[{key!r}]")) for key, item in space.spaces.items()]
+    sort_keys = getattr(space, "sort_keys", True)  # Gymnasium before 1.4 always sorts
+    return {"spaces": pairs} if sort_keys else {"spaces": pairs, "sort_keys": False}
+
+
+def _members(conversion: _Conversion, space: Any, path: str) -> dict[str, Any]:
+    return {"spaces": [conversion.of(item, f"{path}[{i}]") for i, item in enumerate(space.spaces)]}
+
+
+def _graph(conversion: _Conversion, space: Any, path: str) -> dict[str, Any]:
+    edges = space.edge_space
+    return {
+        "node_space": conversion.of(space.node_space, f"{path}.node_space"),
+        "edge_space": None if edges is None else conversion.of(edges, f"{path}.edge_space"),
+    }
+
+
+# Kind of space -> the arguments that make another one like it.
+_ARGUMENTS: dict[str, Callable[[_Conversion, Any, str], dict[str, Any]]] = {
+    "Box": lambda _, space, path: {
+        "low": space.low,
+        "high": space.high,
+        "shape": space.shape,
+        "dtype": space.dtype,
+    },
+    "Discrete": _discrete,
+    "MultiBinary": lambda _, space, path: {"n": space.n},
+    "MultiDiscrete": lambda _, space, path: {
+        "nvec": space.nvec,
+        "dtype": space.dtype,
+        "start": space.start,
+    },
+    "Text": lambda _, space, path: {
+        "max_length": space.max_length,
+        "min_length": space.min_length,
+        "charset": "".join(space.character_list),  # a str keeps the order, which samples depend on
+    },
+    "Dict": _dict,
+    "Tuple": _members,
+    "Sequence": lambda conversion, space, path: {
+        "space": conversion.of(space.feature_space, f"{path}.feature_space"),
+        "stack": space.stack,
+    },
+    "Graph": _graph,
+    "OneOf": _members,
+}
