@@ -13,6 +13,7 @@ from vecspaces.spaces.sequence import Sequence
 from vecspaces.spaces.space import Space
 from vecspaces.spaces.text import Text
 from vecspaces.spaces.tuple import Tuple
+from vecspaces.spaces.utils import flatdim, flatten, flatten_space, unflatten
 
 __all__ = [
     "Box",
@@ -27,4 +28,8 @@ __all__ = [
     "Space",
     "Text",
     "Tuple",
+    "flatdim",
+    "flatten",
+    "flatten_space",
+    "unflatten",
 ]

@@ -1,7 +1,8 @@
-"""Batches of values: what Sequence(stack=True) and Graph hold, and what vector environments return.
+"""Batches of values: what Sequence(stack=True), Graph and vector environments hold.
 
-A batch of n values of a Box, Discrete, MultiBinary or MultiDiscrete is one array with a leading axis
-of length n; of a Dict or Tuple, a dict or tuple of batches; of any other space, a tuple of n values.
+A batch of n values of a Box, Discrete, MultiBinary or MultiDiscrete is one array with a leading
+axis of length n; of a Dict or Tuple, a dict or tuple of batches; of any other space, a tuple of n
+values.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def _(space: Box, n: int = 1) -> Box:
 
 
 @batch_space.register(Discrete)
-def _(space: Discrete, n: int = 1) -> Space[Any]:
+def _(space: Discrete[Any], n: int = 1) -> Space[Any]:
     return MultiDiscrete(
         np.full((n,), space.n),
         dtype=space.dtype,
@@ -65,7 +66,7 @@ def _(space: Discrete, n: int = 1) -> Space[Any]:
 
 
 @batch_space.register(MultiDiscrete)
-def _(space: MultiDiscrete, n: int = 1) -> Box:
+def _(space: MultiDiscrete[Any], n: int = 1) -> Box:
     low = np.broadcast_to(space.start, (n, *space.shape))
     high = np.broadcast_to(space.start + (space.nvec - 1), (n, *space.shape))
     return Box(low, high, dtype=space.dtype, seed=deepcopy(space.np_random))
@@ -106,10 +107,8 @@ def stack(space: Space[Any], values: Iterable[Any]) -> Any:
     """
     values = tuple(values)
     if isinstance(space, ARRAY_SPACES):
-        batch = np.empty((len(values), *space.shape), dtype=space.dtype)
-        for i, value in enumerate(values):
-            batch[i] = value
-        return batch
+        batch: np.ndarray[Any, Any] = np.empty((len(values), *_shape(space)), dtype=space.dtype)
+        return np.stack(values, out=batch) if values else batch
     if isinstance(space, Dict):
         return {
             key: stack(member, [value[key] for value in values])
@@ -120,6 +119,11 @@ def stack(space: Space[Any], values: Iterable[Any]) -> Any:
             stack(member, [value[i] for value in values]) for i, member in enumerate(space.spaces)
         )
     return values
+
+
+def _shape(space: Space[Any]) -> tuple[int, ...]:
+    assert space.shape is not None  # of one of ARRAY_SPACES
+    return space.shape
 
 
 def unstack(space: Space[Any], batch: Any) -> list[Any]:
@@ -162,7 +166,9 @@ def batch_length(space: Space[Any], batch: Any) -> int | None:
 def _rows(space: Space[Any], batch: Any, n: int) -> list[Any]:
     if isinstance(space, Dict):
         columns = [_rows(member, batch[key], n) for key, member in space.spaces.items()]
-        return [{key: column[i] for key, column in zip(space, columns, strict=True)} for i in range(n)]
+        return [
+            {key: column[i] for key, column in zip(space, columns, strict=True)} for i in range(n)
+        ]
     if isinstance(space, Tuple):
         columns = [_rows(member, batch[i], n) for i, member in enumerate(space.spaces)]
         return [tuple([column[i] for column in columns]) for i in range(n)]
@@ -251,7 +257,7 @@ def batches_from_jsonable(space: Space[Any], jsonable: Any) -> list[Any]:
     """Turn what `batches_to_jsonable` returned back into the batches, dtypes included."""
     if isinstance(space, ARRAY_SPACES):
         return [
-            np.asarray(rows, dtype=space.dtype).reshape(len(rows), *space.shape)
+            np.asarray(rows, dtype=space.dtype).reshape(len(rows), *_shape(space))
             for rows in jsonable
         ]
     if isinstance(space, Dict) and len(space):

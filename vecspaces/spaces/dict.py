@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from vecspaces.spaces.nesting import (
     MemberT,
-    add_path,
     check_member,
     choose_limit,
     member_seeds,

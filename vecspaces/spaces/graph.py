@@ -114,13 +114,17 @@ class Graph(Space[GraphInstance]):
             >>> Graph(Discrete(3), Discrete(4)).seed((1, 2, 3))
             (1, 2, 3)
         """
-        members = [self.node_space] if self.edge_space is None else [self.node_space, self.edge_space]
+        members = (
+            [self.node_space] if self.edge_space is None else [self.node_space, self.edge_space]
+        )
         if seed is None:
             seed = (None,) * (1 + len(members))
         elif isinstance(seed, int):
             super().seed(seed)
             seed = (seed, *member_seeds(self.np_random, len(members)))
-        meaning = "(of the graph and of its nodes" + (", and of its edges)" * (len(members) - 1) or ")")
+        meaning = "(of the graph and of its nodes" + (
+            ", and of its edges)" * (len(members) - 1) or ")"
+        )
         check_seed_length(seed, 1 + len(members), meaning)
         own = super().seed(seed[0])
         return own, *(
@@ -178,7 +182,7 @@ class Graph(Space[GraphInstance]):
         return GraphInstance(nodes, edges, links)
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a GraphInstance of nodes and edges that the spaces contain, rightly linked."""
+        """Whether `x` is a GraphInstance of values of the spaces, with links between its nodes."""
         try:
             if not isinstance(x, GraphInstance) or x.nodes is None:
                 return False
@@ -206,7 +210,9 @@ class Graph(Space[GraphInstance]):
         num_nodes = batch_length(self.node_space, nodes)
         if (links < 0).any() or (num_nodes is not None and (links >= num_nodes).any()):
             last = "" if num_nodes is None else f" to {num_nodes - 1}"
-            return mismatch(name, f"indices of nodes, from 0{last}", f"{links.min()} to {links.max()}")
+            return mismatch(
+                name, f"indices of nodes, from 0{last}", f"{links.min()} to {links.max()}"
+            )
         return None
 
     def _explain(self, x: Any, name: str) -> str:

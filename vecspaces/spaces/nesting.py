@@ -1,4 +1,4 @@
-"""What the spaces that hold other spaces share: checked members, seeds for them, paths in errors."""
+"""What the composite spaces share: checked members, seeds for them, and paths in errors."""
 
 from __future__ import annotations
 

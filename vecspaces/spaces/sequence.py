@@ -137,7 +137,9 @@ class Sequence(Space["tuple[Any, ...] | Any"]):
         return stack(self.feature_space, values) if self.stack else values
 
     def generate_sample_length(
-        self, length_mask: int | np.integer[Any] | npt.NDArray[np.integer[Any]] | None, mask_type: str
+        self,
+        length_mask: int | np.integer[Any] | npt.NDArray[np.integer[Any]] | None,
+        mask_type: str,
     ) -> Any:
         """Draw the length of a sample.
 
@@ -163,7 +165,9 @@ class Sequence(Space["tuple[Any, ...] | Any"]):
             return self.np_random.geometric(0.25)
         if np.issubdtype(type(length_mask), np.integer):
             if length_mask < 0:
-                raise AssertionError(f"{where}: expected a length of at least 0, found {length_mask}")
+                raise AssertionError(
+                    f"{where}: expected a length of at least 0, found {length_mask}"
+                )
             return length_mask
         if not isinstance(length_mask, np.ndarray):
             raise TypeError(

@@ -141,7 +141,9 @@ class Tuple(Space[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Member
 
     def _explain(self, x: Any, name: str) -> str:
         n = len(self.spaces)
-        if not isinstance(x, (tuple, list, np.ndarray)) or (isinstance(x, np.ndarray) and not x.ndim):
+        if not isinstance(x, (tuple, list, np.ndarray)) or (
+            isinstance(x, np.ndarray) and not x.ndim
+        ):
             return mismatch(name, f"a tuple of {n} values", describe(x))
         if len(x) != n:
             return mismatch(name, f"a tuple of {n} values", f"{len(x)} values")

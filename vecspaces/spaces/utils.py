@@ -1,0 +1,501 @@
+"""Flattening: every value of a space of fixed size as one vector, and back.
+
+`flatdim`, `flatten_space`, `flatten`, `unflatten` and `is_space_dtype_shape_equiv` are
+`functools.singledispatch` functions: a third party's space takes part by `flatten.register`, ....
+A space that has no fixed size (it holds a Graph or a Sequence) flattens into a space of the same
+nesting whose leaves are flat.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from vecspaces.spaces.batching import stack, unstack
+from vecspaces.spaces.box import Box
+from vecspaces.spaces.dict import Dict
+from vecspaces.spaces.discrete import Discrete
+from vecspaces.spaces.graph import Graph, GraphInstance
+from vecspaces.spaces.multi_binary import MultiBinary
+from vecspaces.spaces.multi_discrete import MultiDiscrete
+from vecspaces.spaces.one_of import OneOf
+from vecspaces.spaces.sequence import Sequence
+from vecspaces.spaces.space import Space, describe
+from vecspaces.spaces.text import Text
+from vecspaces.spaces.tuple import Tuple
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Vector: TypeAlias = npt.NDArray[Any]
+
+__all__ = ["flatdim", "flatten", "flatten_space", "is_space_dtype_shape_equiv", "unflatten"]
+
+
+@singledispatch
+def flatdim(space: Space[Any]) -> int:
+    """Tell how many entries a flattened value of `space` has.
+
+    Raises:
+        ValueError: Values have no fixed size, for they hold a Graph or a Sequence.
+        NotImplementedError: A third party's space that registered nothing.
+
+    Example:
+        >>> flatdim(Dict(position=Discrete(2), velocity=Box(0, 1, (3, 2))))
+        8
+    """
+    if space.is_np_flattenable is False:
+        raise ValueError(f"space: expected values of a fixed size, found {space!r}")
+    raise NotImplementedError(_unknown("flatdim", space))
+
+
+@flatdim.register(Box)
+@flatdim.register(MultiBinary)
+def _(space: Box | MultiBinary) -> int:
+    return math.prod(space.shape or ())
+
+
+@flatdim.register(Discrete)
+def _(space: Discrete[Any]) -> int:
+    return int(space.n)
+
+
+@flatdim.register(MultiDiscrete)
+def _(space: MultiDiscrete[Any]) -> int:
+    return int(space.nvec.sum(dtype=np.int64))
+
+
+@flatdim.register(Text)
+def _(space: Text) -> int:
+    return space.max_length
+
+
+@flatdim.register(Tuple)
+@flatdim.register(Dict)
+def _(space: Tuple | Dict) -> int:
+    return sum(flatdim(member) for member in _members(space))
+
+
+@flatdim.register(OneOf)
+def _(space: OneOf) -> int:
+    return 1 + max(flatdim(member) for member in space.spaces)
+
+
+@singledispatch
+def flatten_space(space: Space[Any]) -> Box | Dict | Sequence | Tuple | Graph:
+    """Make the space of the flattened values of `space`.
+
+    Returns:
+        A Box of shape `(flatdim(space),)`; or, where values have no fixed size, a space of the same
+        nesting whose leaves are such boxes.
+
+    Raises:
+        NotImplementedError: A third party's space that registered nothing.
+
+    Example:
+        >>> flatten_space(Dict(position=Discrete(2), velocity=Box(0, 1, (2, 2))))
+        Box(0.0, 1.0, (6,), float64)
+        >>> flatten_space(Graph(Box(-100, 100, (3, 4)), Discrete(5)))
+        Graph(Box(-100.0, 100.0, (12,), float32), Box(0, 1, (5,), int64))
+    """
+    raise NotImplementedError(_unknown("flatten_space", space))
+
+
+@flatten_space.register(Box)
+def _(space: Box) -> Box:
+    return Box(space.low.flatten(), space.high.flatten(), dtype=space.dtype)
+
+
+@flatten_space.register(Discrete)
+@flatten_space.register(MultiBinary)
+@flatten_space.register(MultiDiscrete)
+def _(space: Discrete[Any] | MultiBinary | MultiDiscrete[Any]) -> Box:
+    return Box(0, 1, (flatdim(space),), space.dtype)
+
+
+@flatten_space.register(Text)
+def _(space: Text) -> Box:
+    return Box(0, len(space.character_list), (space.max_length,), np.int32)
+
+
+@flatten_space.register(Tuple)
+@flatten_space.register(Dict)
+def _(space: Tuple | Dict) -> Box | Tuple | Dict:
+    if space.is_np_flattenable:
+        boxes = [_flat_box(member) for member in _members(space)]
+        low, high = _join([box.low for box in boxes]), _join([box.high for box in boxes])
+        return Box(low, high, dtype=low.dtype)
+    if isinstance(space, Tuple):
+        return Tuple([flatten_space(member) for member in space.spaces])
+    members = {key: flatten_space(member) for key, member in space.spaces.items()}
+    return Dict(members, sort_keys=space.sort_keys)
+
+
+@flatten_space.register(OneOf)
+def _(space: OneOf) -> Box:
+    dtype = _flat_dtype(space)
+    low = np.empty(flatdim(space), dtype)
+    high = np.empty_like(low)
+    boxes = [_flat_box(member) for member in space.spaces]
+    low[0], high[0] = 0, len(boxes) - 1
+    if len(low) > 1:
+        low[1:] = min(box.low.astype(dtype).min() for box in boxes if box.low.size)
+        high[1:] = max(box.high.astype(dtype).max() for box in boxes if box.high.size)
+    return Box(low, high, dtype=dtype)
+
+
+@flatten_space.register(Sequence)
+def _(space: Sequence) -> Sequence:
+    return Sequence(flatten_space(space.feature_space), stack=space.stack)
+
+
+@flatten_space.register(Graph)
+def _(space: Graph) -> Graph:
+    edge_space = None if space.edge_space is None else flatten_space(space.edge_space)
+    return Graph(flatten_space(space.node_space), edge_space)
+
+
+@singledispatch
+def flatten(space: Space[Any], x: Any) -> Any:
+    """Write a value of `space` as one vector.
+
+    Args:
+        space: The space of `x`.
+        x: The value.
+
+    Returns:
+        A new array of shape `(flatdim(space),)`, a value of `flatten_space(space)`: the entries of
+        a Box or MultiBinary; one-hot vectors for a Discrete or MultiDiscrete; indices of characters
+        for a Text, padded with the number of characters; the index and then the value, padded, for
+        a OneOf; one member after the other, promoted to one dtype, for a Dict or Tuple. Where
+        values have no fixed size, a value of the same nesting whose leaves are such vectors.
+
+    Raises:
+        NotImplementedError: A third party's space that registered nothing.
+
+    Example:
+        >>> flatten(Discrete(4), 2)
+        array([0, 0, 1, 0])
+        >>> flatten(Tuple((Box(0, 1, (2,)), Discrete(3))), ([0.5, 0.25], 1))
+        array([0.5 , 0.25, 0.  , 1.  , 0.  ])
+    """
+    raise NotImplementedError(_unknown("flatten", space))
+
+
+@flatten.register(Box)
+@flatten.register(MultiBinary)
+def _(space: Box | MultiBinary, x: Any) -> Vector:
+    return np.asarray(x, dtype=space.dtype).flatten()
+
+
+@flatten.register(Discrete)
+def _(space: Discrete[Any], x: Any) -> Vector:
+    onehot = np.zeros(int(space.n), space.dtype)
+    onehot[int(x) - int(space.start)] = 1
+    return onehot
+
+
+@flatten.register(MultiDiscrete)
+def _(space: MultiDiscrete[Any], x: Any) -> Vector:
+    firsts, n = _onehot_starts(space)
+    onehot = np.zeros(n, space.dtype)
+    onehot[firsts + (np.asarray(x).astype(np.int64) - space.start.astype(np.int64)).ravel()] = 1
+    return onehot
+
+
+@flatten.register(Text)
+def _(space: Text, x: str) -> Vector:
+    codes = np.full(space.max_length, len(space.character_list), np.int32)
+    codes[: len(x)] = [space.character_index(character) for character in x]
+    return codes
+
+
+@flatten.register(Tuple)
+def _(space: Tuple, x: Any) -> Any:
+    parts = [flatten(member, part) for member, part in zip(space.spaces, x, strict=True)]
+    return _join(parts) if space.is_np_flattenable else tuple(parts)
+
+
+@flatten.register(Dict)
+def _(space: Dict, x: Any) -> Any:
+    parts = {key: flatten(member, x[key]) for key, member in space.spaces.items()}
+    return _join(list(parts.values())) if space.is_np_flattenable else parts
+
+
+@flatten.register(OneOf)
+def _(space: OneOf, x: tuple[int, Any]) -> Vector:
+    index, value = x
+    part = flatten(space.spaces[index], value)
+    flat = np.empty(flatdim(space), _flat_dtype(space))
+    flat[0] = index
+    flat[1 : 1 + len(part)] = part
+    # Any number within the bounds will do to pad with; where there is none, the lower bound.
+    if len(flat) > 1 + len(part):
+        flat[1 + len(part) :] = part[0] if len(part) else _flat_box(space).low[1]
+    return flat
+
+
+@flatten.register(Sequence)
+def _(space: Sequence, x: Any) -> Any:
+    return _convert_batch(flatten, space.feature_space, x, space.stack)
+
+
+@flatten.register(Graph)
+def _(space: Graph, x: GraphInstance) -> GraphInstance:
+    nodes = _convert_batch(flatten, space.node_space, x.nodes)
+    edges = None if x.edges is None else _convert_batch(flatten, space.edge_space, x.edges)
+    return GraphInstance(nodes, edges, x.edge_links)
+
+
+@singledispatch
+def unflatten(space: Space[Any], x: Any) -> Any:
+    """Turn what `flatten` returned back into the value, dtypes included.
+
+    Args:
+        space: The space of the value.
+        x: The flattened value.
+
+    Returns:
+        The value; exactly the one flattened, if the dtype of the vector can hold it.
+
+    Raises:
+        AssertionError: `x` is no array, or no tuple or dict where values have no fixed size.
+        NotImplementedError: A third party's space that registered nothing.
+        ValueError: `x` is no vector that `flatten` returns, such as zeros for a Discrete.
+
+    Example:
+        >>> space = Tuple((Box(0, 1, (2,)), Discrete(3)))
+        >>> unflatten(space, np.array([0.5, 0.25, 0, 1, 0]))
+        (array([0.5 , 0.25], dtype=float32), np.int64(1))
+    """
+    raise NotImplementedError(_unknown("unflatten", space))
+
+
+@unflatten.register(Box)
+@unflatten.register(MultiBinary)
+def _(space: Box | MultiBinary, x: Any) -> Vector:
+    return np.asarray(x, dtype=space.dtype).reshape(space.shape)
+
+
+@unflatten.register(Discrete)
+def _(space: Discrete[Any], x: Any) -> Any:
+    hot = np.flatnonzero(x)
+    if not len(hot):
+        raise ValueError(f"x: expected a one-hot vector for {space!r}, found {x}")
+    return space.dtype.type(int(space.start) + int(hot[0]))
+
+
+@unflatten.register(MultiDiscrete)
+def _(space: MultiDiscrete[Any], x: Any) -> Vector:
+    firsts, _ = _onehot_starts(space)
+    hot = np.flatnonzero(x)
+    counts = space.nvec.ravel().astype(np.int64)
+    if len(hot) != len(firsts) or (hot < firsts).any() or (hot >= firsts + counts).any():
+        raise ValueError(
+            f"x: expected {len(firsts)} one-hot vectors, one after the other, for {space!r}, "
+            f"found non-zeros at {hot}"
+        )
+    values = (hot - firsts).reshape(space.shape) + space.start.astype(np.int64)
+    return np.asarray(values).astype(space.dtype)
+
+
+@unflatten.register(Text)
+def _(space: Text, x: Any) -> str:
+    characters = space.character_list
+    codes = np.asarray(x).astype(np.int64).tolist()
+    return "".join([characters[code] for code in codes if code < len(characters)])
+
+
+@unflatten.register(Tuple)
+def _(space: Tuple, x: Any) -> tuple[Any, ...]:
+    parts = _split(space, x) if space.is_np_flattenable else _expect(tuple, space, x)
+    return tuple(unflatten(member, part) for member, part in zip(space.spaces, parts, strict=True))
+
+
+@unflatten.register(Dict)
+def _(space: Dict, x: Any) -> dict[str, Any]:
+    if space.is_np_flattenable:
+        x = dict(zip(space.spaces, _split(space, x), strict=True))
+    _expect(dict, space, x)
+    return {key: unflatten(member, x[key]) for key, member in space.spaces.items()}
+
+
+@unflatten.register(OneOf)
+def _(space: OneOf, x: Any) -> tuple[int, Any]:
+    index = np.int64(x[0])
+    member = space.spaces[index]
+    return index, unflatten(member, x[1 : 1 + flatdim(member)].astype(_flat_dtype(member)))
+
+
+@unflatten.register(Sequence)
+def _(space: Sequence, x: Any) -> Any:
+    return _convert_batch(unflatten, space.feature_space, x, space.stack)
+
+
+@unflatten.register(Graph)
+def _(space: Graph, x: GraphInstance) -> GraphInstance:
+    nodes = _convert_batch(unflatten, space.node_space, x.nodes)
+    edges = None if x.edges is None else _convert_batch(unflatten, space.edge_space, x.edges)
+    return GraphInstance(nodes, edges, x.edge_links)
+
+
+@singledispatch
+def is_space_dtype_shape_equiv(space_1: Space[Any], space_2: Space[Any]) -> bool:
+    """Whether the values of two spaces have the same nesting, shapes and dtypes.
+
+    Bounds may differ: environments whose spaces are equivalent share one batch.
+
+    Raises:
+        NotImplementedError: `space_1` is of a third party that registered nothing.
+        TypeError: An argument is no Space.
+
+    Example:
+        >>> is_space_dtype_shape_equiv(Box(0, 1, (2,)), Box(-5, 5, (2,)))
+        True
+        >>> is_space_dtype_shape_equiv(Discrete(3), Box(-5, 5, (2,)))
+        False
+    """
+    for name, space in (("space_1", space_1), ("space_2", space_2)):
+        if not isinstance(space, Space):
+            raise TypeError(f"{name}: expected a Space, found {describe(space)}")
+    raise NotImplementedError(_unknown("is_space_dtype_shape_equiv", space_1))
+
+
+@is_space_dtype_shape_equiv.register(Box)
+@is_space_dtype_shape_equiv.register(Discrete)
+@is_space_dtype_shape_equiv.register(MultiDiscrete)
+@is_space_dtype_shape_equiv.register(MultiBinary)
+def _(space_1: Space[Any], space_2: Space[Any]) -> bool:
+    return (
+        type(space_1) is type(space_2)
+        and space_1.shape == space_2.shape
+        and space_1.dtype == space_2.dtype
+    )
+
+
+@is_space_dtype_shape_equiv.register(Text)
+def _(space_1: Text, space_2: Space[Any]) -> bool:
+    return (
+        isinstance(space_2, Text)
+        and space_1.max_length == space_2.max_length
+        and space_1.character_set == space_2.character_set
+    )
+
+
+@is_space_dtype_shape_equiv.register(Dict)
+def _(space_1: Dict, space_2: Space[Any]) -> bool:
+    return (
+        isinstance(space_2, Dict)
+        and space_1.keys() == space_2.keys()
+        and all(is_space_dtype_shape_equiv(space_1[key], space_2[key]) for key in space_1)
+    )
+
+
+@is_space_dtype_shape_equiv.register(Tuple)
+@is_space_dtype_shape_equiv.register(OneOf)
+def _(space_1: Tuple | OneOf, space_2: Space[Any]) -> bool:
+    return (
+        isinstance(space_2, Tuple if isinstance(space_1, Tuple) else OneOf)
+        and len(space_1) == len(space_2)
+        and all(map(is_space_dtype_shape_equiv, space_1.spaces, space_2.spaces))
+    )
+
+
+@is_space_dtype_shape_equiv.register(Graph)
+def _(space_1: Graph, space_2: Space[Any]) -> bool:
+    if not isinstance(space_2, Graph):
+        return False
+    edges_1, edges_2 = space_1.edge_space, space_2.edge_space
+    if edges_1 is None or edges_2 is None:
+        same_edges = edges_1 is edges_2
+    else:
+        same_edges = is_space_dtype_shape_equiv(edges_1, edges_2)
+    return same_edges and is_space_dtype_shape_equiv(space_1.node_space, space_2.node_space)
+
+
+@is_space_dtype_shape_equiv.register(Sequence)
+def _(space_1: Sequence, space_2: Space[Any]) -> bool:
+    return (
+        isinstance(space_2, Sequence)
+        and space_1.stack is space_2.stack
+        and is_space_dtype_shape_equiv(space_1.feature_space, space_2.feature_space)
+    )
+
+
+def _unknown(operation: str, space: Any) -> str:
+    return f"space: {operation} does not know {describe(space)}; {operation}.register teaches it"
+
+
+def _members(space: Tuple | Dict) -> list[Space[Any]]:
+    return list(space.spaces.values() if isinstance(space, Dict) else space.spaces)
+
+
+def _flat_box(space: Space[Any]) -> Box:
+    """Make the flat space of a space whose values have a fixed size."""
+    box = flatten_space(space)
+    if not isinstance(box, Box):
+        raise ValueError(f"space: expected values of a fixed size, found {space!r}")
+    return box
+
+
+def _flat_dtype(space: Space[Any]) -> np.dtype[Any]:
+    """Tell the dtype of flattened values without making `flatten_space(space)`."""
+    if isinstance(space, Text):
+        return np.dtype(np.int32)
+    if isinstance(space, (Tuple, Dict)):
+        return _promote([_flat_dtype(member) for member in _members(space)])
+    if isinstance(space, OneOf):
+        dtype = _promote([_flat_dtype(member) for member in space.spaces])
+        last = len(space) - 1
+        # The index travels in the vector too, and must not overflow or be rounded.
+        if dtype.kind == "f":
+            limit = 2 ** (np.finfo(dtype).nmant + 1)
+        else:
+            limit = 1 if dtype.kind == "b" else int(np.iinfo(dtype).max)
+        return dtype if last <= limit else np.result_type(dtype, np.min_scalar_type(last))
+    return _flat_box(space).dtype if space.dtype is None else space.dtype
+
+
+def _promote(dtypes: list[np.dtype[Any]]) -> np.dtype[Any]:
+    """Find the dtype for all; that of no values at all is bool, which promotes no other."""
+    return np.result_type(*dtypes) if dtypes else np.dtype(np.bool_)
+
+
+def _join(parts: list[Vector]) -> Vector:
+    return np.concatenate(parts) if parts else np.zeros(0, np.bool_)
+
+
+def _onehot_starts(space: MultiDiscrete[Any]) -> tuple[npt.NDArray[np.int64], int]:
+    """Tell where each one-hot vector begins, and where the last one ends."""
+    ends = np.cumsum(space.nvec.ravel(), dtype=np.int64)
+    return np.concatenate([[0], ends[:-1]])[: len(ends)].astype(np.int64), int(space.nvec.sum())
+
+
+def _split(space: Tuple | Dict, x: Any) -> list[Vector]:
+    """Cut the vector of all members into the vectors of each."""
+    x = _expect(np.ndarray, space, x)
+    ends = np.cumsum([flatdim(member) for member in _members(space)], dtype=np.int64)
+    if len(x) != (ends[-1] if len(ends) else 0):
+        raise ValueError(f"x: expected {flatdim(space)} entries for {space!r}, found {len(x)}")
+    return np.split(x, ends[:-1]) if len(ends) else []
+
+
+def _expect(kind: type, space: Space[Any], x: Any) -> Any:
+    if not isinstance(x, kind):
+        raise AssertionError(
+            f"x: expected what flatten returns for {space!r}, of type {kind.__name__}, "
+            f"found {describe(x)}"
+        )
+    return x
+
+
+def _convert_batch(convert: Any, space: Any, x: Any, stacked: bool = True) -> Any:
+    """Flatten or unflatten each value of a batch, or of a tuple."""
+    if not stacked:
+        return tuple(convert(space, value) for value in x)
+    flat_space = flatten_space(space)
+    source, target = (space, flat_space) if convert is flatten else (flat_space, space)
+    return stack(target, [convert(space, value) for value in unstack(source, x)])
