@@ -1,0 +1,22 @@
+"""Layout: space -> where its bytes go. A space is understood once; the rest is views and copies."""
+
+from __future__ import annotations
+
+from vecspaces.layout.casting import Mismatch, fit
+from vecspaces.layout.compiled import Layout, Leaf, Rows
+from vecspaces.layout.describe import describe
+from vecspaces.layout.nodes import Array, Choice, Encoded, Record, Variable
+
+__all__ = [
+    "Array",
+    "Choice",
+    "Encoded",
+    "Layout",
+    "Leaf",
+    "Mismatch",
+    "Record",
+    "Rows",
+    "Variable",
+    "describe",
+    "fit",
+]

@@ -1,0 +1,226 @@
+"""The casting rule: which values a place of a given dtype and shape takes, written once.
+
+The shape must match exactly. Casts of the same kind (float64 to float32, an integer to a float) are
+made; integers and bools go into integers and bools where they lie in range; all else is refused.
+NumPy's own assignment would store 300 as 44 in a uint8 and broadcast shape (1,), without a word.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Where a value sits in a nested one: `("camera", "left")`, `(0, 1)`."""
+
+_INTEGERS = frozenset("biu")
+
+
+class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into their own error)
+    """A value that its place cannot take.
+
+    Args:
+        expected: What the place takes.
+        found: What came.
+        path: Where the place sits in the nested value.
+        row: The environment's row, or the position in a batch, where it is known.
+        name: What the value is called; None: the message names the row instead.
+
+    Example:
+        >>> str(Mismatch("uint8 of shape (2,)", "None", ("camera", "left"), row=3))
+        "row 3: ['camera']['left']: expected uint8 of shape (2,), found None"
+    """
+
+    def __init__(
+        self,
+        expected: str,
+        found: str,
+        path: Path = (),
+        row: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(expected, found, path, row, name)
+        self.expected = expected
+        self.found = found
+        self.path = path
+        self.row = row
+        self.name = name
+
+    def at(self, path: Path, row: int | None = None) -> Mismatch:
+        """Say where it happened, as seen from further outside.
+
+        Args:
+            path: What to put before the path.
+            row: The row, where the one known so far is None.
+
+        Returns:
+            A new Mismatch with the same finding.
+        """
+        row = self.row if row is None else row
+        return type(self)(self.expected, self.found, path + self.path, row, self.name)
+
+    def called(self, name: str) -> Mismatch:
+        """Name the value in the message: `items[3]['camera']: expected ...`."""
+        return type(self)(self.expected, self.found, self.path, self.row, name)
+
+    def __str__(self) -> str:
+        where = show_path(self.path)
+        if self.name is not None:
+            where = f"{self.name}{'' if self.row is None else f'[{self.row}]'}{where}"
+        elif self.row is not None:
+            where = f"row {self.row}{': ' if where else ''}{where}"
+        return f"{where}{': ' if where else ''}expected {self.expected}, found {self.found}"
+
+
+class KeyMismatch(Mismatch, KeyError):
+    """A dict without the keys, or a tuple without the length, that its place has."""
+
+
+def show_path(path: Path) -> str:
+    """Write a path as the subscripts that lead there.
+
+    Example:
+        >>> show_path(("camera", 0))
+        "['camera'][0]"
+    """
+    return "".join(f"[{key!r}]" for key in path)
+
+
+def show_type(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+    """Name a dtype and a shape in an error.
+
+    Example:
+        >>> show_type(np.dtype("uint8"), (2, 3))
+        'uint8 of shape (2, 3)'
+    """
+    return f"{dtype} of shape {shape}"
+
+
+def show_value(value: Any) -> str:
+    """Describe what came in a few words.
+
+    Example:
+        >>> show_value(np.zeros(3)), show_value(None), show_value("left")
+        ('float64 of shape (3,)', 'None', "'left' of type str")
+    """
+    if value is None:
+        return "None"
+    if isinstance(value, (np.ndarray, np.generic)):
+        return show_type(value.dtype, value.shape)
+    try:
+        text = reprlib.repr(value)
+    except Exception:  # a foreign __repr__ may do anything, and this is a message
+        return f"an object of type {type(value).__name__}"
+    return f"{text} of type {type(value).__name__}"
+
+
+def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Give the least and the greatest value of an integer or bool dtype.
+
+    Example:
+        >>> limits(np.dtype("uint8")), limits(np.dtype("bool"))
+        ((0, 255), (0, 1))
+    """
+    if dtype.kind == "b":
+        return 0, 1
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = ()) -> NDArray[Any]:
+    """Give a value as an array of exactly this dtype and shape, by the rule above.
+
+    Args:
+        value: An array, a scalar, or nested lists or tuples of numbers.
+        dtype: The dtype it must have.
+        shape: The shape it must have.
+        path: Where it sits, for the error.
+
+    Returns:
+        `value` itself if it fits as it is, else a new array.
+
+    Raises:
+        Mismatch: If it does not fit.
+
+    Example:
+        >>> fit([1, 2], np.dtype("float32"), (2,))
+        array([1., 2.], dtype=float32)
+        >>> fit([1, 300], np.dtype("uint8"), (2,))
+        Traceback (most recent call last):
+            ...
+        vecspaces.layout.casting.Mismatch: expected uint8 of shape (2,), values from 0 to 255, \
+found int64 of shape (2,), values from 1 to 300
+    """
+    if isinstance(value, np.ndarray):
+        array = value
+    else:
+        try:
+            array = np.asarray(value)
+        except Exception as error:  # ragged lists, and whatever a foreign __array__ may raise
+            raise Mismatch(show_type(dtype, shape), show_value(value), path) from error
+    found = array.dtype
+    if array.shape != shape:
+        raise Mismatch(
+            show_type(dtype, shape),
+            show_value(value if found.kind in "OUS" else array),
+            path,
+        )
+    if found == dtype:
+        return array
+    if found.kind in _INTEGERS and dtype.kind in _INTEGERS:
+        if array.size and not np.can_cast(found, dtype, "safe"):
+            (low, high), (least, greatest) = limits(dtype), (int(array.min()), int(array.max()))
+            if least < low or greatest > high:
+                raise Mismatch(
+                    f"{show_type(dtype, shape)}, values from {low} to {high}",
+                    f"{show_type(found, shape)}, values from {least} to {greatest}",
+                    path,
+                )
+    elif not np.can_cast(found, dtype, "same_kind"):
+        raise Mismatch(
+            show_type(dtype, shape), show_value(value if found.kind in "OUS" else array), path
+        )
+    return array.astype(dtype)
+
+
+def fit_batch(
+    batch: Any, n: int, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = ()
+) -> NDArray[Any]:
+    """Give a batch of `n` values as an array of shape `(n, *shape)`; name the row that does not fit.
+
+    Args:
+        batch: An array, or a sequence of `n` values.
+        n: How many values it must hold.
+        dtype: The dtype of the values.
+        shape: The shape of one value.
+        path: Where it sits, for the error.
+
+    Returns:
+        `batch` itself if it fits as it is, else a new array.
+
+    Raises:
+        Mismatch: If it does not fit; `row` is the first bad one where the rows can be told apart.
+
+    Example:
+        >>> fit_batch([[1], [2.5]], 2, np.dtype("float32"), (1,)).tolist()
+        [[1.0], [2.5]]
+    """
+    try:
+        return fit(batch, dtype, (n, *shape), path)
+    except Mismatch:
+        if isinstance(batch, (list, tuple, np.ndarray)) and len(batch) == n:
+            for row, value in enumerate(batch):
+                try:
+                    fit(value, dtype, shape, path)
+                except Mismatch as error:
+                    # A dtype or a shape that is wrong for the whole array is wrong for no one row.
+                    uniform = isinstance(batch, np.ndarray) and (
+                        batch.shape[1:] != shape or batch.dtype.kind not in _INTEGERS
+                    )
+                    if uniform:
+                        break
+                    raise error.at((), row) from None
+        raise

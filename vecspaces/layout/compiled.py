@@ -1,0 +1,417 @@
+"""Layout: a space compiled once, and Rows: a layout bound to memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecspaces.layout.blocks import HEADER, ArrayBlock, Index, VariableBlock, row_numbers
+from vecspaces.layout.casting import Path
+from vecspaces.layout.describe import describe
+from vecspaces.layout.nodes import Array, Choice, Encoded, Node, Record, Variable
+from vecspaces.layout.ports import Port, make_port
+from vecspaces.spaces import Space
+
+_ALIGNMENT = 64
+
+
+class _HasBuffer(Protocol):
+    """An arena: memory that says where its bytes are."""
+
+    @property
+    def buffer(self) -> NDArray[np.uint8]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One contiguous block of a layout.
+
+    Args:
+        path: Where it sits in the nested value. The branch of a OneOf is at `(..., 0)`, the values
+            of all its branches are at `(..., 1)`.
+        dtype: The dtype of its elements.
+        shape: The shape of one environment's value.
+        offset: Where the `(slots, n, *shape)` block begins, in bytes, a multiple of 64.
+        kind: `"array"`: the value itself; `"encoded"`, `"variable"`: decoded at each read.
+    """
+
+    path: Path
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+    kind: str = "array"
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of one environment's value."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
+class Layout:
+    """Where the bytes of n values of a space lie, in each slot of a ring; immutable.
+
+    Each leaf of the space is one contiguous array `(slots, n, *shape)`, so that a batch is a view,
+    never a gather. Made by `Layout.compile`.
+
+    Attributes:
+        space: The space of one value.
+        n: How many values a slot holds.
+        slots: The length of the ring.
+        variable_capacity: Bytes per value for its leaves of variable size, in equal shares.
+        leaves: The blocks, in the order of the space.
+        nbytes: The bytes of one value.
+        offset: Where the first block begins.
+        size: The bytes from `offset` to the end of the last block, a multiple of 64.
+
+    Example:
+        >>> from vecspaces.spaces import Box, Dict, Discrete
+        >>> Layout.compile(Dict(position=Box(-1, 1, (3,)), color=Discrete(5)), n=64)
+        Layout(n=64, slots=1, 20 bytes per environment, 1,280 bytes in all)
+          path          dtype    shape  offset  bytes
+          ['position']  float32  (3,)        0     12
+          ['color']     int64    ()        768      8
+    """
+
+    __slots__ = (
+        "_node", "leaves", "n", "nbytes", "offset", "size", "slots", "space", "variable_capacity",
+    )  # fmt: skip
+
+    space: Space[Any]
+    n: int
+    slots: int
+    variable_capacity: int
+    leaves: tuple[Leaf, ...]
+    nbytes: int
+    offset: int
+    size: int
+    _node: Node
+
+    @classmethod
+    def compile(
+        cls,
+        space: Space[Any],
+        n: int = 1,
+        *,
+        slots: int = 1,
+        variable_capacity: int = 65536,
+        offset: int = 0,
+    ) -> Layout:
+        """Lay out n values of a space.
+
+        Args:
+            space: The space of one value.
+            n: How many values a slot holds, at least 0.
+            slots: The length of the ring, at least 1.
+            variable_capacity: Bytes per value for its leaves of variable size, in equal shares.
+            offset: Where the first block begins, in bytes, a multiple of 64.
+
+        Returns:
+            The layout.
+
+        Raises:
+            TypeError: If `space` is no space.
+            ValueError: If a number is out of range.
+        """
+        for name, value, least in (
+            ("n", n, 0),
+            ("slots", slots, 1),
+            ("variable_capacity", variable_capacity, 0),
+            ("offset", offset, 0),
+        ):
+            if value < least:
+                raise ValueError(f"{name}: expected at least {least}, found {value}")
+        if offset % _ALIGNMENT:
+            raise ValueError(f"offset: expected a multiple of {_ALIGNMENT}, found {offset}")
+        node = describe(space)
+        blocks = list(_walk(node, ()))
+        variable = sum(kind == "variable" for *_, kind in blocks)
+        share = variable_capacity // max(variable, 1)
+        # A multiple of 8, so that the size in front of each row is aligned.
+        slot_shape = (HEADER + -(-share // 8) * 8,)
+        leaves = []
+        end = offset
+        for path, dtype, shape, kind in blocks:
+            leaf = Leaf(path, dtype, slot_shape if kind == "variable" else shape, end, kind)
+            leaves.append(leaf)
+            end += -(-leaf.nbytes * n * slots // _ALIGNMENT) * _ALIGNMENT
+        layout = cls.__new__(cls)
+        values = {
+            "space": space,
+            "n": int(n),
+            "slots": int(slots),
+            "variable_capacity": int(variable_capacity),
+            "leaves": tuple(leaves),
+            "nbytes": sum(leaf.nbytes for leaf in leaves),
+            "offset": int(offset),
+            "size": end - offset,
+            "_node": node,
+        }
+        for name, attribute in values.items():
+            object.__setattr__(layout, name, attribute)
+        return layout
+
+    @property
+    def has_variable(self) -> bool:
+        """Whether a value has leaves of variable size."""
+        return any(leaf.kind == "variable" for leaf in self.leaves)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether every leaf is an array, so that a batch is views alone."""
+        return all(leaf.kind == "array" for leaf in self.leaves)
+
+    def bind(
+        self,
+        memory: _HasBuffer | NDArray[np.uint8] | bytearray | memoryview,
+        *,
+        spill: bool = False,
+    ) -> tuple[Rows, ...]:
+        """Make the views of this layout on a block of memory.
+
+        Args:
+            memory: An `Arena`, or any writable buffer, of at least `offset + size` bytes, zero where
+                nothing was written.
+            spill: Whether a value of variable size that is larger than its share is kept aside
+                (`Rows.take_spilled`) instead of being refused.
+
+        Returns:
+            One Rows for each slot.
+        """
+        arrays = self._arrays(memory)
+        shares = sum(leaf.kind == "variable" for leaf in self.leaves)
+
+        def blocks(slot: int) -> list[ArrayBlock]:
+            return [
+                VariableBlock(array[slot], spill, shares)
+                if leaf.kind == "variable"
+                else ArrayBlock(array[slot])
+                for leaf, array in zip(self.leaves, arrays, strict=True)
+            ]
+
+        return tuple(Rows(self, blocks(slot)) for slot in range(self.slots))
+
+    def ring(self, memory: _HasBuffer | NDArray[np.uint8] | bytearray | memoryview) -> Any:
+        """Look at all slots at once.
+
+        Args:
+            memory: What `bind` was given.
+
+        Returns:
+            Views of shape `(slots, n, *shape)`, nested as the values are.
+
+        Raises:
+            ValueError: If a leaf is not an array.
+        """
+        if not self.fixed:
+            odd = next(leaf for leaf in self.leaves if leaf.kind != "array")
+            raise ValueError(
+                f"expected a space of arrays alone, found a leaf of kind {odd.kind} at {odd.path}"
+            )
+        arrays = iter(self._arrays(memory))
+
+        def build(node: Node) -> Any:
+            if isinstance(node, Record):
+                return node.build([build(child) for child in node.children])
+            return next(arrays)
+
+        return build(self._node)
+
+    def _arrays(self, memory: Any) -> list[NDArray[Any]]:
+        """View each leaf's block in memory: `(slots, n, *shape)`."""
+        buffer = np.frombuffer(getattr(memory, "buffer", memory), np.uint8)
+        if buffer.nbytes < self.offset + self.size:
+            raise ValueError(
+                f"memory: expected at least {self.offset + self.size} bytes, found {buffer.nbytes}"
+            )
+        rows = self.slots * self.n
+        return [
+            buffer[leaf.offset : leaf.offset + rows * leaf.nbytes]
+            .view(leaf.dtype)
+            .reshape(self.slots, self.n, *leaf.shape)
+            for leaf in self.leaves
+        ]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Layout is immutable: cannot set {name!r}; compile another one")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a Layout is immutable: cannot delete {name!r}")
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.leaves, self.n, self.slots, self.offset, self.size, self.variable_capacity
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Layout):
+            return NotImplemented
+        return self._key() == other._key() and bool(self.space == other.space)
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Encoders and decoders are rebuilt from the space: they may be functions without a name.
+        arguments = (self.space, self.n, self.slots, self.variable_capacity, self.offset)
+        return _recompile, arguments
+
+    def __repr__(self) -> str:
+        header = ("path", "dtype", "shape", "offset", "bytes")
+        rows = [
+            (
+                "".join(f"[{key!r}]" for key in leaf.path) or "(whole)",
+                str(leaf.dtype),
+                str(leaf.shape),
+                f"{leaf.offset:,}",
+                f"{leaf.nbytes:,}",
+            )
+            for leaf in self.leaves
+        ]
+        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+        lines = [
+            f"Layout(n={self.n}, slots={self.slots}, {self.nbytes:,} bytes per environment, "
+            f"{self.size:,} bytes in all)"
+        ]
+        for row in (header, *rows):
+            left = [cell.ljust(width) for cell, width in zip(row[:3], widths, strict=False)]
+            right = [cell.rjust(width) for cell, width in zip(row[3:], widths[3:], strict=True)]
+            lines.append("  " + "  ".join(left + right))
+        return "\n".join(lines)
+
+
+def _recompile(
+    space: Space[Any], n: int, slots: int, variable_capacity: int, offset: int
+) -> Layout:
+    return Layout.compile(space, n, slots=slots, variable_capacity=variable_capacity, offset=offset)
+
+
+def _walk(node: Node, path: Path) -> Iterator[tuple[Path, np.dtype[Any], tuple[int, ...], str]]:
+    """List the blocks of a node: path, dtype, shape and kind, in the order that ports take them."""
+    match node:
+        case Array(dtype, shape):
+            yield path, dtype, shape, "array"
+        case Encoded(dtype, shape):
+            yield path, np.dtype(dtype), shape, "encoded"
+        case Variable():
+            yield path, np.dtype(np.uint8), (), "variable"
+        case Record(keys, children):
+            for key, child in zip(keys, children, strict=True):
+                yield from _walk(child, (*path, key))
+        case Choice(children):
+            yield (*path, 0), np.dtype(np.int64), (), "encoded"
+            for child in children:
+                yield from _walk(child, (*path, 1))
+
+
+class Rows:
+    """The values of all environments in one slot of a layout, its views bound once.
+
+    A batch is in the form that `batch_space` describes: an array `(n, *shape)` for each array leaf,
+    in dicts and tuples as the space nests them, and a tuple of n values for every other space.
+
+    Attributes:
+        layout: What it was bound from.
+        write: Called as `write(row, value)`: writes one environment's value. Raises Mismatch if the
+            space's dtypes and shapes do not take the value, ValueError if it is of variable size,
+            too large, and may not spill.
+    """
+
+    __slots__ = ("_blocks", "_port", "_variable", "layout", "write")
+
+    def __init__(self, layout: Layout, blocks: list[ArrayBlock]) -> None:
+        self.layout = layout
+        self._blocks = blocks
+        self._variable = [block for block in blocks if isinstance(block, VariableBlock)]
+        self._port: Port = make_port(layout._node, (), iter(blocks))
+        self.write = self._port.write
+
+    def write_batch(self, batch: Any, at: Index = slice(None)) -> None:  # noqa: B008 (immutable)
+        """Write a batch; all of it is checked before any of it is written.
+
+        Args:
+            batch: One value for each row of `at`.
+            at: The rows, a slice or their numbers.
+
+        Raises:
+            Mismatch: If the batch does not fit; `row` is the position in the batch.
+        """
+        n = len(row_numbers(at, self.layout.n))
+        self._port.commit(self._port.prepare(batch, n), at)
+
+    def check_batch(self, batch: Any, n: int) -> Any:
+        """Check a batch and cast its arrays, writing nothing.
+
+        Args:
+            batch: A batch in the form of `batch_space`.
+            n: How many values it must hold.
+
+        Returns:
+            The batch with every array of the right dtype; arrays that were right are not copied.
+
+        Raises:
+            Mismatch: If the batch does not fit; `row` is the position in the batch.
+        """
+        return self._port.check(batch, n)
+
+    def read(self, copy: bool = False, at: Index | None = None) -> Any:
+        """Give the batch.
+
+        Args:
+            copy: Whether arrays are copies; otherwise they are live views.
+            at: Which rows (always copies); None: all.
+
+        Returns:
+            The batch.
+        """
+        return self._port.read(copy, at)
+
+    def item(self, row: int) -> Any:
+        """Give one environment's value, in memory of its own."""
+        return self._port.item(row)
+
+    def items(self, low: int, high: int) -> list[Any]:
+        """Give the values of rows `low` to `high`, in memory of their own: one copy of each leaf.
+
+        Returns:
+            One value a row, with the types that `iterate` gives.
+        """
+        return self._port.items(low, high)
+
+    def copy_rows(self, source: Rows, at: Index) -> None:
+        """Copy rows of another slot of the same layout, without decoding them.
+
+        Args:
+            source: Where from.
+            at: Which rows, the same here and there.
+        """
+        for block, other in zip(self._blocks, source._blocks, strict=True):
+            block.copy(at, other, at)
+
+    def export(self, low: int, high: int) -> list[Any]:
+        """Copy rows `low` to `high` into a few picklable parts, what they spilled included."""
+        return [block.export(low, high) for block in self._blocks]
+
+    def load(self, low: int, high: int, parts: list[Any]) -> None:
+        """Put in what `export` gave, from as many rows of the same space."""
+        for block, part in zip(self._blocks, parts, strict=True):
+            block.load(low, high, part)
+
+    def take_spilled(self, low: int, high: int) -> list[tuple[int, int, bytes]]:
+        """Remove and return what rows `low` to `high` spilled; empty where all did fit.
+
+        Returns:
+            What `put_spilled` takes, in the process that reads: leaf, row and bytes.
+        """
+        return [
+            (leaf, row, data)
+            for leaf, block in enumerate(self._variable)
+            for row, data in block.take(low, high)
+        ]
+
+    def put_spilled(self, parts: list[tuple[int, int, bytes]]) -> None:
+        """Keep what another process's rows spilled, for the reads to come."""
+        for leaf, row, data in parts:
+            self._variable[leaf].spilled[row] = data

@@ -1,0 +1,88 @@
+"""Bytes of values of variable size: parts put end to end, pickles with their arrays beside them."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import cloudpickle
+import numpy as np
+from numpy.typing import NDArray
+
+_ALIGNMENT = 16
+"""Bytes: what `malloc` guarantees, so that arrays over a part are aligned where the data is copied."""
+
+_PADDING = tuple(bytes(size) for size in range(_ALIGNMENT))
+
+
+def join(parts: Sequence[bytes | memoryview | NDArray[Any]]) -> bytes:
+    """Put contiguous parts end to end, behind a table of their sizes.
+
+    Args:
+        parts: Bytes, memoryviews and arrays, all C-contiguous.
+
+    Returns:
+        What `split` takes apart.
+
+    Example:
+        >>> [bytes(part) for part in split(bytearray(join([b"left", b"", b"right"])))]
+        [b'left', b'', b'right']
+    """
+    sizes = [len(part) if isinstance(part, bytes) else part.nbytes for part in parts]
+    table = np.array((len(sizes), *sizes), np.int64).tobytes()
+    pieces: list[Any] = [table, _PADDING[-len(table) % _ALIGNMENT]]
+    for part, size in zip(parts, sizes, strict=True):
+        pieces += (part, _PADDING[-size % _ALIGNMENT])
+    return b"".join(pieces)
+
+
+def split(data: bytearray | memoryview) -> list[memoryview]:
+    """Take apart what `join` put together.
+
+    Args:
+        data: What `join` returned, in memory that the parts may keep.
+
+    Returns:
+        Views of the parts, writable.
+    """
+    view = memoryview(data)
+    count = int.from_bytes(view[:8], sys.byteorder)
+    sizes = view[8 : 8 + 8 * count].cast("q").tolist()
+    table = 8 + 8 * count
+    starts = accumulate((_padded(size) for size in sizes), initial=_padded(table))
+    return [view[start : start + size] for start, size in zip(starts, sizes, strict=False)]
+
+
+def dump(value: Any) -> bytes:
+    """Pickle any value, its arrays as they lie in memory.
+
+    Args:
+        value: Anything that pickle or cloudpickle takes.
+
+    Returns:
+        What `load` takes.
+
+    Example:
+        >>> load(bytearray(dump({"x": np.arange(3)})))
+        {'x': array([0, 1, 2])}
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    except Exception:  # a class of the main module, or a lambda: cloudpickle sends it by value
+        buffers.clear()
+        head = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return join([head, *(buffer.raw() for buffer in buffers)])
+
+
+def load(data: bytearray | memoryview) -> Any:
+    """Give back what `dump` pickled; its arrays lie in `data` and are writable."""
+    head, *buffers = split(data)
+    return pickle.loads(head, buffers=buffers)
+
+
+def _padded(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -1,0 +1,201 @@
+"""Arena: one block of memory, private or shared between processes, and its array views.
+
+A shared arena has no name that another program could find or that could outlive its users: it is
+an anonymous file (Linux), an unlinked temporary file (macOS and other POSIX systems) or a page-file
+mapping with an unguessable tag (Windows). The system frees it with its last user, however that user
+ends.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import sys
+import tempfile
+import weakref
+from math import prod
+from multiprocessing import context, reduction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import DTypeLike, NDArray
+
+ALIGNMENT = 64
+"""Bytes: a cache line, and the widest vector register."""
+
+
+class Arena:
+    """One block of memory, zero at first, with views of any dtype and shape.
+
+    Views keep the block alive; the descriptor is closed with the arena object, or by `close()`.
+    A shared arena can be handed to a child process while that child is being started, whatever the
+    start method, and to a running one by sending it the descriptor (`socket.send_fds`) for `attach`.
+
+    Args:
+        nbytes: Size in bytes of a block of private memory; `shared` and `attach` make the other kind.
+
+    Example:
+        >>> arena = Arena.shared(128)
+        >>> arena.view("float32", (2, 3), offset=64)[:] = 7
+        >>> float(arena.view("float32", (6,), offset=64).sum())
+        42.0
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        nbytes = _checked_size(nbytes)
+        block = np.zeros(nbytes + ALIGNMENT, np.uint8)
+        start = -block.ctypes.data % ALIGNMENT
+        self._own(block[start : start + nbytes], None, None)
+
+    def _own(
+        self, buffer: NDArray[np.uint8], handle: int | str | None, closer: Callable[[], Any] | None
+    ) -> None:
+        self._buffer: NDArray[np.uint8] | None = buffer
+        self._nbytes = buffer.nbytes
+        self._handle = handle
+        self._closer = closer
+
+    @classmethod
+    def shared(cls, nbytes: int) -> Arena:
+        """Make a block that other processes can map.
+
+        Args:
+            nbytes: Size in bytes.
+
+        Returns:
+            The arena; its pages cost memory only once they are written.
+        """
+        nbytes = _checked_size(nbytes)
+        if sys.platform == "win32":
+            return cls.attach(f"vecspaces-{secrets.token_hex(16)}", nbytes)
+        fd = _anonymous_file()
+        try:
+            os.ftruncate(fd, max(nbytes, 1))
+        except BaseException:
+            os.close(fd)
+            raise
+        return cls.attach(fd, nbytes)
+
+    @classmethod
+    def attach(cls, handle: int | str, nbytes: int) -> Arena:
+        """Map the block of another process.
+
+        Args:
+            handle: The descriptor received from the owner; the new arena owns it from here on and
+                closes it, even if this call fails. On Windows the owner's `handle`, a tag.
+            nbytes: The owner's `nbytes`.
+
+        Returns:
+            An arena over the same memory.
+        """
+        nbytes = _checked_size(nbytes)
+        closer = None
+        length = max(nbytes, 1)  # an empty mapping is no mapping
+        if isinstance(handle, int):
+            try:
+                mapping = mmap.mmap(handle, length)
+            except BaseException:
+                os.close(handle)
+                raise
+        elif sys.platform == "win32":
+            mapping = mmap.mmap(-1, length, tagname=handle)
+        else:
+            raise TypeError(f"handle: expected a file descriptor, found {handle!r}")
+        arena = cls.__new__(cls)
+        if isinstance(handle, int):
+            closer = weakref.finalize(arena, os.close, handle)
+        arena._own(np.frombuffer(mapping, np.uint8, nbytes), handle, closer)
+        return arena
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self._nbytes
+
+    @property
+    def handle(self) -> int | str | None:
+        """What `attach` needs: a descriptor (on Windows a tag); None for private or closed memory."""
+        return self._handle
+
+    @property
+    def fd(self) -> int | None:
+        """The file descriptor of a shared block, close-on-exec; None where there is none."""
+        return self._handle if isinstance(self._handle, int) else None
+
+    @property
+    def buffer(self) -> NDArray[np.uint8]:
+        """The whole block as writable bytes.
+
+        Raises:
+            ValueError: If the arena was closed.
+        """
+        if self._buffer is None:
+            raise ValueError("this arena is closed: views must be taken before close()")
+        return self._buffer
+
+    def view(self, dtype: DTypeLike, shape: int | tuple[int, ...], offset: int = 0) -> NDArray[Any]:
+        """Look at a part of the block as an array.
+
+        Args:
+            dtype: Type of the elements.
+            shape: Shape of the array.
+            offset: Where it begins, in bytes.
+
+        Returns:
+            A writable array over the block, no copy.
+
+        Raises:
+            ValueError: If the array does not lie in the block.
+        """
+        dtype = np.dtype(dtype)
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        end = offset + prod(shape) * dtype.itemsize
+        if offset < 0 or end > self._nbytes:
+            raise ValueError(
+                f"expected a view inside the {self._nbytes} bytes of the arena, "
+                f"found bytes {offset} to {end}"
+            )
+        return self.buffer[offset:end].view(dtype).reshape(shape)
+
+    def close(self) -> None:
+        """Give the descriptor and the mapping back; views taken before stay valid."""
+        self._buffer = self._handle = None
+        if self._closer is not None:
+            self._closer()
+
+    def __repr__(self) -> str:
+        kind = "private" if self._closer is None and self._handle is None else "shared"
+        return f"<Arena: {self._nbytes} bytes, {'closed' if self._buffer is None else kind}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to a child process that is being started; a copy of the bytes is never made."""
+        context.assert_spawning(self)
+        if isinstance(self._handle, int):
+            return _attach_sent, (reduction.DupFd(self._handle), self._nbytes)
+        if self._handle is None:
+            raise TypeError("only an arena made by Arena.shared can be handed to another process")
+        return Arena.attach, (self._handle, self._nbytes)
+
+
+def _attach_sent(sent: Any, nbytes: int) -> Arena:
+    return Arena.attach(sent.detach(), nbytes)
+
+
+def _checked_size(nbytes: int) -> int:
+    if nbytes < 0:
+        raise ValueError(f"nbytes: expected a size of at least 0, found {nbytes}")
+    return int(nbytes)
+
+
+def _anonymous_file() -> int:
+    """Open a file without a name, closed on exec, readable by this user alone."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("vecspaces", os.MFD_CLOEXEC)
+    fd, path = tempfile.mkstemp(prefix="vecspaces-")
+    os.unlink(path)
+    return fd

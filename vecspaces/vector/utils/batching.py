@@ -1,0 +1,125 @@
+"""The spaces of batches: of n values of one space, or of one value of each of several spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from copy import deepcopy
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+from vecspaces.spaces.batching import batch_space
+
+__all__ = ["batch_differing_spaces", "batch_space"]
+
+
+def batch_differing_spaces(spaces: Seq[Space[Any]]) -> Space[Any]:
+    """Make the space of batches that hold one value of each of several spaces.
+
+    Args:
+        spaces: Spaces of one type that differ in their bounds alone, at least one.
+
+    Returns:
+        A space whose rows have the bounds of the given spaces; for a type of space that has no
+        arrays, or that a third party made, a Tuple of copies. Its generator starts from a copy of
+        that of the first space.
+
+    Raises:
+        TypeError: If the spaces are of different types, or are no spaces.
+        ValueError: If there are none, or their dtypes, shapes, keys or lengths differ.
+
+    Example:
+        >>> batch_differing_spaces([Discrete(3), Discrete(5), Discrete(4), Discrete(8)])
+        MultiDiscrete([3 5 4 8])
+    """
+    return _batch(spaces, "spaces")
+
+
+def _batch(spaces: Seq[Space[Any]], name: str) -> Space[Any]:
+    if len(spaces) == 0:
+        raise ValueError(f"{name}: expected at least one space, found none")
+    first = spaces[0]
+    for i, space in enumerate(spaces):
+        if not isinstance(space, Space):
+            raise TypeError(f"{name}: expected spaces, found {type(space).__name__} at {i}")
+        if not (isinstance(space, type(first)) or isinstance(first, type(space))):
+            raise TypeError(
+                f"{name}: expected spaces of one type, found {type(first).__name__} at 0 and "
+                f"{type(space).__name__} at {i}"
+            )
+    return _batch_as(first, spaces, name)
+
+
+def _same(values: Seq[Any], what: str, name: str) -> None:
+    for i, value in enumerate(values):
+        if value != values[0]:
+            raise ValueError(
+                f"{name}: expected spaces of one {what}, found {values[0]} at 0 and {value} at {i}"
+            )
+
+
+@singledispatch
+def _batch_as(first: Space[Any], spaces: Seq[Any], name: str) -> Space[Any]:
+    return Tuple([deepcopy(space) for space in spaces], seed=deepcopy(first.np_random))
+
+
+@_batch_as.register
+def _(first: Box, spaces: Seq[Any], name: str) -> Box:
+    _same([space.dtype for space in spaces], "dtype", name)
+    _same([space.shape for space in spaces], "shape", name)
+    return Box(
+        np.array([space.low for space in spaces]),
+        np.array([space.high for space in spaces]),
+        dtype=first.dtype,
+        seed=deepcopy(first.np_random),
+    )
+
+
+@_batch_as.register
+def _(first: Discrete, spaces: Seq[Any], name: str) -> MultiDiscrete:
+    return MultiDiscrete(
+        np.array([space.n for space in spaces]),
+        dtype=max((space.dtype for space in spaces), key=lambda dtype: dtype.itemsize),
+        start=np.array([space.start for space in spaces]),
+        seed=deepcopy(first.np_random),
+    )
+
+
+@_batch_as.register
+def _(first: MultiDiscrete, spaces: Seq[Any], name: str) -> Box:
+    _same([space.dtype for space in spaces], "dtype", name)
+    _same([space.shape for space in spaces], "shape", name)
+    return Box(
+        np.array([space.start for space in spaces]),
+        np.array([space.start + (space.nvec - 1) for space in spaces]),
+        dtype=first.dtype,
+        seed=deepcopy(first.np_random),
+    )
+
+
+@_batch_as.register
+def _(first: MultiBinary, spaces: Seq[Any], name: str) -> Box:
+    _same([space.shape for space in spaces], "shape", name)
+    shape = (len(spaces), *first.shape)
+    return Box(0, 1, shape, first.dtype, seed=deepcopy(first.np_random))
+
+
+@_batch_as.register
+def _(first: Tuple, spaces: Seq[Any], name: str) -> Tuple:
+    _same([len(space) for space in spaces], "length", name)
+    members = [
+        _batch([space.spaces[i] for space in spaces], f"{name}[:][{i}]") for i in range(len(first))
+    ]
+    return Tuple(members, seed=deepcopy(first.np_random))
+
+
+@_batch_as.register
+def _(first: Dict, spaces: Seq[Any], name: str) -> Dict[Any]:
+    _same([set(space.spaces) for space in spaces], "set of keys", name)
+    members = [
+        (key, _batch([space.spaces[key] for space in spaces], f"{name}[:][{key!r}]"))
+        for key in first.spaces
+    ]
+    return Dict(members, seed=deepcopy(first.np_random), sort_keys=first.sort_keys)

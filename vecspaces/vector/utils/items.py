@@ -1,0 +1,195 @@
+"""Values into batches and back, without memory of their own: what `Rows` does, on given arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from vecspaces.errors import CustomSpaceError
+from vecspaces.layout import Array, Mismatch, Record, describe
+from vecspaces.layout.blocks import ArrayBlock
+from vecspaces.layout.casting import Path, fit_batch, show_path, show_value
+from vecspaces.layout.describe import empty_batch
+from vecspaces.layout.nodes import Node
+from vecspaces.layout.ports import ArrayPort, make_splitter
+from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+
+_BATCHES = (Box, Dict, MultiBinary, MultiDiscrete, Tuple)
+"""What `batch_space` makes of spaces with arrays; in a Tuple, any other space stands for one value."""
+
+
+def create_empty_array(space: Space[Any], n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
+    """Make a batch of `n` values for `concatenate` to write into.
+
+    Args:
+        space: The space of one value.
+        n: How many values.
+        fn: Makes the arrays: `np.zeros`, `np.empty` or `np.ones`.
+
+    Returns:
+        Arrays `(n, *shape)`, nested as the space is; a tuple of `n` empty values for a space without
+        arrays; None for a space of a third party that says nothing of its values.
+
+    Raises:
+        TypeError: If `space` is no space.
+
+    Example:
+        >>> create_empty_array(Dict(position=Box(-1, 1, (2,)), color=Discrete(3)), n=2)
+        {'position': array([[0., 0.],
+               [0., 0.]], dtype=float32), 'color': array([0, 0])}
+    """
+    return empty_batch(describe(space), n, fn)
+
+
+def concatenate(space: Space[Any], items: Iterable[Any], out: Any) -> Any:
+    """Put values into one batch.
+
+    Args:
+        space: The space of one value.
+        items: The values.
+        out: Where to, as `create_empty_array` makes it; None for new memory.
+
+    Returns:
+        `out`, where it could be written to; what cannot be written to (the tuple of values that a
+        space without arrays has, and tuples around it) is made anew.
+
+    Raises:
+        TypeError: If `space` is no space.
+        ValueError: If there are more or fewer items than rows, or an item's shape, dtype or keys are
+            not those of the space; names the item and the path.
+
+    Example:
+        >>> concatenate(Box(0, 1, (2,)), [[0, 1], [0.5, 0.25]], np.zeros((2, 2), np.float32))
+        array([[0.  , 1.  ],
+               [0.5 , 0.25]], dtype=float32)
+    """
+    return _concatenate(describe(space), list(items), out, ())
+
+
+def _concatenate(node: Node, items: list[Any], out: Any, path: Path) -> Any:
+    if isinstance(node, Array):
+        return _stack(node, items, out, path)
+    if isinstance(node, Record):
+        return _concatenate_members(node, items, out, path)
+    if isinstance(out, tuple) and len(out) != len(items):
+        _wrong_number(len(out), len(items), path)
+    return tuple(items)
+
+
+def _stack(node: Array, items: list[Any], out: Any, path: Path) -> Any:
+    n = len(items)
+    if out is None:
+        out = np.empty((n, *node.shape), node.dtype)
+    elif out.shape != (n, *node.shape):
+        if out.shape[1:] == node.shape:
+            _wrong_number(len(out), n, path)
+        raise ValueError(
+            f"out{show_path(path)}: expected an array of shape {(n, *node.shape)}, "
+            f"found {show_value(out)}"
+        )
+    try:
+        if node.shape:
+            write = ArrayPort(Array(out.dtype, node.shape), path, ArrayBlock(out)).write
+            for row, item in enumerate(items):
+                write(row, item)
+        else:
+            out[...] = fit_batch(items, n, out.dtype, (), path)
+    except Mismatch as error:
+        raise error.called("items") from error.__cause__
+    return out
+
+
+def _concatenate_members(node: Record, items: list[Any], out: Any, path: Path) -> Any:
+    split = make_splitter(node, path)
+    try:
+        rows = [split(item, row) for row, item in enumerate(items)]
+    except Mismatch as error:
+        raise error.called("items") from None
+    try:
+        outs = (None,) * len(node.keys) if out is None else split(out)
+    except Mismatch as error:
+        raise error.called("out") from None
+    columns = zip(*rows, strict=True) if rows else repeat((), len(node.keys))
+    members = [
+        _concatenate(child, list(column), old, (*path, key))
+        for child, column, old, key in zip(node.children, columns, outs, node.keys, strict=True)
+    ]
+    if isinstance(out, MutableMapping):
+        out.update(zip(node.keys, members, strict=True))
+        return out
+    if out is not None and all(new is old for new, old in zip(members, outs, strict=True)):
+        return out
+    return node.build(members)
+
+
+def _wrong_number(expected: int, found: int, path: Path) -> None:
+    raise ValueError(
+        f"items: expected {expected} items, the rows of out{show_path(path)}, found {found}"
+    )
+
+
+def iterate(space: Space[Any], items: Any) -> Iterator[Any]:
+    """Go through the values of a batch, without copying them.
+
+    Args:
+        space: The space of the batch, as `batch_space` makes it.
+        items: The batch.
+
+    Returns:
+        An iterator over the values: views of the rows of arrays, scalars where a row is one.
+
+    Raises:
+        TypeError: If `space` is no space, or its values cannot be gone through.
+        CustomSpaceError: If it is no space of batches.
+
+    Example:
+        >>> next(iterate(Dict(position=Box(-1, 1, (2, 3))), {"position": np.zeros((2, 3))}))
+        {'position': array([0., 0., 0.])}
+    """
+    rows = _rows(space, items, ())
+    return iter(()) if rows is None else rows
+
+
+def _rows(space: Space[Any], items: Any, path: Path) -> Iterator[Any] | None:
+    """Go through a batch; None if it is of values without any data, whose number nobody knows."""
+    node = describe(space)
+    if isinstance(space, Discrete):
+        raise TypeError(f"space: expected the space of a batch, found {space}; see batch_space")
+    if isinstance(node, Array):
+        try:
+            return iter(items)
+        except TypeError as error:
+            name = f"items{show_path(path)}"
+            raise TypeError(f"{name}: expected rows, found {show_value(items)}") from error
+    if not isinstance(node, Record):
+        raise CustomSpaceError(
+            f"space: expected the space of a batch, found {space}; batch_space makes it, "
+            "a Tuple of spaces where values are no arrays"
+        )
+    if isinstance(space, Tuple) and not all(isinstance(member, _BATCHES) for member in space):
+        return iter(items)  # one value for each member
+    try:
+        columns = make_splitter(node, path)(items)
+    except Mismatch as error:
+        raise error.called("items") from None
+    members = list(node.keys) if isinstance(space, Tuple) else list(space.spaces)
+    found = [
+        _rows(space[key], column, (*path, key))
+        for key, column in zip(members, columns, strict=True)
+    ]
+    if all(rows is None for rows in found):
+        return None
+    return _zip_members(node, found)
+
+
+def _zip_members(node: Record, found: list[Iterator[Any] | None]) -> Iterator[Any]:
+    # A member without data has no rows of its own: each value gets the one that there is.
+    row = [empty_batch(child, 0, np.zeros) for child in node.children]
+    places = [place for place, rows in enumerate(found) if rows is not None]
+    for values in zip(*(rows for rows in found if rows is not None), strict=True):
+        for place, value in zip(places, values, strict=True):
+            row[place] = value
+        yield node.build(row)
