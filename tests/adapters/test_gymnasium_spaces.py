@@ -1,0 +1,157 @@
+"""from_gymnasium and to_gymnasium: all ten spaces, both ways, samples going on as before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compare import assert_identical
+from tests.strategies import Recipe, recipes, seeds
+from vecspaces import spaces
+from vecspaces.adapters.gymnasium import from_gymnasium, to_gymnasium
+from vecspaces.errors import CustomSpaceError
+
+counts = st.integers(0, 3)
+
+
+@given(recipe=recipes(), seed=seeds, drawn=counts)
+def test_from_gymnasium_is_what_our_constructor_makes(
+    recipe: Recipe, seed: int, drawn: int
+) -> None:
+    theirs = recipe.build(gymnasium.spaces, seed)
+    for _ in range(drawn):
+        theirs.sample()
+    ours = from_gymnasium(theirs)
+    assert ours == recipe.build()
+    assert repr(ours) == repr(theirs)
+    for _ in range(3):
+        assert_identical(ours.sample(), theirs.sample())
+
+
+@given(recipe=recipes(), seed=seeds, drawn=counts)
+def test_to_gymnasium_is_what_its_constructor_makes(recipe: Recipe, seed: int, drawn: int) -> None:
+    ours = recipe.build(seed=seed)
+    for _ in range(drawn):
+        ours.sample()
+    theirs = to_gymnasium(ours)
+    assert theirs == recipe.build(gymnasium.spaces)
+    assert repr(theirs) == repr(ours)
+    for _ in range(3):
+        assert_identical(theirs.sample(), ours.sample())
+
+
+@given(recipe=recipes(), seed=seeds)
+def test_there_and_back_gives_the_same_space(recipe: Recipe, seed: int) -> None:
+    ours = recipe.build(seed=seed)
+    again = from_gymnasium(to_gymnasium(ours))
+    assert again == ours
+    assert type(again) is type(ours)
+    assert_identical(again.sample(), ours.sample())
+
+
+@given(recipe=recipes(), seed=seeds)
+def test_both_go_on_alone_afterwards(recipe: Recipe, seed: int) -> None:
+    theirs, alone = (recipe.build(gymnasium.spaces, seed) for _ in range(2))
+    ours = from_gymnasium(theirs)
+    for _ in range(3):
+        ours.sample()
+    assert_identical(theirs.sample(), alone.sample())
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.float32])
+def test_missing_bounds_stay_missing(dtype: Any) -> None:
+    theirs = gymnasium.spaces.Box(-np.inf, np.inf, (2,), dtype)
+    assert not from_gymnasium(theirs).is_bounded("below")
+    assert not to_gymnasium(from_gymnasium(theirs)).is_bounded("above")
+
+
+def test_a_space_that_was_never_seeded_stays_so() -> None:
+    theirs = gymnasium.spaces.Discrete(3)
+    assert from_gymnasium(theirs)._np_random is None
+    assert theirs._np_random is None
+
+
+def test_a_generator_of_another_kind_goes_on_too() -> None:
+    generator = np.random.Generator(np.random.MT19937(5))
+    theirs = gymnasium.spaces.Box(0, 1, (4,), seed=generator)
+    ours = from_gymnasium(theirs)
+    assert_identical(ours.sample(), theirs.sample())
+
+
+def test_a_space_in_two_places_is_one_space_afterwards() -> None:
+    shared = gymnasium.spaces.Discrete(100, seed=3)
+    theirs = gymnasium.spaces.Tuple([shared, shared])
+    ours = from_gymnasium(theirs)
+    assert ours[0] is ours[1]
+    assert ours.sample() == theirs.sample()
+
+
+def test_a_generator_in_two_spaces_is_one_generator_afterwards() -> None:
+    generator = np.random.default_rng(3)
+    theirs = gymnasium.spaces.Tuple(
+        [gymnasium.spaces.Discrete(100, seed=generator) for _ in range(2)]
+    )
+    ours = from_gymnasium(theirs)
+    assert [ours.sample() for _ in range(5)] == [theirs.sample() for _ in range(5)]
+
+
+def test_the_order_of_keys_is_kept() -> None:
+    members = {"b": gymnasium.spaces.Discrete(2), "a": gymnasium.spaces.Discrete(3)}
+    theirs = gymnasium.spaces.Dict(members, sort_keys=False)
+    ours = from_gymnasium(theirs)
+    assert list(ours) == ["b", "a"]
+    assert list(to_gymnasium(ours)) == ["b", "a"]
+
+
+class Angle(gymnasium.spaces.Box):
+    """A subclass of one of the ten."""
+
+
+class Quaternion(gymnasium.Space[Any]):
+    """A space of somebody's own."""
+
+
+class OurAngle(spaces.Box[Any]):
+    """The same among ours."""
+
+
+@pytest.mark.parametrize("space", [Angle(0, 1), Quaternion()], ids=["subclass", "own"])
+def test_an_unknown_space_is_named(space: Any) -> None:
+    with pytest.raises(CustomSpaceError, match=rf"space: expected one of .*{type(space).__name__}"):
+        from_gymnasium(space)
+
+
+def test_an_unknown_space_of_ours_is_named() -> None:
+    with pytest.raises(CustomSpaceError, match=r"OurAngle.*gymnasium\.Space"):
+        to_gymnasium(OurAngle(0, 1))
+
+
+def test_the_path_of_an_unknown_space_is_named() -> None:
+    inner = gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2), Quaternion()])
+    with pytest.raises(CustomSpaceError, match=r"space\['arm'\]\[1\]: "):
+        from_gymnasium(gymnasium.spaces.Dict(arm=inner))
+
+
+@pytest.mark.parametrize("wrong", [None, 3, spaces.Discrete(2)])
+def test_what_is_no_gymnasium_space_is_refused(wrong: Any) -> None:
+    with pytest.raises(CustomSpaceError, match=type(wrong).__name__):
+        from_gymnasium(wrong)
+
+
+def test_without_gymnasium_the_error_names_the_extra() -> None:
+    program = (
+        "import sys; sys.modules['gymnasium'] = None\n"
+        "try:\n    import vecspaces.adapters.gymnasium\n"
+        "except ImportError as error:\n    print(error)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert 'pip install "vecspaces[gymnasium]"' in run.stdout

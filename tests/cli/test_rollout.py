@@ -1,0 +1,214 @@
+"""`vecspaces rollout`: its table, its JSON, its refusals, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from vecspaces.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+
+# An environment that says which processes step it, and one whose step lasts a minute.
+MODULE = """
+import os, time
+from pathlib import Path
+from vecspaces import Env, spaces
+
+class Busy(Env):
+    observation_space = spaces.Box(0, 1, (2,))
+    action_space = spaces.Discrete(2)
+    seconds = 0.0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        (Path(os.environ["STEPPED"]) / str(os.getpid())).touch()
+        time.sleep(self.seconds)
+        return self.observation_space.low, 1.0, False, False, {}
+
+class Stuck(Busy):
+    seconds = 60.0
+
+class Broken(Busy):
+    def step(self, action):
+        raise KeyError("gravity")
+
+class Unbuildable(Busy):
+    def __init__(self):
+        raise OSError("no\\nlicence")
+
+not_a_factory = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to run in, with a module of environments in it."""
+    (tmp_path / "busy.py").write_text(MODULE)
+    (tmp_path / "stepped").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STEPPED", str(tmp_path / "stepped"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "busy", raising=False)
+    return tmp_path
+
+
+def rollout(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["rollout", *arguments])
+
+
+def as_json(*arguments: str) -> dict[str, Any]:
+    result = rollout(*arguments, "--json", "result.json")
+    assert result.exit_code == 0, result.output
+    parsed: dict[str, Any] = json.loads(Path("result.json").read_text())
+    return parsed
+
+
+def test_the_table_names_what_was_asked_for() -> None:
+    output = rollout("CartPole-v1", "--num-envs", "3", "--steps", "300", "--backend", "sync").output
+    for label in ("steps", "seconds", "steps/s", "episodes", "workers"):
+        assert label in output
+    for statistic in ("mean", "min", "max"):
+        assert f"{statistic} return" in output
+        assert f"{statistic} length" in output
+
+
+def test_the_json_is_one_flat_object_of_fixed_keys() -> None:
+    result = as_json(
+        "CartPole-v1", "--num-envs", "4", "--steps", "1000", "--num-workers", "2", "--seed", "7"
+    )
+    assert list(result) == [
+        "env", "backend", "num_envs", "num_workers", "seed", "steps", "seconds", "steps_per_second",
+        "episodes", "mean_return", "min_return", "max_return", "mean_length",
+    ]  # fmt: skip
+    expected = {
+        "env": "CartPole-v1",
+        "backend": "async",
+        "num_envs": 4,
+        "num_workers": 2,
+        "seed": 7,
+    }
+    assert {key: result[key] for key in expected} == expected
+    assert 1000 <= result["steps"] < 1004
+    assert result["steps_per_second"] == pytest.approx(result["steps"] / result["seconds"])
+    assert result["min_return"] <= result["mean_return"] <= result["max_return"]
+    assert result["mean_length"] == result["mean_return"]  # CartPole gives 1 a step
+
+
+def test_without_an_episode_the_json_has_nulls() -> None:
+    result = as_json("CartPole-v1", "--num-envs", "1", "--steps", "2", "--backend", "sync")
+    assert result["episodes"] == 0
+    assert result["mean_return"] is None
+    assert result["seed"] is None
+    assert result["num_workers"] == 0
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_one_seed_is_one_result_wherever_it_runs(context: str) -> None:
+    arguments = ("CartPole-v1", "--num-envs", "5", "--steps", "2000", "--seed", "3")
+    in_workers = as_json(*arguments, "--num-workers", "2", "--context", context)
+    in_process = as_json(*arguments, "--backend", "sync")
+    for key in ("steps", "episodes", "mean_return", "min_return", "max_return", "mean_length"):
+        assert in_workers[key] == in_process[key]
+
+
+def test_a_module_of_this_folder_is_found() -> None:
+    assert as_json("busy:Busy", "--num-envs", "2", "--steps", "10")["steps"] == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["CartPol-v1"], "CartPole"),
+        (["CartPole-v99"], "v99"),
+        (["no_such_module:Env"], "no_such_module"),
+        (["busy:Bussy"], "did you mean 'Busy'"),
+        (["busy:not_a_factory"], "expected a factory"),
+        (["busy:Unbuildable"], "no licence"),
+        (["busy:Unbuildable", "--backend", "sync"], "no licence"),
+        (["CartPole-v1", "--num-envs", "0"], "at least 1"),
+        (["CartPole-v1", "--num-envs", "-3"], "at least 1"),
+        (["CartPole-v1", "--num-envs", "2", "--num-workers", "3"], "num_workers"),
+        (["CartPole-v1", "--num-workers", "0"], "num_workers"),
+        (["CartPole-v1", "--backend", "threads"], "async, sync"),
+        (["CartPole-v1", "--backend", "sync", "--num-workers", "2"], "--backend async"),
+        (["CartPole-v1", "--context", "teleport"], "teleport"),
+        (["CartPole-v1", "--steps", "0"], "--steps"),
+        (["CartPole-v1", "--seed", "-1"], "--seed"),
+        (["CartPole-v1", "--json", "no/such/folder.json"], "--json"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_bad_input_is_one_clear_line(arguments: list[str], message: str) -> None:
+    result = rollout(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.startswith("vecspaces: ")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_traceback_shows_where_an_error_comes_from() -> None:
+    assert isinstance(rollout("busy:Unbuildable", "--traceback").exception, OSError)
+
+
+def test_an_environment_that_fails_on_the_way_is_no_bad_input() -> None:
+    result = rollout("busy:Broken", "--num-envs", "2")
+    assert result.exit_code == 1
+    assert isinstance(result.exception, KeyError)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is sent in another way")
+@pytest.mark.parametrize("whole_group", [True, False], ids=["as a terminal", "kill -INT"])
+@pytest.mark.parametrize("env", ["busy:Busy", "busy:Stuck"])
+@pytest.mark.parametrize("backend", ["async", "sync"])
+def test_ctrl_c_shows_the_table_and_leaves_nothing(
+    here: Path, env: str, backend: str, whole_group: bool
+) -> None:
+    command = [sys.executable, "-m", "vecspaces", "rollout", env, "--steps", "1000000000"]
+    with subprocess.Popen(
+        [*command, "--num-envs", "4", "--backend", backend],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:
+        try:
+            give_up = time.monotonic() + 60
+            while not os.listdir(here / "stepped"):
+                assert process.poll() is None, process.communicate()[1]
+                assert time.monotonic() < give_up, "no environment was stepped"
+                time.sleep(0.01)
+            interrupted = time.monotonic()
+            (os.killpg if whole_group else os.kill)(process.pid, signal.SIGINT)
+            output, errors = process.communicate(timeout=10)
+            ended = time.monotonic()
+        finally:
+            process.kill()
+    stepping = {int(name) for name in os.listdir(here / "stepped")}
+    assert ended - interrupted < 2.0
+    assert process.returncode == 130
+    assert errors == ""
+    assert "steps/s" in output
+    assert [pid for pid in stepping if is_alive(pid)] == []
