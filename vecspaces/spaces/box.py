@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import numpy as np
 
 from vecspaces.errors import VecspacesError
+from vecspaces.spaces.intervals import Sampler, all_equal, cast_bound, dtype_limits, is_number
 from vecspaces.spaces.space import Space, describe, mismatch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from typing_extensions import TypeVar
 
-RealScalar: TypeAlias = "np.floating[Any] | np.integer[Any] | np.bool_"
-ScalarT_cov = TypeVar("ScalarT_cov", bound=RealScalar, covariant=True)
+    ScalarT_cov = TypeVar("ScalarT_cov", bound=np.generic, covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    ScalarT_cov = TypeVar("ScalarT_cov", bound=np.generic, covariant=True)
 
 _BOUNDS = ("low", "high", "bounded_below", "bounded_above")
+_LARGE = 1024  # entries from which a minimum is faster than a comparison with its temporary array
 
 
 class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
@@ -40,6 +46,7 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
     Raises:
         TypeError: `shape` is no iterable of integers.
         ValueError: A bound is nan, of the wrong type or shape, beyond the dtype, or low > high.
+        OverflowError: `low` is above, or `high` below, all that the dtype holds.
 
     Example:
         >>> Box(low=-1.0, high=2.0, shape=(3, 4), dtype=np.float32)
@@ -49,12 +56,15 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
     """
 
     dtype: np.dtype[ScalarT_cov]
+    _shape: tuple[int, ...]
     low: npt.NDArray[ScalarT_cov]
     high: npt.NDArray[ScalarT_cov]
     bounded_below: npt.NDArray[np.bool_]
     bounded_above: npt.NDArray[np.bool_]
     low_repr: str | None
     high_repr: str | None
+    _sampler: Sampler | None
+    _limits: tuple[Any, Any, bool] | None
 
     def __init__(
         self,
@@ -66,75 +76,30 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
     ) -> None:
         if dtype is None:
             raise ValueError("dtype: expected a dtype, found None; float32 is the default")
-        self.dtype = np.dtype(dtype)
+        self.dtype = np.dtype(cast("Any", dtype))
         if self.dtype.kind not in "iufb":
-            raise ValueError(
-                f"dtype: expected an integer, floating or bool dtype, found {self.dtype}"
-            )
+            raise ValueError(f"dtype: expected integer, floating or bool, found {self.dtype}")
         self._shape = _infer_shape(low, high, shape)
-        self.low, self.bounded_below = self._cast_bound("low", low)
-        self.high, self.bounded_above = self._cast_bound("high", high)
-        if np.any(self.low > self.high):
+        self.low, self.bounded_below = cast_bound("low", low, self._shape, self.dtype)
+        self.high, self.bounded_above = cast_bound("high", high, self._shape, self.dtype)
+        if np.greater(self.low, self.high).any():
             raise ValueError(
-                f"low, high: expected low <= high everywhere, found low={self.low}, "
-                f"high={self.high}"
+                f"low, high: expected low <= high, found low={self.low}, high={self.high}"
             )
-        self.low_repr = self.high_repr = None
         super().__init__(self._shape, self.dtype, seed)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        # Bounds are frozen copies, so that what was compiled from them cannot grow stale.
         if name in _BOUNDS:
             value = np.array(value)
             value.flags.writeable = False
-            self.__dict__.pop("_drawn", None)
+            self.__dict__.update(_sampler=None, _limits=None, low_repr=None, high_repr=None)
         super().__setattr__(name, value)
-
-    def _cast_bound(
-        self, name: str, bound: Any
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Cast one bound to the dtype, and say where it is a bound at all."""
-        is_low = name == "low"
-        if not _is_number(bound) and not isinstance(bound, np.ndarray):
-            raise ValueError(
-                f"{name}: expected an array, an int or a float, found {describe(bound)}"
-            )
-        values = np.asarray(bound)
-        if values.dtype.kind == "O":
-            values = np.asarray(float(bound)) if values.ndim == 0 else values
-        if values.dtype.kind not in "iufb":
-            raise ValueError(
-                f"{name}: expected an integer, floating or bool array, found dtype {values.dtype}"
-            )
-        if np.any(np.isnan(values)):
-            raise ValueError(f"{name}: expected no nan, found {bound}")
-        info: Any = (
-            np.finfo(self.dtype)
-            if self.dtype.kind == "f"
-            else np.iinfo(np.uint8 if self.dtype.kind == "b" else self.dtype)
-        )
-        limit = info.min if is_low else (1 if self.dtype.kind == "b" else info.max)
-        unbounded = np.isneginf(values) if is_low else np.isposinf(values)
-        if unbounded.any() and self.dtype.kind in "ub":
-            raise ValueError(f"{name}: {self.dtype} has no infinity, found {bound}")
-        beyond = values < limit if is_low else values > limit
-        if np.any(beyond & ~unbounded):
-            raise ValueError(
-                f"{name}: expected values within {self.dtype}, whose limit is {limit}, found {bound}"
-            )
-        shape = self._shape if _is_number(bound) else values.shape
-        if shape != self._shape:
-            raise ValueError(f"{name}: expected shape {self._shape}, found shape {values.shape}")
-        if self.dtype.kind == "i":
-            cast = np.where(unbounded, 0, values).astype(self.dtype)
-            cast = np.where(unbounded, np.array(limit, self.dtype), cast)
-        else:
-            cast = values.astype(self.dtype)
-        return np.broadcast_to(cast, shape), np.broadcast_to(~unbounded, shape)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a value."""
-        return self._shape  # type: ignore[return-value]  # never None in a Box
+        return self._shape
 
     @property
     def is_np_flattenable(self) -> Literal[True]:
@@ -142,7 +107,7 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
         return True
 
     def is_bounded(self, manner: Literal["both", "below", "above"] = "both") -> bool:
-        """Whether every entry is bounded.
+        """Tell whether every entry is bounded.
 
         Args:
             manner: On which side: `"both"`, `"below"` or `"above"`.
@@ -155,51 +120,109 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
             (True, False)
         """
         below, above = bool(self.bounded_below.all()), bool(self.bounded_above.all())
-        answers = {"both": below and above, "below": below, "above": above}
-        if manner not in answers:
+        if manner not in ("both", "below", "above"):
             raise ValueError(f"manner: expected 'both', 'below' or 'above', found {manner!r}")
-        return answers[manner]
+        return {"both": below and above, "below": below, "above": above}[manner]
 
     def sample(self, mask: None = None, probability: None = None) -> npt.NDArray[ScalarT_cov]:
-        """Draw a random array."""
-        if mask is not None or probability is not None:
-            raise VecspacesError("mask, probability: a Box takes neither")
-        rng = self.np_random
-        high: Any = self.high if self.dtype.kind == "f" else self.high.astype("int64") + 1
-        low: Any = self.low
-        below, above = self.bounded_below, self.bounded_above
-        out = np.empty(self.shape)
-        neither, both = ~below & ~above, below & above
-        out[neither] = rng.normal(size=int(neither.sum()))
-        only = below & ~above
-        out[only] = rng.exponential(size=int(only.sum())) + low[only]
-        only = ~below & above
-        out[only] = -rng.exponential(size=int(only.sum())) + high[only]
-        out[both] = rng.uniform(low[both], high[both], size=int(both.sum()))
-        if self.dtype.kind != "f":
-            out = np.floor(out)
-        result: Any = out.astype(self.dtype)
-        return result  # type: ignore[no-any-return]
+        """Draw a random array: each entry by the law that its bounds leave open.
+
+        Uniform between two bounds, exponential from one bound on, normal without bounds; integers
+        are rounded down.
+
+        Args:
+            mask: Must be None.
+            probability: Must be None.
+
+        Returns:
+            An array of the space's shape and dtype; of an integer space of shape (), a scalar.
+
+        Raises:
+            VecspacesError: A mask or a probability was given.
+
+        Example:
+            >>> Box(0, 255, shape=(2, 2), dtype=np.uint8, seed=1).sample()
+            array([[131, 243],
+                   [ 36, 242]], dtype=uint8)
+        """
+        for word, limit in (("mask", mask), ("probability", probability)):
+            if limit is not None:
+                raise VecspacesError(f"{word}: expected None for a Box, found {describe(limit)}")
+        if self._sampler is None:
+            self._sampler = Sampler(self.low, self.high, self.bounded_below, self.bounded_above)
+        sample: npt.NDArray[ScalarT_cov] = self._sampler.draw(self.np_random)
+        return sample
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is an array, or becomes one, of this shape, a safe dtype, within the bounds."""
+        """Tell whether `x` is, or becomes, an array of this shape, a safe dtype, within bounds."""
         if not isinstance(x, np.ndarray):
-            try:
-                x = np.asarray(x, dtype=self.dtype)
-            except Exception:  # a foreign __array__ or __len__ may raise anything
-                return False
+            x = self._to_array(x)
+        if x is None or x.shape != self._shape or not self._holds(x.dtype):
+            return False
+        low, high, agree = self._limits or self._find_limits()
+        if agree:
+            return bool((low is None or x.min() >= low) and (high is None or x.max() <= high))
         return bool(
-            np.can_cast(x.dtype, self.dtype)
-            and x.shape == self._shape
-            and np.all(x >= self.low)
-            and np.all(x <= self.high)
+            (low is None or np.count_nonzero(x >= low) == x.size)
+            and (high is None or np.count_nonzero(x <= high) == x.size)
         )
+
+    def _to_array(self, x: Any) -> npt.NDArray[Any] | None:
+        """Cast what is no array to one of this dtype, or say None if that cannot be done."""
+        try:
+            with np.errstate(all="ignore"):
+                array = np.asarray(x, dtype=self.dtype)
+                if self.dtype.kind in "iu":  # a NumPy scalar wraps without an error
+                    raw = np.asarray(x)
+                    if raw.dtype.kind in "iuf" and np.any(np.trunc(raw) != array):
+                        return None
+        except Exception:  # x is foreign: its methods may raise anything
+            return None
+        return array
+
+    def _holds(self, dtype: np.dtype[Any]) -> bool:
+        return dtype == self.dtype or (dtype.kind in "iufb" and np.can_cast(dtype, self.dtype))
+
+    def _find_limits(self) -> tuple[Any, Any, bool]:
+        """Find what `contains` has to compare with: None for a side that the dtype itself ensures.
+
+        One side of a floating Box always stays, since it is what refuses nan.
+        """
+        smallest, largest = (
+            (-np.inf, np.inf) if self.dtype.kind == "f" else dtype_limits(self.dtype)
+        )
+        low: Any = None if np.all(self.low == smallest) else self.low
+        high: Any = None if np.all(self.high == largest) else self.high
+        if low is None and high is None and self.dtype.kind == "f":
+            high = self.high
+        agree = self.low.size >= _LARGE and all(
+            bound is None or all_equal(bound) for bound in (low, high)
+        )
+        if agree:
+            low, high = (bound if bound is None else bound.flat[0] for bound in (low, high))
+        self._limits = low, high, agree
+        return self._limits
+
+    def _explain(self, x: Any, name: str) -> str:
+        array = x if isinstance(x, np.ndarray) else self._to_array(x)
+        if array is None:
+            return mismatch(name, f"an array of dtype {self.dtype}", describe(x))
+        if array.shape != self._shape:
+            return mismatch(name, f"shape {self._shape}", f"shape {array.shape}")
+        if not self._holds(array.dtype):
+            return mismatch(name, f"dtype {self.dtype}", f"dtype {array.dtype}")
+        outside = np.argwhere(~((array >= self.low) & (array <= self.high)))
+        if not len(outside):
+            return super()._explain(x, name)
+        index = tuple(outside[0].tolist())
+        wanted = f"a value from {self.low[index]} to {self.high[index]} at index {index}"
+        return mismatch(name, wanted, str(array[index]))
 
     def to_jsonable(self, sample_n: Iterable[npt.NDArray[Any]]) -> list[Any]:
         """Turn arrays into nested lists."""
         return [sample.tolist() for sample in sample_n]
 
-    def from_jsonable(self, sample_n: Iterable[Any]) -> list[Any]:
+    def from_jsonable(self, sample_n: Iterable[Any]) -> list[npt.NDArray[ScalarT_cov]]:
         """Turn nested lists into arrays of this dtype."""
         return [np.asarray(sample, dtype=self.dtype) for sample in sample_n]
 
@@ -219,14 +242,13 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
             and np.allclose(self.high, other.high)
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sampler": None, "_limits": None}
+
     def __setstate__(self, state: Iterable[tuple[str, Any]] | Mapping[str, Any]) -> None:
-        super().__setstate__(state)
-        for name in _BOUNDS:
+        super().__setstate__({"low_repr": None, "high_repr": None, **dict(state)})
+        for name in _BOUNDS:  # copies come back writeable
             setattr(self, name, self.__dict__[name])
-
-
-def _is_number(x: Any) -> bool:
-    return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
 
 
 def _infer_shape(low: Any, high: Any, shape: Any) -> tuple[int, ...]:
@@ -234,27 +256,25 @@ def _infer_shape(low: Any, high: Any, shape: Any) -> tuple[int, ...]:
     if shape is not None:
         if not isinstance(shape, Iterable):
             raise TypeError(f"shape: expected an iterable of integers, found {describe(shape)}")
-        dims = tuple(shape)
-        if not all(isinstance(dim, (int, np.integer)) for dim in dims):
-            raise TypeError(f"shape: expected integers only, found {dims!r}")
-        return tuple(int(dim) for dim in dims)
-    arrays = [bound for bound in (low, high) if isinstance(bound, np.ndarray)]
-    if len(arrays) == 2 and low.shape != high.shape:
-        raise ValueError(
-            f"low, high: expected equal shapes, found {low.shape} and {high.shape}"
-        )
-    if arrays:
-        return arrays[0].shape
-    if _is_number(low) and _is_number(high):
+        sides = tuple(shape)
+        if not all(isinstance(side, (int, np.integer)) for side in sides):
+            raise TypeError(f"shape: expected integers only, found {sides}")
+        if any(side < 0 for side in sides):
+            raise ValueError(f"shape: expected no negative side, found {sides}")
+        return tuple(int(side) for side in sides)
+    shapes = [bound.shape for bound in (low, high) if isinstance(bound, np.ndarray)]
+    if len(set(shapes)) == 2:
+        raise ValueError(f"low, high: expected equal shapes, found {shapes[0]} and {shapes[1]}")
+    if shapes:
+        return tuple(shapes[0])
+    if is_number(low) and is_number(high):
         return (1,)
     raise ValueError(
-        "low, high: expected arrays, ints or floats to take the shape from, "
-        f"found {describe(low)} and {describe(high)}"
+        "shape: expected a shape, or arrays or numbers as low and high to take it from, found "
+        f"low={describe(low)} and high={describe(high)}"
     )
 
 
 def _short_repr(array: npt.NDArray[Any]) -> str:
     """Show an array, by one number if all its entries are equal."""
-    if array.size and np.min(array) == np.max(array):
-        return str(np.min(array))
-    return str(array)
+    return str(np.min(array)) if all_equal(array) else str(array)

@@ -1,8 +1,9 @@
 """Space: what every space offers, whatever its values are.
 
-The methods of every space file stand in this order: construction, `shape` and `is_np_flattenable`,
-`seed`, `sample`, `contains` and `_explain`, `to_jsonable` and `from_jsonable`, `__repr__`, `__eq__`,
-`__setstate__`; what one space alone has follows after `is_np_flattenable`.
+The methods of every space file stand in this order: construction, `shape`, `is_np_flattenable` and
+the properties of that space alone, `seed`, `sample`, `contains` and `_explain`, `to_jsonable` and
+`from_jsonable`, `__repr__`, `__eq__`, `__getstate__` and `__setstate__`, then the methods that make
+a space a container.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class Space(Generic[T_cov]):
             >>> Discrete(3).explain(2) is None
             True
             >>> Discrete(3).explain(3, name="action")
-            'action: expected an integer from 0 to 2, found 3'
+            'action: expected an integer from 0 to 2, found 3 of type int'
         """
         return None if self.contains(x) else self._explain(x, name)
 

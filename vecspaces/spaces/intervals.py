@@ -1,0 +1,203 @@
+"""Intervals: bounds cast into a dtype, and draws between them, right at every dtype's limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vecspaces.spaces.space import describe
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    FloatArray = npt.NDArray[np.float64]
+
+
+def is_number(x: Any) -> bool:
+    """Tell whether `x` is an int or a float, of Python or of NumPy; a bool is none."""
+    return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
+
+
+def dtype_limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """Return the smallest and the largest finite number of a dtype.
+
+    Example:
+        >>> dtype_limits(np.dtype(np.int8)), dtype_limits(np.dtype(bool))
+        ((-128, 127), (0, 1))
+    """
+    if dtype.kind == "b":
+        return 0, 1
+    info: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    return np.array(info.min).item(), np.array(info.max).item()
+
+
+def cast_bound(
+    name: str, bound: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Cast a bound to an array, and tell which entries it bounds at all.
+
+    Args:
+        name: `"low"`, whose `-inf` is no bound, or `"high"`, whose `inf` is none.
+        bound: A number for all entries, or an array of the shape.
+        shape: The shape of both results.
+        dtype: The dtype of the bound; infinity becomes the limit of an integer dtype.
+
+    Raises:
+        ValueError: `bound` is nan, of another type or shape, or beyond the dtype on its own side.
+        OverflowError: `bound` is beyond the dtype on the other side, so that nothing lies within.
+
+    Example:
+        >>> cast_bound("high", np.array([1.0, np.inf]), (2,), np.dtype(np.int64))
+        (array([                  1, 9223372036854775807]), array([ True, False]))
+    """
+    if not (isinstance(bound, np.ndarray) or is_number(bound)):
+        raise ValueError(f"{name}: expected an array, int or float, found {describe(bound)}")
+    values = np.asarray(bound)  # of dtype object for an integer beyond 64 bits
+    if isinstance(bound, np.ndarray) and values.dtype.kind not in "iufb":
+        raise ValueError(f"{name}: expected numbers or bools, found {describe(bound)}")
+    if isinstance(bound, np.ndarray) and values.shape != shape:
+        raise ValueError(f"{name}: expected shape {shape}, found shape {values.shape}")
+    if np.any(values != values):
+        raise ValueError(f"{name}: expected no nan, found {bound}")
+    infinity = -np.inf if name == "low" else np.inf
+    unbounded = np.asarray(values == infinity)
+    if unbounded.any() and dtype.kind in "ub":
+        raise ValueError(f"{name}: {dtype} holds no {infinity}, found {bound}")
+    smallest, largest = dtype_limits(dtype)
+    finite = values[~unbounded]
+    if finite.size:
+        # Python numbers compare exactly; in float64, 2**63 does not exceed int64's largest.
+        least, most = np.array([finite.min(), finite.max()], values.dtype).tolist()
+        wrong = f"{name}: expected {smallest} to {largest} ({dtype}), found {bound}"
+        if least < smallest if name == "low" else most > largest:
+            raise ValueError(wrong)
+        if dtype.kind != "f" and (least < smallest or most > largest):
+            raise OverflowError(wrong)
+    array = np.empty(shape, dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        array[...] = values
+    if dtype.kind == "i":  # after the cast: no float holds the largest int64
+        array[np.broadcast_to(unbounded, shape)] = smallest if name == "low" else largest
+    return array, np.broadcast_to(~unbounded, shape)
+
+
+def all_equal(array: npt.NDArray[Any]) -> bool:
+    """Tell whether all entries, at least one, are the same."""
+    return bool(array.size and (array == array.flat[0]).all())
+
+
+class Sampler:
+    """Draws arrays between bounds from Gymnasium's stream; what the bounds imply is found once.
+
+    The stream is float64: first the entries without bounds (normal), then those with a lower bound
+    alone (exponential), with an upper one alone (reflected exponential), then those with both
+    (uniform, for integers on [low, high + 1)). Integers are rounded down.
+
+    Args:
+        low: The lower bounds, of the dtype to draw.
+        high: The upper bounds.
+        bounded_below: Where `low` is a bound.
+        bounded_above: Where `high` is a bound.
+
+    Example:
+        >>> bounds = np.zeros(3, np.uint8), np.full(3, 9, np.uint8)
+        >>> everywhere = np.ones(3, bool)
+        >>> Sampler(*bounds, everywhere, everywhere).draw(np.random.default_rng(0))
+        array([6, 2, 0], dtype=uint8)
+    """
+
+    def __init__(
+        self,
+        low: npt.NDArray[Any],
+        high: npt.NDArray[Any],
+        bounded_below: npt.NDArray[np.bool_],
+        bounded_above: npt.NDArray[np.bool_],
+    ) -> None:
+        self._low, self._high = low, high
+        self._shape, self._dtype = low.shape, low.dtype
+        bottom, top = _ends(low.reshape(-1), high.reshape(-1))
+        below, above = bounded_below.reshape(-1), bounded_above.reshape(-1)
+        self._parts = [
+            _Part(law, None if mask.all() else np.flatnonzero(mask), bottom[mask], top[mask])
+            for law, mask in (
+                ("normal", ~below & ~above),
+                ("exponential", below & ~above),
+                ("reflected", ~below & above),
+                ("uniform", below & above),
+            )
+            if mask.any()
+        ]
+        # With u < 1, u * top is less than top, but low + u * (top - low) may round up to it; and
+        # float64 leaves integers out beyond 2**53.
+        self._exact = all(part.law == "scaled" for part in self._parts) and np.all(top <= 2**53)
+        self._rounded = low.dtype.itemsize > 8 or any(part.law == "halved" for part in self._parts)
+
+    def draw(self, rng: np.random.Generator) -> Any:
+        """Draw an array; a scalar for integers and bools of shape (), as Gymnasium does."""
+        if len(self._parts) == 1 and self._parts[0].where is None:
+            drawn = self._parts[0].draw(rng)
+        else:
+            drawn = np.empty(self._low.size)
+            for part in self._parts:
+                drawn[part.where] = part.draw(rng)
+        if self._dtype.kind == "b":
+            drawn = np.greater_equal(drawn, 1.0)
+        elif self._dtype.kind != "f" and not self._exact:
+            np.floor(drawn, out=drawn)
+            smallest, largest = dtype_limits(self._dtype)
+            if self._dtype.itemsize == 8:  # float(largest) is one more than the dtype holds
+                largest = np.nextafter(float(largest), 0.0)
+            np.clip(drawn, smallest, largest, out=drawn)
+        result: Any = drawn.astype(self._dtype, copy=False).reshape(self._shape)
+        if self._rounded or (self._dtype.kind in "iu" and not self._exact):
+            np.clip(result, self._low, self._high, out=result)
+        return result if self._shape or self._dtype.kind == "f" else result[()]
+
+
+class _Part:
+    """The entries `where` (flat indices; None: all) that follow one law, drawn by one call."""
+
+    def __init__(self, law: str, where: Any, low: FloatArray, high: FloatArray) -> None:
+        if law == "uniform":
+            with np.errstate(over="ignore"):
+                overflows = bool(np.isinf(high - low).any())
+            if overflows:  # the range is beyond float64: halve the bounds, double what is drawn
+                law, low, high = "halved", low / 2, high / 2
+            elif (low == 0).all() and (high > 0).all():
+                law = "scaled"  # the same product with one pass less
+        self.law, self.where, self._count = law, where, len(low)
+        equal = all_equal(low) and all_equal(high)
+        self._low: Any = low[0].item() if equal else low
+        self._high: Any = high[0].item() if equal else high
+
+    def draw(self, rng: np.random.Generator) -> FloatArray:
+        """Draw a flat float64 array."""
+        if self.law == "scaled":
+            drawn = rng.random(self._count)
+            drawn *= self._high
+        elif self.law == "uniform":
+            drawn = rng.uniform(self._low, self._high, self._count)
+        elif self.law == "halved":
+            drawn = rng.uniform(self._low, self._high, self._count)
+            drawn *= 2.0
+        elif self.law == "normal":
+            drawn = rng.normal(size=self._count)
+        elif self.law == "exponential":
+            drawn = rng.exponential(size=self._count)
+            drawn += self._low
+        else:
+            drawn = rng.exponential(size=self._count)
+            np.subtract(self._high, drawn, out=drawn)
+        return drawn
+
+
+def _ends(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of the intervals to draw from as float64: high + 1 for integers."""
+    if high.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return low.astype(np.float64), high.astype(np.float64)
+    widest = np.dtype(np.uint64 if high.dtype.kind == "u" else np.int64)
+    above = (high.astype(widest) + 1).astype(np.float64)
+    above[high == np.iinfo(widest).max] = 2.0 ** (64 if widest.kind == "u" else 63)  # it wrapped
+    return low.astype(np.float64), above
