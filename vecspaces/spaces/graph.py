@@ -273,7 +273,8 @@ def _sample_batch(space: Space[Any], n: int, word: str, limit: Any, step: str) -
     """Sample `n` values at once, and let the generator of `space` go on.
 
     The batch is drawn with copies of the generators, so one number is drawn from the original, as
-    Gymnasium does: else each batch would equal the one before.
+    Gymnasium does. (A composite space draws with those of its members, which do not go on: there,
+    as in Gymnasium, each batch equals the one before.)
     """
     batch = sample_member(batch_space(space, n), word, limit, step)
     space.np_random.random()

@@ -36,7 +36,7 @@ def member_seeds(generator: np.random.Generator, n: int) -> list[int]:
 
     Example:
         >>> member_seeds(np.random.default_rng(0), 2)
-        [1826701614, 1367864807]
+        [1826701614, 1367864806]
     """
     seeds: list[int] = generator.integers(np.iinfo(np.int32).max, size=n).tolist()
     return seeds

@@ -477,10 +477,13 @@ def _onehot_starts(space: MultiDiscrete[Any]) -> tuple[npt.NDArray[np.int64], in
 def _split(space: Tuple | Dict, x: Any) -> list[Vector]:
     """Cut the vector of all members into the vectors of each."""
     x = _expect(np.ndarray, space, x)
-    ends = np.cumsum([flatdim(member) for member in _members(space)], dtype=np.int64)
-    if len(x) != (ends[-1] if len(ends) else 0):
-        raise ValueError(f"x: expected {flatdim(space)} entries for {space!r}, found {len(x)}")
-    return np.split(x, ends[:-1]) if len(ends) else []
+    parts, end = [], 0
+    for member in _members(space):
+        start, end = end, end + flatdim(member)
+        parts.append(x[start:end])
+    if len(x) != end:
+        raise ValueError(f"x: expected {end} entries for {space!r}, found {len(x)}")
+    return parts
 
 
 def _expect(kind: type, space: Space[Any], x: Any) -> Any:
@@ -495,7 +498,12 @@ def _expect(kind: type, space: Space[Any], x: Any) -> Any:
 def _convert_batch(convert: Any, space: Any, x: Any, stacked: bool = True) -> Any:
     """Flatten or unflatten each value of a batch, or of a tuple."""
     if not stacked:
-        return tuple(convert(space, value) for value in x)
+        return tuple([convert(space, value) for value in x])
+    if space.is_np_flattenable:  # into rows of one array
+        if convert is unflatten:
+            return stack(space, [unflatten(space, row) for row in x])
+        rows = [flatten(space, value) for value in unstack(space, x)]
+        return np.stack(rows) if rows else np.empty((0, flatdim(space)), _flat_dtype(space))
     flat_space = flatten_space(space)
     source, target = (space, flat_space) if convert is flatten else (flat_space, space)
     return stack(target, [convert(space, value) for value in unstack(source, x)])
