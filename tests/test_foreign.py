@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import types
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ def test_what_is_no_space_is_refused(wrong: Any) -> None:
 
 
 def test_gymnasiums_vector_envs_are_known() -> None:
-    with gymnasium.make_vec("CartPole-v1", 2, "sync") as envs:
+    with closing(gymnasium.make_vec("CartPole-v1", 2, "sync")) as envs:
         assert is_foreign_vector_env(envs)
     assert not is_foreign_vector_env(gymnasium.make("CartPole-v1"))
     assert not is_foreign_vector_env(3)

@@ -45,15 +45,16 @@ def require_extra(module: str, extra: str) -> ModuleType:
             ...
         ImportError: no_such_library is not installed: pip install "vecspaces[video]"
     """
+    library = module.partition(".")[0]
     try:
-        return importlib.import_module(module)
+        importlib.import_module(library)
     except ModuleNotFoundError as error:
-        # A library that is there but lacks one of its own parts is another story: let it tell it.
-        if error.name != module.partition(".")[0]:
-            raise
+        if error.name != library:
+            raise  # it is there, but lacks a library of its own: that is another story
         raise ImportError(
-            f'{error.name} is not installed: pip install "vecspaces[{extra}]"', name=error.name
+            f'{library} is not installed: pip install "vecspaces[{extra}]"', name=library
         ) from error
+    return importlib.import_module(module)
 
 
 def native_space(space: Any) -> Space[Any]:

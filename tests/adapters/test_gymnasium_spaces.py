@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from tests.compare import assert_identical
@@ -21,18 +21,26 @@ from vecspaces.errors import CustomSpaceError
 counts = st.integers(0, 3)
 
 
+def sample_of(theirs: Any) -> Any:
+    """A sample of Gymnasium's, where it can draw one: not from batches of int64 to infinity."""
+    try:
+        return theirs.sample()
+    except ValueError:
+        reject()
+
+
 @given(recipe=recipes(), seed=seeds, drawn=counts)
 def test_from_gymnasium_is_what_our_constructor_makes(
     recipe: Recipe, seed: int, drawn: int
 ) -> None:
     theirs = recipe.build(gymnasium.spaces, seed)
     for _ in range(drawn):
-        theirs.sample()
+        sample_of(theirs)
     ours = from_gymnasium(theirs)
     assert ours == recipe.build()
     assert repr(ours) == repr(theirs)
     for _ in range(3):
-        assert_identical(ours.sample(), theirs.sample())
+        assert_identical(ours.sample(), sample_of(theirs))
 
 
 @given(recipe=recipes(), seed=seeds, drawn=counts)
@@ -44,7 +52,8 @@ def test_to_gymnasium_is_what_its_constructor_makes(recipe: Recipe, seed: int, d
     assert theirs == recipe.build(gymnasium.spaces)
     assert repr(theirs) == repr(ours)
     for _ in range(3):
-        assert_identical(theirs.sample(), ours.sample())
+        expected = sample_of(theirs)
+        assert_identical(ours.sample(), expected)
 
 
 @given(recipe=recipes(), seed=seeds)
@@ -62,7 +71,7 @@ def test_both_go_on_alone_afterwards(recipe: Recipe, seed: int) -> None:
     ours = from_gymnasium(theirs)
     for _ in range(3):
         ours.sample()
-    assert_identical(theirs.sample(), alone.sample())
+    assert_identical(sample_of(theirs), sample_of(alone))
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int64, np.float32])

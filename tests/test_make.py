@@ -1,0 +1,304 @@
+"""make_vec: every way to name environments, and what it refuses."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+import types
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.envs.registration import registry
+
+from tests.compare import assert_identical
+from vecspaces import Env, make_vec, spaces
+from vecspaces.make import find_factory
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BACKENDS = ["sync", "async"]
+
+
+class Counter(Env[Any, Any]):
+    """Counts its steps, from `start` on."""
+
+    observation_space = spaces.Discrete(1000)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, start: int = 0) -> None:
+        self.count = self.start = start
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.count = self.start
+        return self.count, {}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        return self.count, 1.0, False, False, {}
+
+
+class Doubled:
+    """A wrapper of no library's."""
+
+    def __init__(self, env: Any, factor: int = 2) -> None:
+        self.env, self.factor = env, factor
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+
+    def reset(self, **arguments: Any) -> Any:
+        observation, info = self.env.reset(**arguments)
+        return observation * self.factor, info
+
+    def step(self, action: Any) -> Any:
+        observation, *rest = self.env.step(action)
+        return observation * self.factor, *rest
+
+    def close(self) -> None:
+        self.env.close()
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """A module that can be imported in this process alone."""
+    made = types.ModuleType("made_here")
+    vars(made).update(Counter=Counter, number=3)
+    monkeypatch.setitem(sys.modules, "made_here", made)
+    return made
+
+
+@pytest.fixture
+def registrations() -> Iterator[None]:
+    before = dict(registry)
+    yield
+    registry.clear()
+    registry.update(before)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_gymnasium_id_gives_what_gymnasium_gives(backend: str) -> None:
+    theirs = gymnasium.make_vec("CartPole-v1", 3, "sync")
+    with closing(theirs), make_vec("CartPole-v1", 3, backend=backend) as ours:
+        assert_identical(ours.reset(seed=5), theirs.reset(seed=5))
+        for _ in range(50):
+            actions = theirs.action_space.sample()
+            assert_identical(ours.step(actions), theirs.step(actions))
+
+
+@pytest.mark.parametrize(("backend", "kind"), [("sync", SyncVectorEnv), ("async", AsyncVectorEnv)])
+def test_the_backend_chooses_the_class(backend: str, kind: type) -> None:
+    with make_vec(Counter, backend=backend) as envs:
+        assert type(envs) is kind
+
+
+def test_the_default_is_one_environment_in_a_worker() -> None:
+    with make_vec(Counter) as envs:
+        assert envs.num_envs == 1
+        assert type(envs) is AsyncVectorEnv
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("env", ["made_here:Counter", Counter, lambda start=0: Counter(start)])
+def test_a_factory_by_any_name_gets_the_arguments(
+    env: Any, backend: str, module: types.ModuleType
+) -> None:
+    with make_vec(env, 2, backend=backend, start=7) as envs:
+        assert envs.reset()[0].tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_a_list_of_factories_makes_one_environment_each(backend: str, num_envs: int) -> None:
+    factories = [partial(Counter, start) for start in (3, 5, 7)]
+    with make_vec(factories, num_envs, backend=backend) as envs:
+        assert envs.reset()[0].tolist() == [3, 5, 7]
+
+
+def test_a_list_may_mix_names_and_factories(module: types.ModuleType) -> None:
+    with make_vec(["made_here:Counter", Counter], backend="sync") as envs:
+        assert envs.num_envs == 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_wrappers_are_applied_first_one_innermost(backend: str) -> None:
+    def add_one(env: Any) -> Any:
+        inner_reset = env.reset
+        env.reset = lambda **arguments: (inner_reset(**arguments)[0] + 1, {})
+        return env
+
+    with make_vec(Counter, backend=backend, wrappers=[add_one, Doubled], start=4) as envs:
+        assert envs.reset()[0].tolist() == [10]
+
+
+def test_vector_kwargs_reach_the_vector_env() -> None:
+    with make_vec(Counter, 3, vector_kwargs={"num_workers": 3}) as envs:
+        assert isinstance(envs, AsyncVectorEnv)
+        assert envs.num_workers == 3
+
+
+def test_the_callers_arguments_are_left_alone() -> None:
+    vector_kwargs: dict[str, Any] = {}
+    spec = gymnasium.spec("CartPole-v1")
+    before = repr(spec)
+    with make_vec(spec, 2, backend="sync", vector_kwargs=vector_kwargs, render_mode=None):
+        assert vector_kwargs == {}
+        assert repr(spec) == before == repr(gymnasium.spec("CartPole-v1"))
+
+
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_an_id_registered_here_runs_in_a_worker_that_does_not_know_it(
+    context: str, registrations: None
+) -> None:
+    offset = 11
+
+    class Registered(gymnasium.Env[Any, Any]):
+        observation_space = gymnasium.spaces.Discrete(100)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return offset, {}
+
+    gymnasium.register("Registered-v0", Registered)
+    with make_vec("Registered-v0", vector_kwargs={"context": context}) as envs:
+        assert envs.reset()[0].tolist() == [offset]
+
+
+def test_a_module_is_imported_for_the_id_that_it_registers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registrations: None
+) -> None:
+    (tmp_path / "registers.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('Late-v2', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("registers:Late-v2", "registers:Late"):
+        with make_vec(name, 2, backend="sync") as envs:
+            assert envs.spec is not None
+            assert envs.spec.id == "Late-v2"
+
+
+def test_an_id_without_version_is_the_latest() -> None:
+    with make_vec("CartPole", backend="sync") as envs:
+        assert envs.spec is not None
+        assert envs.spec.id == "CartPole-v1"
+
+
+def test_the_spec_is_what_gymnasium_would_say() -> None:
+    arguments = {"max_episode_steps": 9}
+    theirs = gymnasium.make_vec("CartPole-v1", 3, "sync", **arguments)
+    with closing(theirs), make_vec("CartPole-v1", 3, backend="sync", **arguments) as ours:
+        assert ours.spec == theirs.spec
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_spec_makes_the_same_again(backend: str) -> None:
+    made = make_vec(
+        "CartPole-v1",
+        3,
+        backend=backend,
+        wrappers=[partial(gymnasium.wrappers.TimeLimit, max_episode_steps=2)],
+        vector_kwargs={"autoreset_mode": "SameStep"},
+        sutton_barto_reward=True,
+    )
+    with made, make_vec(made.spec) as again:
+        assert type(again) is type(made)
+        assert again.spec == made.spec
+        assert_identical(again.reset(seed=1), made.reset(seed=1))
+        for _ in range(5):
+            actions = np.zeros(3, np.int64)
+            assert_identical(again.step(actions), made.step(actions))
+
+
+@pytest.mark.parametrize("num_envs", [0, -1])
+@pytest.mark.parametrize("env", ["CartPole-v1", Counter])
+def test_fewer_than_one_environment_is_refused(env: Any, num_envs: int) -> None:
+    with pytest.raises(ValueError, match=f"num_envs: expected at least 1, found {num_envs}"):
+        make_vec(env, num_envs)
+
+
+def test_an_empty_list_is_refused() -> None:
+    with pytest.raises(ValueError, match="num_envs: expected at least 1"):
+        make_vec([])
+
+
+def test_a_number_of_environments_that_is_no_integer_is_refused() -> None:
+    with pytest.raises(TypeError, match="integer"):
+        make_vec(Counter, 2.5)  # type: ignore[arg-type]  # that is the point
+
+
+def test_a_list_of_another_length_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"num_envs: expected 2, .* found 3"):
+        make_vec([Counter, Counter], 3)
+
+
+def test_an_unknown_backend_names_those_that_exist() -> None:
+    with pytest.raises(ValueError, match="backend: expected one of async, sync; found 'threads'"):
+        make_vec(Counter, backend="threads")
+
+
+@pytest.mark.parametrize("env", [3, None, Counter()], ids=["int", "None", "an environment"])
+def test_what_makes_no_environment_is_refused(env: Any) -> None:
+    with pytest.raises(TypeError, match="env: expected a Gymnasium id"):
+        make_vec(env)
+
+
+def test_an_unknown_id_comes_with_gymnasiums_suggestion() -> None:
+    with pytest.raises(gymnasium.error.NameNotFound, match="Did you mean: `CartPole`"):
+        make_vec("CartPol-v1")
+
+
+@pytest.mark.parametrize("name", ["no_such_module:Env", ":Env", ".relative:Env"])
+def test_a_module_that_cannot_be_imported_is_named(name: str) -> None:
+    with pytest.raises(ImportError, match=f"env: '{name}': cannot import the module"):
+        make_vec(name)
+
+
+def test_an_attribute_that_is_missing_comes_with_a_suggestion(module: types.ModuleType) -> None:
+    with pytest.raises(AttributeError, match=r"'made_here' has no 'Count',.* mean 'Counter'\?"):
+        make_vec("made_here:Count")
+
+
+def test_an_attribute_that_cannot_be_called_is_refused(module: types.ModuleType) -> None:
+    with pytest.raises(TypeError, match="'made_here:number': expected a factory, found 3"):
+        make_vec("made_here:number")
+
+
+def test_an_attribute_may_lie_deeper(module: types.ModuleType) -> None:
+    vars(module)["nested"] = types.SimpleNamespace(Counter=Counter)
+    assert find_factory("made_here:nested.Counter") is Counter
+
+
+def test_without_gymnasium_an_id_names_the_extra() -> None:
+    program = (
+        "import sys; sys.modules['gymnasium'] = None\n"
+        "from vecspaces import make_vec\n"
+        "try:\n    make_vec('CartPole-v1')\n"
+        "except ImportError as error:\n    print(error)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert 'pip install "vecspaces[gymnasium]"' in run.stdout
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_environments_are_built_once_each_and_where_they_run(
+    backend: str, tmp_path: Path
+) -> None:
+    def build() -> Counter:
+        process = multiprocessing.current_process().pid
+        (tmp_path / f"{process}-{len(list(tmp_path.iterdir()))}").touch()
+        return Counter()
+
+    vector_kwargs = {"num_workers": 1} if backend == "async" else {}
+    with make_vec(build, 3, backend=backend, vector_kwargs=vector_kwargs):
+        built = [path.name.partition("-")[0] for path in tmp_path.iterdir()]
+    assert len(built) == 3
+    here = str(multiprocessing.current_process().pid)
+    assert (set(built) == {here}) == (backend == "sync")
