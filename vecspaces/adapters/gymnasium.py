@@ -41,7 +41,9 @@ def from_gymnasium(space: gymnasium.Space[Any]) -> Space[Any]:
         >>> from_gymnasium(foreign).sample() == foreign.sample()
         True
     """
-    return _Conversion(_gymnasium_spaces, our_spaces, "vecspaces.Space").of(space, "space")
+    conversion = _Conversion(_gymnasium_spaces, our_spaces, "vecspaces.Space")
+    ours: Space[Any] = conversion.of(space, "space")
+    return ours
 
 
 def to_gymnasium(space: Space[Any]) -> gymnasium.Space[Any]:
@@ -62,7 +64,9 @@ def to_gymnasium(space: Space[Any]) -> gymnasium.Space[Any]:
         >>> to_gymnasium(Box(-1.0, 1.0, (2,)))
         Box(-1.0, 1.0, (2,), float32)
     """
-    return _Conversion(our_spaces, _gymnasium_spaces, "gymnasium.Space").of(space, "space")
+    conversion = _Conversion(our_spaces, _gymnasium_spaces, "gymnasium.Space")
+    theirs: gymnasium.Space[Any] = conversion.of(space, "space")
+    return theirs
 
 
 class _Conversion:
