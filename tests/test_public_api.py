@@ -1,0 +1,102 @@
+"""The public names: pinned, and no fewer than Gymnasium's."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+from typing import Any
+
+import gymnasium
+import pytest
+
+import vecspaces
+
+PUBLIC = {
+    "vecspaces": {"Env", "Space", "__version__", "errors", "make_vec", "spaces", "vector"},
+    "vecspaces.spaces": {
+        "Box", "Dict", "Discrete", "Graph", "GraphInstance", "MultiBinary", "MultiDiscrete",
+        "OneOf", "Sequence", "Space", "Text", "Tuple", "flatdim", "flatten", "flatten_space",
+        "unflatten",
+    },
+    "vecspaces.vector": {
+        "AsyncVectorEnv", "AutoresetMode", "SyncVectorEnv", "Transition", "VectorActionWrapper",
+        "VectorEnv", "VectorObservationWrapper", "VectorRewardWrapper", "VectorWrapper", "utils",
+    },
+    "vecspaces.vector.utils": {
+        "CloudpickleWrapper", "batch_differing_spaces", "batch_space", "clear_mpi_env_vars",
+        "concatenate", "create_empty_array", "create_shared_memory", "iterate",
+        "read_from_shared_memory", "write_to_shared_memory",
+    },
+}  # fmt: skip
+
+GYMNASIUM = {name: name.replace("vecspaces", "gymnasium") for name in list(PUBLIC)[1:]}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_the_public_names_are_these(name: str) -> None:
+    module = importlib.import_module(name)
+    assert set(module.__all__) == PUBLIC[name]
+    assert all(hasattr(module, public) for public in module.__all__)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), GYMNASIUM.items())
+def test_every_public_name_of_gymnasium_is_there(ours: str, theirs: str) -> None:
+    assert set(importlib.import_module(theirs).__all__) - PUBLIC[ours] == set()
+
+
+CLASSES = [
+    (ours, name)
+    for ours, theirs in GYMNASIUM.items()
+    for name in importlib.import_module(theirs).__all__
+    if inspect.isclass(getattr(importlib.import_module(theirs), name))
+]
+
+
+@pytest.mark.parametrize(("module", "name"), CLASSES, ids=lambda value: value.rpartition(".")[2])
+def test_every_public_attribute_of_gymnasiums_classes_is_there(module: str, name: str) -> None:
+    ours = getattr(importlib.import_module(module), name)
+    theirs = getattr(importlib.import_module(GYMNASIUM[module]), name)
+    missing = {attribute for attribute in dir(theirs) if not attribute.startswith("_")}
+    assert missing - set(dir(ours)) == set()
+
+
+CALLABLES = [
+    (ours, name)
+    for ours, theirs in GYMNASIUM.items()
+    for name in importlib.import_module(theirs).__all__
+    if name not in ("utils", "AutoresetMode", "CloudpickleWrapper")
+]
+
+
+@pytest.mark.parametrize(("module", "name"), CALLABLES, ids=lambda value: value.rpartition(".")[2])
+def test_gymnasiums_arguments_come_first_and_in_its_order(module: str, name: str) -> None:
+    ours = _arguments(getattr(importlib.import_module(module), name))
+    theirs = _arguments(getattr(importlib.import_module(GYMNASIUM[module]), name))
+    assert ours[: len(theirs)] == theirs
+
+
+def _arguments(function: Any) -> list[tuple[str, Any]]:
+    """Names and defaults, `**kwargs` left out; an enum's member by its value."""
+    return [
+        (parameter.name, getattr(parameter.default, "value", parameter.default))
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+
+
+def test_public_modules_are_there_after_a_plain_import() -> None:
+    for name in ("errors", "spaces", "vector"):
+        assert isinstance(getattr(vecspaces, name), types.ModuleType)
+    assert vecspaces.vector.utils.batch_space is not None
+
+
+def test_errors_that_gymnasium_has_too_have_its_names() -> None:
+    for name in (
+        "AlreadyPendingCallError",
+        "ClosedEnvironmentError",
+        "CustomSpaceError",
+        "NoAsyncCallError",
+    ):
+        assert hasattr(gymnasium.error, name)
+        assert issubclass(getattr(vecspaces.errors, name), vecspaces.errors.VecspacesError)

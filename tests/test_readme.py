@@ -1,0 +1,47 @@
+"""The README: what it tells a newcomer is what is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_quick_start_is_two_commands_of_one_line() -> None:
+    quick_start = README.partition("## Quick start")[2].partition("\n## ")[0]
+    commands = blocks("bash", quick_start)
+    assert len(commands) == 2
+    assert all(command.count("\n") == 1 for command in commands)
+
+
+def test_its_ten_lines_are_the_example() -> None:
+    (lines,) = blocks("python")
+    assert lines == (ROOT / "examples" / "rollout.py").read_text(encoding="utf-8")
+    assert len([line for line in lines.splitlines() if line]) <= 11
+
+
+def test_its_ten_lines_run(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "rollout.py")],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert re.fullmatch(r"\d+ episodes, observations \(64, 4\) float32\n", run.stdout)
+    assert run.stderr == ""
+
+
+def test_its_links_into_the_repository_lead_somewhere() -> None:
+    for target in re.findall(r"\]\((?!http)([^)#]+)", README):
+        assert (ROOT / target).exists(), target
