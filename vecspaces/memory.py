@@ -34,10 +34,10 @@ class Arena:
 
     Views keep the block alive; the descriptor is closed with the arena object, or by `close()`.
     A shared arena can be handed to a child process while that child is being started, whatever the
-    start method, and to a running one by sending it the descriptor (`socket.send_fds`) for `attach`.
+    start method, and to a running one by sending the descriptor (`socket.send_fds`) for `attach`.
 
     Args:
-        nbytes: Size in bytes of a block of private memory; `shared` and `attach` make the other kind.
+        nbytes: Size in bytes of private memory; `shared` and `attach` make the other kind.
 
     Example:
         >>> arena = Arena.shared(128)
@@ -119,7 +119,7 @@ class Arena:
 
     @property
     def handle(self) -> int | str | None:
-        """What `attach` needs: a descriptor (on Windows a tag); None for private or closed memory."""
+        """What `attach` needs: a descriptor, on Windows a tag; None if private or closed."""
         return self._handle
 
     @property

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-Index: TypeAlias = slice | NDArray[np.integer[Any]] | list[int]
+from vecspaces.layout.casting import Path, show_path
+from vecspaces.layout.nodes import Array, Encoded, Variable
+
+Index: TypeAlias = slice | NDArray[Any] | list[int]
 """Which rows: a slice, or their numbers."""
 
 HEADER = 8
-"""Bytes in front of a variable value: its size."""
+"""Bytes in front of a value of variable size: that size."""
 
 _UNWRITTEN, _SPILLED = 0, -1
 
@@ -25,9 +28,10 @@ def row_numbers(at: Index, n: int) -> range | list[int]:
     """
     if isinstance(at, slice):
         return range(*at.indices(n))
-    rows = np.asarray(at)
-    numbers: list[int] = (np.flatnonzero(rows) if rows.dtype == bool else rows).tolist()
-    return numbers
+    rows = np.asarray(at, dtype=None if len(at) else int)
+    if rows.dtype == bool:
+        rows = np.flatnonzero(rows)
+    return cast("list[int]", rows.tolist())
 
 
 class ArrayBlock:
@@ -68,62 +72,74 @@ class VariableBlock(ArrayBlock):
     Args:
         array: Shape `(n, HEADER + capacity)`, uint8, C-contiguous.
         spill: Whether a value larger than the capacity goes to `spilled`; otherwise it is an error.
-        leaves: How many blocks share the capacity of an environment, for the error's advice.
+        path: Where the leaf sits, for that error.
+        shares: How many leaves share an environment's capacity, for that error's advice.
 
     Attributes:
         spilled: Row -> the bytes that did not fit.
     """
 
-    __slots__ = ("bytes", "capacity", "leaves", "sizes", "spill", "spilled", "stride")
+    __slots__ = (
+        "_bytes",
+        "_capacity",
+        "_path",
+        "_shares",
+        "_sizes",
+        "_spill",
+        "_stride",
+        "spilled",
+    )
 
-    array: NDArray[np.uint8]
-
-    def __init__(self, array: NDArray[np.uint8], spill: bool, leaves: int) -> None:
+    def __init__(
+        self, array: NDArray[np.uint8], spill: bool, path: Path = (), shares: int = 1
+    ) -> None:
         super().__init__(array)
-        self.spill = spill
-        self.leaves = leaves
-        self.stride = array.shape[1]
-        self.capacity = self.stride - HEADER
-        self.sizes = array[:, :HEADER].view(np.int64)[:, 0]
-        self.bytes = memoryview(array.reshape(-1))
-        self.spilled: dict[int, bytes] = {}
+        self._spill, self._path, self._shares = spill, path, shares
+        self._stride = array.shape[1]
+        self._capacity = self._stride - HEADER
+        self._sizes = array[:, :HEADER].view(np.int64)[:, 0]
+        self._bytes = array.reshape(-1).data
+        self.spilled: dict[int, bytes | bytearray] = {}
 
     def like(self, n: int) -> VariableBlock:
         """Make a block of `n` rows of the same kind in memory of its own."""
-        array: NDArray[np.uint8] = np.zeros((n, self.stride), np.uint8)
-        return VariableBlock(array, self.spill, self.leaves)
+        array: NDArray[np.uint8] = np.zeros((n, self._stride), np.uint8)
+        return VariableBlock(array, self._spill, self._path, self._shares)
 
-    def store(self, row: int, data: bytes) -> None:
+    def store(self, row: int, data: bytes | bytearray) -> None:
         """Write the bytes of one value.
 
         Raises:
             ValueError: If they do not fit and may not spill.
         """
         size = len(data)
-        if size > self.capacity:
-            if not self.spill:
+        if size > self._capacity:
+            if not self._spill:
+                where = f"row {row}: {show_path(self._path)}".removesuffix(": ")
                 raise ValueError(
-                    f"a value of variable size needs {size} bytes, its slot has {self.capacity}; "
-                    f"pass variable_capacity={size * self.leaves} or more"
+                    f"{where}: this value needs {size} bytes, its place has {self._capacity}; "
+                    f"pass variable_capacity={size * self._shares} or more"
                 )
             self.spilled[row] = data
-            self.sizes[row] = _SPILLED
+            self._sizes[row] = _SPILLED
             return
-        self.sizes[row] = _UNWRITTEN
-        start = row * self.stride + HEADER
-        self.bytes[start : start + size] = data
-        self.sizes[row] = size
+        self._sizes[row] = _UNWRITTEN
+        start = row * self._stride + HEADER
+        self._bytes[start : start + size] = data
+        self._sizes[row] = size
         if self.spilled:
             self.spilled.pop(row, None)
 
     def fetch(self, row: int) -> bytearray | None:
-        """Copy the bytes of one value; None if the row was never written, or lost what it spilled."""
-        size = int(self.sizes[row])
-        if size > 0:
-            start = row * self.stride + HEADER
-            return bytearray(self.bytes[start : start + min(size, self.capacity)])
-        spilled = self.spilled.get(row) if size == _SPILLED else None
-        return None if spilled is None else bytearray(spilled)
+        """Copy the bytes of one value; None if the row was never written, or its spill was lost."""
+        size = int(self._sizes[row])
+        if size == _SPILLED:
+            spilled = self.spilled.get(row)
+            return None if spilled is None else bytearray(spilled)
+        if size <= 0:
+            return None
+        start = row * self._stride + HEADER
+        return bytearray(self._bytes[start : start + min(size, self._capacity)])
 
     def copy(self, to: Index, source: ArrayBlock, rows: Index) -> None:
         """Copy rows of another block of the same kind into rows of this one, spilled ones too."""
@@ -142,13 +158,21 @@ class VariableBlock(ArrayBlock):
     def _store_all(self, rows: range | list[int], values: list[bytearray | None]) -> None:
         for row, data in zip(rows, values, strict=True):
             if data is None:
-                self.sizes[row] = _UNWRITTEN
+                self._sizes[row] = _UNWRITTEN
                 self.spilled.pop(row, None)
             else:
                 self.store(row, data)
 
-    def take(self, low: int, high: int) -> list[tuple[int, bytes]]:
+    def take(self, low: int, high: int) -> list[tuple[int, bytes | bytearray]]:
         """Remove and return what rows `low` to `high` spilled."""
         if not self.spilled:
             return []
         return [(row, self.spilled.pop(row)) for row in sorted(self.spilled) if low <= row < high]
+
+
+def private_block(leaf: Array | Encoded | Variable, n: int) -> ArrayBlock:
+    """Make a block of `n` rows for a leaf in memory of its own; what has no bound spills."""
+    if isinstance(leaf, Variable):
+        array: NDArray[np.uint8] = np.zeros((n, HEADER), np.uint8)
+        return VariableBlock(array, spill=True)
+    return ArrayBlock(np.zeros((n, *leaf.shape), leaf.dtype))

@@ -8,6 +8,7 @@ NumPy's own assignment would store 300 as 44 in a uint8 and broadcast shape (1,)
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ Path: TypeAlias = tuple[str | int, ...]
 _INTEGERS = frozenset("biu")
 
 
-class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into their own error)
+class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into an error of their own)
     """A value that its place cannot take.
 
     Args:
@@ -54,7 +55,7 @@ class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into th
 
         Args:
             path: What to put before the path.
-            row: The row, where the one known so far is None.
+            row: The row as seen from there; None keeps the one known so far.
 
         Returns:
             A new Mismatch with the same finding.
@@ -75,7 +76,7 @@ class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into th
         return f"{where}{': ' if where else ''}expected {self.expected}, found {self.found}"
 
 
-class KeyMismatch(Mismatch, KeyError):
+class KeyMismatch(Mismatch, KeyError):  # noqa: N818 (as above)
     """A dict without the keys, or a tuple without the length, that its place has."""
 
 
@@ -90,7 +91,7 @@ def show_path(path: Path) -> str:
 
 
 def show_type(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
-    """Name a dtype and a shape in an error.
+    """Name a dtype and a shape.
 
     Example:
         >>> show_type(np.dtype("uint8"), (2, 3))
@@ -100,21 +101,34 @@ def show_type(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
 
 
 def show_value(value: Any) -> str:
-    """Describe what came in a few words.
+    """Describe what came in a few words; never raises.
 
     Example:
-        >>> show_value(np.zeros(3)), show_value(None), show_value("left")
-        ('float64 of shape (3,)', 'None', "'left' of type str")
+        >>> show_value(np.zeros(3)), show_value(None), show_value([1, 2])
+        ('float64 of shape (3,)', 'None', '[1, 2] (list of length 2)')
     """
     if value is None:
         return "None"
     if isinstance(value, (np.ndarray, np.generic)):
         return show_type(value.dtype, value.shape)
+    kind = type(value).__name__
     try:
         text = reprlib.repr(value)
+        length = f" of length {len(value)}" if isinstance(value, (tuple, list)) else ""
     except Exception:  # a foreign __repr__ may do anything, and this is a message
-        return f"an object of type {type(value).__name__}"
-    return f"{text} of type {type(value).__name__}"
+        return f"an object of type {kind}"
+    return f"{text} ({kind}{length})"
+
+
+def show_keys(keys: Iterable[Any]) -> str:
+    """List the keys of a dict.
+
+    Example:
+        >>> show_keys(("left", "right")), show_keys(())
+        ("the keys 'left', 'right'", 'no keys')
+    """
+    names = ", ".join(map(repr, keys))
+    return f"the keys {names}" if names else "no keys"
 
 
 def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -154,42 +168,39 @@ def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = (
         vecspaces.layout.casting.Mismatch: expected uint8 of shape (2,), values from 0 to 255, \
 found int64 of shape (2,), values from 1 to 300
     """
-    if isinstance(value, np.ndarray):
-        array = value
-    else:
-        try:
-            array = np.asarray(value)
-        except Exception as error:  # ragged lists, and whatever a foreign __array__ may raise
-            raise Mismatch(show_type(dtype, shape), show_value(value), path) from error
+    try:
+        array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    except Exception as error:  # ragged lists, and whatever a foreign __array__ may raise
+        raise Mismatch(show_type(dtype, shape), show_value(value), path) from error
     found = array.dtype
-    if array.shape != shape:
+    if array.shape == shape:
+        if found == dtype:
+            return array
+        if found.kind in _INTEGERS and dtype.kind in _INTEGERS:
+            _check_range(array, dtype, path)
+            return array.astype(dtype)
+        if np.can_cast(found, dtype, "same_kind"):
+            return array.astype(dtype)
+    numeric = found.kind not in "OUS"  # an array of objects or strings says less than the value
+    raise Mismatch(show_type(dtype, shape), show_value(array if numeric else value), path)
+
+
+def _check_range(array: NDArray[Any], dtype: np.dtype[Any], path: Path) -> None:
+    if array.size == 0 or np.can_cast(array.dtype, dtype, "safe"):
+        return
+    (low, high), (least, greatest) = limits(dtype), (int(array.min()), int(array.max()))
+    if least < low or greatest > high:
         raise Mismatch(
-            show_type(dtype, shape),
-            show_value(value if found.kind in "OUS" else array),
+            f"{show_type(dtype, array.shape)}, values from {low} to {high}",
+            f"{show_type(array.dtype, array.shape)}, values from {least} to {greatest}",
             path,
         )
-    if found == dtype:
-        return array
-    if found.kind in _INTEGERS and dtype.kind in _INTEGERS:
-        if array.size and not np.can_cast(found, dtype, "safe"):
-            (low, high), (least, greatest) = limits(dtype), (int(array.min()), int(array.max()))
-            if least < low or greatest > high:
-                raise Mismatch(
-                    f"{show_type(dtype, shape)}, values from {low} to {high}",
-                    f"{show_type(found, shape)}, values from {least} to {greatest}",
-                    path,
-                )
-    elif not np.can_cast(found, dtype, "same_kind"):
-        raise Mismatch(
-            show_type(dtype, shape), show_value(value if found.kind in "OUS" else array), path
-        )
-    return array.astype(dtype)
 
 
 def fit_batch(
     batch: Any, n: int, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = ()
 ) -> NDArray[Any]:
-    """Give a batch of `n` values as an array of shape `(n, *shape)`; name the row that does not fit.
+    """Give a batch of `n` values as an array `(n, *shape)`, and name the row that does not fit.
 
     Args:
         batch: An array, or a sequence of `n` values.
@@ -208,19 +219,22 @@ def fit_batch(
         >>> fit_batch([[1], [2.5]], 2, np.dtype("float32"), (1,)).tolist()
         [[1.0], [2.5]]
     """
+    whole = (n, *shape)
     try:
-        return fit(batch, dtype, (n, *shape), path)
+        return fit(batch, dtype, whole, path)
     except Mismatch:
-        if isinstance(batch, (list, tuple, np.ndarray)) and len(batch) == n:
-            for row, value in enumerate(batch):
-                try:
-                    fit(value, dtype, shape, path)
-                except Mismatch as error:
-                    # A dtype or a shape that is wrong for the whole array is wrong for no one row.
-                    uniform = isinstance(batch, np.ndarray) and (
-                        batch.shape[1:] != shape or batch.dtype.kind not in _INTEGERS
-                    )
-                    if uniform:
-                        break
-                    raise error.at((), row) from None
-        raise
+        if isinstance(batch, np.ndarray):
+            # A dtype or shape that is wrong for the whole array is no one row's fault.
+            told_apart = batch.shape == whole and batch.dtype.kind in _INTEGERS
+        else:
+            told_apart = isinstance(batch, (list, tuple)) and len(batch) == n
+        if not told_apart:
+            raise
+    fitted = np.empty(whole, dtype)
+    for row, value in enumerate(batch):
+        try:
+            fitted[row] = fit(value, dtype, shape, path)
+        except Mismatch as error:
+            raise error.at((), row) from error.__cause__
+    # Each value fits, though NumPy's common dtype of all (float64 for int64 and uint64) did not.
+    return fitted

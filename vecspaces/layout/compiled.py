@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vecspaces.layout.blocks import HEADER, ArrayBlock, Index, VariableBlock, row_numbers
-from vecspaces.layout.casting import Path
+from vecspaces.layout.casting import Path, show_path
 from vecspaces.layout.describe import describe
-from vecspaces.layout.nodes import Array, Choice, Encoded, Node, Record, Variable
+from vecspaces.layout.nodes import Array, Node, Record, Variable, walk
 from vecspaces.layout.ports import Port, make_port
+from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Space
 
-_ALIGNMENT = 64
-
-
-class _HasBuffer(Protocol):
-    """An arena: memory that says where its bytes are."""
-
-    @property
-    def buffer(self) -> NDArray[np.uint8]: ...
+_Memory: TypeAlias = Arena | NDArray[np.uint8] | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +30,12 @@ class Leaf:
         dtype: The dtype of its elements.
         shape: The shape of one environment's value.
         offset: Where the `(slots, n, *shape)` block begins, in bytes, a multiple of 64.
-        kind: `"array"`: the value itself; `"encoded"`, `"variable"`: decoded at each read.
     """
 
     path: Path
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     offset: int
-    kind: str = "array"
 
     @property
     def nbytes(self) -> int:
@@ -125,20 +116,22 @@ class Layout:
         ):
             if value < least:
                 raise ValueError(f"{name}: expected at least {least}, found {value}")
-        if offset % _ALIGNMENT:
-            raise ValueError(f"offset: expected a multiple of {_ALIGNMENT}, found {offset}")
+        if offset % ALIGNMENT:
+            raise ValueError(f"offset: expected a multiple of {ALIGNMENT}, found {offset}")
         node = describe(space)
-        blocks = list(_walk(node, ()))
-        variable = sum(kind == "variable" for *_, kind in blocks)
-        share = variable_capacity // max(variable, 1)
+        nodes = [leaf for _, leaf in walk(node)]
+        shares = sum(isinstance(leaf, Variable) for leaf in nodes)
         # A multiple of 8, so that the size in front of each row is aligned.
-        slot_shape = (HEADER + -(-share // 8) * 8,)
+        slot = (HEADER + -(-variable_capacity // max(shares, 1) // 8) * 8,)
         leaves = []
         end = offset
-        for path, dtype, shape, kind in blocks:
-            leaf = Leaf(path, dtype, slot_shape if kind == "variable" else shape, end, kind)
+        for path, found in walk(node):
+            if isinstance(found, Variable):
+                leaf = Leaf(path, np.dtype(np.uint8), slot, end)
+            else:
+                leaf = Leaf(path, found.dtype, found.shape, end)
             leaves.append(leaf)
-            end += -(-leaf.nbytes * n * slots // _ALIGNMENT) * _ALIGNMENT
+            end += -(-leaf.nbytes * n * slots // ALIGNMENT) * ALIGNMENT
         layout = cls.__new__(cls)
         values = {
             "space": space,
@@ -158,48 +151,54 @@ class Layout:
     @property
     def has_variable(self) -> bool:
         """Whether a value has leaves of variable size."""
-        return any(leaf.kind == "variable" for leaf in self.leaves)
+        return any(isinstance(leaf, Variable) for _, leaf in walk(self._node))
 
     @property
     def fixed(self) -> bool:
         """Whether every leaf is an array, so that a batch is views alone."""
-        return all(leaf.kind == "array" for leaf in self.leaves)
+        return _is_fixed(self._node)
 
     def bind(
         self,
-        memory: _HasBuffer | NDArray[np.uint8] | bytearray | memoryview,
+        memory: _Memory,
         *,
         spill: bool = False,
     ) -> tuple[Rows, ...]:
         """Make the views of this layout on a block of memory.
 
         Args:
-            memory: An `Arena`, or any writable buffer, of at least `offset + size` bytes, zero where
-                nothing was written.
+            memory: An `Arena`, or any writable buffer, of at least `offset + size` bytes that are
+                zero where nothing was written.
             spill: Whether a value of variable size that is larger than its share is kept aside
                 (`Rows.take_spilled`) instead of being refused.
 
         Returns:
             One Rows for each slot.
         """
-        arrays = self._arrays(memory)
-        shares = sum(leaf.kind == "variable" for leaf in self.leaves)
+        views = self._views(memory)
+        nodes = [leaf for _, leaf in walk(self._node)]
+        shares = sum(isinstance(leaf, Variable) for leaf in nodes)
 
         def blocks(slot: int) -> list[ArrayBlock]:
             return [
-                VariableBlock(array[slot], spill, shares)
-                if leaf.kind == "variable"
-                else ArrayBlock(array[slot])
-                for leaf, array in zip(self.leaves, arrays, strict=True)
+                VariableBlock(view[slot], spill, leaf.path, shares)
+                if isinstance(node, Variable)
+                else ArrayBlock(view[slot])
+                for leaf, node, view in zip(self.leaves, nodes, views, strict=True)
             ]
 
         return tuple(Rows(self, blocks(slot)) for slot in range(self.slots))
 
-    def ring(self, memory: _HasBuffer | NDArray[np.uint8] | bytearray | memoryview) -> Any:
-        """Look at all slots at once.
+    def ring(
+        self,
+        memory: _Memory,
+        slots: int | None = None,
+    ) -> Any:
+        """Look at many slots at once.
 
         Args:
             memory: What `bind` was given.
+            slots: How many, from the first on; None: all.
 
         Returns:
             Views of shape `(slots, n, *shape)`, nested as the values are.
@@ -208,22 +207,21 @@ class Layout:
             ValueError: If a leaf is not an array.
         """
         if not self.fixed:
-            odd = next(leaf for leaf in self.leaves if leaf.kind != "array")
             raise ValueError(
-                f"expected a space of arrays alone, found a leaf of kind {odd.kind} at {odd.path}"
+                f"space: expected arrays in dicts and tuples alone, found {self.space}"
             )
-        arrays = iter(self._arrays(memory))
+        views = iter(self._views(memory))
 
         def build(node: Node) -> Any:
             if isinstance(node, Record):
                 return node.build([build(child) for child in node.children])
-            return next(arrays)
+            return next(views)[:slots]
 
         return build(self._node)
 
-    def _arrays(self, memory: Any) -> list[NDArray[Any]]:
+    def _views(self, memory: _Memory) -> list[NDArray[Any]]:
         """View each leaf's block in memory: `(slots, n, *shape)`."""
-        buffer = np.frombuffer(getattr(memory, "buffer", memory), np.uint8)
+        buffer = np.frombuffer(memory.buffer if isinstance(memory, Arena) else memory, np.uint8)
         if buffer.nbytes < self.offset + self.size:
             raise ValueError(
                 f"memory: expected at least {self.offset + self.size} bytes, found {buffer.nbytes}"
@@ -262,7 +260,7 @@ class Layout:
         header = ("path", "dtype", "shape", "offset", "bytes")
         rows = [
             (
-                "".join(f"[{key!r}]" for key in leaf.path) or "(whole)",
+                show_path(leaf.path) or "(whole)",
                 str(leaf.dtype),
                 str(leaf.shape),
                 f"{leaf.offset:,}",
@@ -282,28 +280,16 @@ class Layout:
         return "\n".join(lines)
 
 
+def _is_fixed(node: Node) -> bool:
+    if isinstance(node, Record):
+        return all(map(_is_fixed, node.children))
+    return isinstance(node, Array)
+
+
 def _recompile(
     space: Space[Any], n: int, slots: int, variable_capacity: int, offset: int
 ) -> Layout:
     return Layout.compile(space, n, slots=slots, variable_capacity=variable_capacity, offset=offset)
-
-
-def _walk(node: Node, path: Path) -> Iterator[tuple[Path, np.dtype[Any], tuple[int, ...], str]]:
-    """List the blocks of a node: path, dtype, shape and kind, in the order that ports take them."""
-    match node:
-        case Array(dtype, shape):
-            yield path, dtype, shape, "array"
-        case Encoded(dtype, shape):
-            yield path, np.dtype(dtype), shape, "encoded"
-        case Variable():
-            yield path, np.dtype(np.uint8), (), "variable"
-        case Record(keys, children):
-            for key, child in zip(keys, children, strict=True):
-                yield from _walk(child, (*path, key))
-        case Choice(children):
-            yield (*path, 0), np.dtype(np.int64), (), "encoded"
-            for child in children:
-                yield from _walk(child, (*path, 1))
 
 
 class Rows:
@@ -328,7 +314,7 @@ class Rows:
         self._port: Port = make_port(layout._node, (), iter(blocks))
         self.write = self._port.write
 
-    def write_batch(self, batch: Any, at: Index = slice(None)) -> None:  # noqa: B008 (immutable)
+    def write_batch(self, batch: Any, at: Index = slice(None)) -> None:
         """Write a batch; all of it is checked before any of it is written.
 
         Args:
@@ -399,7 +385,7 @@ class Rows:
         for block, part in zip(self._blocks, parts, strict=True):
             block.load(low, high, part)
 
-    def take_spilled(self, low: int, high: int) -> list[tuple[int, int, bytes]]:
+    def take_spilled(self, low: int, high: int) -> list[tuple[int, int, bytes | bytearray]]:
         """Remove and return what rows `low` to `high` spilled; empty where all did fit.
 
         Returns:
@@ -411,7 +397,7 @@ class Rows:
             for row, data in block.take(low, high)
         ]
 
-    def put_spilled(self, parts: list[tuple[int, int, bytes]]) -> None:
+    def put_spilled(self, parts: list[tuple[int, int, bytes | bytearray]]) -> None:
         """Keep what another process's rows spilled, for the reads to come."""
         for leaf, row, data in parts:
             self._variable[leaf].spilled[row] = data

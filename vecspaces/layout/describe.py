@@ -11,8 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecspaces.layout.casting import Mismatch, Path, fit_batch, show_type, show_value
-from vecspaces.layout.nodes import Array, Choice, Encoded, Fill, Node, Record, Variable
-from vecspaces.layout.packing import dump, join, load, split
+from vecspaces.layout.nodes import (
+    Array,
+    Choice,
+    Encoded,
+    Fill,
+    Node,
+    Record,
+    Variable,
+    empty_batch,
+)
+from vecspaces.layout.packing import Part, dump, join, load, split
+from vecspaces.layout.ports import fit_values
 from vecspaces.spaces import (
     Box,
     Dict,
@@ -77,7 +87,7 @@ def _describe_dict(space: Dict[Any]) -> Record:
 
 
 @describe.register(Tuple)
-def _describe_tuple(space: Tuple) -> Record:
+def _describe_tuple(space: Tuple[Any]) -> Record:
     return Record(tuple(range(len(space.spaces))), tuple(map(describe, space.spaces)), tuple)
 
 
@@ -112,53 +122,60 @@ def _describe_text(space: Text) -> Encoded:
 
 
 @describe.register(Sequence)
-def _describe_sequence(space: Sequence[Any]) -> Variable:
+def _describe_sequence(space: Sequence) -> Variable:
     feature = describe(space.feature_space)
-    stacked = space.stack
     pack, unpack = _batch_codec(feature)
+    simple = isinstance(feature, (Array, Variable))
 
     def encode(value: Any) -> bytes:
-        if not stacked and not isinstance(value, (tuple, list)):
+        if not isinstance(value, (tuple, list)):
             raise Mismatch("a tuple of values", show_value(value))
-        count, part = pack(value)
-        return join([np.array([count], np.int64), part])
+        # A list of arrays packs as a batch of them; other values are checked one by one.
+        return join(pack(value if simple else tuple(fit_values(feature, value))))
 
     def decode(data: bytearray) -> Any:
-        head, part = split(data)
-        batch = unpack(head.cast("q")[0], part)
-        return batch if stacked else tuple(batch)
+        return tuple(unpack(*split(data)))
 
-    def empty(fill: Fill) -> Any:
-        return empty_batch(feature, 1, fill) if stacked else ()
-
-    return Variable(encode, decode, empty)
+    if not space.stack:
+        return Variable(encode, decode, lambda fill: ())
+    return Variable(
+        lambda value: join(pack(value)),
+        lambda data: unpack(*split(data)),
+        lambda fill: empty_batch(feature, 1, fill),
+    )
 
 
 @describe.register(Graph)
 def _describe_graph(space: Graph) -> Variable:
-    """Lay out a table of counts (-1: None), then nodes, edges and edge links."""
+    """Lay out six parts: count and rows of the nodes, of the edges, of the edge links.
+
+    None has no bytes in its count.
+    """
     node = describe(space.node_space)
     edge = None if space.edge_space is None else describe(space.edge_space)
     pack_nodes, unpack_nodes = _batch_codec(node)
-    pack_edges, unpack_edges = (_refuse_edges, None) if edge is None else _batch_codec(edge)
+    pack_edges, unpack_edges = _NO_EDGES if edge is None else _batch_codec(edge)
 
     def encode(value: Any) -> bytes:
         try:
             nodes, edges, links = value.nodes, value.edges, value.edge_links
         except AttributeError:
-            raise Mismatch("a graph with nodes, edges and edge_links", show_value(value)) from None
-        node_count, nodes = pack_nodes(nodes, ("nodes",))
-        edge_count, edges = (-1, b"") if edges is None else pack_edges(edges, ("edges",))
-        kind, links = (-1, b"") if links is None else _pack_links(links)
-        return join([np.array([node_count, edge_count, kind], np.int64), nodes, edges, links])
+            expected = "a graph with nodes, edges and edge_links"
+            raise Mismatch(expected, show_value(value)) from None
+        return join(
+            [
+                *pack_nodes(nodes, ("nodes",)),
+                *(_NONE if edges is None else pack_edges(edges, ("edges",))),
+                *(_NONE if links is None else _pack_links(links)),
+            ]
+        )
 
     def decode(data: bytearray) -> GraphInstance:
-        table, nodes, edges, links = split(data)
-        node_count, edge_count, kind = table.cast("q")
+        node_count, nodes, edge_count, edges, kind, links = split(data)
         return GraphInstance(
             unpack_nodes(node_count, nodes),
-            None if edge_count < 0 or unpack_edges is None else unpack_edges(edge_count, edges),
-            None if kind < 0 else np.frombuffer(links, chr(kind)).reshape(-1, 2),
+            unpack_edges(edge_count, edges) if edge_count else None,
+            np.frombuffer(links, bytes(kind).decode()).reshape(-1, 2) if kind else None,
         )
 
     def empty(fill: Fill) -> GraphInstance:
@@ -170,70 +187,48 @@ def _describe_graph(space: Graph) -> Variable:
     return Variable(encode, decode, empty)
 
 
-_Part: TypeAlias = bytes | NDArray[Any]
+_Pack: TypeAlias = Callable[..., tuple[Part, Part]]
+_Unpack: TypeAlias = Callable[[memoryview, memoryview], Any]
+
+_NONE: tuple[Part, Part] = (b"", b"")
 
 
-def _batch_codec(
-    node: Node,
-) -> tuple[Callable[..., tuple[int, _Part]], Callable[[int, memoryview], Any]]:
-    """Give encode and decode of a batch of any length: raw bytes for arrays, else a pickle."""
+def _batch_codec(node: Node) -> tuple[_Pack, _Unpack]:
+    """Give encode and decode of a batch of any length, in two parts: its length, then its rows.
+
+    Rows of arrays are their bytes; any other batch is a pickle.
+    """
     if not isinstance(node, Array):
-        return lambda batch, path=(): (0, dump(batch)), lambda count, part: load(part)
+        return lambda batch, path=(): (b"\0", dump(batch)), lambda count, rows: load(rows)
     dtype, shape = node.dtype, node.shape
 
-    def pack(batch: Any, path: Path = ()) -> tuple[int, _Part]:
+    def pack(batch: Any, path: Path = ()) -> tuple[Part, Part]:
         try:
             count = len(batch)
         except TypeError:
             expected = f"a sequence of {show_type(dtype, shape)}"
             raise Mismatch(expected, show_value(batch), path) from None
-        if count == 0:
-            return 0, b""
-        return count, np.ascontiguousarray(fit_batch(batch, count, dtype, shape, path))
+        head = count.to_bytes(8, "little")
+        if count == 0:  # [] has a shape of its own
+            return head, b""
+        return head, np.ascontiguousarray(fit_batch(batch, count, dtype, shape, path))
 
-    def unpack(count: int, part: memoryview) -> NDArray[Any]:
-        return np.frombuffer(part, dtype).reshape((count, *shape))
+    def unpack(count: memoryview, rows: memoryview) -> NDArray[Any]:
+        length = int.from_bytes(count, "little")
+        return np.frombuffer(rows, dtype).reshape((length, *shape))
 
     return pack, unpack
 
 
-def _refuse_edges(edges: Any, path: Path) -> tuple[int, _Part]:
-    raise Mismatch("None, as the graph has no edge space", show_value(edges), path)
+def _refuse_edges(edges: Any, path: Path) -> tuple[Part, Part]:
+    raise Mismatch("None, as the graph's space has no edges", show_value(edges), path)
 
 
-def _pack_links(links: Any) -> tuple[int, _Part]:
+_NO_EDGES: tuple[_Pack, _Unpack] = (_refuse_edges, lambda count, rows: None)
+
+
+def _pack_links(links: Any) -> tuple[Part, Part]:
     links = np.ascontiguousarray(links)
     if links.dtype.kind not in "iu" or links.ndim != 2 or links.shape[1] != 2:
         raise Mismatch("integers of shape (edges, 2)", show_value(links), ("edge_links",))
-    return ord(links.dtype.char), links
-
-
-def empty_batch(node: Node, n: int, fill: Fill) -> Any:
-    """Make a batch of `n` values that say nothing.
-
-    Args:
-        node: What the values are made of.
-        n: How many.
-        fill: Makes the arrays, called as `fill(shape, dtype=dtype)`.
-
-    Returns:
-        Arrays with a leading axis of length `n` in dicts and tuples as the node nests them; a tuple
-        of `n` values where values are no arrays; None where no empty value is known.
-
-    Example:
-        >>> empty_batch(describe(Tuple((Discrete(2), Text(3)))), 2, np.ones)
-        (array([1, 1]), ('0', '0'))
-    """
-    match node:
-        case Array(dtype, shape):
-            return fill((n, *shape), dtype=dtype)
-        case Record():
-            return node.build([empty_batch(child, n, fill) for child in node.children])
-        case Encoded(dtype, shape):
-            return tuple(node.decode(np.zeros(shape, dtype)) for _ in range(n))
-        case Choice():
-            return ((),) * n
-        case Variable(empty=None):
-            return None
-        case Variable(empty=empty):
-            return tuple(empty(fill) for _ in range(n))
+    return links.dtype.str.encode(), links

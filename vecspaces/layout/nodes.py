@@ -1,17 +1,20 @@
 """What the values of a space are made of: five kinds of node, the same for every space.
 
-`describe` (in `vecspaces.layout.describe`) says it of each space; all the rest of transport knows
-these nodes and no space.
+`describe` says it of each space; all the rest of transport knows these nodes and no space. Arrays
+of fixed size are `Array`; a product of spaces is `Record`, a sum is `Choice`; what is no array but
+has a bound is `Encoded`, and what has none is `Variable`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from vecspaces.layout.casting import Path
 
 Fill: TypeAlias = Callable[..., NDArray[Any]]
 """`np.zeros`, `np.empty`, `np.ones`: called as `fill(shape, dtype=dtype)`."""
@@ -43,16 +46,20 @@ class Encoded:
     Args:
         dtype: The dtype of the block.
         shape: The shape of the block.
-        encode: Called as `encode(value, out)`: writes `value` into `out`, an array of that dtype and
-            shape; raises (Mismatch, or anything) if it cannot.
-        decode: Called as `decode(block)`: gives the value, sharing no memory with the block. A block
-            that is all zeros, as one that was never written, must decode too.
+        encode: Called as `encode(value, out)`: writes `value` into `out`, an array of that dtype
+            and shape; raises (Mismatch, or anything) if it cannot.
+        decode: Called as `decode(block)`: gives the value, sharing no memory with the block. It
+            must not fail on a block that is all zeros, as one that was never written is.
     """
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     encode: Callable[[Any, NDArray[Any]], None]
     decode: Callable[[NDArray[Any]], Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+        object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class Record:
     container: type[dict[Any, Any]] | type[tuple[Any, ...]]
 
     def build(self, members: list[Any]) -> Any:
-        """Make a value from its members, in the order of `keys`."""
+        """Make a value, or a batch, from its members in the order of `keys`."""
         if self.container is dict:
             return dict(zip(self.keys, members, strict=True))
         return tuple(members)
@@ -92,15 +99,67 @@ class Variable:
     """Values of variable size, in a bounded slot.
 
     Args:
-        encode: Called as `encode(value)`: gives its bytes; raises (Mismatch, or anything) if it cannot.
+        encode: Called as `encode(value)`: gives its bytes; raises (Mismatch, or anything) if it
+            cannot.
         decode: Called as `decode(data)` with a bytearray that belongs to the value from then on.
         empty: Called as `empty(fill)`: what a slot that was never written reads as. None: no such
             value is known, and it reads as None.
     """
 
-    encode: Callable[[Any], bytes | bytearray | memoryview]
+    encode: Callable[[Any], bytes]
     decode: Callable[[bytearray], Any]
     empty: Callable[[Fill], Any] | None = None
 
 
 Node: TypeAlias = Array | Encoded | Record | Choice | Variable
+
+
+def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Array | Encoded | Variable]]:
+    """List the leaves of a node, in the order that everything in this package takes them in.
+
+    Args:
+        node: What the values are made of.
+        path: Where it sits.
+
+    Yields:
+        Where the leaf sits in a value, and what it is. A Choice is an int64, the branch, at
+        `(..., 0)`, and then the leaves of every branch, all of them at `(..., 1)`.
+    """
+    if isinstance(node, Record):
+        for key, child in zip(node.keys, node.children, strict=True):
+            yield from walk(child, (*path, key))
+    elif isinstance(node, Choice):
+        yield (*path, 0), Array(np.dtype(np.int64), ())
+        for child in node.children:
+            yield from walk(child, (*path, 1))
+    else:
+        yield path, node
+
+
+def empty_batch(node: Node, n: int, fill: Fill) -> Any:
+    """Make a batch of `n` values that say nothing.
+
+    Args:
+        node: What the values are made of.
+        n: How many.
+        fill: Makes the arrays, called as `fill(shape, dtype=dtype)`.
+
+    Returns:
+        Arrays `(n, *shape)` in dicts and tuples as the node nests them; a tuple of `n` values where
+        values are no arrays; None where no empty value is known.
+
+    Example:
+        >>> empty_batch(Record(("x",), (Array("int8", ()),), dict), 2, np.ones)
+        {'x': array([1, 1], dtype=int8)}
+    """
+    match node:
+        case Array():
+            return fill((n, *node.shape), dtype=node.dtype)
+        case Encoded():
+            return tuple(node.decode(np.zeros(node.shape, node.dtype)) for _ in range(n))
+        case Record():
+            return node.build([empty_batch(child, n, fill) for child in node.children])
+        case Choice():
+            return ((),) * n
+        case Variable():
+            return None if node.empty is None else tuple(node.empty(fill) for _ in range(n))

@@ -6,19 +6,22 @@ import pickle
 import sys
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias
 
 import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
 _ALIGNMENT = 16
-"""Bytes: what `malloc` guarantees, so that arrays over a part are aligned where the data is copied."""
+"""Bytes: what `malloc` guarantees, so that arrays over the parts of a copy are aligned too."""
+
+Part: TypeAlias = bytes | memoryview | NDArray[Any]
+"""Contiguous bytes."""
 
 _PADDING = tuple(bytes(size) for size in range(_ALIGNMENT))
 
 
-def join(parts: Sequence[bytes | memoryview | NDArray[Any]]) -> bytes:
+def join(parts: Sequence[Part]) -> bytes:
     """Put contiguous parts end to end, behind a table of their sizes.
 
     Args:

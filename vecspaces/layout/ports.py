@@ -7,16 +7,30 @@ writing a value costs no look-up and no dispatch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vecspaces.layout.blocks import ArrayBlock, Index, VariableBlock, row_numbers
-from vecspaces.layout.casting import KeyMismatch, Mismatch, Path, fit, fit_batch, limits, show_value
-from vecspaces.layout.nodes import Array, Choice, Encoded, Node, Record, Variable
+from vecspaces.layout.blocks import (
+    ArrayBlock,
+    Index,
+    VariableBlock,
+    private_block,
+    row_numbers,
+)
+from vecspaces.layout.casting import (
+    KeyMismatch,
+    Mismatch,
+    Path,
+    fit,
+    fit_batch,
+    limits,
+    show_keys,
+    show_value,
+)
+from vecspaces.layout.nodes import Array, Choice, Encoded, Node, Record, Variable, walk
 
 
 class Port(ABC):
@@ -59,8 +73,7 @@ class ArrayPort(Port):
     def __init__(self, node: Array, path: Path, block: ArrayBlock) -> None:
         self.rows = block.array
         self.dtype, self.shape, self.path = node.dtype, node.shape, path
-        self.full_shape = self.rows.shape
-        self.write = self._scalar_writer() if not self.shape else self._array_writer()
+        self.write = self._array_writer() if self.shape else self._scalar_writer()
 
     def _array_writer(self) -> Callable[[int, Any], None]:
         rows, dtype, shape, path = self.rows, self.dtype, self.shape, self.path
@@ -95,32 +108,36 @@ class ArrayPort(Port):
 
         return write
 
-    def prepare(self, batch: Any, n: int) -> NDArray[Any]:
+    def prepare(self, batch: Any, n: int) -> Any:
+        """Cast the whole array at once."""
         if (
             batch.__class__ is np.ndarray
             and batch.dtype is self.dtype
-            and batch.shape == self.full_shape
-            and n == self.full_shape[0]
+            and batch.shape == self.rows.shape
+            and len(batch) == n
         ):
-            fitted: NDArray[Any] = batch
-            return fitted
+            return batch
         return fit_batch(batch, n, self.dtype, self.shape, self.path)
 
     check = prepare
 
-    def commit(self, prepared: NDArray[Any], at: Index) -> None:
+    def commit(self, prepared: Any, at: Index) -> None:
+        """Write all rows by one assignment."""
         self.rows[at] = prepared
 
-    def read(self, copy: bool, at: Index | None) -> NDArray[Any]:
-        if at is not None:
-            gathered: NDArray[Any] = self.rows[at]
-            return gathered.copy() if isinstance(at, slice) else gathered
-        return self.rows.copy() if copy else self.rows.view()
+    def read(self, copy: bool, at: Index | None) -> Any:
+        """Give a view, or one copy."""
+        if at is None:
+            return self.rows.copy() if copy else self.rows.view()
+        rows = self.rows[at]
+        return rows.copy() if isinstance(at, slice) else rows
 
     def item(self, row: int) -> Any:
+        """Give a copy of the row; a scalar where the shape is ()."""
         return self.rows[row].copy()
 
     def items(self, low: int, high: int) -> list[Any]:
+        """Give views of the rows of one copy; scalars where the shape is ()."""
         return list(self.rows[low:high].copy())
 
 
@@ -133,40 +150,46 @@ class RecordPort(Port):
         split, writes = self.split, tuple(child.write for child in children)
 
         def write(row: int, value: Any) -> None:
-            for put, member in zip(writes, split(value, row)):  # noqa: B905 (the hot path)
+            for put, member in zip(writes, split(value, row)):  # noqa: B905 (hot; split checked it)
                 put(row, member)
 
         self.write = write
 
     def prepare(self, batch: Any, n: int) -> list[Any]:
+        """Prepare the batch of each member."""
         members = zip(self.children, self.split(batch), strict=True)
         return [child.prepare(member, n) for child, member in members]
 
     def commit(self, prepared: list[Any], at: Index) -> None:
+        """Commit the batch of each member."""
         for child, member in zip(self.children, prepared, strict=True):
             child.commit(member, at)
 
     def check(self, batch: Any, n: int) -> Any:
+        """Check the batch of each member."""
         members = zip(self.children, self.split(batch), strict=True)
         return self.node.build([child.check(member, n) for child, member in members])
 
     def read(self, copy: bool, at: Index | None) -> Any:
+        """Give a dict or tuple of the members' batches."""
         return self.node.build([child.read(copy, at) for child in self.children])
 
     def item(self, row: int) -> Any:
+        """Give a dict or tuple of the members' values."""
         return self.node.build([child.item(row) for child in self.children])
 
     def items(self, low: int, high: int) -> list[Any]:
+        """Give dicts or tuples of the members' values."""
         if not self.children:
             return [self.node.container() for _ in range(low, high)]
         rows = zip(*(child.items(low, high) for child in self.children), strict=True)
         if self.node.container is tuple:
             return list(rows)
         keys = self.node.keys
-        return [dict(zip(keys, members)) for members in rows]  # noqa: B905 (the hot path)
+        return [dict(zip(keys, members)) for members in rows]  # noqa: B905 (hot; equal by make)
 
 
-def make_splitter(node: Record, path: Path) -> Callable[..., Sequence[Any]]:
+def make_splitter(node: Record, path: Path) -> Callable[..., Any]:
     """Make the function that takes values of a record, or batches of them, apart.
 
     Args:
@@ -177,21 +200,20 @@ def make_splitter(node: Record, path: Path) -> Callable[..., Sequence[Any]]:
         Called as `split(value, row=None)`: gives the members in the order of `node.keys`; raises
         KeyMismatch, with the row, where `value` has not exactly these.
     """
-    count = len(node.keys)
+    keys, count = node.keys, len(node.keys)
 
-    def split_tuple(value: Any, row: int | None = None) -> Sequence[Any]:
-        if not isinstance(value, (tuple, list, np.ndarray)) or len(value) != count:
-            found = show_value(value)
-            if isinstance(value, (tuple, list)):
-                found = f"a {type(value).__name__} of length {len(value)}"
-            raise KeyMismatch(f"a tuple of length {count}", found, path, row)
-        return value
+    def split_tuple(value: Any, row: int | None = None) -> Any:
+        if isinstance(value, (tuple, list, np.ndarray)) and len(value) == count:
+            return value
+        raise KeyMismatch(f"a tuple of length {count}", show_value(value), path, row)
 
     if node.container is tuple:
         return split_tuple
-    get = _getter(node.keys)
+    get: Callable[[Any], Any] = (
+        itemgetter(*keys) if count > 1 else lambda value: [value[key] for key in keys]
+    )
 
-    def split_dict(value: Any, row: int | None = None) -> Sequence[Any]:
+    def split_dict(value: Any, row: int | None = None) -> Any:
         try:
             members = get(value)
             if len(value) == count:
@@ -200,20 +222,10 @@ def make_splitter(node: Record, path: Path) -> Callable[..., Sequence[Any]]:
             pass  # no mapping, or one without these keys: reported below
         found = show_value(value)
         if isinstance(value, Mapping):
-            found = f"a {type(value).__name__} with {_show_keys(value)}"
-        raise KeyMismatch(f"a dict with {_show_keys(node.keys)}", found, path, row)
+            found = f"a {type(value).__name__} with {show_keys(value)}"
+        raise KeyMismatch(f"a dict with {show_keys(keys)}", found, path, row)
 
     return split_dict
-
-
-def _getter(keys: tuple[str | int, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    if len(keys) > 1:
-        return itemgetter(*keys)
-    return lambda value: tuple([value[key] for key in keys])
-
-
-def _show_keys(keys: Iterable[Any]) -> str:
-    return f"the keys {', '.join(map(repr, keys))}" if keys else "no keys"
 
 
 class ValuePort(Port):
@@ -229,11 +241,10 @@ class ValuePort(Port):
         self.node, self.path, self.blocks = node, path, blocks
 
     def prepare(self, batch: Any, n: int) -> list[ArrayBlock]:
+        """Write the values into blocks of their own."""
         if not isinstance(batch, (tuple, list, np.ndarray)) or len(batch) != n:
-            found = show_value(batch)
-            if isinstance(batch, (tuple, list)):
-                found = f"a {type(batch).__name__} of length {len(batch)}"
-            raise Mismatch(f"a tuple of {n} values, one for each row", found, self.path)
+            expected = f"a tuple of {n} values, one for each row"
+            raise Mismatch(expected, show_value(batch), self.path)
         scratch = [block.like(n) for block in self.blocks]
         write = make_port(self.node, self.path, iter(scratch)).write
         for row, value in enumerate(batch):
@@ -241,29 +252,32 @@ class ValuePort(Port):
         return scratch
 
     def commit(self, prepared: list[ArrayBlock], at: Index) -> None:
+        """Copy those blocks' rows."""
         for block, source in zip(self.blocks, prepared, strict=True):
             block.copy(at, source, slice(None))
 
     def check(self, batch: Any, n: int) -> tuple[Any, ...]:
+        """Check that each value can be written."""
         self.prepare(batch, n)
         return tuple(batch)
 
     def read(self, copy: bool, at: Index | None) -> tuple[Any, ...]:
+        """Decode every row."""
         n = len(self.blocks[0].array)
         if at is None:
             return tuple(self.items(0, n))
         return tuple(map(self.item, row_numbers(at, n)))
 
     def items(self, low: int, high: int) -> list[Any]:
+        """Decode rows `low` to `high`."""
         return list(map(self.item, range(low, high)))
 
-    def _foreign(self, value: Any, row: int, error: Exception) -> Mismatch:
-        """Turn what a third party's `encode` raised into a finding at this place."""
+    def foreign(self, value: Any, row: int, error: Exception) -> Mismatch:
+        """Turn what `encode`, perhaps a third party's, raised into a finding at this place."""
         if isinstance(error, Mismatch):
             return error.at(self.path, row)
-        return Mismatch(
-            "a value that this space encodes", f"{show_value(value)} ({error!r})", self.path, row
-        )
+        found = f"{show_value(value)}: {error!r}"
+        return Mismatch("a value that the space can encode", found, self.path, row)
 
 
 class EncodedPort(ValuePort):
@@ -271,7 +285,7 @@ class EncodedPort(ValuePort):
 
     def __init__(self, node: Encoded, path: Path, block: ArrayBlock) -> None:
         super().__init__(node, path, [block])
-        rows, encode, decode, foreign = block.array, node.encode, node.decode, self._foreign
+        rows, encode, decode, foreign = block.array, node.encode, node.decode, self.foreign
 
         def write(row: int, value: Any) -> None:
             try:
@@ -283,11 +297,12 @@ class EncodedPort(ValuePort):
         self.rows, self.decode = rows, decode
 
     def item(self, row: int) -> Any:
+        """Decode the row."""
         return self.decode(self.rows[row, ...])
 
 
 class ChoicePort(ValuePort):
-    """Values `(branch, value)`: the branch's number plus one (zero: never written), then its value."""
+    """Values `(branch, value)`: the branch plus one (zero: never written), then its value."""
 
     def __init__(
         self, node: Choice, path: Path, blocks: list[ArrayBlock], children: list[Port]
@@ -314,6 +329,7 @@ class ChoicePort(ValuePort):
         self.write = write
 
     def item(self, row: int) -> Any:
+        """Give the branch, an int64, and its value; () if there is none."""
         branch = self.tags[row] - 1
         if 0 <= branch < len(self.children):
             return branch, self.children[branch].item(row)
@@ -325,7 +341,7 @@ class VariablePort(ValuePort):
 
     def __init__(self, node: Variable, path: Path, block: VariableBlock) -> None:
         super().__init__(node, path, [block])
-        encode, store, foreign = node.encode, block.store, self._foreign
+        encode, store, foreign = node.encode, block.store, self.foreign
 
         def write(row: int, value: Any) -> None:
             try:
@@ -338,6 +354,7 @@ class VariablePort(ValuePort):
         self.decode, self.empty, self.fetch = node.decode, node.empty, block.fetch
 
     def item(self, row: int) -> Any:
+        """Decode the row."""
         data = self.fetch(row)
         if data is not None:
             return self.decode(data)
@@ -350,7 +367,7 @@ def make_port(node: Node, path: Path, blocks: Iterator[ArrayBlock]) -> Port:
     Args:
         node: What the values are made of.
         path: Where they sit in the whole value.
-        blocks: The blocks of the node's leaves, in the order of `Layout.leaves`; taken as needed.
+        blocks: The blocks of the leaves, in the order of `nodes.walk`; taken as needed.
 
     Returns:
         The port of the node.
@@ -364,18 +381,35 @@ def make_port(node: Node, path: Path, blocks: Iterator[ArrayBlock]) -> Port:
             block = next(blocks)
             assert isinstance(block, VariableBlock)
             return VariablePort(node, path, block)
-        case Record(keys, children):
-            members = zip(keys, children, strict=True)
-            return RecordPort(node, path, [make_port(c, (*path, k), blocks) for k, c in members])
-        case Choice(children):
-            taken: list[ArrayBlock] = []
-            own = _recorded(blocks, taken)
-            next(own)
-            ports = [make_port(child, (*path, 1), own) for child in children]
-            return ChoicePort(node, path, taken, ports)
+        case Record():
+            members = zip(node.keys, node.children, strict=True)
+            ports = [make_port(child, (*path, key), blocks) for key, child in members]
+            return RecordPort(node, path, ports)
+        case Choice():
+            own = [next(blocks) for _ in walk(node)]
+            branches = iter(own[1:])
+            ports = [make_port(child, (*path, 1), branches) for child in node.children]
+            return ChoicePort(node, path, own, ports)
 
 
-def _recorded(blocks: Iterator[ArrayBlock], taken: list[ArrayBlock]) -> Iterator[ArrayBlock]:
-    for block in blocks:
-        taken.append(block)
-        yield block
+def fit_values(node: Node, values: tuple[Any, ...] | list[Any]) -> list[Any]:
+    """Check and cast values of any number, in memory of their own.
+
+    Args:
+        node: What each value is made of.
+        values: The values.
+
+    Returns:
+        The values as they would be read back from shared memory.
+
+    Raises:
+        Mismatch: If one does not fit; its path begins with the value's number.
+    """
+    blocks = [private_block(leaf, len(values)) for _, leaf in walk(node)]
+    port = make_port(node, (), iter(blocks))
+    for i, value in enumerate(values):
+        try:
+            port.write(i, value)
+        except Mismatch as error:
+            raise error.at((i,)) from error.__cause__
+    return port.items(0, len(values))

@@ -65,8 +65,8 @@ def _batch_as(first: Space[Any], spaces: Seq[Any], name: str) -> Space[Any]:
     return Tuple([deepcopy(space) for space in spaces], seed=deepcopy(first.np_random))
 
 
-@_batch_as.register
-def _(first: Box, spaces: Seq[Any], name: str) -> Box:
+@_batch_as.register(Box)
+def _(first: Box[Any], spaces: Seq[Any], name: str) -> Box[Any]:
     _same([space.dtype for space in spaces], "dtype", name)
     _same([space.shape for space in spaces], "shape", name)
     return Box(
@@ -77,8 +77,8 @@ def _(first: Box, spaces: Seq[Any], name: str) -> Box:
     )
 
 
-@_batch_as.register
-def _(first: Discrete, spaces: Seq[Any], name: str) -> MultiDiscrete:
+@_batch_as.register(Discrete)
+def _(first: Discrete[Any], spaces: Seq[Any], name: str) -> MultiDiscrete[Any]:
     return MultiDiscrete(
         np.array([space.n for space in spaces]),
         dtype=max((space.dtype for space in spaces), key=lambda dtype: dtype.itemsize),
@@ -87,8 +87,8 @@ def _(first: Discrete, spaces: Seq[Any], name: str) -> MultiDiscrete:
     )
 
 
-@_batch_as.register
-def _(first: MultiDiscrete, spaces: Seq[Any], name: str) -> Box:
+@_batch_as.register(MultiDiscrete)
+def _(first: MultiDiscrete[Any], spaces: Seq[Any], name: str) -> Box[Any]:
     _same([space.dtype for space in spaces], "dtype", name)
     _same([space.shape for space in spaces], "shape", name)
     return Box(
@@ -99,15 +99,15 @@ def _(first: MultiDiscrete, spaces: Seq[Any], name: str) -> Box:
     )
 
 
-@_batch_as.register
-def _(first: MultiBinary, spaces: Seq[Any], name: str) -> Box:
+@_batch_as.register(MultiBinary)
+def _(first: MultiBinary, spaces: Seq[Any], name: str) -> Box[Any]:
     _same([space.shape for space in spaces], "shape", name)
     shape = (len(spaces), *first.shape)
     return Box(0, 1, shape, first.dtype, seed=deepcopy(first.np_random))
 
 
-@_batch_as.register
-def _(first: Tuple, spaces: Seq[Any], name: str) -> Tuple:
+@_batch_as.register(Tuple)
+def _(first: Tuple[Any], spaces: Seq[Any], name: str) -> Tuple[Any]:
     _same([len(space) for space in spaces], "length", name)
     members = [
         _batch([space.spaces[i] for space in spaces], f"{name}[:][{i}]") for i in range(len(first))
@@ -115,8 +115,8 @@ def _(first: Tuple, spaces: Seq[Any], name: str) -> Tuple:
     return Tuple(members, seed=deepcopy(first.np_random))
 
 
-@_batch_as.register
-def _(first: Dict, spaces: Seq[Any], name: str) -> Dict[Any]:
+@_batch_as.register(Dict)
+def _(first: Dict[Any], spaces: Seq[Any], name: str) -> Dict[Any]:
     _same([set(space.spaces) for space in spaces], "set of keys", name)
     members = [
         (key, _batch([space.spaces[key] for space in spaces], f"{name}[:][{key!r}]"))

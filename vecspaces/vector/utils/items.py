@@ -12,13 +12,12 @@ from vecspaces.errors import CustomSpaceError
 from vecspaces.layout import Array, Mismatch, Record, describe
 from vecspaces.layout.blocks import ArrayBlock
 from vecspaces.layout.casting import Path, fit_batch, show_path, show_value
-from vecspaces.layout.describe import empty_batch
-from vecspaces.layout.nodes import Node
+from vecspaces.layout.nodes import Node, empty_batch
 from vecspaces.layout.ports import ArrayPort, make_splitter
 from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 
-_BATCHES = (Box, Dict, MultiBinary, MultiDiscrete, Tuple)
-"""What `batch_space` makes of spaces with arrays; in a Tuple, any other space stands for one value."""
+_BATCHES = (Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple)
+"""What can be a column of a batch; a Tuple with any other space in it stands for single values."""
 
 
 def create_empty_array(space: Space[Any], n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
@@ -30,8 +29,8 @@ def create_empty_array(space: Space[Any], n: int = 1, fn: Callable[..., Any] = n
         fn: Makes the arrays: `np.zeros`, `np.empty` or `np.ones`.
 
     Returns:
-        Arrays `(n, *shape)`, nested as the space is; a tuple of `n` empty values for a space without
-        arrays; None for a space of a third party that says nothing of its values.
+        Arrays `(n, *shape)`, nested as the space is; a tuple of `n` empty values for a space
+        without arrays; None for a space of a third party that says nothing of its values.
 
     Raises:
         TypeError: If `space` is no space.
@@ -58,8 +57,8 @@ def concatenate(space: Space[Any], items: Iterable[Any], out: Any) -> Any:
 
     Raises:
         TypeError: If `space` is no space.
-        ValueError: If there are more or fewer items than rows, or an item's shape, dtype or keys are
-            not those of the space; names the item and the path.
+        ValueError: If there are more or fewer items than rows, or an item's shape, dtype or keys
+            are not those of the space; names the item and the path.
 
     Example:
         >>> concatenate(Box(0, 1, (2,)), [[0, 1], [0.5, 0.25]], np.zeros((2, 2), np.float32))
@@ -149,44 +148,47 @@ def iterate(space: Space[Any], items: Any) -> Iterator[Any]:
         >>> next(iterate(Dict(position=Box(-1, 1, (2, 3))), {"position": np.zeros((2, 3))}))
         {'position': array([0., 0., 0.])}
     """
-    rows = _rows(space, items, ())
+    rows = _rows(space, describe(space), items, ())
     return iter(()) if rows is None else rows
 
 
-def _rows(space: Space[Any], items: Any, path: Path) -> Iterator[Any] | None:
+def _rows(space: Space[Any], node: Node, items: Any, path: Path) -> Iterator[Any] | None:
     """Go through a batch; None if it is of values without any data, whose number nobody knows."""
-    node = describe(space)
     if isinstance(space, Discrete):
         raise TypeError(f"space: expected the space of a batch, found {space}; see batch_space")
     if isinstance(node, Array):
-        try:
-            return iter(items)
-        except TypeError as error:
-            name = f"items{show_path(path)}"
-            raise TypeError(f"{name}: expected rows, found {show_value(items)}") from error
-    if not isinstance(node, Record):
+        return _iter(items, path)
+    if not isinstance(space, (Dict, Tuple)) or not isinstance(node, Record):
         raise CustomSpaceError(
             f"space: expected the space of a batch, found {space}; batch_space makes it, "
             "a Tuple of spaces where values are no arrays"
         )
-    if isinstance(space, Tuple) and not all(isinstance(member, _BATCHES) for member in space):
-        return iter(items)  # one value for each member
+    members = list(space.spaces.values() if isinstance(space, Dict) else space.spaces)
+    if isinstance(space, Tuple) and not all(isinstance(member, _BATCHES) for member in members):
+        return _iter(items, path)  # one value for each member
     try:
         columns = make_splitter(node, path)(items)
     except Mismatch as error:
         raise error.called("items") from None
-    members = list(node.keys) if isinstance(space, Tuple) else list(space.spaces)
     found = [
-        _rows(space[key], column, (*path, key))
-        for key, column in zip(members, columns, strict=True)
+        _rows(member, child, column, (*path, key))
+        for member, child, column, key in zip(
+            members, node.children, columns, node.keys, strict=True
+        )
     ]
-    if all(rows is None for rows in found):
-        return None
-    return _zip_members(node, found)
+    return None if all(rows is None for rows in found) else _zip_members(node, found)
+
+
+def _iter(items: Any, path: Path) -> Iterator[Any]:
+    try:
+        return iter(items)
+    except TypeError as error:
+        name = f"items{show_path(path)}"
+        raise TypeError(f"{name}: expected a batch of values, found {show_value(items)}") from error
 
 
 def _zip_members(node: Record, found: list[Iterator[Any] | None]) -> Iterator[Any]:
-    # A member without data has no rows of its own: each value gets the one that there is.
+    # A member without data has no rows of its own: each value gets the one value that it can have.
     row = [empty_batch(child, 0, np.zeros) for child in node.children]
     places = [place for place, rows in enumerate(found) if rows is not None]
     for values in zip(*(rows for rows in found if rows is not None), strict=True):

@@ -86,8 +86,8 @@ def write_to_shared_memory(
 
     Raises:
         IndexError: If there is no such environment.
-        ValueError: If the value's dtypes or shapes do not fit the space, or a value of variable size
-            is larger than its place: the message names `variable_capacity` and the size needed.
+        ValueError: If the value's dtypes or shapes do not fit the space, or a value of variable
+            size is larger than its place: the message names `variable_capacity` and what it needs.
     """
     if space is not shared_memory._known:
         shared_memory.check(space)
