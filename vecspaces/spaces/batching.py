@@ -51,9 +51,7 @@ def batch_space(space: Space[Any], n: int = 1) -> Space[Any]:
 
 @batch_space.register(Box)
 def _(space: Box, n: int = 1) -> Box:
-    low = np.broadcast_to(space.low, (n, *space.low.shape))
-    high = np.broadcast_to(space.high, (n, *space.high.shape))
-    return Box(low, high, dtype=space.dtype, seed=copy_generator(space.np_random))
+    return _batch_bounds(space.low, space.high, n, space)
 
 
 @batch_space.register(Discrete)
@@ -68,14 +66,13 @@ def _(space: Discrete[Any], n: int = 1) -> Space[Any]:
 
 @batch_space.register(MultiDiscrete)
 def _(space: MultiDiscrete[Any], n: int = 1) -> Box:
-    low = np.broadcast_to(space.start, (n, *space.shape))
-    high = np.broadcast_to(space.start + (space.nvec - 1), (n, *space.shape))
-    return Box(low, high, dtype=space.dtype, seed=copy_generator(space.np_random))
+    return _batch_bounds(space.start, space.start + (space.nvec - 1), n, space)
 
 
 @batch_space.register(MultiBinary)
 def _(space: MultiBinary, n: int = 1) -> Box:
-    return Box(0, 1, (n, *space.shape), space.dtype, seed=copy_generator(space.np_random))
+    low: np.ndarray[Any, Any] = np.zeros(_shape(space), space.dtype)
+    return _batch_bounds(low, low + low.dtype.type(1), n, space)
 
 
 @batch_space.register(Tuple)
@@ -97,6 +94,20 @@ def _(space: Space[Any], n: int = 1) -> Tuple:
     batched: Tuple = Tuple([twin(space) for _ in range(n)], seed=copy_generator(space.np_random))
     generator = copy_generator(space.np_random)
     batched.seed(generator.integers(0, int(1e8), n).tolist())  # the range that Gymnasium draws from
+    return batched
+
+
+def _batch_bounds(
+    low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], n: int, space: Space[Any]
+) -> Box:
+    """Make a Box of `n` rows of bounds that need no check: they are of its dtype already."""
+    shape = (n, *low.shape)
+    batched = Box.__new__(Box)
+    Space.__init__(batched, shape, low.dtype, copy_generator(space.np_random))
+    batched.low = np.broadcast_to(low, shape)
+    batched.high = np.broadcast_to(high, shape)
+    batched.bounded_below = batched.low > -np.inf
+    batched.bounded_above = batched.high < np.inf
     return batched
 
 

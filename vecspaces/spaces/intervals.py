@@ -69,17 +69,39 @@ def cast_bound(
     if finite.size:
         # Python numbers compare exactly; in float64, 2**63 does not exceed int64's largest.
         least, most = np.array([finite.min(), finite.max()], values.dtype).tolist()
-        wrong = f"{name}: expected {smallest} to {largest} ({dtype}), found {bound}"
-        if least < smallest if name == "low" else most > largest:
-            raise ValueError(wrong)
-        if dtype.kind != "f" and (least < smallest or most > largest):
-            raise OverflowError(wrong)
+        if least < smallest or most > largest:
+            own_side = least < smallest if name == "low" else most > largest
+            wrong = f"{name}: expected {smallest} to {largest} ({dtype}), found {bound}"
+            if own_side:
+                raise ValueError(wrong)
+            if dtype.kind != "f":
+                raise OverflowError(wrong)
     array = np.empty(shape, dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         array[...] = values
     if dtype.kind == "i":  # after the cast: no float holds the largest int64
         array[np.broadcast_to(unbounded, shape)] = smallest if name == "low" else largest
     return array, np.broadcast_to(~unbounded, shape)
+
+
+def cast_exactly(name: str, values: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Copy values into an array of an integer dtype; what NumPy would wrap around is refused.
+
+    Raises:
+        OverflowError: An integer does not fit the dtype.
+
+    Example:
+        >>> cast_exactly("nvec", np.array([300]), np.dtype(np.int8))
+        Traceback (most recent call last):
+        ...
+        OverflowError: nvec: expected -128 to 127 (int8), found [300]
+    """
+    raw = np.asarray(values)
+    array = np.array(values, dtype=dtype)
+    if raw.dtype.kind in "iuf" and np.any(np.trunc(raw) != array):
+        smallest, largest = dtype_limits(dtype)
+        raise OverflowError(f"{name}: expected {smallest} to {largest} ({dtype}), found {values}")
+    return array
 
 
 def all_equal(array: npt.NDArray[Any]) -> bool:

@@ -1,0 +1,298 @@
+"""Graph: seeds, sizes, masks, links, membership."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import gymnasium.spaces
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compare import assert_identical
+from tests.strategies import FUNDAMENTAL, Recipe, recipes, seeds
+from vecspaces import spaces
+from vecspaces.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    Graph,
+    GraphInstance,
+    MultiBinary,
+    OneOf,
+    Sequence,
+    Text,
+    Tuple,
+)
+
+LIBRARIES = [spaces, gymnasium.spaces]
+MEMBERS = recipes((*FUNDAMENTAL, "Dict", "Tuple", "OneOf"), max_leaves=3)
+
+
+@given(
+    nodes=MEMBERS,
+    edges=st.none() | MEMBERS,
+    seed=seeds,
+    num_nodes=st.integers(1, 4),
+    num_edges=st.none() | st.integers(0, 4),
+)
+def test_samples_of_any_size_are_those_of_gymnasium(
+    nodes: Recipe, edges: Recipe | None, seed: int, num_nodes: int, num_edges: int | None
+) -> None:
+    recipe = Recipe("Graph", (nodes, edges))
+    ours, theirs = (recipe.build(library, seed) for library in LIBRARIES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # num_edges for a space without edges
+        for _ in range(2):
+            value = ours.sample(num_nodes=num_nodes, num_edges=num_edges)
+            assert_identical(value, theirs.sample(num_nodes=num_nodes, num_edges=num_edges))
+            assert ours.contains(value), ours.explain(value)
+
+
+@pytest.mark.parametrize("seed", [7, (1, 2, 3), [1, 2, 3]])
+def test_seeds_with_edges_are_those_of_gymnasium(seed: Any) -> None:
+    ours, theirs = (library.Graph(library.Discrete(9), library.Discrete(9)) for library in LIBRARIES)
+    assert_identical(ours.seed(seed), theirs.seed(seed))
+    assert_identical(ours.sample(), theirs.sample())
+
+
+@pytest.mark.parametrize("seed", [7, (1, 2), [1, 2]])
+def test_seeds_without_edges_are_those_of_gymnasium(seed: Any) -> None:
+    ours, theirs = (library.Graph(library.Discrete(9), None) for library in LIBRARIES)
+    assert_identical(ours.seed(seed), theirs.seed(seed))
+    assert_identical(ours.sample(), theirs.sample())
+
+
+def test_the_returned_seeds_repeat_the_stream() -> None:
+    space = Graph(Tuple([Discrete(99)]), Box(0, 1))
+    for seed in (None, 3):
+        used = space.seed(seed)
+        first = [space.sample() for _ in range(3)]
+        assert_identical(space.seed(used), used)
+        assert_identical([space.sample() for _ in range(3)], first)
+
+
+@pytest.mark.parametrize(
+    ("seed", "error", "message"),
+    [
+        ((1, 2), ValueError, "^seed: expected 3 seeds .of the graph and of its nodes, and of its "),
+        ("abc", TypeError, "^seed: expected None, an int, or a list or tuple of 3 seeds"),
+        ((1, 2, [3, 4]), ValueError, r"^seed\[2\]: expected 1 seeds"),
+    ],
+)
+def test_a_wrong_seed_is_refused_with_its_path(seed: Any, error: Any, message: str) -> None:
+    for library in LIBRARIES:
+        space = library.Graph(library.Discrete(3), library.Tuple([library.Discrete(3)]))
+        with pytest.raises(error, match=message if library is spaces else None):
+            space.seed(seed)
+
+
+@pytest.mark.parametrize("arguments", [(3, None), (Discrete(2), 3), (None, None)])
+def test_what_is_no_space_is_refused(arguments: Any) -> None:
+    for library in LIBRARIES:
+        with pytest.raises(TypeError):
+            library.Graph(*arguments)
+
+
+def test_the_spaces_of_batches_are_those_of_gymnasium() -> None:
+    ours, theirs = (
+        library.Graph(library.Discrete(3), library.Box(0, 1, (2,))) for library in LIBRARIES
+    )
+    assert repr(ours.batch_node_space) == repr(theirs.batch_node_space)
+    assert repr(ours.batch_edge_space) == repr(theirs.batch_edge_space)
+    assert Graph(Discrete(3), None).batch_edge_space is None
+
+
+@pytest.mark.parametrize("sizes", [{"num_nodes": 0}, {"num_nodes": -1}, {"num_edges": -1}])
+def test_a_size_that_is_too_small_is_refused(sizes: Any) -> None:
+    for library in LIBRARIES:
+        pattern = f"^{next(iter(sizes))}: expected at least" if library is spaces else None
+        with pytest.raises(AssertionError, match=pattern):
+            library.Graph(library.Discrete(3), library.Discrete(3)).sample(**sizes)
+
+
+def test_a_number_of_edges_without_an_edge_space_is_warned_of() -> None:
+    for library in LIBRARIES:
+        with pytest.warns(UserWarning, match="edge"):
+            value = library.Graph(library.Discrete(3), None).sample(num_edges=3)
+        assert value.edges is None and value.edge_links is None
+
+
+NODE_MASK = tuple(np.array([0, 1, 1], np.int8) for _ in range(3))
+EDGE_MASK = np.array([1, 0], np.int8)
+
+
+@pytest.mark.parametrize(
+    ("limits", "num_edges"),
+    [
+        ((NODE_MASK, None), None),
+        ((None, EDGE_MASK), None),
+        ((NODE_MASK, EDGE_MASK), None),
+        ((NODE_MASK, (EDGE_MASK, EDGE_MASK)), 2),
+        ((None, None), 2),
+    ],
+)
+def test_masks_are_used_as_in_gymnasium(limits: Any, num_edges: int | None) -> None:
+    ours, theirs = (
+        library.Graph(library.Discrete(3), library.Discrete(2), seed=5) for library in LIBRARIES
+    )
+    for _ in range(4):
+        arguments = {"mask": limits, "num_nodes": 3, "num_edges": num_edges}
+        assert_identical(ours.sample(**arguments), theirs.sample(**arguments))
+
+
+def test_probabilities_are_used_as_in_gymnasium() -> None:
+    ours, theirs = (
+        library.Graph(library.Discrete(3), library.Discrete(2), seed=5) for library in LIBRARIES
+    )
+    nodes, edges = (np.array([0, 0.5, 0.5]),) * 3, np.array([0.25, 0.75])
+    for _ in range(4):
+        arguments: Any = {"probability": (nodes, edges), "num_nodes": 3}
+        assert_identical(ours.sample(**arguments), theirs.sample(**arguments))
+
+
+def test_the_mask_of_one_nested_edge_holds_for_all_edges() -> None:
+    mask = np.array([0, 1], np.int8)
+    for edge_space, limit in (
+        (Dict(a=Discrete(2), b=Text(3)), {"a": mask, "b": None}),
+        (Tuple([Discrete(2), Text(3)]), (mask, None)),
+    ):
+        space = Graph(Discrete(3), edge_space, seed=1)
+        for _ in range(5):
+            edges = space.sample(mask=(None, limit)).edges
+            if edges is not None:
+                assert (edges["a"] if isinstance(edges, dict) else edges[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"mask": 3}, TypeError, None),
+        ({"mask": (None,)}, ValueError, None),
+        ({"mask": ((1,), None)}, AssertionError, r"^mask\[0\]"),
+        ({"probability": (None, (1,)), "num_edges": 2}, AssertionError, r"^probability\[1\]"),
+        ({"mask": (None, None), "probability": (None, None)}, ValueError, "at most one"),
+    ],
+)
+def test_a_wrong_mask_is_refused_with_its_path(arguments: Any, error: Any, message: Any) -> None:
+    for library in LIBRARIES:
+        space = library.Graph(library.Discrete(3), library.Discrete(2))
+        with pytest.raises(error, match=message if library is spaces else None):
+            space.sample(num_nodes=3, **arguments)
+
+
+def links(*pairs: tuple[int, int], dtype: Any = np.int32) -> Any:
+    return np.array(pairs, dtype).reshape(-1, 2)
+
+
+ROWS = np.zeros((3, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        (ROWS, None, None),
+        (ROWS, np.array([0, 1]), links((0, 2), (1, 1))),
+        (ROWS, np.array([0, 1]), links((0, 2), (1, 1), dtype=np.int64)),
+        (ROWS, np.array([0, 1]), links((0, 2), (1, 1), dtype=np.uint8)),
+        (ROWS, np.array([0, 1]), links((0, 3), (1, 1))),
+        (ROWS, np.array([0, 1]), links((0, -1), (1, 1))),
+        (ROWS, np.array([0, 1]), links((0, 1))),
+        (ROWS, np.array([0, 1]), links((0, 1), (1, 1), dtype=np.float32)),
+        (ROWS, np.array([0, 1]), [[0, 1], [1, 1]]),
+        (ROWS, np.array([0, 5]), links((0, 1), (1, 1))),
+        (ROWS, np.array([0, 1]), None),
+        (ROWS, None, links((0, 1))),
+        (ROWS, np.array([], np.int64), links()),
+        (ROWS, [0, np.int64(1)], links((0, 2), (1, 1))),
+        (ROWS[:, :1], None, None),
+        (ROWS.astype(np.float64), None, None),
+        (ROWS.astype(np.float16), None, None),
+        (ROWS + 2, None, None),
+        (ROWS[:0], None, None),
+        (ROWS[:0], np.array([0]), links((0, 0))),
+        (list(ROWS), None, None),
+        (tuple(ROWS), None, None),
+        ([], None, None),
+        (None, None, None),
+    ],
+)
+def test_membership_is_that_of_gymnasium(value: Any) -> None:
+    ours, theirs = (library.Graph(library.Box(0, 1, (2,)), library.Discrete(2)) for library in LIBRARIES)
+    expected = theirs.contains(gymnasium.spaces.GraphInstance(*value))
+    assert ours.contains(GraphInstance(*value)) is bool(expected)
+    assert (ours.explain(GraphInstance(*value)) is None) is bool(expected)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        (ROWS, None, None),
+        GraphInstance(3, None, None),
+        GraphInstance(ROWS, 3, links((0, 0))),
+        GraphInstance(ROWS, np.array(1), links((0, 0))),
+        GraphInstance(ROWS, np.array([0]), links((0, 0), dtype=object)),
+        GraphInstance(ROWS, np.array([0]), np.array(3)),
+        GraphInstance(ROWS, np.array([0]), np.zeros((1, 3), int)),
+        GraphInstance(object(), object(), object()),
+    ],
+)
+def test_what_is_no_graph_is_not_contained(value: Any) -> None:
+    space = Graph(Box(0, 1, (2,)), Discrete(2))
+    assert not space.contains(value)
+    assert space.explain(value) is not None
+
+
+def test_a_graph_with_edges_is_not_in_a_space_without() -> None:
+    value = GraphInstance(ROWS, np.array([0]), links((0, 0)))
+    assert not Graph(Box(0, 1, (2,)), None).contains(value)
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        Tuple([]),
+        Dict({}),
+        Tuple([Tuple([]), Discrete(3)]),
+        Text(3),
+        OneOf([Discrete(3), Text(2)]),
+        Sequence(Discrete(3)),
+        Sequence(Box(0, 1), stack=True),
+        Graph(Discrete(3), Discrete(2)),
+        MultiBinary([2, 2]),
+    ],
+    ids=repr,
+)
+def test_any_space_can_be_at_the_nodes_and_edges(member: Any) -> None:
+    space = Graph(member, member, seed=3)
+    for _ in range(3):
+        value = space.sample(num_nodes=3)
+        assert space.contains(value), space.explain(value)
+
+
+def test_a_third_partys_space_can_be_at_the_nodes() -> None:
+    class Letter(spaces.Space[str]):
+        def sample(self, mask: Any = None, probability: Any = None) -> str:
+            return "abc"[self.np_random.integers(3)]
+
+        def contains(self, x: Any) -> bool:
+            return x in ("a", "b", "c")
+
+    space = Graph(Letter(), None, seed=1)
+    value = space.sample(num_nodes=4)
+    assert len(value.nodes) == 4 and value in space
+    assert GraphInstance(("a", "d"), None, None) not in space
+
+
+def test_equality_compares_both_spaces() -> None:
+    one = Graph(Discrete(3), Discrete(2), seed=1)
+    assert one == Graph(Discrete(3), Discrete(2), seed=2)
+    assert one != Graph(Discrete(3), None)
+    assert one != Graph(Discrete(2), Discrete(2))
+
+
+def test_it_never_has_a_fixed_size() -> None:
+    assert Graph(Discrete(3), None).is_np_flattenable is False
