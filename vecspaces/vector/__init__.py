@@ -1,1 +1,35 @@
-"""Vector environments: many environments stepped as one."""
+"""Vector envs: many environments stepped together, as batches."""
+
+from __future__ import annotations
+
+from vecspaces.vector import utils
+from vecspaces.vector.async_vector_env import AsyncVectorEnv
+from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.infos import infos_as_list
+from vecspaces.vector.ring import Rollout
+from vecspaces.vector.stats import Stats
+from vecspaces.vector.streaming import Transition
+from vecspaces.vector.sync_vector_env import SyncVectorEnv
+from vecspaces.vector.vector_env import (
+    VectorActionWrapper,
+    VectorEnv,
+    VectorObservationWrapper,
+    VectorRewardWrapper,
+    VectorWrapper,
+)
+
+__all__ = [
+    "AsyncVectorEnv",
+    "AutoresetMode",
+    "Rollout",
+    "Stats",
+    "SyncVectorEnv",
+    "Transition",
+    "VectorActionWrapper",
+    "VectorEnv",
+    "VectorObservationWrapper",
+    "VectorRewardWrapper",
+    "VectorWrapper",
+    "infos_as_list",
+    "utils",
+]

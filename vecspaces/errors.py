@@ -1,0 +1,183 @@
+"""Every error that vecspaces raises on purpose, drawn as a tree.
+
+::
+
+    VecspacesError (Exception)
+    ├── CustomSpaceError (TypeError)       a space that an operation cannot handle
+    ├── InvalidActionError (ValueError)    wrong number, shape, dtype kind or nesting of actions
+    ├── InvalidObservationError (ValueError)
+    │                                      an environment returned what its space does not hold
+    ├── InvalidRewardError (ValueError)    a reward that is no number
+    ├── InvalidInfoError (TypeError)       an info that is no dict, or cannot be pickled
+    ├── ResetNeededError (AssertionError)  stepping a finished or broken environment
+    ├── ClosedEnvironmentError             used after close()
+    ├── AlreadyPendingCallError            a call while another one is still pending
+    ├── NoAsyncCallError                   a wait for a call that nobody made
+    ├── StepTimeoutError (TimeoutError, multiprocessing.TimeoutError)
+    │                                      names the environments still busy; the call stays pending
+    └── WorkerError                        a worker failed in a way that no exception can carry over
+        └── WorkerDiedError                a worker process is gone
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal as signals
+from collections.abc import Sequence
+from typing import Any
+
+
+class VecspacesError(Exception):
+    """Base of every error that vecspaces raises on purpose."""
+
+
+class CustomSpaceError(VecspacesError, TypeError):
+    """A space that an operation cannot handle."""
+
+
+class InvalidActionError(VecspacesError, ValueError):
+    """Actions of the wrong number, shape, dtype kind or nesting, found before any worker hears of them."""
+
+
+class InvalidObservationError(VecspacesError, ValueError):
+    """An environment returned an observation that its space does not hold."""
+
+
+class InvalidRewardError(VecspacesError, ValueError):
+    """An environment returned a reward that is no number."""
+
+
+class InvalidInfoError(VecspacesError, TypeError):
+    """An environment returned an info that is no dict, or that cannot be pickled."""
+
+
+class ResetNeededError(VecspacesError, AssertionError):
+    """A finished environment in DISABLED mode, or a broken one, was stepped before a reset."""
+
+
+class ClosedEnvironmentError(VecspacesError):
+    """A vector environment was used after `close()`."""
+
+
+class AlreadyPendingCallError(VecspacesError):
+    """A call was begun while another one is still pending.
+
+    Args:
+        message: What happened and what to do next.
+        name: The pending call: `"reset"`, `"step"` or `"call"`.
+    """
+
+    def __init__(self, message: str, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class NoAsyncCallError(VecspacesError):
+    """A wait for the end of a call that was never begun.
+
+    Args:
+        message: What happened and what to do next.
+        name: The call that was waited for: `"reset"`, `"step"` or `"call"`.
+    """
+
+    def __init__(self, message: str, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class StepTimeoutError(VecspacesError, TimeoutError, multiprocessing.TimeoutError):
+    """A wait ended before the environments did; the call stays pending.
+
+    Args:
+        message: What was waited for, for how long, and what to do next.
+        env_ids: The environments that are still busy.
+    """
+
+    def __init__(self, message: str, env_ids: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.env_ids = tuple(env_ids)
+
+
+class WorkerError(VecspacesError):
+    """A worker failed in a way that the environment's own exception cannot express.
+
+    Args:
+        message: What happened, in which environments, and what to do next.
+        env_ids: The environments concerned.
+        worker: The index of the worker.
+        command: What the worker was asked to do (`"build"`, `"reset"`, `"step"`, `"call"`, `"close"`).
+    """
+
+    def __init__(
+        self, message: str, env_ids: Sequence[int] = (), worker: int = -1, command: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.env_ids = tuple(env_ids)
+        self.worker = worker
+        self.command = command
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), *self.__dict__.values())
+
+
+class WorkerDiedError(WorkerError):
+    """A worker process ended without being asked to.
+
+    Args:
+        message: What happened, in which environments, and what to do next.
+        env_ids: The environments that the worker held.
+        worker: The index of the worker.
+        command: What the worker was doing.
+        exitcode: The exit code of the process; negative numbers are signals, None is unknown.
+        signal: The name of the signal that ended it and its usual cause, if a signal did.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        env_ids: Sequence[int] = (),
+        worker: int = -1,
+        command: str = "",
+        exitcode: int | None = None,
+        signal: str | None = None,
+    ) -> None:
+        super().__init__(message, env_ids, worker, command)
+        self.exitcode = exitcode
+        self.signal = signal
+
+
+_USUAL_CAUSES = {
+    "SIGKILL": "often the kernel's out-of-memory killer",
+    "SIGSEGV": "a crash in native code, often the simulator's",
+    "SIGBUS": "a bad memory access, often a full /dev/shm or a truncated file",
+    "SIGABRT": "native code aborted itself, often a failed assertion",
+    "SIGTERM": "another process, often a job scheduler, asked it to end",
+}
+
+
+def describe_exit(exitcode: int | None) -> tuple[str, str | None]:
+    """Tell how a process ended.
+
+    Args:
+        exitcode: As `multiprocessing.Process.exitcode` gives it.
+
+    Returns:
+        A phrase for a message, and the signal's name with its usual cause, or None if no signal.
+
+    Example:
+        >>> describe_exit(-9)[1]
+        "SIGKILL (often the kernel's out-of-memory killer)"
+        >>> describe_exit(3)
+        ('exited with code 3', None)
+    """
+    if exitcode is None:
+        return "ended in an unknown way", None
+    if exitcode >= 0:
+        return f"exited with code {exitcode}", None
+    try:
+        name = signals.Signals(-exitcode).name
+    except ValueError:
+        name = f"signal {-exitcode}"
+    cause = _USUAL_CAUSES.get(name)
+    signal = f"{name} ({cause})" if cause else name
+    return f"was ended by {signal}", signal

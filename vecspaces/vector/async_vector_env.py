@@ -1,0 +1,187 @@
+"""AsyncVectorEnv: environments in worker processes, batches through shared memory."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable
+from multiprocessing import util
+from multiprocessing.process import BaseProcess
+from typing import Any, Generic
+
+import numpy as np
+
+from vecspaces.vector.agreement import ObservationMode, check_mode
+from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.backends.process import ProcessBackend
+from vecspaces.vector.faults import RestartBudget
+from vecspaces.vector.grouped_vector_env import Settings
+from vecspaces.vector.streaming import StreamingVectorEnv
+from vecspaces.vector.vector_env import ActType, ObsType
+
+
+class AsyncVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
+    """Steps environments in worker processes, many in each.
+
+    No environment is built in the caller's process. The results of `step` do not depend on
+    `num_workers`, for environments without global state.
+
+    Args:
+        env_fns: Factories of environments; each is called once, in its worker. One may return a vector
+            env, which then counts as its `num_envs` environments.
+        shared_memory: Whether observations, actions, rewards and flags lie in shared memory; otherwise
+            they go over pipes, which is slower.
+        copy: Whether observations are copied; otherwise they are views that a later step writes over.
+        context: The start method: `"fork"`, `"spawn"`, `"forkserver"`; None: Python's default.
+        daemon: Whether workers are daemonic; environments that start processes of their own need False.
+        worker: Not taken over from Gymnasium; must be None.
+        observation_mode: `"same"` for equal observation spaces, `"different"` for equal shapes and
+            dtypes with other bounds, or the pair `(observation_space, single_observation_space)`.
+        autoreset_mode: What follows the end of an episode.
+        max_concurrency: The most workers, as a cap on `num_workers`; None: no cap.
+        num_workers: The number of processes; each steps a contiguous slice of the environments. None:
+            as many as there are usable cores.
+        batch_size: How many environments `recv` waits for; None: all.
+        buffers: The number of observation slots. With `copy=False`, what a step returned stays valid
+            for the next `buffers - 1` steps; a full `reset` begins anew.
+        variable_capacity: Bytes in shared memory per environment for values of variable size; larger
+            ones go over the pipe.
+        on_worker_death: `"raise"`, or `"restart"`: a new worker builds the environments again, and the
+            lost episodes are truncated and marked in `infos["worker_restarted"]`.
+        max_restarts: How many restarts within `restart_window` are taken for bad luck.
+        restart_window: In seconds.
+        step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound.
+        start_timeout: The longest wait for environments to be built, in seconds.
+        worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None leaves them alone.
+        stats: Whether `stats()` tells how long steps take.
+
+    Raises:
+        RuntimeError: The environments' spaces differ.
+        ValueError: An argument is out of its range.
+        Exception: What an environment's factory raised.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecspaces.vector import AsyncVectorEnv
+        >>> env_fns = [lambda: gymnasium.make("CartPole-v1")] * 4
+        >>> with AsyncVectorEnv(env_fns, num_workers=2) as envs:
+        ...     observations, infos = envs.reset(seed=42)
+        ...     observations, rewards, *_ = envs.step(envs.action_space.sample())
+        >>> observations.shape, rewards.tolist()
+        ((4, 4), [1.0, 1.0, 1.0, 1.0])
+    """
+
+    def __init__(
+        self,
+        env_fns: Iterable[Callable[[], Any]],
+        shared_memory: bool = True,
+        copy: bool = True,
+        context: str | None = None,
+        daemon: bool = True,
+        worker: None = None,
+        observation_mode: ObservationMode = "same",
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        max_concurrency: int | None = None,
+        *,
+        num_workers: int | None = None,
+        batch_size: int | None = None,
+        buffers: int = 1,
+        variable_capacity: int = 65536,
+        on_worker_death: str = "raise",
+        max_restarts: int = 3,
+        restart_window: float = 60.0,
+        step_timeout: float | None = None,
+        start_timeout: float = 60.0,
+        worker_threads: int | None = 1,
+        stats: bool = False,
+    ) -> None:
+        if worker is not None:
+            raise ValueError(
+                "worker is not supported: use on_worker_death for crashes, and subclass "
+                "AsyncVectorEnv or wrap the environment for other behaviour"
+            )
+        if on_worker_death not in ("raise", "restart"):
+            raise ValueError(
+                f"on_worker_death must be 'raise' or 'restart', found {on_worker_death!r}"
+            )
+        self.env_fns = list(env_fns)
+        self.shared_memory = shared_memory
+        self.context = context
+        self.daemon = daemon
+        self.worker = worker
+        self.max_concurrency = max_concurrency
+        check_mode(observation_mode)
+        settings = Settings(
+            observation_mode,
+            AutoresetMode.of(autoreset_mode),
+            copy=copy,
+            buffers=buffers,
+            variable_capacity=variable_capacity,
+            stats=stats,
+            start_timeout=start_timeout,
+            step_timeout=step_timeout,
+            budget=(
+                RestartBudget(max_restarts, restart_window)
+                if on_worker_death == "restart"
+                else None
+            ),
+        )
+        settings.check(len(self.env_fns))
+        self.num_workers = _choose_workers(len(self.env_fns), num_workers, max_concurrency)
+        backend = ProcessBackend(
+            self.env_fns,
+            settings.autoreset_mode,
+            num_workers=self.num_workers,
+            context=context,
+            daemon=daemon,
+            shared_memory=shared_memory,
+            worker_threads=worker_threads,
+            start_timeout=start_timeout,
+        )
+        # Before multiprocessing joins its children at exit, and when this object is collected.
+        self._finalizer = util.Finalize(self, _clean_up, (backend,), exitpriority=100)
+        self._processes = backend
+        super().__init__(backend, settings, batch_size)
+
+    @property
+    def processes(self) -> list[BaseProcess]:
+        """The worker processes; empty after `close`."""
+        return self._processes.processes
+
+    def close_extras(
+        self, timeout: float | None = None, terminate: bool = False, **kwargs: Any
+    ) -> None:
+        """Close every environment and end every worker; called by `close`."""
+        self._finalizer.cancel()
+        super().close_extras(timeout, terminate, **kwargs)
+
+
+def _clean_up(backend: ProcessBackend) -> None:
+    """End the workers of a vector env that nobody closed."""
+    if backend.processes:
+        warnings.warn(
+            "an AsyncVectorEnv was dropped without close(): use `with` or call close()",
+            ResourceWarning,
+            stacklevel=2,
+        )
+        backend.close(1.0)
+
+
+def _choose_workers(
+    num_factories: int, num_workers: int | None, max_concurrency: int | None
+) -> int:
+    """Decide on the number of processes."""
+    for name, value in (("num_workers", num_workers), ("max_concurrency", max_concurrency)):
+        if value is None:
+            continue
+        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name} must be a positive integer or None, found {value!r}")
+    if num_workers is None:
+        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+        num_workers = min(usable or os.cpu_count() or 1, num_factories)
+    elif num_workers > num_factories:
+        raise ValueError(
+            f"num_workers={num_workers} is more than the {num_factories} environments: a worker needs "
+            "at least one"
+        )
+    return int(min(num_workers, max_concurrency or num_workers))

@@ -1,0 +1,112 @@
+"""What every backend offers: four methods, and replies that name their worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from vecspaces.vector.env_group import EnvGroup, GroupDescription
+from vecspaces.vector.protocol import Op
+from vecspaces.vector.storage import Storage, StoragePlan
+
+#: Turns what the groups tell about their environments into the plan of the shared rows.
+Planner = Callable[[Sequence[GroupDescription]], StoragePlan]
+
+
+class Reply(NamedTuple):
+    """What came back from a worker.
+
+    Attributes:
+        worker: Its index.
+        op: `DONE`, `PART`, `FAILED`, `BUILT` or `DIED`.
+        seq: The sequence number of the command that it answers.
+        payload: Merged infos or results, a `Failure`, or a dead worker's exit code.
+    """
+
+    worker: int
+    op: Op
+    seq: int
+    payload: Any
+
+
+class Backend(Protocol):
+    """Where groups run.
+
+    Attributes:
+        slices: The rows of each worker, known once opened.
+        storage: The caller's view of the rows, bound once opened.
+    """
+
+    slices: list[range]
+    storage: Storage
+
+    def open(self, plan: Planner, timeout: float) -> None:
+        """Build every environment, learn the spaces, and bind the rows.
+
+        Args:
+            plan: Called once, with one description per worker.
+            timeout: The longest wait, in seconds.
+        """
+
+    def submit(self, worker: int, op: Op, slot: int, seq: int, payload: Any = None) -> None:
+        """Ask a worker for something, without waiting.
+
+        Args:
+            worker: Its index.
+            op: What it is asked for; `BUILD` replaces it by a new one, and `payload` then holds
+                the seeds of the rows whose episodes are lost.
+            slot: The slot of the ring to write.
+            seq: The number that the reply will carry.
+            payload: The arguments; None for none.
+        """
+
+    def collect(self, timeout: float | None) -> list[Reply]:
+        """Wait until at least one worker has replied.
+
+        Args:
+            timeout: The longest wait, in seconds; None waits for ever.
+
+        Returns:
+            The replies; none if the time was up.
+        """
+
+    def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
+        """End every worker, and free what they hold.
+
+        Args:
+            timeout: The longest wait for environments to close, in seconds.
+            terminate: Whether not to ask them at all.
+
+        Returns:
+            What went wrong while they closed.
+        """
+
+
+def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
+    """Do in a group what a command asks for; the same in every backend.
+
+    Args:
+        group: The environments.
+        op: The command.
+        slot: The slot of the ring to write.
+        payload: Its arguments.
+
+    Returns:
+        Merged infos for `STEP`, `STEP_ROWS` and `RESET`, a list of results for `CALL`, else None.
+
+    Raises:
+        EnvironmentFailed: An environment raised.
+    """
+    if op is Op.STEP:
+        return group.step(slot)
+    if op is Op.STEP_ROWS:
+        return group.step(slot, payload)
+    if op is Op.RESET:
+        return group.reset(slot, *payload)
+    if op is Op.CALL:
+        return group.call(*payload)
+    if op is Op.SET_ATTR:
+        return group.set_attr(*payload)
+    if op is Op.FLUSH:
+        return group.flush_timings()
+    raise ValueError(f"{op!r} is no command for a group")

@@ -1,0 +1,66 @@
+"""The backend without processes: one group in the caller's own process, stepped when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.backends.backend import Planner, Reply, execute
+from vecspaces.vector.env_group import EnvGroup
+from vecspaces.vector.failures import EnvironmentFailed
+from vecspaces.vector.protocol import Op
+from vecspaces.vector.storage import Storage
+
+
+class InlineBackend:
+    """Runs every environment in the caller's process.
+
+    Args:
+        env_fns: Factories of environments.
+        autoreset_mode: What follows the end of an episode.
+    """
+
+    slices: list[range]
+    storage: Storage
+
+    def __init__(
+        self, env_fns: Sequence[Callable[[], Any]], autoreset_mode: AutoresetMode
+    ) -> None:
+        self._env_fns = env_fns
+        self._mode = autoreset_mode
+        self._replies: list[Reply] = []
+        self.group: EnvGroup | None = None
+
+    def open(self, plan: Planner, timeout: float) -> None:
+        """Build every environment here; nothing can bound the time that takes."""
+        try:
+            group = EnvGroup(self._env_fns, self._mode)
+        except EnvironmentFailed as error:
+            error.failure.throw()
+        self.group = group
+        self.storage = Storage(plan([group.describe()]))
+        self.slices = [range(self.storage.plan.num_envs)]
+        group.bind(self.storage, 0, worker=0)
+
+    def submit(self, worker: int, op: Op, slot: int, seq: int, payload: Any = None) -> None:
+        """Do it at once, and keep the reply."""
+        assert self.group is not None
+        try:
+            reply = Reply(0, Op.DONE, seq, execute(self.group, op, slot, payload))
+        except EnvironmentFailed as error:
+            reply = Reply(0, Op.FAILED, seq, error.failure)
+        self._replies.append(reply)
+
+    def collect(self, timeout: float | None) -> list[Reply]:
+        """Give the replies so far."""
+        replies, self._replies = self._replies, []
+        return replies
+
+    def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
+        """Close every environment; `terminate` leaves them alone."""
+        group, self.group = self.group, None
+        if group is None or terminate:
+            return []
+        failure = group.close()
+        return [] if failure is None else [Reply(0, Op.FAILED, 0, failure)]

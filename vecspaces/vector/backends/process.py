@@ -1,0 +1,422 @@
+"""The backend of worker processes: starts them, rings them, hears them, buries them.
+
+::
+
+    caller                                             worker (one of many)
+    ProcessBackend ── CallerEnd ══ socket pair ══ WorkerEnd ── Worker ── EnvGroup
+          │                                                        │
+          └── Storage ──────── one anonymous Arena ──────── Storage ┘
+
+A command is one frame over the worker's socket; observations, actions, rewards and flags lie in the
+arena, which is made once the workers have told their spaces and travels as a descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import multiprocessing
+import os
+import pickle
+import random
+import socket
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import numpy as np
+
+from vecspaces.errors import StepTimeoutError, WorkerDiedError, describe_exit
+from vecspaces.foreign import pack_registrations
+from vecspaces.memory import Arena
+from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.backends.backend import Planner, Reply
+from vecspaces.vector.backends.channel import CallerEnd, Poller, pack, watchable
+from vecspaces.vector.backends.worker import THREAD_VARIABLES, WorkerSetup, worker_main
+from vecspaces.vector.env_group import GroupDescription
+from vecspaces.vector.failures import Failure
+from vecspaces.vector.protocol import Op
+from vecspaces.vector.storage import Storage, StoragePlan
+from vecspaces.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
+
+# A process that imports its main module again, and finds an AsyncVectorEnv in it, ends with this.
+UNGUARDED_MAIN = 86
+
+# Every caller's end in this process: a forked worker must close them all, whoever they belong to.
+_CALLER_ENDS: weakref.WeakSet[CallerEnd] = weakref.WeakSet()
+
+_TERMINATE_SECONDS = 0.3
+_KILL_SECONDS = 0.5
+
+
+@dataclass
+class _Handle:
+    """One worker, as the caller sees it.
+
+    Args:
+        process: The process.
+        channel: The way to it.
+        watch: A descriptor that becomes readable when it ends; None where there is none.
+        build_by: When its environments must be built, on the monotonic clock; None once they are.
+    """
+
+    process: BaseProcess
+    channel: CallerEnd
+    watch: int | None
+    build_by: float | None
+    alive: bool = True
+
+
+class ProcessBackend:
+    """Runs slices of the environments in worker processes.
+
+    Args:
+        env_fns: Factories of environments.
+        autoreset_mode: What follows the end of an episode.
+        num_workers: The number of processes.
+        context: The start method; None for the platform's default.
+        daemon: Whether workers are daemons; daemons cannot have children.
+        shared_memory: Whether rows lie in shared memory.
+        worker_threads: Threads for native libraries in a worker; None leaves them alone.
+        start_timeout: The longest wait for environments to be built again, in seconds.
+    """
+
+    slices: list[range]
+    storage: Storage
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Any]],
+        autoreset_mode: AutoresetMode,
+        *,
+        num_workers: int,
+        context: str | None,
+        daemon: bool,
+        shared_memory: bool,
+        worker_threads: int | None,
+        start_timeout: float,
+    ) -> None:
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            # The main module has no guard: say nothing here, the first process says it once.
+            os._exit(UNGUARDED_MAIN)
+        self._context: BaseContext = multiprocessing.get_context(context)
+        self._daemon = daemon
+        self._shared_memory = shared_memory
+        self._start_timeout = start_timeout
+        self._poller = Poller()
+        self._handles: list[_Handle] = []
+        self._by_fd: dict[int, int] = {}
+        self._plan: StoragePlan | None = None
+        self._descriptions: list[GroupDescription] = []
+        self._generation = 0
+        bounds = np.linspace(0, len(env_fns), num_workers + 1).astype(int).tolist()
+        by_value = self._context.get_start_method() != "fork"
+        registrations = pack_registrations() if by_value else b""
+        state = hashlib.sha256(pickle.dumps((random.getstate(), np.random.get_state()))).digest()
+        self._entropy = tuple(np.frombuffer(state, dtype=np.uint32).tolist())
+        self._setups = [
+            WorkerSetup(
+                index,
+                low,
+                CloudpickleWrapper(list(env_fns[low:high])),
+                autoreset_mode,
+                worker_threads,
+                (),
+                registrations,
+                os.getpid(),
+            )
+            for index, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False))
+        ]
+
+    @property
+    def processes(self) -> list[BaseProcess]:
+        """The worker processes."""
+        return [handle.process for handle in self._handles]
+
+    # ------------------------------------------------------------------ starting
+
+    def open(self, plan: Planner, timeout: float) -> None:
+        """Start all workers at once, learn their spaces, and hand them the arena."""
+        try:
+            for index in range(len(self._setups)):
+                self._handles.append(self._launch(index))
+            self._await_built(time.monotonic() + timeout)
+            self._plan = plan(self._descriptions)
+            arena = Arena.shared(self._plan.size) if self._shared_memory else None
+            self.storage = Storage(self._plan, arena)
+            # Whether every action fits into shared memory, so that a step is a bare header.
+            self._rows_suffice = self._shared_memory and self._plan.actions.fixed
+            self.slices = []
+            low = 0
+            for description in self._descriptions:
+                high = low + sum(description.counts)
+                self.slices.append(range(low, high))
+                low = high
+            for index in range(len(self._handles)):
+                self._bind(index, None)
+        except BaseException:
+            self.close(0.0, terminate=True)
+            raise
+
+    def _launch(self, index: int) -> _Handle:
+        """Start one worker."""
+        self._generation += 1
+        setup = replace(
+            self._setups[index], entropy=(*self._entropy, index, self._generation - 1 - index)
+        )
+        ours, theirs = socket.socketpair()
+        forked = self._context.get_start_method() == "fork"
+        inherited = [end.sock for end in _CALLER_ENDS] + [ours] if forked else []
+        process = self._context.Process(  # type: ignore[attr-defined]  # typeshed has it on subclasses
+            target=worker_main,
+            name=f"vecspaces-worker-{index}",
+            args=(theirs, setup, inherited),
+            daemon=self._daemon,
+        )
+        try:
+            with clear_mpi_env_vars(), _environment(setup.threads):
+                process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        channel = CallerEnd(ours)
+        _CALLER_ENDS.add(channel)
+        watch = watchable(process.pid)
+        for fd in (channel.fd, watch):
+            if fd is not None:
+                self._by_fd[fd] = index
+                self._poller.add(fd)
+        return _Handle(process, channel, watch, time.monotonic() + self._start_timeout)
+
+    def _await_built(self, deadline: float) -> None:
+        """Wait until every worker has built its environments."""
+        described: dict[int, GroupDescription] = {}
+        while len(described) < len(self._handles):
+            replies = self.collect(max(0.0, deadline - time.monotonic()))
+            if not replies and time.monotonic() >= deadline:
+                late = [index for index in range(len(self._handles)) if index not in described]
+                ids = [number for index in late for number in self._factories(index)]
+                raise StepTimeoutError(
+                    f"environments {_join(ids)} were not built within start_timeout: "
+                    "allow more time, or find out what their env_fn waits for",
+                    ids,
+                )
+            for reply in sorted(replies, key=lambda reply: reply.worker):
+                if reply.op is Op.FAILED:
+                    reply.payload.throw()
+                elif reply.op is Op.DIED:
+                    self._raise_stillborn(reply)
+                else:
+                    described[reply.worker] = reply.payload
+        self._descriptions = [described[index] for index in range(len(self._handles))]
+
+    def _raise_stillborn(self, reply: Reply) -> None:
+        """Say why a worker died before its environments were built."""
+        if reply.payload == UNGUARDED_MAIN:
+            raise RuntimeError(
+                "the script makes an AsyncVectorEnv while it is imported by a worker: put what it "
+                'runs below `if __name__ == "__main__":`, or use context="fork" where there is one'
+            )
+        ids = self._factories(reply.worker)
+        phrase, signal = describe_exit(reply.payload)
+        raise WorkerDiedError(
+            f"worker {reply.worker} {phrase} while it built environments {_join(ids)}: run their "
+            "env_fn in this process to see why",
+            ids,
+            reply.worker,
+            "build",
+            reply.payload,
+            signal,
+        )
+
+    def _factories(self, worker: int) -> range:
+        setup = self._setups[worker]
+        return range(setup.first, setup.first + len(setup.env_fns.fn))
+
+    def _bind(self, index: int, lost: Any) -> None:
+        """Tell a worker where its rows lie."""
+        arena = self.storage.arena
+        tag = arena.handle if isinstance(arena.handle, str) else None
+        payload = (self._plan, self.slices[index].start, lost, tag)
+        channel = self._handles[index].channel
+        channel.send_with_descriptor(pack(Op.BIND, 0, 0, payload), arena.fd)
+        self._poller.write_too(channel.fd, channel.pending)
+
+    # ------------------------------------------------------------------ commands
+
+    def submit(self, worker: int, op: Op, slot: int, seq: int, payload: Any = None) -> None:
+        """Ring a worker."""
+        if op is Op.BUILD:
+            self._replace(worker, payload)
+            return
+        if payload is not None or not self._rows_suffice:
+            payload = self._with_actions(worker, op, payload)
+        channel = self._handles[worker].channel
+        channel.send(pack(op, slot, seq, payload))
+        if channel.pending:
+            self._poller.write_too(channel.fd, True)
+
+    def _with_actions(self, worker: int, op: Op, payload: Any) -> Any:
+        """Add the actions to a command, where they do not lie in shared memory."""
+        rows = self.slices[worker]
+        exported = spilled = None
+        if op in (Op.STEP, Op.STEP_ROWS):
+            if self._shared_memory:
+                spilled = self.storage.actions.take_spilled(rows.start, rows.stop) or None
+            else:
+                exported = self.storage.actions.export(rows.start, rows.stop)
+        return payload, exported, spilled
+
+    def _replace(self, worker: int, lost: Any) -> None:
+        """Put a new worker in the place of one that is dead, or too slow."""
+        self._bury(self._handles[worker])
+        self._handles[worker] = self._launch(worker)
+        self._bind(worker, lost)
+
+    def collect(self, timeout: float | None) -> list[Reply]:
+        """Wait for frames and deaths."""
+        replies = []
+        died: set[int] = set()
+        for fd in self._poller.wait(timeout):
+            index = self._by_fd.get(fd)
+            if index is None:
+                continue
+            handle = self._handles[index]
+            channel = handle.channel
+            if channel.pending:
+                channel.flush()
+                self._poller.write_too(channel.fd, channel.pending)
+            frames, ended = channel.receive()
+            for frame in frames:
+                replies.append(self._understand(index, frame))
+            if ended or (fd == handle.watch and not frames):
+                died.add(index)
+        for index in died:
+            replies.append(Reply(index, Op.DIED, 0, self._exitcode(self._handles[index])))
+        return replies
+
+    def _understand(self, index: int, frame: Any) -> Reply:
+        """Take in what came beside the answer."""
+        op, slot, seq, payload = frame
+        if op is Op.BUILT:
+            self._handles[index].build_by = None
+            payload = pickle.loads(payload)
+            if self._descriptions and payload != self._descriptions[index]:
+                error = RuntimeError(
+                    "environments that were built again have other spaces than before: an env_fn "
+                    "must give the same spaces each time"
+                )
+                return Reply(index, Op.FAILED, seq, Failure.of(error, self.slices[index], "build"))
+        elif op is Op.PART:
+            rows, columns, spilled, exported = payload
+            self._take_in(index, slot, spilled, exported)
+            payload = rows, columns
+        elif op is Op.DONE and isinstance(payload, tuple):
+            columns, spilled, exported = payload
+            self._take_in(index, slot, spilled, exported)
+            payload = columns
+        return Reply(index, op, seq, payload)
+
+    def _take_in(self, index: int, slot: int, spilled: Any, exported: Any) -> None:
+        if spilled is not None:
+            self.storage.put_spilled(slot, spilled)
+        if exported is not None:
+            rows = self.slices[index]
+            self.storage.load(slot, rows.start, rows.stop, exported)
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
+        """Ask, wait, terminate, kill; always ends."""
+        deadline = time.monotonic() + timeout
+        wrong: list[Reply] = []
+        asked = {
+            index
+            for index, handle in enumerate(self._handles)
+            if handle.alive and not terminate and handle.build_by is None
+        }
+        for index in asked:
+            self._handles[index].channel.send(pack(Op.CLOSE, 0, 0))
+        while asked and time.monotonic() < deadline:
+            for reply in self.collect(max(0.0, deadline - time.monotonic())):
+                if reply.worker not in asked:
+                    continue  # it answered, and then it ended: that is how it should be
+                if reply.op is Op.DIED:
+                    wrong.append(reply)
+                elif reply.op is Op.DONE and reply.seq == 0:
+                    if reply.payload is not None:
+                        wrong.append(reply._replace(op=Op.FAILED))
+                else:
+                    continue
+                asked.discard(reply.worker)
+        wrong.extend(Reply(index, Op.CLOSE, 0, None) for index in sorted(asked))
+        # Those that answered are on their way out; the others are told by the system.
+        for index, handle in enumerate(self._handles):
+            if terminate or index in asked or handle.build_by is not None:
+                handle.process.terminate()
+        self._join_all(_TERMINATE_SECONDS)
+        for handle in self._handles:
+            self._bury(handle)
+        self._handles = []
+        return wrong
+
+    def _join_all(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        for handle in self._handles:
+            handle.process.join(max(0.0, deadline - time.monotonic()))
+
+    def _bury(self, handle: _Handle) -> None:
+        """Make sure that a worker is gone, and free what it was known by."""
+        self._forget(handle)
+        if handle.process.is_alive():
+            handle.process.kill()
+        handle.process.join(_KILL_SECONDS)
+        handle.channel.close()
+        if handle.watch is not None:
+            os.close(handle.watch)
+            handle.watch = None
+        with contextlib.suppress(ValueError):  # not gone yet: the kernel will see to it
+            handle.process.close()
+
+    def _exitcode(self, handle: _Handle) -> int | None:
+        """Learn how a worker ended, and stop listening to it."""
+        handle.alive = False
+        self._forget(handle)
+        handle.process.join(_KILL_SECONDS)
+        return handle.process.exitcode
+
+    def _forget(self, handle: _Handle) -> None:
+        for fd in (handle.channel.fd, handle.watch):
+            if fd is not None and fd in self._by_fd:
+                self._poller.remove(fd)
+                del self._by_fd[fd]
+
+
+@contextlib.contextmanager
+def _environment(threads: int | None) -> Iterator[None]:
+    """Let a starting process read the number of threads before it loads NumPy."""
+    if threads is None:
+        yield
+        return
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _join(ids: Sequence[int]) -> str:
+    """Name environments in a message."""
+    return ", ".join(map(str, ids)) if len(ids) <= 8 else f"{ids[0]} to {ids[-1]}"

@@ -1,0 +1,279 @@
+"""What runs in a worker process: build a group, bind its rows, then do what the caller asks."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from vecspaces.errors import InvalidInfoError
+from vecspaces.foreign import unpack_registrations
+from vecspaces.memory import Arena
+from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.backends.backend import execute
+from vecspaces.vector.backends.channel import Frame, WorkerEnd, pack, watchable
+from vecspaces.vector.env_group import EnvGroup
+from vecspaces.vector.failures import EnvironmentFailed, Failure
+from vecspaces.vector.infos import take
+from vecspaces.vector.protocol import Op
+from vecspaces.vector.storage import Storage
+from vecspaces.vector.utils import CloudpickleWrapper
+
+# How long a worker may go on once its caller is gone, to let an idle one close its environments.
+_GRACE = 0.4
+# A part of a batch is reported once it took this long: often enough that nobody waits for a slow
+# neighbour, seldom enough that cheap environments travel together.
+_PART_SECONDS = 100e-6
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """What a worker must know at birth.
+
+    Args:
+        index: Its index.
+        first: The index of its first factory among all.
+        env_fns: Its factories.
+        autoreset_mode: What follows the end of an episode.
+        threads: The number of threads for native libraries; None leaves them alone.
+        entropy: Words from the caller's global generators, for the worker's own.
+        registrations: The caller's Gymnasium ids.
+        caller: The caller's process id.
+    """
+
+    index: int
+    first: int
+    env_fns: CloudpickleWrapper[Sequence[Callable[[], Any]]]
+    autoreset_mode: AutoresetMode
+    threads: int | None
+    entropy: tuple[int, ...]
+    registrations: bytes
+    caller: int
+
+
+def worker_main(
+    sock: socket.socket, setup: WorkerSetup, inherited: Iterable[socket.socket] = ()
+) -> None:
+    """Run a worker until it is told to close, or its caller is gone.
+
+    Args:
+        sock: The worker's end of its channel.
+        setup: What to build.
+        inherited: Sockets of the caller that a fork brought along. They must be closed: the end of a
+            sibling's stream, the sign of the caller's death, would never come.
+    """
+    for other in inherited:
+        other.close()
+    # Ctrl-C is the caller's affair; what a fork inherited for SIGTERM is too.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _leave_with(setup.caller)
+    _limit_threads(setup.threads)
+    _seed_globals(setup.entropy)
+    unpack_registrations(setup.registrations)
+    channel = WorkerEnd(sock)
+    try:
+        group = EnvGroup(setup.env_fns.fn, setup.autoreset_mode, setup.first)
+        built = pack(Op.BUILT, 0, 0, cloudpickle.dumps(group.describe()))
+    except EnvironmentFailed as error:
+        channel.send(pack(Op.FAILED, 0, 0, error.failure))
+    except BaseException as error:
+        count = len(setup.env_fns.fn)
+        ids = range(setup.first, setup.first + count)
+        channel.send(pack(Op.FAILED, 0, 0, Failure.of(error, ids, "build")))
+    else:
+        channel.send(built)
+        Worker(channel, group, setup.index).run()
+
+
+class Worker:
+    """A bound group and the loop that serves it.
+
+    Args:
+        channel: The way to the caller.
+        group: The environments.
+        index: The worker's index.
+    """
+
+    def __init__(self, channel: WorkerEnd, group: EnvGroup, index: int) -> None:
+        self._channel = channel
+        self._group = group
+        self._index = index
+        self._shares_memory = True
+
+    def run(self) -> None:
+        """Bind, then serve commands until the end."""
+        frame, descriptor = self._channel.receive_with_descriptor()
+        if frame is not None and frame.op is Op.BIND:
+            self._bind(frame, descriptor)
+            frame = self._serve()
+        failure = self._group.close()
+        if frame is not None:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._channel.send(pack(Op.DONE, 0, frame.seq, failure))
+
+    def _bind(self, frame: Frame, descriptor: int | None) -> None:
+        plan, low, lost, tag = frame.payload
+        handle = tag if descriptor is None else descriptor
+        self._shares_memory = handle is not None
+        self._storage = Storage(plan, None if handle is None else Arena.attach(handle, plan.size))
+        self._group.bind(self._storage, low, self._index, lost)
+
+    def _serve(self) -> Frame | None:
+        """Answer commands; give the one that ended it, or None if the caller is gone."""
+        receive, send, group = self._channel.receive, self._channel.send, self._group
+        while True:
+            frame = receive()
+            if frame is None or frame.op is Op.CLOSE:
+                return frame
+            op, slot, seq, payload = frame
+            try:
+                if payload is not None:
+                    payload = self._unpack(op, payload)
+                if op is Op.STEP_ROWS:
+                    for part in self._step_rows(slot, payload):
+                        send(self._pack(Op.PART, slot, seq, part))
+                    continue
+                result = execute(group, op, slot, payload)
+                answer = self._pack(Op.DONE, slot, seq, self._attach(op, slot, result))
+            except EnvironmentFailed as error:
+                answer = pack(Op.FAILED, slot, seq, error.failure)
+            except BaseException as error:
+                rows = range(group.low, group.high)
+                answer = pack(Op.FAILED, slot, seq, Failure.of(error, rows, op.name.lower()))
+            try:
+                send(answer)
+            except (BrokenPipeError, ConnectionResetError):
+                return None
+
+    def _step_rows(self, slot: int, rows: list[int]) -> Iterator[Any]:
+        """Step some rows, and report as many at a time as one report is worth."""
+        at, count = 0, 1
+        while at < len(rows):
+            chunk = rows[at : at + count]
+            began = time.perf_counter()
+            columns = self._group.step(slot, chunk)
+            at += len(chunk)
+            count = count * 2 if time.perf_counter() - began < _PART_SECONDS else 1
+            yield (chunk, *self._attach(Op.STEP, slot, columns, chunk))
+
+    def _unpack(self, op: Op, payload: Any) -> Any:
+        """Put actions that came with the command where the group looks for them."""
+        arguments, actions, spilled = payload
+        if actions is not None:
+            self._storage.actions.load(self._group.low, self._group.high, actions)
+        if spilled is not None:
+            self._storage.actions.put_spilled(spilled)
+        return arguments
+
+    def _attach(
+        self, op: Op, slot: int, result: Any, rows: Sequence[int] | None = None
+    ) -> Any:
+        """Add to a result what the shared memory did not take."""
+        if op not in (Op.STEP, Op.RESET):
+            return result
+        low, high = self._group.low, self._group.high
+        if self._shares_memory:
+            spilled = self._storage.take_spilled(slot, low, high)
+            if rows is None and spilled is None and not result:
+                return None
+            return result, spilled, None
+        return result, None, self._storage.export(slot, low, high)
+
+    def _pack(self, op: Op, slot: int, seq: int, payload: Any) -> bytes:
+        """Pack an answer; find the environment whose info cannot be pickled."""
+        try:
+            return pack(op, slot, seq, payload)
+        except Exception as error:
+            raise EnvironmentFailed(self._blame(error, payload)) from None
+
+    def _blame(self, error: Exception, payload: Any) -> Failure:
+        rows = range(self._group.low, self._group.high)
+        columns = payload[0] if isinstance(payload, tuple) else None
+        if isinstance(columns, list):  # a part begins with its rows
+            columns = payload[1]
+        if not isinstance(columns, dict):
+            return Failure.of(error, rows, "call")
+        for row in rows:
+            for key, column in take(columns, [row], [0]).items():
+                try:
+                    cloudpickle.dumps(column)
+                except Exception as reason:
+                    message = f"environment {row}: info[{key!r}] cannot be pickled: {reason!r}"
+                    return Failure.of(InvalidInfoError(message), (row,), "step")
+        return Failure.of(error, rows, "step")
+
+
+def _leave_with(caller: int) -> None:
+    """End this process soon after the caller ended, even in the middle of a long step."""
+    descriptor = watchable(caller)
+
+    def watch() -> None:
+        if descriptor is not None:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll()
+        else:
+            while _is_alive(caller):
+                time.sleep(0.25)
+        time.sleep(_GRACE)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="vecspaces-caller-watch", daemon=True).start()
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process exists, where no descriptor can tell."""
+    if sys.platform == "win32":
+        # On Windows the end of the stream tells; signal 0 would kill.
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _limit_threads(threads: int | None) -> None:
+    """Keep native libraries from starting a pool of threads in every worker."""
+    if threads is None:
+        return
+    # For libraries that an environment loads later; those loaded already are asked one by one.
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(threads)
+    if importlib.util.find_spec("threadpoolctl") is not None:
+        importlib.import_module("threadpoolctl").threadpool_limits(threads)
+
+
+def _seed_globals(entropy: tuple[int, ...]) -> None:
+    """Give this worker global generators of its own: forked ones would share the caller's stream."""
+    sequence = np.random.SeedSequence(entropy)
+    for_random, for_numpy = sequence.spawn(2)
+    random.seed(int.from_bytes(for_random.generate_state(8).tobytes(), "little"))
+    np.random.seed(for_numpy.generate_state(8))

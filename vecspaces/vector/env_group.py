@@ -1,0 +1,598 @@
+"""k environments stepped into their rows: autoreset, seeds and options live here; processes do not.
+
+An `EnvGroup` runs in the caller's process (Sync), in a worker process (Async) or in an actor (Ray), and is
+the same object in each. Autoreset is written here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from vecspaces.env import EnvLike
+from vecspaces.errors import InvalidInfoError, InvalidObservationError, InvalidRewardError
+from vecspaces.foreign import is_foreign_vector_env, native_space
+from vecspaces.layout import Mismatch
+from vecspaces.spaces import Space
+from vecspaces.vector import infos as infos_module
+from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.failures import EnvironmentFailed, Failure
+from vecspaces.vector.infos import Columns
+from vecspaces.vector.stats import Timings
+from vecspaces.vector.storage import Storage
+from vecspaces.vector.vector_env import VectorEnv
+from vecspaces.vector.vector_member import VectorMember
+
+Info = Mapping[str, Any]
+
+# What an environment's own code may raise at us. KeyboardInterrupt is the user's and passes through.
+_RAISED = (Exception, SystemExit)
+
+_REQUIRED = ("observation_space", "action_space", "reset", "step")
+
+
+@dataclass(frozen=True)
+class GroupDescription:
+    """What a group tells the caller about its environments once they are built.
+
+    Args:
+        counts: The rows of each environment: 1, or m for a vector env of m.
+        observation_spaces: The distinct observation spaces.
+        observation_index: For each row, which of them is its own.
+        action_spaces: The distinct action spaces.
+        action_index: For each row, which of them is its own.
+        metadata: The first environment's metadata.
+        render_mode: The first environment's render mode.
+    """
+
+    counts: tuple[int, ...]
+    observation_spaces: tuple[Space[Any], ...]
+    observation_index: tuple[int, ...]
+    action_spaces: tuple[Space[Any], ...]
+    action_index: tuple[int, ...]
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+
+class EnvGroup:
+    """Environments that share one process and a contiguous slice of rows.
+
+    Args:
+        env_fns: Factories; each is called once, here.
+        autoreset_mode: What follows the end of an episode.
+        first: The index of the first factory among all of the vector env's, for messages.
+
+    Raises:
+        EnvironmentFailed: A factory raised.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Any]],
+        autoreset_mode: AutoresetMode,
+        first: int = 0,
+    ) -> None:
+        self._env_fns = list(env_fns)
+        self._mode = autoreset_mode
+        self._first = first
+        self._member_of: dict[int, int] = {}
+        self._timings: Timings | None = None
+        self.members: list[Any] = []
+        for number in range(len(self._env_fns)):
+            try:
+                self.members.append(self._build(number))
+            except _RAISED as error:
+                self._close_members(self.members)
+                raise EnvironmentFailed(Failure.of(error, (first + number,), "build")) from None
+        self._place(0)
+
+    # ------------------------------------------------------------------ building
+
+    def _build(self, number: int) -> Any:
+        """Make one environment; a vector env becomes a member of many rows."""
+        env = self._env_fns[number]()
+        if isinstance(env, VectorEnv) or is_foreign_vector_env(env):
+            return VectorMember(env, self._mode)
+        missing = [name for name in _REQUIRED if not hasattr(env, name)]
+        if missing:
+            raise TypeError(
+                f"env_fns[{self._first + number}] must return an environment with "
+                f"{', '.join(_REQUIRED)}; it returned {type(env).__name__}, which lacks "
+                f"{', '.join(missing)}"
+            )
+        return env
+
+    def _place(self, low: int) -> None:
+        """Number the rows from `low` on."""
+        self.low = row = low
+        self._singles: list[tuple[int, Any]] = []
+        self._vectors: list[VectorMember] = []
+        self._member_of = {}
+        for number, member in enumerate(self.members):
+            if isinstance(member, VectorMember):
+                member.low = row
+                self._vectors.append(member)
+            else:
+                self._singles.append((row, member))
+            count = _rows_of(member)
+            self._member_of.update(dict.fromkeys(range(row, row + count), number))
+            row += count
+        self.high = row
+
+    def describe(self) -> GroupDescription:
+        """Tell the caller what was built."""
+        counts = tuple(map(_rows_of, self.members))
+        observations, observation_index = _distinct(
+            [native_space(_single_space(member, "observation_space")) for member in self.members],
+            counts,
+        )
+        actions, action_index = _distinct(
+            [native_space(_single_space(member, "action_space")) for member in self.members], counts
+        )
+        first = self.members[0]
+        return GroupDescription(
+            counts,
+            observations,
+            observation_index,
+            actions,
+            action_index,
+            dict(getattr(first, "metadata", None) or {}),
+            getattr(first, "render_mode", None),
+        )
+
+    def bind(
+        self,
+        storage: Storage,
+        low: int,
+        worker: int,
+        lost: Mapping[int, int | None] | None = None,
+    ) -> None:
+        """Take a place among all rows.
+
+        Args:
+            storage: Where the rows lie.
+            low: The number of this group's first row.
+            worker: The index of the worker that this group is.
+            lost: After a restart: the seed of each row whose episode died with the former worker.
+        """
+        self._place(low)
+        self._storage = storage
+        # A memoryview stores an int in half the time that an array takes.
+        self._progress = memoryview(storage.progress)[worker : worker + 1]
+        self._progress[0] = -1
+        counters = storage.counters()
+        if counters is not None:
+            self._timings = Timings(
+                counters[0], counters[1][worker], self._mode is AutoresetMode.NEXT_STEP
+            )
+        # Rows whose next step is no step: a reset is due, or their episode was lost.
+        self._due: set[int] = set()
+        self._lost: dict[int, int | None] = dict(lost or {})
+        self._due.update(self._lost)
+        self._seeds: dict[int, int | None] = {}
+        self._options: dict[int, Mapping[str, Any]] = {}
+
+    # ------------------------------------------------------------------ the life of an environment
+
+    def reset(
+        self,
+        slot: int,
+        rows: Sequence[int],
+        seeds: Sequence[int | None],
+        options: Sequence[Mapping[str, Any] | None],
+        keep_options: bool = False,
+        broken: Iterable[int] = (),
+    ) -> Columns:
+        """Begin new episodes.
+
+        Args:
+            slot: The slot of the ring that takes the observations.
+            rows: The rows to reset.
+            seeds: One per row.
+            options: One mapping or None per row.
+            keep_options: Whether autoresets get a row's options too.
+            broken: Rows whose environments failed and must be built again first.
+
+        Returns:
+            The merged infos.
+
+        Raises:
+            EnvironmentFailed: An environment raised, or returned what its space does not hold.
+        """
+        self._rebuild(broken)
+        write = self._storage.observations[slot].write
+        infos: list[tuple[int, Info]] = []
+        columns: list[Columns] = []
+        wanted = dict(zip(rows, zip(seeds, options, strict=True), strict=True))
+        row = self.low
+        try:
+            for row, (_, given) in wanted.items():
+                self._options.pop(row, None)
+                if keep_options and given is not None:
+                    self._options[row] = given
+            for row, env in self._singles:
+                if row not in wanted:
+                    continue
+                self._progress[0] = row
+                seed, given = wanted[row]
+                if seed is None:
+                    # A restarted environment that was not reset since starts from its own seed.
+                    seed = self._lost.get(row, self._seeds.get(row))
+                observation, info = env.reset(seed=seed, options=given)
+                write(row, observation)
+                self._note(infos, row, info)
+                self._forget(row)
+            for member in self._vectors:
+                self._progress[0] = row = member.low
+                inside = [number for number in member.rows if number in wanted]
+                if inside:
+                    columns.append(member.reset(self._storage, slot, inside, wanted))
+                    for number in inside:
+                        self._forget(number)
+        except _RAISED as error:
+            raise self._failed(error, row, "reset") from None
+        self._storage.rewards[slot, rows] = 0.0
+        self._storage.terminations[slot, rows] = False
+        self._storage.truncations[slot, rows] = False
+        self._progress[0] = -1
+        return self._merged(infos, columns)
+
+    def step(self, slot: int, rows: Sequence[int] | None = None) -> Columns:
+        """Step environments with the actions that stand in their rows.
+
+        Args:
+            slot: The slot of the ring that takes observations, rewards and flags.
+            rows: The rows to step; None: all of the group's.
+
+        Returns:
+            The merged infos.
+
+        Raises:
+            EnvironmentFailed: An environment raised, or returned what cannot be handled.
+        """
+        storage, due, timings, progress = self._storage, self._due, self._timings, self._progress
+        write = storage.observations[slot].write
+        singles, actions = self._work(rows)
+        rewards: list[Any] = []
+        terminations: list[Any] = []
+        truncations: list[Any] = []
+        infos: list[tuple[int, Info]] = []
+        columns: list[Columns] = []
+        row = self.low
+        if timings is not None:
+            timings.start()
+        try:
+            for (row, env), action in zip(singles, actions, strict=True):
+                progress[0] = row
+                if row in due:
+                    reward, terminated, truncated, info = self._resume(slot, row, env)
+                else:
+                    observation, reward, terminated, truncated, info = env.step(action)
+                    if terminated or truncated:
+                        observation, info = self._end_episode(row, env, observation, info)
+                    write(row, observation)
+                rewards.append(reward)
+                terminations.append(terminated)
+                truncations.append(truncated)
+                if info or info.__class__ is not dict:
+                    self._note(infos, row, info)
+                if timings is not None:
+                    timings.stamps.append(perf_counter_ns())
+            if rewards:
+                row = self._put(slot, singles, rewards, terminations, truncations)
+            for member in self._vectors:
+                progress[0] = row = member.low
+                if rows is None or row in rows:
+                    columns.append(self._step_vector(slot, member))
+        except _RAISED as error:
+            raise self._failed(error, row, "step") from None
+        progress[0] = -1
+        if timings is not None:
+            timings.finish([row for row, _ in singles])
+        return self._merged(infos, columns)
+
+    def _work(self, rows: Sequence[int] | None) -> tuple[list[tuple[int, Any]], Sequence[Any]]:
+        """The single environments to step, and their actions."""
+        actions = self._storage.actions
+        if rows is None and not self._vectors:
+            return self._singles, actions.items(self.low, self.high)
+        wanted = None if rows is None else set(rows)
+        for member in self._vectors:
+            if wanted is not None and 0 < len(wanted.intersection(member.rows)) < len(member.rows):
+                raise EnvironmentFailed(
+                    Failure.of(
+                        ValueError(
+                            f"environments {member.low} to {member.high - 1} are one vector env, "
+                            "which steps as a whole: send all of its actions together"
+                        ),
+                        tuple(member.rows),
+                        "step",
+                    )
+                )
+        singles = [pair for pair in self._singles if wanted is None or pair[0] in wanted]
+        return singles, [actions.item(row) for row, _ in singles]
+
+    def _end_episode(
+        self, row: int, env: Any, observation: Any, info: Any
+    ) -> tuple[Any, Any]:
+        """Do what the autoreset mode asks for at the end of an episode; give what `step` returns."""
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._due.add(row)
+        elif self._mode is AutoresetMode.SAME_STEP:
+            # Copied before the reset: environments reuse their arrays.
+            assert self._storage.finals is not None
+            self._storage.finals.write(row, observation)
+            final_info = _as_info(info)
+            observation, info = self._autoreset(row, env)
+            info = {**_as_info(info), "final_info": final_info}
+        return observation, info
+
+    def _autoreset(self, row: int, env: Any) -> tuple[Any, Any]:
+        """Reset one environment without being asked to."""
+        arguments: dict[str, Any] = {}
+        if row in self._options:
+            arguments["options"] = self._options[row]
+        seed = self._seeds.pop(row, None)
+        if seed is not None:
+            arguments["seed"] = seed
+        began = perf_counter_ns()
+        result: tuple[Any, Any] = env.reset(**arguments)
+        if self._timings is not None:
+            self._timings.reset(row, perf_counter_ns() - began)
+        return result
+
+    def _resume(self, slot: int, row: int, env: Any) -> tuple[Any, Any, Any, Any]:
+        """Take the step of a row that has no episode to step: begin one, or report a lost one."""
+        write = self._storage.observations[slot].write
+        self._due.discard(row)
+        if row not in self._lost:
+            observation, info = self._autoreset(row, env)
+            write(row, observation)
+            return 0.0, False, False, info
+        # The caller has put the last observation that it knew into the row already.
+        self._seeds[row] = self._lost.pop(row)
+        info = {"worker_restarted": True}
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._due.add(row)
+        else:
+            observation, reset_info = self._autoreset(row, env)
+            if self._mode is AutoresetMode.SAME_STEP:
+                write(row, observation)
+                info = {**_as_info(reset_info), "final_info": {}, **info}
+        return 0.0, False, True, info
+
+    def _step_vector(self, slot: int, member: VectorMember) -> Columns:
+        """Step a vector env of many rows, or report that its episodes were lost."""
+        lost = {row: self._lost.pop(row) for row in member.rows if row in self._lost}
+        self._due.difference_update(lost)
+        if lost:
+            return member.report_lost(self._storage, slot, lost)
+        return member.step(self._storage, slot)
+
+    def _put(
+        self,
+        slot: int,
+        singles: list[tuple[int, Any]],
+        rewards: list[Any],
+        terminations: list[Any],
+        truncations: list[Any],
+    ) -> int:
+        """Write rewards and flags of all rows at once; raise for the first reward that is none."""
+        storage = self._storage
+        at: slice | list[int] = (
+            slice(self.low, self.high)
+            if len(rewards) == self.high - self.low
+            else [row for row, _ in singles]
+        )
+        try:
+            batch = np.array(rewards)
+        except ValueError:  # ragged
+            batch = np.empty(0, dtype=object)
+        if batch.dtype.kind not in "fiub" or batch.shape != (len(rewards),):
+            batch = np.array(
+                [_as_reward(reward, row) for reward, (row, _) in zip(rewards, singles, strict=True)]
+            )
+        storage.rewards[slot, at] = batch
+        storage.terminations[slot, at] = terminations
+        storage.truncations[slot, at] = truncations
+        return self.low
+
+    # ------------------------------------------------------------------ calls and the end
+
+    def call(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], rows: Sequence[int]
+    ) -> list[Any]:
+        """Call a method of environments, or get an attribute.
+
+        Args:
+            name: The method or attribute; `render` renders.
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+            rows: The rows concerned.
+
+        Returns:
+            One result per row.
+
+        Raises:
+            EnvironmentFailed: An environment raised, or lacks the attribute.
+        """
+        results: dict[int, Any] = {}
+        for row in rows:
+            if row in results:
+                continue
+            member = self.members[self._member_of[row]]
+            self._progress[0] = row
+            try:
+                if isinstance(member, VectorMember):
+                    values = member.call(name, args, kwargs)
+                    results.update(zip(member.rows, values, strict=True))
+                else:
+                    attribute = _attribute(member, name)
+                    results[row] = (
+                        attribute(*args, **kwargs) if callable(attribute) else attribute
+                    )
+            except _RAISED as error:
+                raise self._failed(error, row, "call") from None
+        self._progress[0] = -1
+        return [results[row] for row in rows]
+
+    def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
+        """Set an attribute of environments, not of their wrappers.
+
+        Args:
+            name: The attribute.
+            values: The value for each row concerned.
+
+        Raises:
+            EnvironmentFailed: An environment refused.
+        """
+        for number in sorted({self._member_of[row] for row in values}):
+            member = self.members[number]
+            rows = [row for row in values if self._member_of[row] == number]
+            try:
+                if isinstance(member, VectorMember):
+                    member.set_attr(name, [values[row] for row in rows], rows)
+                else:
+                    _set_attribute(member, name, values[rows[0]])
+            except _RAISED as error:
+                raise self._failed(error, rows[0], "set_attr") from None
+
+    def flush_timings(self) -> None:
+        """Count the clock readings gathered so far, for `stats()`."""
+        if self._timings is not None:
+            self._timings.flush()
+
+    def close(self) -> Failure | None:
+        """Close every environment, whatever the others do; give the first failure."""
+        members, self.members = self.members, []
+        return self._close_members(members)
+
+    def _close_members(self, members: Sequence[Any]) -> Failure | None:
+        failure = None
+        for number, member in enumerate(members):
+            try:
+                if hasattr(member, "close"):
+                    member.close()
+            except _RAISED as error:
+                rows = [row for row, owner in self._member_of.items() if owner == number]
+                failure = failure or Failure.of(error, rows[:1], "close")
+        return failure
+
+    # ------------------------------------------------------------------ helpers
+
+    def _rebuild(self, broken: Iterable[int]) -> None:
+        """Build environments that failed again."""
+        for number in sorted({self._member_of[row] for row in broken}):
+            member = self.members[number]
+            # What a broken environment says at its end helps nobody: it is broken already.
+            self._close_members([member])
+            row = next(row for row, owner in self._member_of.items() if owner == number)
+            try:
+                self.members[number] = self._build(number)
+            except _RAISED as error:
+                raise self._failed(error, row, "build") from None
+        self._place(self.low)
+
+    def _forget(self, row: int) -> None:
+        """A reset row owes nothing any more."""
+        self._due.discard(row)
+        self._lost.pop(row, None)
+        self._seeds.pop(row, None)
+
+    def _note(self, infos: list[tuple[int, Info]], row: int, info: Any) -> None:
+        """Keep an info that says something."""
+        if info or not isinstance(info, dict):
+            infos.append((row, _as_info(info)))
+
+    def _merged(self, infos: list[tuple[int, Info]], columns: list[Columns]) -> Columns:
+        if infos:
+            columns.append(infos_module.merge(infos))
+        return infos_module.join(columns) if columns else {}
+
+    def _failed(self, error: BaseException, row: int, command: str) -> EnvironmentFailed:
+        """Say which environment it was."""
+        if isinstance(error, EnvironmentFailed):
+            return error
+        if isinstance(error, Mismatch):
+            error = InvalidObservationError(
+                f"environment {row} returned an invalid observation in {command}: "
+                f"observation{error}: make it return what its observation_space says"
+            ).with_traceback(error.__traceback__)
+        elif isinstance(error, InvalidInfoError):
+            error = InvalidInfoError(f"environment {row}: {error}")
+        elif isinstance(error, InvalidRewardError):
+            row = error.args[1]
+            error = InvalidRewardError(error.args[0])
+        return EnvironmentFailed(Failure.of(error, (row,), command))
+
+
+def _rows_of(member: Any) -> int:
+    return member.count if isinstance(member, VectorMember) else 1
+
+
+def _single_space(member: Any, name: str) -> Any:
+    """The space of one row of a member."""
+    if isinstance(member, VectorMember):
+        return getattr(member.env, f"single_{name}")
+    return getattr(member, name)
+
+
+def _distinct(
+    spaces: Sequence[Space[Any]], counts: Sequence[int]
+) -> tuple[tuple[Space[Any], ...], tuple[int, ...]]:
+    """Keep each space once, so that a thousand equal ones cross the pipe as one."""
+    kept: list[Space[Any]] = []
+    index: list[int] = []
+    for space, count in zip(spaces, counts, strict=True):
+        number = next((n for n, other in enumerate(kept) if space == other), len(kept))
+        if number == len(kept):
+            kept.append(space)
+        index.extend([number] * count)
+    return tuple(kept), tuple(index)
+
+
+def _as_info(info: Any) -> dict[str, Any]:
+    """Check that an info is a dict."""
+    if not isinstance(info, dict):
+        raise InvalidInfoError(
+            f"expected a dict as info, found {type(info).__name__}: return {{}} for no info"
+        )
+    return info
+
+
+def _as_reward(reward: Any, row: int) -> float:
+    """Turn any number, or an array that holds one, into a float."""
+    array = np.asarray(reward)
+    if array.dtype.kind in "fiub" and array.size == 1 and array.ndim <= 1:
+        return float(array.reshape(())[()])
+    if array.dtype == object and not isinstance(reward, (list, tuple, str, bytes, type(None))):
+        with suppress(TypeError, ValueError, OverflowError):
+            return float(reward)
+    raise InvalidRewardError(
+        f"environment {row} returned {reward!r} ({type(reward).__name__}) as its reward: "
+        "expected a number",
+        row,
+    )
+
+
+def _attribute(env: EnvLike, name: str) -> Any:
+    """Look an attribute up through an environment's wrappers."""
+    getter = getattr(env, "get_wrapper_attr", None)
+    return getattr(env, name) if getter is None else getter(name)
+
+
+def _set_attribute(env: EnvLike, name: str, value: Any) -> None:
+    """Set an attribute where it is, and on the environment itself where it is nowhere yet."""
+    has = getattr(env, "has_wrapper_attr", None)
+    if has is None:
+        setattr(env, name, value)
+    elif has(name):
+        env.set_wrapper_attr(name, value)
+    else:
+        # Gymnasium would set it on the outermost wrapper, where the environment never sees it.
+        setattr(env.unwrapped, name, value)

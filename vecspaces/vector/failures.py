@@ -1,0 +1,102 @@
+"""How an exception of an environment travels to the caller: as itself, with its traceback as the cause."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import cloudpickle
+
+from vecspaces.errors import WorkerError
+
+
+class EnvironmentTraceback(Exception):
+    """The `__cause__` of an environment's exception: where it was raised, as text.
+
+    Args:
+        text: The environment's index, what it was doing, and the formatted traceback.
+    """
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One failed command of one or more environments.
+
+    Args:
+        env_ids: The environments concerned.
+        command: What they were asked to do: `"build"`, `"reset"`, `"step"`, `"call"`, `"close"`.
+        exception: What was raised; None if it could not be carried over.
+        text: The formatted traceback.
+        worker: The index of the worker, if one is known.
+    """
+
+    env_ids: tuple[int, ...]
+    command: str
+    exception: Exception | None
+    text: str
+    worker: int = -1
+
+    @classmethod
+    def of(
+        cls, error: BaseException, env_ids: Sequence[int], command: str, worker: int = -1
+    ) -> Failure:
+        """Record what was raised, while its traceback is at hand."""
+        # SystemExit and its like must not end the caller's process: they arrive as text.
+        exception = error if isinstance(error, Exception) else None
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        return cls(tuple(env_ids), command, exception, text, worker)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        try:
+            pickled = cloudpickle.dumps(self.exception)
+        except Exception as error:  # the environment's own __reduce__ may raise anything
+            pickled = cloudpickle.dumps(None)
+            text = f"{self.text}\n(the exception could not be pickled: {error!r})"
+        else:
+            text = self.text
+        return _rebuild, (self.env_ids, self.command, pickled, text, self.worker)
+
+    def throw(self) -> NoReturn:
+        """Raise what the environment raised.
+
+        Raises:
+            Exception: The environment's own exception, with an `EnvironmentTraceback` as its cause.
+            WorkerError: In its place where it is no `Exception` or could not be carried over.
+        """
+        ids = ", ".join(map(str, self.env_ids))
+        where = f"environment {ids}" if len(self.env_ids) == 1 else f"environments {ids}"
+        if self.worker >= 0:
+            where += f" (worker {self.worker})"
+        headline = f"{where} failed in {self.command}:\n{self.text}"
+        if self.exception is None:
+            raise WorkerError(headline, self.env_ids, self.worker, self.command)
+        raise self.exception from EnvironmentTraceback(headline)
+
+
+class EnvironmentFailed(Exception):
+    """Carries a `Failure` out of an `EnvGroup`; never reaches the user.
+
+    Args:
+        failure: What happened.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+def _rebuild(
+    env_ids: tuple[int, ...], command: str, pickled: bytes, text: str, worker: int
+) -> Failure:
+    """Make a `Failure` from its parts; an exception that cannot be unpickled becomes text."""
+    try:
+        exception = cloudpickle.loads(pickled)
+    except Exception as error:  # a constructor may raise anything
+        exception = None
+        text = f"{text}\n(the exception could not be unpickled: {error!r})"
+    return Failure(env_ids, command, exception, text, worker)

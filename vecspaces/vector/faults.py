@@ -1,0 +1,131 @@
+"""What a caller hears of dead and late workers, and how often dead ones are replaced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vecspaces.errors import StepTimeoutError, WorkerDiedError, describe_exit
+
+
+def name_rows(rows: Sequence[int]) -> str:
+    """Name environments in a message.
+
+    Example:
+        >>> name_rows([3]), name_rows([1, 4]), name_rows(range(32, 64))
+        ('environment 3', 'environments 1, 4', 'environments 32 to 63')
+    """
+    if len(rows) == 1:
+        return f"environment {rows[0]}"
+    if len(rows) > 2 and rows[-1] - rows[0] == len(rows) - 1:
+        return f"environments {rows[0]} to {rows[-1]}"
+    return f"environments {', '.join(map(str, rows))}"
+
+
+def died(
+    worker: int, rows: Sequence[int], command: str, exitcode: int | None, busy: int, advice: str
+) -> WorkerDiedError:
+    """Make the error for a dead worker.
+
+    Args:
+        worker: Its index.
+        rows: Its environments.
+        command: What it was doing.
+        exitcode: How it ended, as multiprocessing says it.
+        busy: The environment that was running when it died; -1 if none was.
+        advice: What to do next.
+
+    Returns:
+        The error, to be raised.
+    """
+    phrase, signal = describe_exit(exitcode)
+    running = f" while environment {busy} was running" if busy in rows else ""
+    return WorkerDiedError(
+        f"worker {worker} ({name_rows(rows)}) {phrase} during {command}{running}: {advice}",
+        rows,
+        worker,
+        command,
+        exitcode,
+        signal,
+    )
+
+
+def overdue(command: str, timeout: float, rows: Sequence[int], running: Sequence[int]) -> (
+    StepTimeoutError
+):
+    """Make the error for a wait that took too long.
+
+    Args:
+        command: What was waited for.
+        timeout: The bound, in seconds.
+        rows: The environments that have not finished.
+        running: Those of them that are running now.
+
+    Returns:
+        The error, to be raised.
+    """
+    now = f" ({name_rows(running)} running now)" if running and len(running) < len(rows) else ""
+    return StepTimeoutError(
+        f"{command} did not end within {timeout:g} s: {name_rows(rows)} still busy{now}: wait again, "
+        "call reset() (which kills and builds them again), or close()",
+        rows,
+    )
+
+
+@dataclass
+class RestartBudget:
+    """How many dead workers are replaced before a run counts as a crash loop.
+
+    Args:
+        max_restarts: The most restarts within the window.
+        window: Its length, in seconds.
+    """
+
+    max_restarts: int
+    window: float
+    _history: list[tuple[float, str]] = field(default_factory=list)
+
+    def spend(self, error: WorkerDiedError) -> None:
+        """Count one restart.
+
+        Args:
+            error: The death that makes it necessary.
+
+        Raises:
+            WorkerDiedError: There were too many; the message tells the history.
+        """
+        now = time.monotonic()
+        self._history = [
+            (when, what) for when, what in self._history if now - when <= self.window
+        ]
+        self._history.append((now, str(error).partition(": ")[0]))
+        if len(self._history) <= self.max_restarts:
+            return
+        told = "; ".join(f"{now - when:.1f} s ago: {what}" for when, what in self._history)
+        raise WorkerDiedError(
+            f"workers died {len(self._history)} times within {self.window:g} s, and max_restarts is "
+            f"{self.max_restarts}: mend the environment, or raise max_restarts. History: {told}",
+            error.env_ids,
+            error.worker,
+            error.command,
+            error.exitcode,
+            error.signal,
+        )
+
+
+def restart_seed(seed: int | None, count: int) -> int | None:
+    """Derive the seed with which an environment goes on after its worker died.
+
+    Args:
+        seed: The seed of its last seeded reset; None if there was none.
+        count: Which of its restarts this is, from 1 on.
+
+    Returns:
+        A seed of its own (`numpy.random.SeedSequence` with `spawn_key=(count,)`), or None.
+    """
+    if seed is None:
+        return None
+    return int(np.random.SeedSequence(seed, spawn_key=(count,)).generate_state(1)[0])

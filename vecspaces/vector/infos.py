@@ -1,0 +1,279 @@
+"""Merging the infos of environments into arrays, once, for every backend.
+
+Infos travel as *columns*: for each key the values of some rows, and which rows they are. A worker
+merges the infos of its slice, so that a few arrays cross the pipe instead of many dicts; the caller
+joins the slices, and `finish` gives the form that users know: for each key an array with one entry per
+environment, and under `_key` a mask that says which environments reported it.
+
+Merging is associative: joining slices gives what merging all infos at once gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.intp]
+
+_PLAIN = (int, float, bool)
+
+
+@dataclass(slots=True)
+class Column:
+    """The values of one key.
+
+    Args:
+        rows: The rows that have the key, in the order of the values.
+        values: One entry per row: an array, or nested columns where every value is a dict.
+    """
+
+    rows: Rows
+    values: npt.NDArray[Any] | Columns
+
+
+Columns = dict[str, Column]
+
+
+def merge(infos: Sequence[tuple[int, Mapping[str, Any]]]) -> Columns:
+    """Merge infos of single environments.
+
+    Numbers of one key are promoted to a dtype that holds them all; Gymnasium 1.4.0 takes the dtype of
+    the first value and truncates the others. Arrays of one shape are stacked; anything else becomes
+    an array of objects.
+
+    Args:
+        infos: Pairs of a row and the info of that row's environment.
+
+    Returns:
+        One column per key.
+    """
+    gathered: dict[str, tuple[list[int], list[Any]]] = {}
+    for row, info in infos:
+        for key, value in info.items():
+            try:
+                rows, values = gathered[key]
+            except KeyError:
+                gathered[key] = [row], [value]
+            else:
+                rows.append(row)
+                values.append(value)
+    return {
+        key: Column(np.array(rows, dtype=np.intp), _stack(key, rows, values))
+        for key, (rows, values) in gathered.items()
+    }
+
+
+def _stack(key: str, rows: list[int], values: list[Any]) -> npt.NDArray[Any] | Columns:
+    """Make one array, or nested columns, of the values of a key."""
+    if key == "final_obs":
+        return _objects(values)
+    kinds = set(map(type, values))
+    if all(kind in _PLAIN or issubclass(kind, np.number) for kind in kinds):
+        array = np.array(values)
+        # Integers beyond 64 bits become objects by themselves.
+        return array if array.ndim == 1 else _objects(values)
+    if all(issubclass(kind, dict) for kind in kinds):
+        return merge(list(zip(rows, values, strict=True)))
+    if all(issubclass(kind, np.ndarray) for kind in kinds):
+        return _stack_arrays(values)
+    return _objects(values)
+
+
+def _stack_arrays(values: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Stack arrays of one shape, promoted to one dtype; others become objects."""
+    if len({value.shape for value in values}) == 1:
+        try:
+            return np.stack(values)
+        except TypeError:  # dates and numbers have no common dtype
+            return _objects(values)
+    return _objects(values)
+
+
+def _objects(values: Iterable[Any]) -> npt.NDArray[Any]:
+    """Make a 1-d array of objects, whatever the objects are."""
+    items = list(values)
+    array = np.empty(len(items), dtype=object)
+    for position, item in enumerate(items):
+        array[position] = item
+    return array
+
+
+def join(parts: Sequence[Columns]) -> Columns:
+    """Join the columns of several slices.
+
+    Args:
+        parts: Columns over disjoint rows.
+
+    Returns:
+        Columns over the rows of them all.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    found: dict[str, list[Column]] = {}
+    for part in parts:
+        for key, column in part.items():
+            found.setdefault(key, []).append(column)
+    return {key: _join_columns(key, columns) for key, columns in found.items()}
+
+
+def _join_columns(key: str, columns: list[Column]) -> Column:
+    """Join the columns of one key."""
+    if len(columns) == 1:
+        return columns[0]
+    rows = np.concatenate([column.rows for column in columns])
+    nested = [column.values for column in columns if isinstance(column.values, dict)]
+    if len(nested) == len(columns):
+        return Column(rows, join(nested))
+    arrays = [column.values for column in columns if isinstance(column.values, np.ndarray)]
+    if len(arrays) == len(columns) and all(
+        array.dtype != object and array.shape[1:] == arrays[0].shape[1:] for array in arrays
+    ):
+        try:
+            return Column(rows, np.concatenate(arrays))
+        except TypeError:  # no common dtype: keep every value as it is
+            pass
+    values: list[Any] = []
+    for column in columns:
+        values.extend(_cells(column))
+    order = [int(row) for row in rows]
+    return Column(rows, _stack(key, order, values))
+
+
+def _cells(column: Column) -> list[Any]:
+    """Give the value of each row of a column by itself."""
+    if isinstance(column.values, dict):
+        infos: dict[int, dict[str, Any]] = {int(row): {} for row in column.rows}
+        _spread(column.values, infos)
+        return list(infos.values())
+    if column.values.ndim == 1 and column.values.dtype in _PLAIN:
+        return list(column.values.tolist())
+    return list(column.values)
+
+
+def _spread(columns: Columns, infos: dict[int, dict[str, Any]]) -> None:
+    """Write each value of the columns into the info of its row."""
+    for key, column in columns.items():
+        for row, value in zip(column.rows, _cells(column), strict=True):
+            infos[int(row)][key] = value
+
+
+def take(columns: Columns, rows: Sequence[int], at: Sequence[int]) -> Columns:
+    """Choose rows of columns and number them anew.
+
+    Args:
+        columns: Columns over any rows.
+        rows: The rows to keep.
+        at: The number that each kept row gets.
+
+    Returns:
+        The columns that hold any of the rows.
+    """
+    places = dict(zip(rows, at, strict=True))
+    chosen: Columns = {}
+    for key, column in columns.items():
+        keep = [position for position, row in enumerate(column.rows) if int(row) in places]
+        if not keep:
+            continue
+        values = (
+            take(column.values, rows, at)
+            if isinstance(column.values, dict)
+            else column.values[keep]
+        )
+        numbers = [places[int(column.rows[position])] for position in keep]
+        chosen[key] = Column(np.array(numbers, dtype=np.intp), values)
+    return chosen
+
+
+def shift(columns: Columns, by: int) -> Columns:
+    """Add a number to every row, as a slice does when it takes its place in the batch."""
+    if by == 0:
+        return columns
+    return {
+        key: Column(
+            column.rows + by,
+            shift(column.values, by) if isinstance(column.values, dict) else column.values,
+        )
+        for key, column in columns.items()
+    }
+
+
+def finish(columns: Columns, num_envs: int) -> dict[str, Any]:
+    """Give infos the form that users know.
+
+    Args:
+        columns: Columns over rows below `num_envs`.
+        num_envs: The length of every array.
+
+    Returns:
+        For each key an array of shape `(num_envs, ...)`, zero or None where no environment reported
+        it, and under `_key` a bool array that says which did; a dict of the same form where the
+        values are dicts.
+    """
+    infos: dict[str, Any] = {}
+    for key, column in columns.items():
+        mask = np.zeros(num_envs, dtype=np.bool_)
+        mask[column.rows] = True
+        values = column.values
+        if isinstance(values, dict):
+            infos[key] = finish(values, num_envs)
+        else:
+            full = (
+                np.full(num_envs, None, dtype=object)
+                if values.dtype == object
+                else np.zeros((num_envs, *values.shape[1:]), dtype=values.dtype)
+            )
+            full[column.rows] = values
+            infos[key] = full
+        infos[f"_{key}"] = mask
+    return infos
+
+
+def columns_of(infos: Mapping[str, Any], num_envs: int) -> Columns:
+    """Turn finished infos, as a vector env returns them, into columns again.
+
+    Args:
+        infos: Arrays and `_key` masks; a key without a mask counts as reported by all.
+        num_envs: The number of environments of that vector env.
+
+    Returns:
+        Columns over rows `0` to `num_envs - 1`.
+    """
+    columns: Columns = {}
+    for key, value in infos.items():
+        if key.startswith("_") and key[1:] in infos:
+            continue
+        mask = infos.get(f"_{key}")
+        rows = np.arange(num_envs, dtype=np.intp) if mask is None else np.flatnonzero(mask)
+        if isinstance(value, dict):
+            columns[key] = Column(rows, columns_of(value, num_envs))
+        elif isinstance(value, np.ndarray) and value.shape[:1] == (num_envs,):
+            columns[key] = Column(rows, value[rows])
+        elif isinstance(value, (list, tuple)) and len(value) == num_envs:
+            columns[key] = Column(rows, _objects(value[row] for row in rows))
+        else:
+            columns[key] = Column(rows, _objects(value for _ in rows))
+    return columns
+
+
+def infos_as_list(infos: Mapping[str, Any], num_envs: int) -> list[dict[str, Any]]:
+    """Split the infos of a vector env into one dict per environment.
+
+    Args:
+        infos: What `reset` or `step` returned.
+        num_envs: The number of environments.
+
+    Returns:
+        For each environment the keys that it reported; nested dicts stay nested.
+
+    Example:
+        >>> import numpy as np
+        >>> infos_as_list({"lives": np.array([3, 0]), "_lives": np.array([True, False])}, 2)
+        [{'lives': 3}, {}]
+    """
+    result: dict[int, dict[str, Any]] = {row: {} for row in range(num_envs)}
+    _spread(columns_of(infos, num_envs), result)
+    return list(result.values())

@@ -1,0 +1,82 @@
+"""The ring of observation slots: which slot a step writes, and when a rollout is whole."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Rollout(NamedTuple):
+    """T steps of all environments, in time order.
+
+    Attributes:
+        observations: As `single_observation_space`, each leaf of shape `(T + 1, num_envs, ...)`; the
+            last is the bootstrap observation.
+        rewards: Shape `(T, num_envs)`, float64; entry t follows observation t.
+        terminations: Shape `(T, num_envs)`, bool.
+        truncations: Shape `(T, num_envs)`, bool.
+    """
+
+    observations: Any
+    rewards: npt.NDArray[np.float64]
+    terminations: npt.NDArray[np.bool_]
+    truncations: npt.NDArray[np.bool_]
+
+
+class Ring:
+    """Counts slots.
+
+    Args:
+        buffers: The slots that the caller sees.
+        slots: The slots that there are: one more where a dying worker may tear one.
+    """
+
+    def __init__(self, buffers: int, slots: int) -> None:
+        self._buffers = buffers
+        self._slots = slots
+        self._taken = 0
+        self.current = 0
+        self.begins_rollout = False
+
+    def begin(self) -> int:
+        """Give the slot of a full reset: the first."""
+        self._taken = 0
+        self.begins_rollout = False
+        self.current = 0
+        return 0
+
+    def turn(self) -> int:
+        """Give the slot after the current one."""
+        return (self.current + 1) % self._slots
+
+    def commit(self, slot: int) -> None:
+        """The slot is written: it is the current one."""
+        if slot != self.current or self._slots == 1:
+            self._taken += 1
+        self.current = slot
+
+    def end_rollout(self) -> int:
+        """Check that a rollout is whole, and let the next step begin another.
+
+        Returns:
+            Its number of steps.
+
+        Raises:
+            ValueError: It is not whole.
+        """
+        steps = self._buffers - 1
+        if steps < 1:
+            raise ValueError("rollout_view() needs buffers=T + 1 for rollouts of T steps, found 1")
+        if self._taken != steps:
+            raise ValueError(
+                f"rollout_view() needs {steps} steps (buffers - 1) since reset or the last "
+                f"rollout_view, found {self._taken}"
+            )
+        self.begins_rollout = True
+        return steps
+
+    def begin_rollout(self) -> None:
+        """The current observation was copied into the first slot."""
+        self.begin()

@@ -1,0 +1,226 @@
+"""First ready: send actions to some environments, receive those that are done, wait for no slow one."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError
+from vecspaces.vector import faults
+from vecspaces.vector import infos as infos_module
+from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.backends.backend import Backend, Reply
+from vecspaces.vector.grouped_vector_env import GroupedVectorEnv, Settings
+from vecspaces.vector.infos import Columns
+from vecspaces.vector.protocol import Event, Op, State, next_state
+from vecspaces.vector.vector_env import ActType, ObsType
+
+
+class Transition(NamedTuple):
+    """What some environments gave; every array has one row per entry of `env_ids`, in that order.
+
+    Attributes:
+        observations: The batch of observations.
+        rewards: float64.
+        terminations: bool.
+        truncations: bool.
+        infos: The merged infos; their arrays follow `env_ids` too.
+        env_ids: The environments, int64.
+    """
+
+    observations: Any
+    rewards: npt.NDArray[np.float64]
+    terminations: npt.NDArray[np.bool_]
+    truncations: npt.NDArray[np.bool_]
+    infos: dict[str, Any]
+    env_ids: npt.NDArray[np.int64]
+
+
+class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
+    """A vector env whose environments need not march in step.
+
+    Args:
+        backend: Where the groups run.
+        settings: The rest of the caller's half.
+        batch_size: How many environments `recv` waits for; None: all.
+
+    Raises:
+        ValueError: `batch_size` does not lie between 1 and the number of environments.
+    """
+
+    def __init__(self, backend: Backend, settings: Settings, batch_size: int | None) -> None:
+        super().__init__(backend, settings)
+        self.batch_size = self.num_envs if batch_size is None else batch_size
+        if not 1 <= self.batch_size <= self.num_envs:
+            self.close(terminate=True)
+            raise ValueError(
+                f"batch_size must lie between 1 and num_envs={self.num_envs}, found {batch_size}"
+            )
+        # Environments that were sent an action and have not answered, and those whose answer, or
+        # whose first observation, waits to be received.
+        self._outstanding = np.zeros(self.num_envs, dtype=np.bool_)
+        self._ready: deque[int] = deque()
+        self._fresh: set[int] = set()
+        self._told: dict[int, Columns] = {}
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
+        """End a `reset`; then every environment is ready to be received."""
+        result = super().reset_wait(timeout)
+        self._outstanding[:] = False
+        rows = [int(row) for row in self._reset_rows]
+        self._ready = deque(row for row in self._ready if row not in rows)
+        self._ready.extend(rows)
+        self._fresh.update(rows)
+        joined = infos_module.join([part for part in self._results.values() if part])
+        self._told = {row: infos_module.take(joined, [row], [0]) for row in rows} if joined else {}
+        return result
+
+    def step_async(self, actions: ActType) -> None:
+        """Begin a `step` of all environments; `step_wait` ends it."""
+        super().step_async(actions)
+        self._ready.clear()
+        self._fresh.clear()
+        self._told.clear()
+
+    def send(self, actions: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
+        """Give actions to environments, and wait for none.
+
+        Args:
+            actions: A batch with one row per entry of `env_ids`, in that order.
+            env_ids: The environments; None: all.
+
+        Raises:
+            InvalidActionError: The batch does not fit; no environment heard of it.
+            AlreadyPendingCallError: An environment has not answered yet, or its answer was not received.
+            ResetNeededError: An environment is finished (DISABLED mode).
+        """
+        state = next_state(self._state, Event.SEND)
+        ids = np.array(self._chosen(None if env_ids is None else list(env_ids)), dtype=np.intp)
+        busy = [int(row) for row in ids if self._outstanding[row]]
+        unread = [row for row in self._ready if row not in self._fresh and row in set(ids.tolist())]
+        if busy or unread:
+            raise AlreadyPendingCallError(
+                f"send: {faults.name_rows(busy or unread)} "
+                + ("have not answered the last action yet" if busy else "have answered, unread")
+                + ": recv first",
+                "send",
+            )
+        if self._mode is AutoresetMode.DISABLED and self._finished[ids].any():
+            self._refuse_finished(ids[self._finished[ids]])
+        self._write_actions(actions, at=ids)
+        storage, slot = self._storage, self._ring.current
+        if self._settings.budget is not None:
+            # The other slot keeps what was known, in case a worker dies while it writes.
+            storage.observations[self._ring.turn()].copy_rows(storage.observations[slot], ids)
+        sent = set(ids.tolist())
+        self._ready = deque(row for row in self._ready if row not in sent)
+        self._fresh -= sent
+        for row in sent:
+            self._told.pop(row, None)
+        self._outstanding[ids] = True
+        payloads = {worker: rows for worker, rows in self._by_worker(ids.tolist())}
+        if self._state is not State.STREAMING:
+            self._state = state
+            self._submit(Op.STEP_ROWS, slot, payloads)
+        else:
+            # Answers carry the number under which the stream began.
+            for worker, rows in payloads.items():
+                self._backend.submit(worker, Op.STEP_ROWS, slot, self._seq, rows)
+
+    def recv(self, timeout: float | None = None) -> Transition:
+        """Wait until `batch_size` environments are ready, and take those that were ready first.
+
+        After `reset`, every environment is ready with its first observation, reward 0 and no flags.
+
+        Args:
+            timeout: The longest wait, in seconds; None: `step_timeout`.
+
+        Returns:
+            Exactly `batch_size` rows; all arrays are copies.
+
+        Raises:
+            NoAsyncCallError: Fewer than `batch_size` environments were sent an action or are ready.
+            StepTimeoutError: It took too long; nothing is lost, `recv` again.
+        """
+        state = next_state(self._state, Event.RECV)
+        expected = int(self._outstanding.sum()) + len(self._ready)
+        if expected < self.batch_size:
+            raise NoAsyncCallError(
+                f"recv waits for batch_size={self.batch_size} environments, but only {expected} were "
+                "sent an action: send more first",
+                "recv",
+            )
+        if timeout is None:
+            timeout = self._settings.step_timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while len(self._ready) < self.batch_size and not self._failures:
+            if not self._gather(deadline) and not self._build_by:
+                self._waiting = {
+                    worker
+                    for worker, rows in enumerate(self._backend.slices)
+                    if self._outstanding[rows.start : rows.stop].any()
+                }
+                self._raise_overdue(timeout)
+        if self._failures:
+            self._outstanding[:] = False
+            self._raise_failure(Op.STEP_ROWS)
+        ids = [self._ready.popleft() for _ in range(self.batch_size)]
+        drained = not self._outstanding.any() and not (set(self._ready) - self._fresh)
+        if state is State.STREAMING and drained:
+            state = next_state(state, Event.DRAINED)
+        self._state = state
+        return self._transition(ids)
+
+    def _transition(self, ids: list[int]) -> Transition:
+        """Gather the rows of some environments."""
+        at = np.array(ids, dtype=np.int64)
+        storage, slot = self._storage, self._ring.current
+        rewards = storage.rewards[slot, at]
+        terminations = storage.terminations[slot, at]
+        truncations = storage.truncations[slot, at]
+        told = [
+            infos_module.shift(self._told.pop(row), place)
+            for place, row in enumerate(ids)
+            if row in self._told
+        ]
+        infos = infos_module.finish(infos_module.join(told), len(ids)) if told else {}
+        if self._mode is not AutoresetMode.NEXT_STEP:
+            ended = terminations | truncations
+            self._finished[at] = ended
+            if self._mode is AutoresetMode.SAME_STEP and ended.any():
+                found = self._final_observations(at[ended])
+                infos.update({key: values[at] for key, values in found.items()})
+        self._fresh -= set(ids)
+        observations = storage.observations[slot].read(copy=True, at=at)
+        return Transition(observations, rewards, terminations, truncations, infos, at)
+
+    def _receive(self, reply: Reply) -> None:
+        if reply.op is not Op.PART:
+            super()._receive(reply)
+        elif reply.seq == self._seq:
+            rows, columns = reply.payload
+            for row in rows:
+                if columns:
+                    mine = infos_module.take(columns, [row], [0])
+                    if mine:
+                        self._told[row] = mine
+            self._outstanding[rows] = False
+            self._ready.extend(rows)
+
+    def _repeat(self, worker: int, pending: Any) -> None:
+        if pending.op is not Op.STEP_ROWS:
+            super()._repeat(worker, pending)
+            return
+        within = self._backend.slices[worker]
+        rows = [row for row in within if self._outstanding[row]]
+        storage, slot = self._storage, self._ring.current
+        last = storage.observations[self._ring.turn()]
+        storage.observations[slot].copy_rows(last, rows)
+        if storage.finals is not None:
+            storage.finals.copy_rows(last, rows)
+        self._backend.submit(worker, Op.STEP_ROWS, slot, self._seq, rows)

@@ -1,0 +1,70 @@
+"""SyncVectorEnv: every environment in the caller's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Generic
+
+from vecspaces.vector.agreement import ObservationMode, check_mode
+from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.backends.inline import InlineBackend
+from vecspaces.vector.grouped_vector_env import GroupedVectorEnv, Settings
+from vecspaces.vector.vector_env import ActType, ObsType
+
+
+class SyncVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
+    """Steps environments one after the other, in the caller's process.
+
+    The best choice for very cheap environments in small numbers, and for debugging.
+
+    Args:
+        env_fns: Factories of environments; each is called once. One may return a vector env, which
+            then counts as its `num_envs` environments.
+        copy: Whether observations are copied; otherwise they are views that a later step writes over.
+        observation_mode: `"same"` for equal observation spaces, `"different"` for equal shapes and
+            dtypes with other bounds, or the pair `(observation_space, single_observation_space)`.
+        autoreset_mode: What follows the end of an episode.
+        buffers: The number of observation slots. With `copy=False`, what a step returned stays valid
+            for the next `buffers - 1` steps; a full `reset` begins anew.
+        stats: Whether `stats()` tells how long steps take.
+
+    Raises:
+        RuntimeError: The environments' spaces differ.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecspaces.vector import SyncVectorEnv
+        >>> with SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2) as envs:
+        ...     observations, infos = envs.reset(seed=42)
+        >>> observations.shape
+        (2, 4)
+    """
+
+    def __init__(
+        self,
+        env_fns: Iterable[Callable[[], Any]],
+        copy: bool = True,
+        observation_mode: ObservationMode = "same",
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        *,
+        buffers: int = 1,
+        stats: bool = False,
+    ) -> None:
+        self.env_fns = list(env_fns)
+        check_mode(observation_mode)
+        settings = Settings(
+            observation_mode,
+            AutoresetMode.of(autoreset_mode),
+            copy=copy,
+            buffers=buffers,
+            stats=stats,
+        )
+        settings.check(len(self.env_fns))
+        self._inline = InlineBackend(self.env_fns, settings.autoreset_mode)
+        super().__init__(self._inline, settings)
+
+    @property
+    def envs(self) -> list[Any]:
+        """The environments; empty after `close`."""
+        group = self._inline.group
+        return [] if group is None else group.members
