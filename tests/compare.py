@@ -37,6 +37,8 @@ def assert_identical(ours: Any, theirs: Any, path: str = "value") -> None:
         assert ours.shape == theirs.shape, f"{path}: {ours.shape} is not {theirs.shape}"
         assert ours.tobytes() == theirs.tobytes(), f"{path}: {ours!r} is not {theirs!r}"
     elif isinstance(ours, float):
-        assert np.float64(ours).tobytes() == np.float64(theirs).tobytes(), f"{path}: {ours} {theirs}"
+        assert np.float64(ours).tobytes() == np.float64(theirs).tobytes(), (
+            f"{path}: {ours} {theirs}"
+        )
     else:
         assert ours == theirs, f"{path}: {ours!r} is not {theirs!r}"

@@ -1,8 +1,8 @@
 """Hypothesis strategies of the whole project: spaces of all ten kinds, nested, for either library.
 
-A space is drawn as a `Recipe`: the class's name and its constructor arguments. `recipe.build()` makes
-the space of vecspaces, `recipe.build(gymnasium.spaces)` the one of Gymnasium, each from fresh copies
-of the arguments. Names of strategies are plural nouns; those that take a recipe draw what fits it.
+A space is drawn as a `Recipe`: the class's name and its constructor arguments. `recipe.build()`
+makes the space of vecspaces, `recipe.build(gymnasium.spaces)` the one of Gymnasium, each from fresh
+copies of the arguments. Strategies are named in the plural; `masks` draws what fits a recipe.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BOX_DTYPES = [*INTEGERS, *FLOATS, np.dtype(bool)]
 FUNDAMENTAL = ("Box", "Discrete", "MultiBinary", "MultiDiscrete", "Text")
 COMPOSITE = ("Dict", "Tuple", "Sequence", "Graph", "OneOf")
 DYNAMIC = ("Sequence", "Graph")
-# Samples of float64 arithmetic on larger integers are rounded; tests/spaces/test_limits.py has those.
+# Beyond it float64 rounds what is drawn; tests/spaces/test_limits.py goes there.
 EXACT = 2**52
 
 seeds = st.integers(0, 2**32)
@@ -113,9 +113,7 @@ def boxes(
     dtype = np.dtype(draw(st.sampled_from(dtypes)))
     shape = draw(shapes(min_side))
     size = int(np.prod(shape)) if draw(st.booleans()) else 1
-    pairs = draw(
-        st.lists(st.tuples(_bounds(dtype), _bounds(dtype)), min_size=size, max_size=size)
-    )
+    pairs = draw(st.lists(st.tuples(_bounds(dtype), _bounds(dtype)), min_size=size, max_size=size))
     source: Any = dtype if dtype.kind in "fb" else np.int64
     low = np.array([min(pair) for pair in pairs], source)
     high = np.array([max(pair) for pair in pairs], source)

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 import numpy as np
 
 from vecspaces.errors import VecspacesError
-from vecspaces.spaces.intervals import Sampler, all_equal, cast_bound, dtype_limits, is_number
+from vecspaces.spaces.intervals import (
+    Sampler,
+    all_equal,
+    cast_bound,
+    cast_exactly,
+    dtype_limits,
+    is_number,
+)
 from vecspaces.spaces.space import Space, describe, mismatch
 
 if TYPE_CHECKING:
@@ -171,14 +178,11 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
         """Cast what is no array to one of this dtype, or say None if that cannot be done."""
         try:
             with np.errstate(all="ignore"):
-                array = np.asarray(x, dtype=self.dtype)
-                if self.dtype.kind in "iu":  # a NumPy scalar wraps without an error
-                    raw = np.asarray(x)
-                    if raw.dtype.kind in "iuf" and np.any(np.trunc(raw) != array):
-                        return None
+                if self.dtype.kind in "iu":
+                    return cast_exactly("x", x, self.dtype)
+                return np.asarray(x, dtype=self.dtype)
         except Exception:  # x is foreign: its methods may raise anything
             return None
-        return array
 
     def _holds(self, dtype: np.dtype[Any]) -> bool:
         return dtype == self.dtype or (dtype.kind in "iufb" and np.can_cast(dtype, self.dtype))

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import numpy as np
 
+from vecspaces.spaces.masks import check_mask, check_probability
 from vecspaces.spaces.space import Space, describe, mismatch, refuse_both
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from typing_extensions import TypeVar
 
-IntegerT_cov = TypeVar("IntegerT_cov", bound="np.integer[Any]", covariant=True)
+    IntegerT_cov = TypeVar("IntegerT_cov", bound=np.integer[Any], covariant=True, default=np.int64)
+else:
+    from typing import TypeVar
+
+    IntegerT_cov = TypeVar("IntegerT_cov", bound=np.integer, covariant=True)
 
 
 class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
@@ -66,10 +72,21 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
         if not np.issubdtype(type(start), np.integer):
             raise TypeError(f"start: expected an integer, found {describe(start)}")
         if dtype is None:
-            raise TypeError("dtype: expected an integer dtype, found None")
-        self.dtype = np.dtype(dtype)
-        if not np.issubdtype(self.dtype, np.integer):
+            raise TypeError("dtype: expected an integer dtype, found None; int64 is the default")
+        self.dtype = np.dtype(cast("Any", dtype))
+        if self.dtype.kind not in "iu":
             raise TypeError(f"dtype: expected an integer dtype, found {self.dtype}")
+        smallest, largest = np.iinfo(self.dtype).min, np.iinfo(self.dtype).max
+        for name, value in (("n", n), ("start", start)):
+            if not smallest <= int(value) <= largest:
+                raise OverflowError(
+                    f"{name}: expected {smallest} to {largest} ({self.dtype}), found {value}"
+                )
+        if int(start) + int(n) - 1 > largest:
+            raise ValueError(
+                f"n, start: expected the largest value to fit {self.dtype}, which ends at "
+                f"{largest}, found start + n - 1 = {int(start) + int(n) - 1}"
+            )
         self.n = self.dtype.type(n)
         self.start = self.dtype.type(start)
         super().__init__((), self.dtype, seed)
@@ -84,41 +101,56 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
         mask: npt.NDArray[np.int8] | None = None,
         probability: npt.NDArray[np.float64] | None = None,
     ) -> IntegerT_cov:
-        """Draw a random integer.
+        """Draw a random integer, uniformly unless told otherwise.
 
         Args:
             mask: int8, shape `(n,)`: 1 where a value may be drawn, else 0. All zero draws `start`.
             probability: float64, shape `(n,)`, with sum 1: how likely each value is.
+
+        Returns:
+            A scalar of the space's dtype.
+
+        Raises:
+            AssertionError: `mask` or `probability` has another form.
+            ValueError: Both were given.
         """
         refuse_both(mask, probability)
         if mask is not None:
+            check_mask(mask, "mask", (int(self.n),))
             allowed = np.flatnonzero(mask)
-            if not len(allowed):
+            if not allowed.size:
                 return self.start
-            return self.start + self.dtype.type(self.np_random.choice(allowed))  # type: ignore[no-any-return]
-        if probability is not None:
-            return self.start + self.np_random.choice(  # type: ignore[no-any-return]
-                np.arange(self.n, dtype=self.dtype), p=probability
-            )
-        return self.start + self.np_random.integers(self.n, dtype=self.dtype.type)  # type: ignore[no-any-return,call-overload]
+            index: Any = allowed[self.np_random.integers(allowed.size)]
+        elif probability is not None:
+            check_probability(probability, "probability", (int(self.n),))
+            index = self.np_random.choice(int(self.n), p=probability)
+        else:
+            index = self.np_random.integers(self.n, dtype=self.dtype.type)
+            return cast("IntegerT_cov", self.start + index)
+        return cast("IntegerT_cov", self.start + self.dtype.type(index))
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is one of the integers, as an int, a NumPy scalar or a 0-d array."""
-        if isinstance(x, int):
-            return int(self.start) <= x < int(self.start) + int(self.n)
-        if not isinstance(x, (np.generic, np.ndarray)) or x.dtype.kind not in "iu" or x.shape:
+        """Tell whether `x` is one of the integers, as an int, a NumPy scalar or a 0-d array."""
+        if isinstance(x, (np.generic, np.ndarray)):
+            dtype = x.dtype
+            if x.shape != () or not (
+                dtype == self.dtype or (dtype.kind in "iu" and np.can_cast(dtype, self.dtype))
+            ):
+                return False
+            value = int(x)
+        elif isinstance(x, int):
+            value = int.__index__(x)  # a subclass may override int(x)
+        else:
             return False
-        return bool(
-            np.can_cast(x.dtype, self.dtype)
-            and int(self.start) <= int(x) < int(self.start) + int(self.n)
-        )
+        start = int(self.start)
+        return start <= value < start + int(self.n)
 
     def _explain(self, x: Any, name: str) -> str:
         last = int(self.start) + int(self.n) - 1
-        return mismatch(name, f"an integer from {self.start} to {last}", describe(x))
+        return mismatch(name, f"an integer from {self.start} to {last} ({self.dtype})", describe(x))
 
     def to_jsonable(self, sample_n: Iterable[Any]) -> list[int]:
-        """Turn integers into Python ints."""
+        """Turn the integers into Python ints."""
         return [int(x) for x in sample_n]
 
     def from_jsonable(self, sample_n: Iterable[Any]) -> list[Any]:
@@ -127,7 +159,7 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
 
     def __repr__(self) -> str:
         parts = [str(self.n)]
-        if self.start != 0:
+        if int(self.start):
             parts.append(f"start={self.start}")
         if self.dtype != np.int64:
             parts.append(f"dtype={self.dtype}")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vecspaces.spaces.space import Space, describe, refuse_both
+from vecspaces.spaces.masks import check_mask, check_probability
+from vecspaces.spaces.space import Space, describe, mismatch, refuse_both
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -19,6 +20,9 @@ class MultiBinary(Space["npt.NDArray[np.int8]"]):
     Args:
         n: The length, or the shape as a sequence or array of positive ints.
         seed: A seed, or a generator to draw from.
+
+    Attributes:
+        n: The length, or the shape as a tuple.
 
     Raises:
         ValueError: `n` is neither an int nor a sequence of ints, or holds one that is not positive.
@@ -33,6 +37,7 @@ class MultiBinary(Space["npt.NDArray[np.int8]"]):
     """
 
     dtype: np.dtype[np.int8]
+    _shape: tuple[int, ...]
     n: int | tuple[int, ...]
 
     def __init__(
@@ -54,7 +59,7 @@ class MultiBinary(Space["npt.NDArray[np.int8]"]):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a value."""
-        return self._shape  # type: ignore[return-value]  # never None in a MultiBinary
+        return self._shape
 
     @property
     def is_np_flattenable(self) -> Literal[True]:
@@ -66,29 +71,68 @@ class MultiBinary(Space["npt.NDArray[np.int8]"]):
         mask: npt.NDArray[np.int8] | None = None,
         probability: npt.NDArray[np.float64] | None = None,
     ) -> npt.NDArray[np.int8]:
-        """Draw a random array."""
+        """Draw a random array: fair coins, unless told otherwise.
+
+        Args:
+            mask: int8, of the space's shape: 0 and 1 are taken as they are, 2 is a fair coin.
+            probability: float64, of the space's shape: how likely each entry is a 1.
+
+        Returns:
+            An int8 array of the space's shape.
+
+        Raises:
+            AssertionError: `mask` or `probability` has another form.
+            ValueError: Both were given.
+        """
         refuse_both(mask, probability)
         if probability is not None:
-            return (self.np_random.random(size=self.shape) <= probability).astype(self.dtype)
-        drawn = self.np_random.integers(low=0, high=2, size=self.n, dtype=np.int8)
-        return drawn if mask is None else np.where(mask == 2, drawn, mask)
+            check_probability(probability, "probability", self._shape, sums_to_one=False)
+            drawn = self.np_random.random(self._shape) <= probability
+            return drawn.astype(np.int8)
+        if mask is not None:
+            check_mask(mask, "mask", self._shape, largest=2)
+        coins = self.np_random.integers(0, 2, self._shape, np.int8)
+        return coins if mask is None else np.where(mask == 2, coins, mask)
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is an array, or a sequence that becomes one, of zeros and ones."""
+        """Tell whether `x` is an array of zeros and ones, or a sequence that becomes one.
+
+        The dtype does not matter, as in Gymnasium: 1.0 and True are ones too.
+        """
+        array = self._to_array(x)
+        if array is None or array.shape != self._shape:
+            return False
+        if array.dtype.kind in "iu":  # shifted by one bit, zero and one alone are zero
+            return not np.count_nonzero(array >> 1)
+        try:
+            return bool(np.all((array == 0) | (array == 1)))
+        except Exception:  # foreign objects or fields, which may raise anything
+            return False
+
+    def _to_array(self, x: Any) -> npt.NDArray[Any] | None:
+        if isinstance(x, np.ndarray):
+            return x
         if isinstance(x, Sequence):
             try:
-                x = np.array(x)
+                return np.array(x)
             except Exception:  # ragged, or foreign objects that raise anything
-                return False
-        return bool(
-            isinstance(x, np.ndarray)
-            and x.shape == self._shape
-            and np.all(np.logical_or(x == 0, x == 1))
-        )
+                return None
+        return None
+
+    def _explain(self, x: Any, name: str) -> str:
+        array = self._to_array(x)
+        if array is None:
+            return mismatch(name, "an array of zeros and ones", describe(x))
+        if array.shape != self._shape:
+            return mismatch(name, f"shape {self._shape}", f"shape {array.shape}")
+        if array.dtype.kind not in "iufb":
+            return mismatch(name, "zeros and ones", describe(array))
+        index = tuple(np.argwhere((array != 0) & (array != 1))[0].tolist())
+        return mismatch(name, f"0 or 1 at index {index}", str(array[index]))
 
     def to_jsonable(self, sample_n: Iterable[npt.NDArray[np.int8]]) -> list[Any]:
         """Turn arrays into nested lists."""
-        return np.array(list(sample_n)).tolist()  # type: ignore[no-any-return]
+        return [np.asarray(sample).tolist() for sample in sample_n]
 
     def from_jsonable(self, sample_n: Iterable[Any]) -> list[npt.NDArray[np.int8]]:
         """Turn nested lists into int8 arrays."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import numpy as np
 
 from vecspaces.spaces.discrete import Discrete, IntegerT_cov
-from vecspaces.spaces.space import Space, refuse_both
+from vecspaces.spaces.intervals import cast_exactly
+from vecspaces.spaces.masks import check_mask, check_probability
+from vecspaces.spaces.space import Space, describe, mismatch, refuse_both
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -24,8 +26,14 @@ class MultiDiscrete(Space["npt.NDArray[IntegerT_cov]"], Generic[IntegerT_cov]):
         seed: A seed, or a generator to draw from.
         start: The smallest value of each entry, of the shape of `nvec`; None is zero.
 
+    Attributes:
+        nvec: The counts, of the space's shape and dtype.
+        start: The smallest values, likewise.
+
     Raises:
-        ValueError: `dtype` is no integer dtype, a count is not positive, or the shapes differ.
+        ValueError: `dtype` is no integer dtype, a count is not positive, the shapes differ, or a
+            largest value does not fit the dtype.
+        OverflowError: A count or a start does not fit the dtype.
 
     Example:
         >>> MultiDiscrete(np.array([[1, 2], [3, 4]]), seed=42).sample()
@@ -34,6 +42,7 @@ class MultiDiscrete(Space["npt.NDArray[IntegerT_cov]"], Generic[IntegerT_cov]):
     """
 
     dtype: np.dtype[IntegerT_cov]
+    _shape: tuple[int, ...]
     nvec: npt.NDArray[IntegerT_cov]
     start: npt.NDArray[IntegerT_cov]
 
@@ -45,28 +54,32 @@ class MultiDiscrete(Space["npt.NDArray[IntegerT_cov]"], Generic[IntegerT_cov]):
         start: npt.NDArray[np.integer[Any]] | list[int] | None = None,
     ) -> None:
         if dtype is None:
-            raise ValueError("dtype: expected an integer dtype, found None")
-        self.dtype = np.dtype(dtype)
-        if not np.issubdtype(self.dtype, np.integer):
+            raise ValueError("dtype: expected an integer dtype, found None; int64 is the default")
+        self.dtype = np.dtype(cast("Any", dtype))
+        if self.dtype.kind not in "iu":
             raise ValueError(f"dtype: expected an integer dtype, found {self.dtype}")
-        self.nvec = np.array(nvec, dtype=self.dtype, copy=True)
-        self.start = (
-            np.zeros(self.nvec.shape, dtype=self.dtype)
-            if start is None
-            else np.array(start, dtype=self.dtype, copy=True)
-        )
+        self.nvec = cast_exactly("nvec", nvec, self.dtype)
+        if start is None:
+            self.start = np.zeros(self.nvec.shape, self.dtype)
+        else:
+            self.start = cast_exactly("start", start, self.dtype)
         if self.start.shape != self.nvec.shape:
             raise ValueError(
                 f"start: expected the shape of nvec, {self.nvec.shape}, found {self.start.shape}"
             )
         if not (self.nvec > 0).all():
             raise ValueError(f"nvec: expected positive counts, found {self.nvec}")
+        if (self.start + (self.nvec - 1) < self.start).any():  # it wrapped
+            raise ValueError(
+                f"nvec, start: expected start + nvec - 1 to fit {self.dtype}, which ends at "
+                f"{np.iinfo(self.dtype).max}, found nvec={self.nvec}, start={self.start}"
+            )
         super().__init__(self.nvec.shape, self.dtype, seed)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a value."""
-        return self._shape  # type: ignore[return-value]  # never None in a MultiDiscrete
+        return self._shape
 
     @property
     def is_np_flattenable(self) -> Literal[True]:
@@ -76,25 +89,88 @@ class MultiDiscrete(Space["npt.NDArray[IntegerT_cov]"], Generic[IntegerT_cov]):
     def sample(
         self, mask: tuple[Any, ...] | None = None, probability: tuple[Any, ...] | None = None
     ) -> npt.NDArray[IntegerT_cov]:
-        """Draw a random array."""
+        """Draw a random array, uniformly unless told otherwise.
+
+        Args:
+            mask: For each entry an int8 array of shape `(nvec[i],)`: 1 where a value may be drawn,
+                else 0; in tuples, nested as deep as the space has axes. All zero draws `start[i]`.
+            probability: Likewise float64 arrays with sum 1: how likely each value is.
+
+        Returns:
+            An array of the space's shape and dtype.
+
+        Raises:
+            AssertionError: `mask` or `probability` has another form.
+            ValueError: Both were given.
+        """
         refuse_both(mask, probability)
-        drawn = self.np_random.random(self.nvec.shape) * self.nvec
+        if mask is not None:
+            return np.array(self._draw(mask, "mask", self.nvec, self.start), self.dtype)
+        if probability is not None:
+            return np.array(
+                self._draw(probability, "probability", self.nvec, self.start), self.dtype
+            )
+        drawn = self.np_random.random(self._shape) * self.nvec
         return drawn.astype(self.dtype) + self.start
 
+    def _draw(self, limit: Any, name: str, nvec: Any, start: Any) -> Any:
+        """Draw what a mask or probability allows, as nested lists of ints."""
+        if nvec.ndim:
+            if not isinstance(limit, tuple) or len(limit) != len(nvec):
+                wanted = f"a tuple of {len(nvec)} entries"
+                raise AssertionError(f"{name}: expected {wanted}, found {describe(limit)}")
+            return [
+                self._draw(limit[i], f"{name}[{i}]", nvec[i], start[i]) for i in range(len(nvec))
+            ]
+        if name.startswith("mask"):
+            check_mask(limit, name, (int(nvec),))
+            allowed = np.flatnonzero(limit)
+            index = allowed[self.np_random.integers(allowed.size)] if allowed.size else 0
+        else:
+            check_probability(limit, name, (int(nvec),))
+            allowed = np.flatnonzero(limit)
+            index = self.np_random.choice(allowed, p=(limit / np.sum(limit))[allowed])
+        return int(start) + int(index)  # NumPy would make a float of int64 and uint64
+
     def contains(self, x: Any) -> bool:
-        """Whether `x` is an array, or a sequence that becomes one, within the ranges."""
+        """Tell whether `x` is an array, or a sequence that becomes one, within the ranges."""
+        array = self._to_array(x)
+        if array is None or array.shape != self._shape or not self._holds(array.dtype):
+            return False
+        last = self.start + (self.nvec - 1)  # an element of the space, so that it cannot wrap
+        return bool(
+            np.count_nonzero(array >= self.start) == array.size
+            and np.count_nonzero(array <= last) == array.size
+        )
+
+    def _to_array(self, x: Any) -> npt.NDArray[Any] | None:
+        if isinstance(x, np.ndarray):
+            return x
         if isinstance(x, Sequence):
             try:
-                x = np.array(x)
+                return np.array(x)
             except Exception:  # ragged, or foreign objects that raise anything
-                return False
-        return bool(
-            isinstance(x, np.ndarray)
-            and x.shape == self._shape
-            and np.can_cast(x.dtype, self.dtype)
-            and np.all(self.start <= x)
-            and np.all(x <= self.start + (self.nvec - 1))
-        )
+                return None
+        return None
+
+    def _holds(self, dtype: np.dtype[Any]) -> bool:
+        return dtype == self.dtype or (dtype.kind in "iub" and np.can_cast(dtype, self.dtype))
+
+    def _explain(self, x: Any, name: str) -> str:
+        array = self._to_array(x)
+        if array is None:
+            return mismatch(name, f"an array of dtype {self.dtype}", describe(x))
+        if array.shape != self._shape:
+            return mismatch(name, f"shape {self._shape}", f"shape {array.shape}")
+        if not self._holds(array.dtype):
+            return mismatch(name, f"dtype {self.dtype}", f"dtype {array.dtype}")
+        last = self.start + (self.nvec - 1)
+        outside = np.argwhere((array < self.start) | (array > last))
+        if not len(outside):
+            return super()._explain(x, name)
+        index = tuple(outside[0].tolist())
+        wanted = f"an integer from {self.start[index]} to {last[index]} at index {index}"
+        return mismatch(name, wanted, str(array[index]))
 
     def to_jsonable(self, sample_n: Iterable[npt.NDArray[Any]]) -> list[Any]:
         """Turn arrays into nested lists."""
@@ -138,5 +214,8 @@ class MultiDiscrete(Space["npt.NDArray[IntegerT_cov]"], Generic[IntegerT_cov]):
     def __len__(self) -> int:
         """The length of the first axis."""
         if self.nvec.ndim >= 2:
-            warnings.warn("the length of a MultiDiscrete of several axes", stacklevel=2)
+            warnings.warn(
+                f"len() of a MultiDiscrete of shape {self._shape} counts its first axis alone",
+                stacklevel=2,
+            )
         return len(self.nvec)

@@ -134,7 +134,7 @@ class Space(Generic[T_cov]):
             >>> Discrete(3).explain(2) is None
             True
             >>> Discrete(3).explain(3, name="action")
-            'action: expected an integer from 0 to 2, found 3 of type int'
+            'action: expected an integer from 0 to 2 (int64), found 3 of type int'
         """
         return None if self.contains(x) else self._explain(x, name)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vecspaces.spaces.space import Space, describe, refuse_both
+from vecspaces.spaces.masks import check_mask, check_probability
+from vecspaces.spaces.space import Space, describe, mismatch, refuse_both
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 alphanumeric: frozenset[str] = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -54,14 +58,21 @@ class Text(Space[str]):
             )
         self.min_length = int(min_length)
         self.max_length = int(max_length)
-        ordered = sorted(charset) if isinstance(charset, (set, frozenset)) else charset
-        self._char_list = tuple(dict.fromkeys(ordered))
-        wrong = [char for char in self._char_list if len(char) != 1]
-        if wrong:
-            raise ValueError(f"charset: expected single characters, found {wrong}")
+        # A set's own order differs from process to process; a string keeps its order.
+        characters = sorted(charset) if isinstance(charset, (set, frozenset)) else list(charset)
+        for character in characters:
+            if not isinstance(character, str):
+                raise TypeError(f"charset: expected characters, found {describe(character)}")
+            if len(character) != 1:
+                raise ValueError(f"charset: expected single characters, found {character!r}")
+        self._char_list = tuple(dict.fromkeys(characters))
         self._char_set = frozenset(self._char_list)
         self._char_index = {char: np.int32(i) for i, char in enumerate(self._char_list)}
         self._char_str = "".join(sorted(self._char_list))
+        # Where a uniform number in [0, 1) changes from one character to the next: the sums, with
+        # their rounding, that numpy.random.Generator.choice computes from equal probabilities.
+        sums = np.full(len(self._char_list), 1.0 / max(len(self._char_list), 1)).cumsum()
+        self._char_ends = sums / sums[-1:]
         super().__init__(dtype=str, seed=seed)
 
     @property
@@ -88,23 +99,84 @@ class Text(Space[str]):
         """The characters as a sorted string."""
         return self._char_str
 
-    def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
-        """Draw a random string."""
+    def sample(
+        self,
+        mask: tuple[int | None, npt.NDArray[np.int8] | None] | None = None,
+        probability: tuple[int | None, npt.NDArray[np.float64] | None] | None = None,
+    ) -> str:
+        """Draw a random string: length and characters uniformly, unless told otherwise.
+
+        Args:
+            mask: A pair. The length, or None for a random one; an int8 array with, for each
+                character of `character_list`, 1 if it may be drawn, else 0, or None for all.
+            probability: A pair. The length, or None; a float64 array with sum 1: how likely each
+                character is, or None for equally likely.
+
+        Returns:
+            A string; the empty one if the mask is all zero and the space holds it.
+
+        Raises:
+            AssertionError: `mask` or `probability` has another form.
+            ValueError: Both were given, or no character may be drawn and `min_length` is not 0.
+        """
         refuse_both(mask, probability)
-        length, weights = mask or probability or (None, None)
+        length: Any = None
+        weights: npt.NDArray[Any] | None = None
+        if mask is not None:
+            length, weights = self._check_pair(mask, "mask")
+        elif probability is not None:
+            length, weights = self._check_pair(probability, "probability")
         if length is None:
             length = self.np_random.integers(self.min_length, self.max_length + 1)
-        count = len(self._char_list)
-        weights = np.ones(count) / count if weights is None else weights / np.sum(weights)
-        return "".join(self.np_random.choice(self._char_list, size=length, p=weights))
+        characters = self._char_list
+        if not characters or (weights is not None and not weights.any()):
+            if self.min_length == 0:
+                return ""
+            raise ValueError(
+                f"mask: expected a character to draw from, as min_length={self.min_length}, "
+                "found none; allow at least one"
+            )
+        if weights is None:
+            picks = self._char_ends.searchsorted(self.np_random.random(length), side="right")
+        else:
+            if mask is not None:
+                weights = weights / weights.sum()
+            picks = self.np_random.choice(len(characters), size=length, p=weights)
+        return "".join([characters[pick] for pick in picks.tolist()])
+
+    def _check_pair(self, pair: Any, name: str) -> tuple[Any, Any]:
+        """Return the length and the array of a mask or probability, checked."""
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise AssertionError(f"{name}: expected a tuple of two entries, found {describe(pair)}")
+        length, weights = pair
+        if length is not None and not (
+            np.issubdtype(type(length), np.integer) and self.min_length <= length <= self.max_length
+        ):
+            wanted = f"None or an integer from {self.min_length} to {self.max_length}"
+            raise AssertionError(f"{name}[0]: expected {wanted}, found {describe(length)}")
+        if weights is not None:
+            check = check_mask if name == "mask" else check_probability
+            check(weights, f"{name}[1]", (len(self._char_list),))
+        return length, weights
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a str of an allowed length, over the characters."""
-        return (
-            isinstance(x, str)
-            and self.min_length <= len(x) <= self.max_length
-            and self._char_set.issuperset(x)
-        )
+        """Tell whether `x` is a str of an allowed length, over the characters."""
+        if not isinstance(x, str):
+            return False
+        text = str.__str__(x)  # a subclass may override its length and its characters
+        return self.min_length <= len(text) <= self.max_length and self._char_set.issuperset(text)
+
+    def _explain(self, x: Any, name: str) -> str:
+        if not isinstance(x, str):
+            return mismatch(name, "a str", describe(x))
+        text = str.__str__(x)
+        if not self.min_length <= len(text) <= self.max_length:
+            wanted = f"{self.min_length} to {self.max_length} characters"
+            return mismatch(name, wanted, f"{len(text)} in {describe(text)}")
+        foreign = sorted(set(text) - self._char_set)
+        if not foreign:
+            return super()._explain(x, name)
+        return mismatch(name, f"characters of {self._char_str!r}", repr("".join(foreign)))
 
     def __repr__(self) -> str:
         return f"Text({self.min_length}, {self.max_length}, charset={self.characters})"
