@@ -64,6 +64,10 @@ class Doubled:
         self.env.close()
 
 
+def two_steps_at_most(env: Any) -> Any:
+    return gymnasium.wrappers.TimeLimit(env, max_episode_steps=2)
+
+
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """A module that can be imported in this process alone."""
@@ -202,7 +206,7 @@ def test_the_spec_makes_the_same_again(backend: str) -> None:
         "CartPole-v1",
         3,
         backend=backend,
-        wrappers=[partial(gymnasium.wrappers.TimeLimit, max_episode_steps=2)],
+        wrappers=[two_steps_at_most],
         vector_kwargs={"autoreset_mode": "SameStep"},
         sutton_barto_reward=True,
     )

@@ -20,8 +20,9 @@ PUBLIC = {
         "unflatten",
     },
     "vecspaces.vector": {
-        "AsyncVectorEnv", "AutoresetMode", "SyncVectorEnv", "Transition", "VectorActionWrapper",
-        "VectorEnv", "VectorObservationWrapper", "VectorRewardWrapper", "VectorWrapper", "utils",
+        "AsyncVectorEnv", "AutoresetMode", "Rollout", "Stats", "SyncVectorEnv", "Transition",
+        "VectorActionWrapper", "VectorEnv", "VectorObservationWrapper", "VectorRewardWrapper",
+        "VectorWrapper", "infos_as_list", "utils",
     },
     "vecspaces.vector.utils": {
         "CloudpickleWrapper", "batch_differing_spaces", "batch_space", "clear_mpi_env_vars",

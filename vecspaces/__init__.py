@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from vecspaces import errors, spaces
+from vecspaces import errors, spaces, vector
 from vecspaces.env import Env
+from vecspaces.make import make_vec
 from vecspaces.spaces import Space
 
 __version__ = "0.1.0"
 
-__all__ = ["Env", "Space", "__version__", "errors", "spaces"]
+__all__ = ["Env", "Space", "__version__", "errors", "make_vec", "spaces", "vector"]

@@ -10,10 +10,11 @@ def main() -> None:
     try:
         from vecspaces.cli.app import app
     except ModuleNotFoundError as error:
-        if error.name not in ("rich", "typer"):
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("rich", "typer"):
             raise
         print(
-            f'vecspaces: the command line needs {error.name}: pip install "vecspaces[cli]"',
+            f'vecspaces: the command line needs {missing}: pip install "vecspaces[cli]"',
             file=sys.stderr,
         )
         sys.exit(2)

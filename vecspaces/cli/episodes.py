@@ -18,8 +18,8 @@ class Summary:
 
     Example:
         >>> summary = Summary()
-        >>> summary.add(np.array([3.0, 5.0]))
-        >>> summary.add(np.array([1.0]))
+        >>> summary.add([3.0, 5.0])
+        >>> summary.add([1.0])
         >>> summary.count, summary.mean, summary.least, summary.greatest
         (3, 3.0, 1.0, 5.0)
     """
@@ -29,16 +29,16 @@ class Summary:
     least: float = math.inf
     greatest: float = -math.inf
 
-    def add(self, values: NDArray[np.float64] | NDArray[np.int64]) -> None:
-        """Take in values.
+    def add(self, values: list[float]) -> None:
+        """Take in values; a list, as few come at a time and NumPy's reductions cost more than them.
 
         Args:
-            values: An array `(k,)` with k >= 1.
+            values: At least one.
         """
         self.count += len(values)
-        self.total += float(values.sum())
-        self.least = min(self.least, float(values.min()))
-        self.greatest = max(self.greatest, float(values.max()))
+        self.total += sum(values)
+        self.least = min(self.least, *values)
+        self.greatest = max(self.greatest, *values)
 
     @property
     def mean(self) -> float:
@@ -98,9 +98,10 @@ class EpisodeStatistics:
         self._length += stepped
         np.add(self._return, rewards, out=self._return, where=stepped)
         ended = (terminations | truncations) & stepped
-        if ended.any():
-            self.returns.add(self._return[ended])
-            self.lengths.add(self._length[ended])
-            self._return[ended] = 0.0
-            self._length[ended] = 0
         self._stepped = ~ended
+        rows = ended.nonzero()[0]
+        if len(rows):
+            self.returns.add(self._return[rows].tolist())
+            self.lengths.add(self._length[rows].tolist())
+            self._return[rows] = 0.0
+            self._length[rows] = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,7 +34,7 @@ _CLOSE_SECONDS = 0.5  # close() ends within this plus one: under the two seconds
 
 
 @dataclass
-class Rollout:
+class Outcome:
     """What a rollout did; lives on while the rollout goes on, so that Ctrl-C can show it.
 
     Args:
@@ -157,7 +158,7 @@ def rollout(
     try:
         with refusing(traceback=traceback):
             envs = make_vec(env, num_envs, backend=backend, vector_kwargs=vector_kwargs)
-        result = Rollout(env, backend, num_envs, getattr(envs, "num_workers", 0), seed)
+        result = Outcome(env, backend, num_envs, getattr(envs, "num_workers", 0), seed)
         finished = _run(envs, result, steps)
     except KeyboardInterrupt:  # before there was anything to show
         raise typer.Exit(130) from None
@@ -169,7 +170,7 @@ def rollout(
         raise typer.Exit(130)
 
 
-def _run(envs: VectorEnv[Any, Any, Any], result: Rollout, steps: int) -> bool:
+def _run(envs: VectorEnv[Any, Any, Any], result: Outcome, steps: int) -> bool:
     """Step until there are enough steps, or until Ctrl-C; close; say whether it was the former."""
     try:
         with Progress(
@@ -182,16 +183,19 @@ def _run(envs: VectorEnv[Any, Any, Any], result: Rollout, steps: int) -> bool:
             transient=True,
         ) as progress:
             _step(envs, result, steps, progress)
-    except BaseException as error:
+    except KeyboardInterrupt:
+        with warnings.catch_warnings():  # that a slow step was cut off is what Ctrl-C asked for
+            warnings.simplefilter("ignore", RuntimeWarning)
+            envs.close(timeout=_CLOSE_SECONDS)
+        return False
+    except Exception:
         envs.close(timeout=_CLOSE_SECONDS)
-        if isinstance(error, KeyboardInterrupt):
-            return False
         raise
     envs.close()
     return True
 
 
-def _step(envs: VectorEnv[Any, Any, Any], result: Rollout, steps: int, progress: Progress) -> None:
+def _step(envs: VectorEnv[Any, Any, Any], result: Outcome, steps: int, progress: Progress) -> None:
     """The loop itself: what it does besides stepping is a few NumPy calls for all environments."""
     statistics = result.statistics
     task = progress.add_task(result.env, total=steps, speed=0.0, episodes=0)
