@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from vecspaces.foreign import native_space
 from vecspaces.spaces import Space
 from vecspaces.spaces.utils import is_space_dtype_shape_equiv
-from vecspaces.vector.env_group import GroupDescription
+from vecspaces.vector.members import GroupDescription
 from vecspaces.vector.utils import batch_differing_spaces, batch_space
 
 ObservationMode = str | tuple[Space[Any], Space[Any]]

@@ -15,7 +15,7 @@ from vecspaces.vector.agreement import ObservationMode, check_mode
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process import ProcessBackend
 from vecspaces.vector.faults import RestartBudget
-from vecspaces.vector.grouped_vector_env import Settings
+from vecspaces.vector.settings import Settings
 from vecspaces.vector.streaming import StreamingVectorEnv
 from vecspaces.vector.vector_env import ActType, ObsType
 

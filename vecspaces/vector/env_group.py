@@ -8,55 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 
-from vecspaces.env import EnvLike
 from vecspaces.errors import InvalidInfoError, InvalidObservationError, InvalidRewardError
-from vecspaces.foreign import is_foreign_vector_env, native_space
 from vecspaces.layout import Mismatch
-from vecspaces.spaces import Space
 from vecspaces.vector import infos as infos_module
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.failures import EnvironmentFailed, Failure
 from vecspaces.vector.infos import Columns
+from vecspaces.vector.members import (
+    GroupDescription,
+    build_member,
+    describe_members,
+    get_attribute,
+    rows_of,
+    set_attribute,
+)
 from vecspaces.vector.stats import Timings
 from vecspaces.vector.storage import Storage
-from vecspaces.vector.vector_env import VectorEnv
 from vecspaces.vector.vector_member import VectorMember
 
 Info = Mapping[str, Any]
 
 # What an environment's own code may raise at us. KeyboardInterrupt is the user's and passes through.
 _RAISED = (Exception, SystemExit)
-
-_REQUIRED = ("observation_space", "action_space", "reset", "step")
-
-
-@dataclass(frozen=True)
-class GroupDescription:
-    """What a group tells the caller about its environments once they are built.
-
-    Args:
-        counts: The rows of each environment: 1, or m for a vector env of m.
-        observation_spaces: The distinct observation spaces.
-        observation_index: For each row, which of them is its own.
-        action_spaces: The distinct action spaces.
-        action_index: For each row, which of them is its own.
-        metadata: The first environment's metadata.
-        render_mode: The first environment's render mode.
-    """
-
-    counts: tuple[int, ...]
-    observation_spaces: tuple[Space[Any], ...]
-    observation_index: tuple[int, ...]
-    action_spaces: tuple[Space[Any], ...]
-    action_index: tuple[int, ...]
-    metadata: dict[str, Any]
-    render_mode: str | None
 
 
 class EnvGroup:
@@ -94,18 +72,8 @@ class EnvGroup:
     # ------------------------------------------------------------------ building
 
     def _build(self, number: int) -> Any:
-        """Make one environment; a vector env becomes a member of many rows."""
-        env = self._env_fns[number]()
-        if isinstance(env, VectorEnv) or is_foreign_vector_env(env):
-            return VectorMember(env, self._mode)
-        missing = [name for name in _REQUIRED if not hasattr(env, name)]
-        if missing:
-            raise TypeError(
-                f"env_fns[{self._first + number}] must return an environment with "
-                f"{', '.join(_REQUIRED)}; it returned {type(env).__name__}, which lacks "
-                f"{', '.join(missing)}"
-            )
-        return env
+        """Make one member."""
+        return build_member(self._env_fns[number], f"env_fns[{self._first + number}]", self._mode)
 
     def _place(self, low: int) -> None:
         """Number the rows from `low` on."""
@@ -119,31 +87,14 @@ class EnvGroup:
                 self._vectors.append(member)
             else:
                 self._singles.append((row, member))
-            count = _rows_of(member)
+            count = rows_of(member)
             self._member_of.update(dict.fromkeys(range(row, row + count), number))
             row += count
         self.high = row
 
     def describe(self) -> GroupDescription:
         """Tell the caller what was built."""
-        counts = tuple(map(_rows_of, self.members))
-        observations, observation_index = _distinct(
-            [native_space(_single_space(member, "observation_space")) for member in self.members],
-            counts,
-        )
-        actions, action_index = _distinct(
-            [native_space(_single_space(member, "action_space")) for member in self.members], counts
-        )
-        first = self.members[0]
-        return GroupDescription(
-            counts,
-            observations,
-            observation_index,
-            actions,
-            action_index,
-            dict(getattr(first, "metadata", None) or {}),
-            getattr(first, "render_mode", None),
-        )
+        return describe_members(self.members)
 
     def bind(
         self,
@@ -317,9 +268,7 @@ class EnvGroup:
         singles = [pair for pair in self._singles if wanted is None or pair[0] in wanted]
         return singles, [actions.item(row) for row, _ in singles]
 
-    def _end_episode(
-        self, row: int, env: Any, observation: Any, info: Any
-    ) -> tuple[Any, Any]:
+    def _end_episode(self, row: int, env: Any, observation: Any, info: Any) -> tuple[Any, Any]:
         """Do what the autoreset mode asks for at the end of an episode; give what `step` returns."""
         if self._mode is AutoresetMode.NEXT_STEP:
             self._due.add(row)
@@ -432,10 +381,8 @@ class EnvGroup:
                     values = member.call(name, args, kwargs)
                     results.update(zip(member.rows, values, strict=True))
                 else:
-                    attribute = _attribute(member, name)
-                    results[row] = (
-                        attribute(*args, **kwargs) if callable(attribute) else attribute
-                    )
+                    attribute = get_attribute(member, name)
+                    results[row] = attribute(*args, **kwargs) if callable(attribute) else attribute
             except _RAISED as error:
                 raise self._failed(error, row, "call") from None
         self._progress[0] = -1
@@ -458,7 +405,7 @@ class EnvGroup:
                 if isinstance(member, VectorMember):
                     member.set_attr(name, [values[row] for row in rows], rows)
                 else:
-                    _set_attribute(member, name, values[rows[0]])
+                    set_attribute(member, name, values[rows[0]])
             except _RAISED as error:
                 raise self._failed(error, rows[0], "set_attr") from None
 
@@ -531,31 +478,6 @@ class EnvGroup:
         return EnvironmentFailed(Failure.of(error, (row,), command))
 
 
-def _rows_of(member: Any) -> int:
-    return member.count if isinstance(member, VectorMember) else 1
-
-
-def _single_space(member: Any, name: str) -> Any:
-    """The space of one row of a member."""
-    if isinstance(member, VectorMember):
-        return getattr(member.env, f"single_{name}")
-    return getattr(member, name)
-
-
-def _distinct(
-    spaces: Sequence[Space[Any]], counts: Sequence[int]
-) -> tuple[tuple[Space[Any], ...], tuple[int, ...]]:
-    """Keep each space once, so that a thousand equal ones cross the pipe as one."""
-    kept: list[Space[Any]] = []
-    index: list[int] = []
-    for space, count in zip(spaces, counts, strict=True):
-        number = next((n for n, other in enumerate(kept) if space == other), len(kept))
-        if number == len(kept):
-            kept.append(space)
-        index.extend([number] * count)
-    return tuple(kept), tuple(index)
-
-
 def _as_info(info: Any) -> dict[str, Any]:
     """Check that an info is a dict."""
     if not isinstance(info, dict):
@@ -578,21 +500,3 @@ def _as_reward(reward: Any, row: int) -> float:
         "expected a number",
         row,
     )
-
-
-def _attribute(env: EnvLike, name: str) -> Any:
-    """Look an attribute up through an environment's wrappers."""
-    getter = getattr(env, "get_wrapper_attr", None)
-    return getattr(env, name) if getter is None else getter(name)
-
-
-def _set_attribute(env: EnvLike, name: str, value: Any) -> None:
-    """Set an attribute where it is, and on the environment itself where it is nowhere yet."""
-    has = getattr(env, "has_wrapper_attr", None)
-    if has is None:
-        setattr(env, name, value)
-    elif has(name):
-        env.set_wrapper_attr(name, value)
-    else:
-        # Gymnasium would set it on the outermost wrapper, where the environment never sees it.
-        setattr(env.unwrapped, name, value)

@@ -53,9 +53,9 @@ def died(
     )
 
 
-def overdue(command: str, timeout: float, rows: Sequence[int], running: Sequence[int]) -> (
-    StepTimeoutError
-):
+def overdue(
+    command: str, timeout: float, rows: Sequence[int], running: Sequence[int]
+) -> StepTimeoutError:
     """Make the error for a wait that took too long.
 
     Args:
@@ -98,9 +98,7 @@ class RestartBudget:
             WorkerDiedError: There were too many; the message tells the history.
         """
         now = time.monotonic()
-        self._history = [
-            (when, what) for when, what in self._history if now - when <= self.window
-        ]
+        self._history = [(when, what) for when, what in self._history if now - when <= self.window]
         self._history.append((now, str(error).partition(": ")[0]))
         if len(self._history) <= self.max_restarts:
             return

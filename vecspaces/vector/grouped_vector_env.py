@@ -6,95 +6,33 @@ hand out the rows that they wrote.
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, Generic, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Generic
 
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.errors import (
-    InvalidActionError,
-    ResetNeededError,
-    StepTimeoutError,
-    VecspacesError,
-)
+from vecspaces.errors import InvalidActionError, ResetNeededError
 from vecspaces.layout import Mismatch
 from vecspaces.vector import faults
 from vecspaces.vector import infos as infos_module
-from vecspaces.vector.agreement import ObservationMode, agree
+from vecspaces.vector.agreement import agree
 from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.backends.backend import Backend, Reply
-from vecspaces.vector.failures import Failure
+from vecspaces.vector.backends.backend import Backend
+from vecspaces.vector.conductor import Command, Conductor
 from vecspaces.vector.infos import Columns
-from vecspaces.vector.protocol import Event, Op, State, next_state
+from vecspaces.vector.members import GroupDescription
+from vecspaces.vector.protocol import Event, Op, State
 from vecspaces.vector.resets import plan_reset
 from vecspaces.vector.ring import Ring, Rollout
+from vecspaces.vector.settings import Settings
 from vecspaces.vector.stats import Stats, summarise
 from vecspaces.vector.storage import StoragePlan
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult, VectorEnv
 
-# After a first fault, how long others may take to report theirs, so that the lowest environment is named.
-_GRACE = 0.1
 # `close()` ends within five seconds: four to ask, one to insist.
 _CLOSE_SECONDS = 4.0
-
-
-class Settings(NamedTuple):
-    """What a constructor decides about the caller's half.
-
-    Attributes:
-        observation_mode: How observation spaces are batched.
-        autoreset_mode: What follows the end of an episode.
-        copy: Whether observations are copied out of their rows.
-        buffers: The number of slots of the ring that the caller sees.
-        variable_capacity: Bytes per environment for values of variable size.
-        stats: Whether steps and resets are timed.
-        start_timeout: Bounds the building of environments, in seconds.
-        step_timeout: Bounds every other wait, in seconds; None does not.
-        budget: How many dead workers are replaced; None: none are.
-    """
-
-    observation_mode: ObservationMode
-    autoreset_mode: AutoresetMode
-    copy: bool = True
-    buffers: int = 1
-    variable_capacity: int = 65536
-    stats: bool = False
-    start_timeout: float = 60.0
-    step_timeout: float | None = None
-    budget: faults.RestartBudget | None = None
-
-    def check(self, num_factories: int) -> None:
-        """Refuse numbers that mean nothing, before anything is built.
-
-        Raises:
-            ValueError: Names the argument, and what was found.
-        """
-        if num_factories < 1:
-            raise ValueError("env_fns must hold at least one factory, found none")
-        for name, value, least in (
-            ("buffers", self.buffers, 1),
-            ("variable_capacity", self.variable_capacity, 0),
-        ):
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, found {value}")
-        for name, seconds in (
-            ("start_timeout", self.start_timeout),
-            ("step_timeout", self.step_timeout),
-        ):
-            if seconds is not None and seconds <= 0:
-                raise ValueError(f"{name} must be more than 0 seconds, found {seconds}")
-
-
-class _Pending(NamedTuple):
-    """A command on its way: how to repeat it for a worker that had to be replaced."""
-
-    op: Op
-    slot: int
-    seq: int
-    payloads: dict[int, Any]
 
 
 class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
@@ -112,24 +50,16 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         self.autoreset_mode = settings.autoreset_mode
         self.observation_mode = settings.observation_mode
         self.copy = settings.copy
-        self._state = State.IDLE
-        self._seq = 0
         backend.open(self._plan, settings.start_timeout)
         self._storage = backend.storage
         self._ring = Ring(settings.buffers, self._storage.plan.slots)
-        # Workers that owe an answer, those that are gone or must not be used again, and what came.
-        self._waiting: set[int] = set()
-        self._lost_workers: set[int] = set()
-        self._build_by: dict[int, float] = {}
-        self._results: dict[int, Any] = {}
-        self._failures: list[Failure] = []
-        self._pending: _Pending | None = None
+        self._conductor = Conductor(backend, settings, self._restore, self._take_part)
+        # In DISABLED mode: the environments whose episode is over.
         self._finished = np.zeros(self.num_envs, dtype=np.bool_)
-        self._broken: set[int] = set()
-        self._seeds: list[int | None] = [None] * self.num_envs
-        self._restarts = [0] * self.num_envs
+        self._reset_rows: npt.NDArray[np.intp] = np.arange(self.num_envs)
+        self._call_ids: list[int] = []
 
-    def _plan(self, descriptions: Sequence[Any]) -> StoragePlan:
+    def _plan(self, descriptions: Sequence[GroupDescription]) -> StoragePlan:
         """Take in what the groups tell, and lay out the rows."""
         settings = self._settings
         (
@@ -165,9 +95,7 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
 
     # ------------------------------------------------------------------ reset
 
-    def reset(
-        self, *, seed: Any = None, options: Any = None
-    ) -> tuple[ObsType, dict[str, Any]]:
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[ObsType, dict[str, Any]]:
         """Begin new episodes, in all environments or in those of a mask.
 
         Environments that an error broke are built again first.
@@ -191,10 +119,11 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
 
     def reset_async(self, seed: Any = None, options: Any = None) -> None:
         """Begin a `reset`; `reset_wait` ends it. The arguments are those of `reset`."""
-        state = next_state(self._state, Event.RESET_ASYNC)
+        conductor = self._conductor
+        state = conductor.check(Event.RESET_ASYNC)
         plan = plan_reset(seed, options, self.num_envs)
         partial = len(plan.rows) < self.num_envs
-        if partial and self._state is not State.IDLE:
+        if partial and conductor.state is not State.IDLE:
             raise ResetNeededError(
                 "a reset_mask was given while a call is pending or environments are broken: "
                 "reset all environments first"
@@ -204,11 +133,11 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             rows = np.ones(self.num_envs, dtype=np.bool_)
             rows[plan.rows] = False
             self._carry_over(slot, np.flatnonzero(rows))
-        self._replace_lost_workers()
+        conductor.replace_workers()
         payloads: dict[int, Any] = {}
         for worker, within in enumerate(self._backend.slices):
             mine = plan.rows[(plan.rows >= within.start) & (plan.rows < within.stop)].tolist()
-            broken = [row for row in within if row in self._broken]
+            broken = [row for row in within if row in conductor.broken]
             if mine:
                 payloads[worker] = (
                     mine,
@@ -219,10 +148,9 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
                 )
         for row in plan.rows:
             if plan.seeds[row] is not None:
-                self._seeds[row] = plan.seeds[row]
+                conductor.seeds[row] = plan.seeds[row]
         self._reset_rows = plan.rows
-        self._state = state
-        self._submit(Op.RESET, slot, payloads)
+        conductor.submit(state, Op.RESET, slot, payloads)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
         """End a `reset` that `reset_async` began.
@@ -237,9 +165,9 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             NoAsyncCallError: No reset is pending.
             StepTimeoutError: It took too long; the reset stays pending.
         """
-        slot = self._await(Event.RESET_WAIT, timeout)
+        slot = self._conductor.wait(Event.RESET_WAIT, timeout)
         self._ring.commit(slot)
-        self._broken.clear()
+        self._conductor.broken.difference_update(self._reset_rows.tolist())
         self._finished[self._reset_rows] = False
         return self._storage.observations[slot].read(copy=self.copy), self._infos()
 
@@ -251,19 +179,6 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             storage.rewards[slot, rows] = 0.0
             storage.terminations[slot, rows] = False
             storage.truncations[slot, rows] = False
-
-    def _replace_lost_workers(self) -> None:
-        """Before a reset: replace workers that died, and those that are still busy with a late call."""
-        late = self._waiting if self._state in _OVERDUE else set()
-        for worker in sorted(self._lost_workers | late):
-            self._build(worker, None)
-            self._broken.difference_update(self._backend.slices[worker])
-        self._lost_workers.clear()
-
-    def _build(self, worker: int, lost: Mapping[int, int | None] | None) -> None:
-        """Put a new worker in the place of another."""
-        self._backend.submit(worker, Op.BUILD, 0, 0, lost)
-        self._build_by[worker] = time.monotonic() + self._settings.start_timeout
 
     # ------------------------------------------------------------------ step
 
@@ -287,7 +202,7 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
 
     def step_async(self, actions: ActType) -> None:
         """Begin a `step`; `step_wait` ends it. The argument is that of `step`."""
-        state = next_state(self._state, Event.STEP_ASYNC)
+        state = self._conductor.check(Event.STEP_ASYNC)
         if self._mode is AutoresetMode.DISABLED and self._finished.any():
             self._refuse_finished(np.flatnonzero(self._finished))
         self._write_actions(actions)
@@ -297,8 +212,8 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
                 self._storage.observations[self._ring.current], slice(None)
             )
             self._ring.begin_rollout()
-        self._state = state
-        self._submit(Op.STEP, self._ring.turn(), dict.fromkeys(range(len(self._backend.slices))))
+        everyone = dict.fromkeys(range(len(self._backend.slices)))
+        self._conductor.submit(state, Op.STEP, self._ring.turn(), everyone)
 
     def step_wait(self, timeout: float | None = None) -> StepResult:
         """End a `step` that `step_async` began.
@@ -313,7 +228,7 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             NoAsyncCallError: No step is pending.
             StepTimeoutError: It took too long; the step stays pending.
         """
-        slot = self._await(Event.STEP_WAIT, timeout)
+        slot = self._conductor.wait(Event.STEP_WAIT, timeout)
         storage = self._storage
         self._ring.commit(slot)
         terminations = storage.terminations[slot].copy()
@@ -360,8 +275,8 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
 
     def _infos(self) -> dict[str, Any]:
         """Join what the workers told."""
-        parts = [self._results[worker] for worker in sorted(self._results)]
-        columns: list[Columns] = [part for part in parts if part]
+        results = self._conductor.results
+        columns: list[Columns] = [results[worker] for worker in sorted(results) if results[worker]]
         if not columns:
             return {}
         return infos_module.finish(infos_module.join(columns), self.num_envs)
@@ -380,7 +295,7 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Raises:
             ValueError: There were fewer or more steps, or observations have no fixed size.
         """
-        next_state(self._state, Event.STEP_ASYNC)
+        self._conductor.check(Event.STEP_ASYNC)
         steps = self._ring.end_rollout()
         return Rollout(
             self._storage.plan.observations.ring(self._storage.arena, steps + 1),
@@ -419,13 +334,12 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             raise ValueError(
                 f"call({name!r}) would go past the bookkeeping of episodes: use {name}() itself"
             )
-        state = next_state(self._state, Event.CALL_ASYNC)
+        state = self._conductor.check(Event.CALL_ASYNC)
         self._call_ids = self._chosen(env_ids)
         payloads = {
             worker: (name, args, kwargs, rows) for worker, rows in self._by_worker(self._call_ids)
         }
-        self._state = state
-        self._submit(Op.CALL, 0, payloads)
+        self._conductor.submit(state, Op.CALL, 0, payloads)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """End a `call` that `call_async` began.
@@ -440,11 +354,11 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             NoAsyncCallError: No call is pending.
             StepTimeoutError: It took too long; the call stays pending.
         """
-        self._await(Event.CALL_WAIT, timeout)
-        assert self._pending is not None
+        conductor = self._conductor
+        conductor.wait(Event.CALL_WAIT, timeout)
         results: dict[int, Any] = {}
-        for worker, values in self._results.items():
-            rows = self._pending.payloads[worker][3]
+        for worker, values in conductor.results.items():
+            rows = conductor.command.payloads[worker][3]
             results.update(zip(rows, values, strict=True))
         return tuple(results[row] for row in self._call_ids)
 
@@ -460,9 +374,7 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         """
         return self.call(name, env_ids=env_ids)
 
-    def set_attr(
-        self, name: str, values: Any, *, env_ids: Sequence[int] | None = None
-    ) -> None:
+    def set_attr(self, name: str, values: Any, *, env_ids: Sequence[int] | None = None) -> None:
         """Set an attribute of the environments themselves, not of their wrappers.
 
         Args:
@@ -473,7 +385,7 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Raises:
             ValueError: A wrong number of values.
         """
-        state = next_state(self._state, Event.CALL_ASYNC)
+        state = self._conductor.check(Event.CALL_ASYNC)
         ids = self._chosen(env_ids)
         if not isinstance(values, (list, tuple)):
             values = [values] * len(ids)
@@ -487,9 +399,8 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             worker: (name, {row: chosen[row] for row in rows})
             for worker, rows in self._by_worker(ids)
         }
-        self._state = state
-        self._submit(Op.SET_ATTR, 0, payloads)
-        self._await(Event.CALL_WAIT, None)
+        self._conductor.submit(state, Op.SET_ATTR, 0, payloads)
+        self._conductor.wait(Event.CALL_WAIT, None)
 
     def render(self, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Render environments.
@@ -514,10 +425,11 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         counters = self._storage.counters()
         if counters is None:
             raise ValueError("stats() needs a vector env that was made with stats=True")
-        if self._state is State.IDLE:
-            self._state = next_state(self._state, Event.CALL_ASYNC)
-            self._submit(Op.FLUSH, 0, dict.fromkeys(range(len(self._backend.slices))))
-            self._await(Event.CALL_WAIT, None)
+        conductor = self._conductor
+        if conductor.state is State.IDLE:
+            everyone = dict.fromkeys(range(len(self._backend.slices)))
+            conductor.submit(conductor.check(Event.CALL_ASYNC), Op.FLUSH, 0, everyone)
+            conductor.wait(Event.CALL_WAIT, None)
         return summarise(*counters, tuple(self._backend.slices))
 
     def _chosen(self, env_ids: Sequence[int] | None) -> list[int]:
@@ -527,9 +439,7 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         ids = [int(number) for number in env_ids]
         bad = [number for number in ids if not 0 <= number < self.num_envs]
         if bad:
-            raise ValueError(
-                f"env_ids must lie between 0 and {self.num_envs - 1}, found {bad[0]}"
-            )
+            raise ValueError(f"env_ids must lie between 0 and {self.num_envs - 1}, found {bad[0]}")
         if len(set(ids)) < len(ids):
             raise ValueError(f"env_ids must name each environment once, found {ids}")
         return ids
@@ -543,180 +453,24 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
                 chosen.append((worker, rows))
         return chosen
 
-    # ------------------------------------------------------------------ commands and answers
+    # ------------------------------------------------------------------ what the conductor asks for
 
-    def _submit(self, op: Op, slot: int, payloads: dict[int, Any]) -> None:
-        """Send one command to some workers."""
-        self._seq += 1
-        self._pending = _Pending(op, slot, self._seq, payloads)
-        self._waiting = set(payloads)
-        self._results = {}
-        self._failures = []
-        submit = self._backend.submit
-        try:
-            for worker, payload in payloads.items():
-                submit(worker, op, slot, self._seq, payload)
-        except BaseException:
-            # Some workers heard of it and some did not: only a reset brings them together again.
-            self._lost_workers.update(self._waiting)
-            self._state = next_state(self._state, Event.FAULT)
-            raise
+    def _restore(self, worker: int, command: Command) -> Any:
+        """Put back what was known of a dead worker's rows; give what its successor is asked."""
+        if command.op is Op.STEP:
+            self._put_back(command.slot, self._ring.current, list(self._backend.slices[worker]))
+        return command.payloads.get(worker)
 
-    def _await(self, event: Event, timeout: float | None) -> int:
-        """Wait for the answers to the pending command; give its slot."""
-        state = next_state(self._state, event)
-        pending = self._pending
-        assert pending is not None
-        if timeout is None:
-            timeout = self._settings.step_timeout
-        deadline = None if timeout is None else time.monotonic() + timeout
-        try:
-            while self._waiting:
-                if self._failures:
-                    deadline = time.monotonic() + _GRACE
-                    if not self._gather(deadline):
-                        break
-                elif not self._gather(deadline) and not self._build_by:
-                    self._raise_overdue(timeout)
-        except BaseException as error:
-            fault = not isinstance(error, (StepTimeoutError, KeyboardInterrupt))
-            self._state = next_state(self._state, Event.FAULT if fault else Event.TIMEOUT)
-            raise
-        if self._failures:
-            self._raise_failure(pending.op)
-        self._state = state
-        return pending.slot
+    def _put_back(self, slot: int, known: int, rows: Sequence[int]) -> None:
+        """Copy the last known observations over rows that may be torn."""
+        storage, at = self._storage, np.array(rows, dtype=np.intp)
+        storage.observations[slot].copy_rows(storage.observations[known], at)
+        if storage.finals is not None:
+            storage.finals.copy_rows(storage.observations[known], at)
 
-    def _gather(self, deadline: float | None) -> bool:
-        """Take in what comes next; tell whether anything came before the deadline."""
-        limits = list(self._build_by.values())
-        if deadline is not None and (not limits or self._failures):
-            # While a worker is being built, start_timeout bounds the wait instead.
-            limits.append(deadline)
-        left = max(0.0, min(limits) - time.monotonic()) if limits else None
-        replies = self._backend.collect(left)
-        for reply in replies:
-            self._receive(reply)
-        if not replies and self._build_by and not self._failures:
-            self._give_up_building()
-        return bool(replies)
-
-    def _receive(self, reply: Reply) -> None:
-        """Take in one answer; late ones are known by their number and dropped."""
-        worker, op, seq, payload = reply
-        if op is Op.DONE:
-            if seq == self._seq:
-                self._waiting.discard(worker)
-                self._results[worker] = payload
-        elif op is Op.BUILT:
-            self._build_by.pop(worker, None)
-        elif op is Op.FAILED:
-            if seq == self._seq or self._build_by.pop(worker, None) is not None:
-                self._waiting.discard(worker)
-                self._failures.append(payload)
-                if seq != self._seq:
-                    self._lost_workers.add(worker)
-        elif op is Op.DIED:
-            self._mourn(worker, payload)
-
-    def _mourn(self, worker: int, exitcode: int | None) -> None:
-        """Replace a dead worker and repeat what it was asked, or note the fault."""
-        self._build_by.pop(worker, None)
-        if worker in self._lost_workers:
-            return
-        pending, settings = self._pending, self._settings
-        assert pending is not None
-        rows = self._backend.slices[worker]
-        restarts = settings.budget is not None
-        advice = (
-            "its environments are built again"
-            if restarts
-            else "call reset() to build its environments again, or close(); "
-            'on_worker_death="restart" does so by itself'
-        )
-        busy = int(self._storage.progress[worker])
-        command = pending.op.name.lower().removesuffix("_rows")
-        error = faults.died(worker, rows, command, exitcode, busy, advice)
-        try:
-            if settings.budget is None:
-                raise error
-            settings.budget.spend(error)
-        except VecspacesError as fault:
-            self._lost_workers.add(worker)
-            self._waiting.discard(worker)
-            self._failures.append(Failure(tuple(rows), command, fault, "", worker))
-            return
-        lost = {}
-        for row in rows:
-            self._restarts[row] += 1
-            lost[row] = faults.restart_seed(self._seeds[row], self._restarts[row])
-        self._build(worker, lost)
-        if worker in self._waiting:
-            self._repeat(worker, pending)
-
-    def _repeat(self, worker: int, pending: _Pending) -> None:
-        """Ask a new worker for what its predecessor did not finish."""
-        rows = np.array(self._backend.slices[worker], dtype=np.intp)
-        storage = self._storage
-        if pending.op is Op.STEP:
-            last = storage.observations[self._ring.current]
-            storage.observations[pending.slot].copy_rows(last, rows)
-            if storage.finals is not None:
-                storage.finals.copy_rows(last, rows)
-        payload = pending.payloads[worker]
-        self._backend.submit(worker, pending.op, pending.slot, pending.seq, payload)
-
-    def _busy_rows(self) -> tuple[list[int], list[int]]:
-        """The environments that have not finished, and those of them that are running now."""
-        unfinished: list[int] = []
-        running: list[int] = []
-        for worker in sorted(self._waiting):
-            within = self._backend.slices[worker]
-            at = int(self._storage.progress[worker])
-            if at in within:
-                running.append(at)
-                unfinished.extend(range(at, within.stop))
-            else:
-                unfinished.extend(within)
-        return unfinished, running
-
-    def _raise_overdue(self, timeout: float | None) -> None:
-        assert self._pending is not None and timeout is not None
-        name = self._pending.op.name.lower().removesuffix("_rows")
-        raise faults.overdue(name, timeout, *self._busy_rows())
-
-    def _give_up_building(self) -> None:
-        """A worker that cannot be built in time is a fault."""
-        late = [worker for worker, by in self._build_by.items() if by <= time.monotonic()]
-        if not late:
-            return
-        rows = [row for worker in late for row in self._backend.slices[worker]]
-        self._lost_workers.update(late)
-        for worker in late:
-            del self._build_by[worker]
-            self._waiting.discard(worker)
-        error = StepTimeoutError(
-            f"{faults.name_rows(rows)} were not built again within start_timeout "
-            f"({self._settings.start_timeout:g} s)",
-            rows,
-        )
-        self._failures.append(Failure(tuple(rows), "build", error, "", late[0]))
-
-    def _raise_failure(self, op: Op) -> None:
-        """Raise the failure of the lowest environment, and remember which are broken."""
-        failures = sorted(self._failures, key=lambda failure: failure.env_ids[:1])
-        first = failures[0]
-        calls = op in (Op.CALL, Op.SET_ATTR, Op.FLUSH)
-        if calls and not self._lost_workers:
-            # A method that raises breaks nothing: late answers of the others will be dropped.
-            self._state = State.IDLE
-        else:
-            self._state = next_state(self._state, Event.FAULT)
-            for failure in failures:
-                self._broken.update(failure.env_ids)
-        if isinstance(first.exception, VecspacesError) and not first.text:
-            raise first.exception
-        first.throw()
+    def _take_part(self, worker: int, rows: Sequence[int], columns: Any) -> bool:
+        """A part of a stream has come; only vector envs that stream get any."""
+        raise NotImplementedError(f"{type(self).__name__} does not stream")
 
     # ------------------------------------------------------------------ the end
 
@@ -734,31 +488,14 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Raises:
             Exception: What an environment raised in its own `close`; everything is freed all the same.
         """
-        self._state = next_state(self._state, Event.CLOSE)
+        conductor = self._conductor
+        conductor.state = conductor.check(Event.CLOSE)
         seconds = _CLOSE_SECONDS if timeout is None else max(0.0, timeout)
-        replies = self._backend.close(seconds, terminate)
-        self._raise_from_close(replies, seconds)
-
-    def _raise_from_close(self, replies: list[Reply], seconds: float) -> None:
-        """Tell what went wrong while environments closed; all that they held is freed already."""
-        late: list[int] = []
-        for worker, op, _, payload in replies:
-            rows = self._backend.slices[worker]
-            if op is Op.CLOSE:
-                late.extend(rows)
-            elif op is Op.DIED:
-                if worker not in self._lost_workers:
-                    busy = int(self._storage.progress[worker])
-                    raise faults.died(worker, rows, "close", payload, busy, "all is freed")
-            elif not self._broken.intersection(payload.env_ids):
-                # What a broken environment says at its end helps nobody.
-                payload.throw()
-        if late:
+        forced = conductor.fail_on_close(self._backend.close(seconds, terminate))
+        if forced:
             warnings.warn(
-                f"{faults.name_rows(late)} did not close within {seconds:g} s and were ended by force",
+                f"{faults.name_rows(forced)} did not close within {seconds:g} s and were ended "
+                "by force",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
-
-
-_OVERDUE = (State.OVERDUE_RESET, State.OVERDUE_STEP, State.OVERDUE_CALL)

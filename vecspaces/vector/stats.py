@@ -86,9 +86,7 @@ class Timings:
         for gathered in (self.stamps, self._starts, self._rows, self._resets):
             gathered.clear()
 
-    def _count(
-        self, kind: int, rows: npt.NDArray[np.intp], took: npt.NDArray[np.int64]
-    ) -> None:
+    def _count(self, kind: int, rows: npt.NDArray[np.intp], took: npt.NDArray[np.int64]) -> None:
         bins = np.clip(np.log2(np.maximum(took, 1)) * _PER_OCTAVE, 0, _BINS - 1).astype(np.intp)
         np.add.at(self._environments, (rows, kind, _COUNT), 1)
         np.add.at(self._environments, (rows, kind, _TOTAL), took)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple
@@ -14,10 +13,12 @@ from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError
 from vecspaces.vector import faults
 from vecspaces.vector import infos as infos_module
 from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.backends.backend import Backend, Reply
-from vecspaces.vector.grouped_vector_env import GroupedVectorEnv, Settings
+from vecspaces.vector.backends.backend import Backend
+from vecspaces.vector.conductor import Command
+from vecspaces.vector.grouped_vector_env import GroupedVectorEnv
 from vecspaces.vector.infos import Columns
-from vecspaces.vector.protocol import Event, Op, State, next_state
+from vecspaces.vector.protocol import Event, Op, State
+from vecspaces.vector.settings import Settings
 from vecspaces.vector.vector_env import ActType, ObsType
 
 
@@ -76,7 +77,7 @@ class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
         self._ready = deque(row for row in self._ready if row not in rows)
         self._ready.extend(rows)
         self._fresh.update(rows)
-        joined = infos_module.join([part for part in self._results.values() if part])
+        joined = infos_module.join([part for part in self._conductor.results.values() if part])
         self._told = {row: infos_module.take(joined, [row], [0]) for row in rows} if joined else {}
         return result
 
@@ -99,7 +100,8 @@ class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
             AlreadyPendingCallError: An environment has not answered yet, or its answer was not received.
             ResetNeededError: An environment is finished (DISABLED mode).
         """
-        state = next_state(self._state, Event.SEND)
+        conductor = self._conductor
+        state = conductor.check(Event.SEND)
         ids = np.array(self._chosen(None if env_ids is None else list(env_ids)), dtype=np.intp)
         busy = [int(row) for row in ids if self._outstanding[row]]
         unread = [row for row in self._ready if row not in self._fresh and row in set(ids.tolist())]
@@ -123,14 +125,11 @@ class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
         for row in sent:
             self._told.pop(row, None)
         self._outstanding[ids] = True
-        payloads = {worker: rows for worker, rows in self._by_worker(ids.tolist())}
-        if self._state is not State.STREAMING:
-            self._state = state
-            self._submit(Op.STEP_ROWS, slot, payloads)
+        payloads = dict(self._by_worker(ids.tolist()))
+        if conductor.state is State.STREAMING:
+            conductor.submit_more(slot, payloads)
         else:
-            # Answers carry the number under which the stream began.
-            for worker, rows in payloads.items():
-                self._backend.submit(worker, Op.STEP_ROWS, slot, self._seq, rows)
+            conductor.submit(state, Op.STEP_ROWS, slot, payloads)
 
     def recv(self, timeout: float | None = None) -> Transition:
         """Wait until `batch_size` environments are ready, and take those that were ready first.
@@ -147,7 +146,8 @@ class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
             NoAsyncCallError: Fewer than `batch_size` environments were sent an action or are ready.
             StepTimeoutError: It took too long; nothing is lost, `recv` again.
         """
-        state = next_state(self._state, Event.RECV)
+        conductor = self._conductor
+        state = conductor.check(Event.RECV)
         expected = int(self._outstanding.sum()) + len(self._ready)
         if expected < self.batch_size:
             raise NoAsyncCallError(
@@ -155,25 +155,11 @@ class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
                 "sent an action: send more first",
                 "recv",
             )
-        if timeout is None:
-            timeout = self._settings.step_timeout
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while len(self._ready) < self.batch_size and not self._failures:
-            if not self._gather(deadline) and not self._build_by:
-                self._waiting = {
-                    worker
-                    for worker, rows in enumerate(self._backend.slices)
-                    if self._outstanding[rows.start : rows.stop].any()
-                }
-                self._raise_overdue(timeout)
-        if self._failures:
-            self._outstanding[:] = False
-            self._raise_failure(Op.STEP_ROWS)
+        conductor.wait_until(lambda: len(self._ready) >= self.batch_size, timeout)
         ids = [self._ready.popleft() for _ in range(self.batch_size)]
         drained = not self._outstanding.any() and not (set(self._ready) - self._fresh)
         if state is State.STREAMING and drained:
-            state = next_state(state, Event.DRAINED)
-        self._state = state
+            conductor.state = conductor.check(Event.DRAINED)
         return self._transition(ids)
 
     def _transition(self, ids: list[int]) -> Transition:
@@ -199,28 +185,20 @@ class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
         observations = storage.observations[slot].read(copy=True, at=at)
         return Transition(observations, rewards, terminations, truncations, infos, at)
 
-    def _receive(self, reply: Reply) -> None:
-        if reply.op is not Op.PART:
-            super()._receive(reply)
-        elif reply.seq == self._seq:
-            rows, columns = reply.payload
-            for row in rows:
-                if columns:
-                    mine = infos_module.take(columns, [row], [0])
-                    if mine:
-                        self._told[row] = mine
-            self._outstanding[rows] = False
-            self._ready.extend(rows)
-
-    def _repeat(self, worker: int, pending: Any) -> None:
-        if pending.op is not Op.STEP_ROWS:
-            super()._repeat(worker, pending)
-            return
+    def _take_part(self, worker: int, rows: Sequence[int], columns: Columns | None) -> bool:
+        """Some environments have answered; tell whether others of their worker have not."""
+        for row in rows:
+            told = infos_module.take(columns, [row], [0]) if columns else {}
+            if told:
+                self._told[row] = told
+        self._outstanding[rows] = False
+        self._ready.extend(rows)
         within = self._backend.slices[worker]
-        rows = [row for row in within if self._outstanding[row]]
-        storage, slot = self._storage, self._ring.current
-        last = storage.observations[self._ring.turn()]
-        storage.observations[slot].copy_rows(last, rows)
-        if storage.finals is not None:
-            storage.finals.copy_rows(last, rows)
-        self._backend.submit(worker, Op.STEP_ROWS, slot, self._seq, rows)
+        return bool(self._outstanding[within.start : within.stop].any())
+
+    def _restore(self, worker: int, command: Command) -> Any:
+        if command.op is not Op.STEP_ROWS:
+            return super()._restore(worker, command)
+        rows = [row for row in self._backend.slices[worker] if self._outstanding[row]]
+        self._put_back(command.slot, self._ring.turn(), rows)
+        return rows

@@ -8,7 +8,8 @@ from typing import Any, Generic
 from vecspaces.vector.agreement import ObservationMode, check_mode
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.inline import InlineBackend
-from vecspaces.vector.grouped_vector_env import GroupedVectorEnv, Settings
+from vecspaces.vector.grouped_vector_env import GroupedVectorEnv
+from vecspaces.vector.settings import Settings
 from vecspaces.vector.vector_env import ActType, ObsType
 
 

@@ -228,7 +228,11 @@ class VectorWrapper(
     @property
     def observation_space(self) -> Space[Any]:  # type: ignore[override]  # settable, unlike a plain property
         """The space of a batch of observations."""
-        return self.env.observation_space if self._observation_space is None else self._observation_space
+        return (
+            self.env.observation_space
+            if self._observation_space is None
+            else self._observation_space
+        )
 
     @observation_space.setter
     def observation_space(self, space: Space[Any]) -> None:
@@ -246,7 +250,11 @@ class VectorWrapper(
     @property
     def single_observation_space(self) -> Space[Any]:  # type: ignore[override]  # as above
         """The space of one environment's observation."""
-        return self.env.single_observation_space if self._single_observation_space is None else self._single_observation_space
+        return (
+            self.env.single_observation_space
+            if self._single_observation_space is None
+            else self._single_observation_space
+        )
 
     @single_observation_space.setter
     def single_observation_space(self, space: Space[Any]) -> None:
@@ -255,7 +263,11 @@ class VectorWrapper(
     @property
     def single_action_space(self) -> Space[Any]:  # type: ignore[override]  # as above
         """The space of one environment's action."""
-        return self.env.single_action_space if self._single_action_space is None else self._single_action_space
+        return (
+            self.env.single_action_space
+            if self._single_action_space is None
+            else self._single_action_space
+        )
 
     @single_action_space.setter
     def single_action_space(self, space: Space[Any]) -> None:
@@ -309,9 +321,7 @@ class VectorWrapper(
         self.env.closed = value
 
 
-class VectorObservationWrapper(
-    VectorWrapper[WrapperObsType, ActType, ObsType, ActType, ArrayType]
-):
+class VectorObservationWrapper(VectorWrapper[WrapperObsType, ActType, ObsType, ActType, ArrayType]):
     """A wrapper that changes observations; override `observations`.
 
     Args:
@@ -358,9 +368,7 @@ class VectorObservationWrapper(
         raise NotImplementedError(f"{type(self).__name__} does not implement observations")
 
 
-class VectorActionWrapper(
-    VectorWrapper[ObsType, WrapperActType, ObsType, ActType, ArrayType]
-):
+class VectorActionWrapper(VectorWrapper[ObsType, WrapperActType, ObsType, ActType, ArrayType]):
     """A wrapper that changes actions; override `actions`."""
 
     def step(
@@ -381,9 +389,7 @@ class VectorActionWrapper(
         raise NotImplementedError(f"{type(self).__name__} does not implement actions")
 
 
-class VectorRewardWrapper(
-    VectorWrapper[ObsType, ActType, ObsType, ActType, ArrayType]
-):
+class VectorRewardWrapper(VectorWrapper[ObsType, ActType, ObsType, ActType, ArrayType]):
     """A wrapper that changes rewards; override `rewards`."""
 
     def step(

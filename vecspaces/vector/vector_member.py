@@ -106,14 +106,14 @@ class VectorMember:
             infos.pop("_final_obs", None)
             if storage.finals is not None and ended.any():
                 if finals is None:
-                    raise ValueError(f"{self.env!r} ended an episode in SAME_STEP without final_obs")
+                    raise ValueError(
+                        f"{self.env!r} ended an episode in SAME_STEP without final_obs"
+                    )
                 for row in np.flatnonzero(ended):
                     storage.finals.write(self.low + int(row), finals[row])
         return infos_module.shift(infos_module.columns_of(infos, self.count), self.low)
 
-    def report_lost(
-        self, storage: Storage, slot: int, lost: Mapping[int, int | None]
-    ) -> Columns:
+    def report_lost(self, storage: Storage, slot: int, lost: Mapping[int, int | None]) -> Columns:
         """Take the step after a restart: every episode was lost with the former worker.
 
         Args:

@@ -24,9 +24,7 @@ class InlineBackend:
     slices: list[range]
     storage: Storage
 
-    def __init__(
-        self, env_fns: Sequence[Callable[[], Any]], autoreset_mode: AutoresetMode
-    ) -> None:
+    def __init__(self, env_fns: Sequence[Callable[[], Any]], autoreset_mode: AutoresetMode) -> None:
         self._env_fns = env_fns
         self._mode = autoreset_mode
         self._replies: list[Reply] = []

@@ -20,7 +20,6 @@ import os
 import pickle
 import random
 import socket
-import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -38,8 +37,8 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Planner, Reply
 from vecspaces.vector.backends.channel import CallerEnd, Poller, pack, watchable
 from vecspaces.vector.backends.worker import THREAD_VARIABLES, WorkerSetup, worker_main
-from vecspaces.vector.env_group import GroupDescription
 from vecspaces.vector.failures import Failure
+from vecspaces.vector.members import GroupDescription
 from vecspaces.vector.protocol import Op
 from vecspaces.vector.storage import Storage, StoragePlan
 from vecspaces.vector.utils import CloudpickleWrapper, clear_mpi_env_vars

@@ -188,9 +188,7 @@ class Worker:
             self._storage.actions.put_spilled(spilled)
         return arguments
 
-    def _attach(
-        self, op: Op, slot: int, result: Any, rows: Sequence[int] | None = None
-    ) -> Any:
+    def _attach(self, op: Op, slot: int, result: Any, rows: Sequence[int] | None = None) -> Any:
         """Add to a result what the shared memory did not take."""
         if op not in (Op.STEP, Op.RESET):
             return result

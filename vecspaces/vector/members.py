@@ -1,0 +1,137 @@
+"""The members of a group: how one is built, what it tells of itself, how its attributes are reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vecspaces.env import EnvLike
+from vecspaces.foreign import is_foreign_vector_env, native_space
+from vecspaces.spaces import Space
+from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.vector_env import VectorEnv
+from vecspaces.vector.vector_member import VectorMember
+
+_REQUIRED = ("observation_space", "action_space", "reset", "step")
+
+
+@dataclass(frozen=True)
+class GroupDescription:
+    """What a group tells the caller about its environments once they are built.
+
+    Args:
+        counts: The rows of each environment: 1, or m for a vector env of m.
+        observation_spaces: The distinct observation spaces.
+        observation_index: For each row, which of them is its own.
+        action_spaces: The distinct action spaces.
+        action_index: For each row, which of them is its own.
+        metadata: The first environment's metadata.
+        render_mode: The first environment's render mode.
+    """
+
+    counts: tuple[int, ...]
+    observation_spaces: tuple[Space[Any], ...]
+    observation_index: tuple[int, ...]
+    action_spaces: tuple[Space[Any], ...]
+    action_index: tuple[int, ...]
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+
+def build_member(env_fn: Callable[[], Any], name: str, mode: AutoresetMode) -> Any:
+    """Make one environment; a vector env becomes a member of many rows.
+
+    Args:
+        env_fn: The factory.
+        name: What it is called in messages.
+        mode: The autoreset mode that a vector env must share.
+
+    Returns:
+        The environment, or a `VectorMember`.
+
+    Raises:
+        TypeError: What the factory returned is no environment.
+    """
+    env = env_fn()
+    if isinstance(env, VectorEnv) or is_foreign_vector_env(env):
+        return VectorMember(env, mode)
+    missing = [required for required in _REQUIRED if not hasattr(env, required)]
+    if missing:
+        raise TypeError(
+            f"{name} must return an environment with {', '.join(_REQUIRED)}; it returned "
+            f"{type(env).__name__}, which lacks {', '.join(missing)}"
+        )
+    return env
+
+
+def rows_of(member: Any) -> int:
+    """Tell how many rows a member fills."""
+    return member.count if isinstance(member, VectorMember) else 1
+
+
+def describe_members(members: Sequence[Any]) -> GroupDescription:
+    """Tell what members are like.
+
+    Args:
+        members: Environments and vector members, at least one.
+
+    Returns:
+        Their spaces, translated where they are another library's, and the first one's metadata.
+    """
+    counts = tuple(map(rows_of, members))
+    observations, observation_index = _distinct(
+        [_single_space(member, "observation_space") for member in members], counts
+    )
+    actions, action_index = _distinct(
+        [_single_space(member, "action_space") for member in members], counts
+    )
+    first = members[0]
+    return GroupDescription(
+        counts,
+        observations,
+        observation_index,
+        actions,
+        action_index,
+        dict(getattr(first, "metadata", None) or {}),
+        getattr(first, "render_mode", None),
+    )
+
+
+def _single_space(member: Any, name: str) -> Space[Any]:
+    """The space of one row of a member."""
+    if isinstance(member, VectorMember):
+        return native_space(getattr(member.env, f"single_{name}"))
+    return native_space(getattr(member, name))
+
+
+def _distinct(
+    spaces: Sequence[Space[Any]], counts: Sequence[int]
+) -> tuple[tuple[Space[Any], ...], tuple[int, ...]]:
+    """Keep each space once, so that a thousand equal ones cross the pipe as one."""
+    kept: list[Space[Any]] = []
+    index: list[int] = []
+    for space, count in zip(spaces, counts, strict=True):
+        number = next((n for n, other in enumerate(kept) if space == other), len(kept))
+        if number == len(kept):
+            kept.append(space)
+        index.extend([number] * count)
+    return tuple(kept), tuple(index)
+
+
+def get_attribute(env: EnvLike, name: str) -> Any:
+    """Look an attribute up through an environment's wrappers."""
+    getter = getattr(env, "get_wrapper_attr", None)
+    return getattr(env, name) if getter is None else getter(name)
+
+
+def set_attribute(env: EnvLike, name: str, value: Any) -> None:
+    """Set an attribute where it is, and on the environment itself where it is nowhere yet."""
+    has = getattr(env, "has_wrapper_attr", None)
+    if has is None:
+        setattr(env, name, value)
+    elif has(name):
+        env.set_wrapper_attr(name, value)  # type: ignore[attr-defined]  # as has_wrapper_attr told
+    else:
+        # Gymnasium would set it on the outermost wrapper, where the environment never sees it.
+        setattr(env.unwrapped, name, value)  # type: ignore[attr-defined]  # as above

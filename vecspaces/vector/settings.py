@@ -1,0 +1,59 @@
+"""What the constructors of vector envs decide about the caller's half."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vecspaces.vector.agreement import ObservationMode
+from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.faults import RestartBudget
+
+
+class Settings(NamedTuple):
+    """The arguments that every backend shares.
+
+    Attributes:
+        observation_mode: How observation spaces are batched.
+        autoreset_mode: What follows the end of an episode.
+        copy: Whether observations are copied out of their rows.
+        buffers: The number of slots of the ring that the caller sees.
+        variable_capacity: Bytes per environment for values of variable size.
+        stats: Whether steps and resets are timed.
+        start_timeout: Bounds the building of environments, in seconds.
+        step_timeout: Bounds every other wait, in seconds; None does not.
+        budget: How many dead workers are replaced; None: none are.
+    """
+
+    observation_mode: ObservationMode
+    autoreset_mode: AutoresetMode
+    copy: bool = True
+    buffers: int = 1
+    variable_capacity: int = 65536
+    stats: bool = False
+    start_timeout: float = 60.0
+    step_timeout: float | None = None
+    budget: RestartBudget | None = None
+
+    def check(self, num_factories: int) -> None:
+        """Refuse numbers that mean nothing, before anything is built.
+
+        Args:
+            num_factories: The number of environment factories.
+
+        Raises:
+            ValueError: Names the argument, and what was found.
+        """
+        if num_factories < 1:
+            raise ValueError("env_fns must hold at least one factory, found none")
+        for name, value, least in (
+            ("buffers", self.buffers, 1),
+            ("variable_capacity", self.variable_capacity, 0),
+        ):
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, found {value}")
+        for name, seconds in (
+            ("start_timeout", self.start_timeout),
+            ("step_timeout", self.step_timeout),
+        ):
+            if seconds is not None and seconds <= 0:
+                raise ValueError(f"{name} must be more than 0 seconds, found {seconds}")
