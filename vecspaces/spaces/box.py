@@ -98,8 +98,9 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
     def __setattr__(self, name: str, value: Any) -> None:
         # Bounds are frozen copies, so that what was compiled from them cannot grow stale.
         if name in _BOUNDS:
-            value = np.array(value)
-            value.flags.writeable = False
+            if value.flags.writeable or value.base is not None:
+                value = np.array(value)
+                value.flags.writeable = False
             self.__dict__.update(_sampler=None, _limits=None, low_repr=None, high_repr=None)
         super().__setattr__(name, value)
 
@@ -177,6 +178,8 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
     def _to_array(self, x: Any) -> npt.NDArray[Any] | None:
         """Cast what is no array to one of this dtype, or say None if that cannot be done."""
         try:
+            if isinstance(x, np.generic) and x.dtype == self.dtype:
+                return np.asarray(x)
             with np.errstate(all="ignore"):
                 if self.dtype.kind in "iu":
                     return cast_exactly("x", x, self.dtype)

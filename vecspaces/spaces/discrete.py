@@ -114,20 +114,21 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
             AssertionError: `mask` or `probability` has another form.
             ValueError: Both were given.
         """
+        if mask is None and probability is None:
+            sample: IntegerT_cov = self.start + self.np_random.integers(
+                self.n, dtype=self.dtype.type
+            )
+            return sample
         refuse_both(mask, probability)
         if mask is not None:
             check_mask(mask, "mask", (int(self.n),))
             allowed = np.flatnonzero(mask)
-            if not allowed.size:
-                return self.start
-            index: Any = allowed[self.np_random.integers(allowed.size)]
-        elif probability is not None:
-            check_probability(probability, "probability", (int(self.n),))
-            index = self.np_random.choice(int(self.n), p=probability)
+            drawn: Any = allowed[self.np_random.integers(allowed.size)] if allowed.size else 0
         else:
-            index = self.np_random.integers(self.n, dtype=self.dtype.type)
-            return cast("IntegerT_cov", self.start + index)
-        return cast("IntegerT_cov", self.start + self.dtype.type(index))
+            check_probability(probability, "probability", (int(self.n),))
+            drawn = self.np_random.choice(int(self.n), p=probability)
+        sample = self.start + self.dtype.type(drawn)
+        return sample
 
     def contains(self, x: Any) -> bool:
         """Tell whether `x` is one of the integers, as an int, a NumPy scalar or a 0-d array."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +20,9 @@ def is_number(x: Any) -> bool:
     return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
 
 
+@functools.cache
 def dtype_limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    """Return the smallest and the largest finite number of a dtype.
+    """Return the smallest and the largest finite number of a dtype, as Python numbers.
 
     Example:
         >>> dtype_limits(np.dtype(np.int8)), dtype_limits(np.dtype(bool))
@@ -51,37 +53,45 @@ def cast_bound(
         >>> cast_bound("high", np.array([1.0, np.inf]), (2,), np.dtype(np.int64))
         (array([                  1, 9223372036854775807]), array([ True, False]))
     """
-    if not (isinstance(bound, np.ndarray) or is_number(bound)):
-        raise ValueError(f"{name}: expected an array, int or float, found {describe(bound)}")
-    values = np.asarray(bound)  # of dtype object for an integer beyond 64 bits
-    if isinstance(bound, np.ndarray) and values.dtype.kind not in "iufb":
-        raise ValueError(f"{name}: expected numbers or bools, found {describe(bound)}")
-    if isinstance(bound, np.ndarray) and values.shape != shape:
-        raise ValueError(f"{name}: expected shape {shape}, found shape {values.shape}")
-    if np.any(values != values):
-        raise ValueError(f"{name}: expected no nan, found {bound}")
     infinity = -np.inf if name == "low" else np.inf
-    unbounded = np.asarray(values == infinity)
-    if unbounded.any() and dtype.kind in "ub":
-        raise ValueError(f"{name}: {dtype} holds no {infinity}, found {bound}")
+    values: Any
+    unbounded: Any
+    if is_number(bound):
+        values = bound.item() if isinstance(bound, np.generic) else bound
+        unbounded = values == infinity
+        extremes = [] if unbounded else [values]
+    elif isinstance(bound, np.ndarray):
+        values = np.asarray(bound)
+        if values.dtype.kind not in "iufb":
+            raise ValueError(f"{name}: expected numbers or bools, found {describe(bound)}")
+        if values.shape != shape:
+            raise ValueError(f"{name}: expected shape {shape}, found shape {values.shape}")
+        unbounded = np.asarray(values == infinity)
+        finite = values[~unbounded]
+        # As Python numbers, which compare exactly: in float64, 2**63 is not beyond int64's largest.
+        extremes = np.array([finite.min(), finite.max()]).tolist() if finite.size else []
+    else:
+        raise ValueError(f"{name}: expected an array, int or float, found {describe(bound)}")
     smallest, largest = dtype_limits(dtype)
-    finite = values[~unbounded]
-    if finite.size:
-        # Python numbers compare exactly; in float64, 2**63 does not exceed int64's largest.
-        least, most = np.array([finite.min(), finite.max()], values.dtype).tolist()
-        if least < smallest or most > largest:
-            own_side = least < smallest if name == "low" else most > largest
-            wrong = f"{name}: expected {smallest} to {largest} ({dtype}), found {bound}"
-            if own_side:
-                raise ValueError(wrong)
-            if dtype.kind != "f":
-                raise OverflowError(wrong)
-    array = np.empty(shape, dtype)
+    if any(extreme != extreme for extreme in extremes):
+        raise ValueError(f"{name}: expected no nan, found {bound}")
+    if dtype.kind in "ub" and np.any(unbounded):
+        raise ValueError(f"{name}: {dtype} holds no {infinity}, found {bound}")
+    if extremes:
+        below, above = extremes[0] < smallest, extremes[-1] > largest
+        own_side = below if name == "low" else above
+        if own_side or (dtype.kind != "f" and (below or above)):
+            error = ValueError if own_side else OverflowError
+            raise error(f"{name}: expected {smallest} to {largest} ({dtype}), found {bound}")
     with np.errstate(over="ignore", invalid="ignore"):
-        array[...] = values
-    if dtype.kind == "i":  # after the cast: no float holds the largest int64
-        array[np.broadcast_to(unbounded, shape)] = smallest if name == "low" else largest
-    return array, np.broadcast_to(~unbounded, shape)
+        if dtype.kind == "i" and np.any(unbounded):
+            array = np.full(shape, smallest if name == "low" else largest, dtype)
+            np.copyto(array, values, casting="unsafe", where=~np.asarray(unbounded))
+        else:
+            array = np.full(shape, values, dtype)
+    bounded = np.full(shape, np.logical_not(unbounded))
+    array.flags.writeable = bounded.flags.writeable = False
+    return array, bounded
 
 
 def cast_exactly(name: str, values: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -150,10 +160,18 @@ class Sampler:
             )
             if mask.any()
         ]
-        # With u < 1, u * top is less than top, but low + u * (top - low) may round up to it; and
-        # float64 leaves integers out beyond 2**53.
+        # With u < 1, u * top is less than top, but low + u * (top - low) may round up to it.
         self._exact = all(part.law == "scaled" for part in self._parts) and np.all(top <= 2**53)
-        self._rounded = low.dtype.itemsize > 8 or any(part.law == "halved" for part in self._parts)
+        # Where float64 leaves integers or longdoubles out, results are clipped once more.
+        self._coarse = low.dtype.itemsize > 8 or any(part.law == "halved" for part in self._parts)
+        self._ends: Any = None
+        if self._dtype.kind in "iu" and not self._exact:
+            self._coarse = bool(np.any(np.abs(bottom) > 2**53) or np.any(top > 2**53))
+            smallest, largest = dtype_limits(self._dtype)
+            if self._coarse:  # float(largest) is one more than the dtype holds
+                self._ends = smallest, np.nextafter(float(largest), 0.0)
+            else:
+                self._ends = bottom, high.reshape(-1).astype(np.float64)
 
     def draw(self, rng: np.random.Generator) -> Any:
         """Draw an array; a scalar for integers and bools of shape (), as Gymnasium does."""
@@ -165,14 +183,12 @@ class Sampler:
                 drawn[part.where] = part.draw(rng)
         if self._dtype.kind == "b":
             drawn = np.greater_equal(drawn, 1.0)
-        elif self._dtype.kind != "f" and not self._exact:
+        elif self._ends is not None:
             np.floor(drawn, out=drawn)
-            smallest, largest = dtype_limits(self._dtype)
-            if self._dtype.itemsize == 8:  # float(largest) is one more than the dtype holds
-                largest = np.nextafter(float(largest), 0.0)
-            np.clip(drawn, smallest, largest, out=drawn)
+            np.maximum(drawn, self._ends[0], out=drawn)
+            np.minimum(drawn, self._ends[1], out=drawn)
         result: Any = drawn.astype(self._dtype, copy=False).reshape(self._shape)
-        if self._rounded or (self._dtype.kind in "iu" and not self._exact):
+        if self._coarse:
             np.clip(result, self._low, self._high, out=result)
         return result if self._shape or self._dtype.kind == "f" else result[()]
 

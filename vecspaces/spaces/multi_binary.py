@@ -84,15 +84,15 @@ class MultiBinary(Space["npt.NDArray[np.int8]"]):
             AssertionError: `mask` or `probability` has another form.
             ValueError: Both were given.
         """
-        refuse_both(mask, probability)
-        if probability is not None:
-            check_probability(probability, "probability", self._shape, sums_to_one=False)
-            drawn = self.np_random.random(self._shape) <= probability
-            return drawn.astype(np.int8)
-        if mask is not None:
+        if probability is None:
+            if mask is None:
+                return self.np_random.integers(0, 2, self._shape, np.int8)
             check_mask(mask, "mask", self._shape, largest=2)
-        coins = self.np_random.integers(0, 2, self._shape, np.int8)
-        return coins if mask is None else np.where(mask == 2, coins, mask)
+            return np.where(mask == 2, self.np_random.integers(0, 2, self._shape, np.int8), mask)
+        refuse_both(mask, probability)
+        check_probability(probability, "probability", self._shape, sums_to_one=False)
+        drawn = self.np_random.random(self._shape) <= probability
+        return drawn.astype(np.int8)
 
     def contains(self, x: Any) -> bool:
         """Tell whether `x` is an array of zeros and ones, or a sequence that becomes one.

@@ -103,15 +103,13 @@ class MultiDiscrete(Space["npt.NDArray[IntegerT_cov]"], Generic[IntegerT_cov]):
             AssertionError: `mask` or `probability` has another form.
             ValueError: Both were given.
         """
+        if mask is None and probability is None:
+            drawn = self.np_random.random(self._shape) * self.nvec
+            sample: npt.NDArray[IntegerT_cov] = drawn.astype(self.dtype) + self.start
+            return sample
         refuse_both(mask, probability)
-        if mask is not None:
-            return np.array(self._draw(mask, "mask", self.nvec, self.start), self.dtype)
-        if probability is not None:
-            return np.array(
-                self._draw(probability, "probability", self.nvec, self.start), self.dtype
-            )
-        drawn = self.np_random.random(self._shape) * self.nvec
-        return drawn.astype(self.dtype) + self.start
+        name, limit = ("probability", probability) if mask is None else ("mask", mask)
+        return np.array(self._draw(limit, name, self.nvec, self.start), self.dtype)
 
     def _draw(self, limit: Any, name: str, nvec: Any, start: Any) -> Any:
         """Draw what a mask or probability allows, as nested lists of ints."""

@@ -67,7 +67,9 @@ class Text(Space[str]):
                 raise ValueError(f"charset: expected single characters, found {character!r}")
         self._char_list = tuple(dict.fromkeys(characters))
         self._char_set = frozenset(self._char_list)
-        self._char_index = {char: np.int32(i) for i, char in enumerate(self._char_list)}
+        self._char_index: dict[str, np.int32] = {
+            char: np.int32(i) for i, char in enumerate(self._char_list)
+        }
         self._char_str = "".join(sorted(self._char_list))
         # Where a uniform number in [0, 1) changes from one character to the next: the sums, with
         # their rounding, that numpy.random.Generator.choice computes from equal probabilities.
