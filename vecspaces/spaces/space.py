@@ -136,7 +136,12 @@ class Space(Generic[T_cov]):
             >>> Discrete(3).explain(3, name="action")
             'action: expected an integer from 0 to 2 (int64), found 3 of type int'
         """
-        return None if self.contains(x) else self._explain(x, name)
+        if self.contains(x):
+            return None
+        try:
+            return self._explain(x, name)
+        except Exception:  # x is foreign: its methods may raise anything
+            return Space._explain(self, x, name)
 
     def _explain(self, x: Any, name: str) -> str:
         """Say why `x`, which `contains` has refused, is refused.
