@@ -27,27 +27,29 @@ class AsyncVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
     `num_workers`, for environments without global state.
 
     Args:
-        env_fns: Factories of environments; each is called once, in its worker. One may return a vector
-            env, which then counts as its `num_envs` environments.
-        shared_memory: Whether observations, actions, rewards and flags lie in shared memory; otherwise
-            they go over pipes, which is slower.
-        copy: Whether observations are copied; otherwise they are views that a later step writes over.
+        env_fns: Factories of environments; each is called once, in its worker. One may return a
+            vector env, which then counts as its `num_envs` environments.
+        shared_memory: Whether observations, actions, rewards and flags lie in shared memory;
+            otherwise they go over pipes, which is slower.
+        copy: Whether observations are copied; otherwise they are views that a later step writes
+            over.
         context: The start method: `"fork"`, `"spawn"`, `"forkserver"`; None: Python's default.
-        daemon: Whether workers are daemonic; environments that start processes of their own need False.
+        daemon: Whether workers are daemonic; environments that start processes of their own need
+            False.
         worker: Not taken over from Gymnasium; must be None.
         observation_mode: `"same"` for equal observation spaces, `"different"` for equal shapes and
             dtypes with other bounds, or the pair `(observation_space, single_observation_space)`.
         autoreset_mode: What follows the end of an episode.
         max_concurrency: The most workers, as a cap on `num_workers`; None: no cap.
-        num_workers: The number of processes; each steps a contiguous slice of the environments. None:
-            as many as there are usable cores.
+        num_workers: The number of processes; each steps a contiguous slice of the environments.
+            None: as many as there are usable cores.
         batch_size: How many environments `recv` waits for; None: all.
-        buffers: The number of observation slots. With `copy=False`, what a step returned stays valid
-            for the next `buffers - 1` steps; a full `reset` begins anew.
-        variable_capacity: Bytes in shared memory per environment for values of variable size; larger
-            ones go over the pipe.
-        on_worker_death: `"raise"`, or `"restart"`: a new worker builds the environments again, and the
-            lost episodes are truncated and marked in `infos["worker_restarted"]`.
+        buffers: The number of observation slots. With `copy=False`, what a step returned stays
+            valid for the next `buffers - 1` steps; a full `reset` begins anew.
+        variable_capacity: Bytes in shared memory per environment for values of variable size;
+            larger ones go over the pipe.
+        on_worker_death: `"raise"`, or `"restart"`: a new worker builds the environments again, and
+            the lost episodes are truncated and marked in `infos["worker_restarted"]`.
         max_restarts: How many restarts within `restart_window` are taken for bad luck.
         restart_window: In seconds.
         step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound.
@@ -181,7 +183,7 @@ def _choose_workers(
         num_workers = min(usable or os.cpu_count() or 1, num_factories)
     elif num_workers > num_factories:
         raise ValueError(
-            f"num_workers={num_workers} is more than the {num_factories} environments: a worker needs "
-            "at least one"
+            f"num_workers={num_workers} is more than the {num_factories} environments: "
+            "a worker needs at least one"
         )
     return int(min(num_workers, max_concurrency or num_workers))

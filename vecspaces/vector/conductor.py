@@ -1,8 +1,8 @@
 """Commands to the workers and their answers: who still owes one, who failed, who is replaced.
 
-The vector env decides what is asked; the `Conductor` sees to it that every worker is asked, that every
-wait is bounded, that a late answer is never taken for another's, and that the caller hears the truth
-about faults.
+The vector env decides what is asked; the `Conductor` sees to it that every worker is asked, that
+every wait is bounded, that a late answer is never taken for another's, and that the caller hears
+the truth about faults.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from vecspaces.vector.failures import Failure
 from vecspaces.vector.protocol import Event, Op, State, next_state
 from vecspaces.vector.settings import Settings
 
-# After a first fault, how long others may take to report theirs: then the lowest environment is named.
+# After a first fault, how long others may take to report theirs: then the lowest environment is
+# named.
 _GRACE = 0.1
 
 _LATE = (State.OVERDUE_RESET, State.OVERDUE_STEP, State.OVERDUE_CALL)
@@ -50,10 +51,11 @@ class Conductor:
     Args:
         backend: Where the groups run, opened.
         settings: Timeouts and the budget of restarts.
-        restore: Called as `restore(worker, command)` when a command is about to be repeated for a new
+        restore: Called as `restore(worker, command)` when a command is about to be repeated for a
+            new
             worker: puts the last known observations back into its rows, and gives the payload.
-        on_part: Called as `on_part(worker, rows, columns)` with each part of a stream; tells whether
-            the worker owes more.
+        on_part: Called as `on_part(worker, rows, columns)` with each part of a stream; tells
+            whether the worker owes more.
 
     Attributes:
         state: What the vector env is doing.

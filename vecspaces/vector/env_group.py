@@ -1,7 +1,7 @@
 """k environments stepped into their rows: autoreset, seeds and options live here; processes do not.
 
-An `EnvGroup` runs in the caller's process (Sync), in a worker process (Async) or in an actor (Ray), and is
-the same object in each. Autoreset is written here and nowhere else.
+An `EnvGroup` runs in the caller's process (Sync), in a worker process (Async) or in an actor (Ray),
+and is the same object in each. Autoreset is written here and nowhere else.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from vecspaces.vector.vector_member import VectorMember
 
 Info = Mapping[str, Any]
 
-# What an environment's own code may raise at us. KeyboardInterrupt is the user's and passes through.
+# What an environment's own code may raise at us. KeyboardInterrupt is the user's and passes
+# through.
 _RAISED = (Exception, SystemExit)
 
 
@@ -114,7 +115,7 @@ class EnvGroup:
         self._place(low)
         self._storage = storage
         # A memoryview stores an int in half the time that an array takes.
-        self._progress = memoryview(storage.progress)[worker : worker + 1]
+        self._progress = storage.progress.data[worker : worker + 1]
         self._progress[0] = -1
         counters = storage.counters()
         if counters is not None:
@@ -269,7 +270,7 @@ class EnvGroup:
         return singles, [actions.item(row) for row, _ in singles]
 
     def _end_episode(self, row: int, env: Any, observation: Any, info: Any) -> tuple[Any, Any]:
-        """Do what the autoreset mode asks for at the end of an episode; give what `step` returns."""
+        """Do what the mode asks for at the end of an episode; give what `step` returns."""
         if self._mode is AutoresetMode.NEXT_STEP:
             self._due.add(row)
         elif self._mode is AutoresetMode.SAME_STEP:

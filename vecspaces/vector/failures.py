@@ -1,4 +1,4 @@
-"""How an exception of an environment travels to the caller: as itself, with its traceback as the cause."""
+"""How an environment's exception reaches the caller: as itself, its traceback as the cause."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import cloudpickle
 from vecspaces.errors import WorkerError
 
 
-class EnvironmentTraceback(Exception):
+class EnvironmentTraceback(Exception):  # noqa: N818 - a cause to read, not an error to catch
     """The `__cause__` of an environment's exception: where it was raised, as text.
 
     Args:
@@ -78,7 +78,7 @@ class Failure:
         raise self.exception from EnvironmentTraceback(headline)
 
 
-class EnvironmentFailed(Exception):
+class EnvironmentFailed(Exception):  # noqa: N818 - says what happened
     """Carries a `Failure` out of an `EnvGroup`; never reaches the user.
 
     Args:

@@ -69,8 +69,8 @@ def overdue(
     """
     now = f" ({name_rows(running)} running now)" if running and len(running) < len(rows) else ""
     return StepTimeoutError(
-        f"{command} did not end within {timeout:g} s: {name_rows(rows)} still busy{now}: wait again, "
-        "call reset() (which kills and builds them again), or close()",
+        f"{command} did not end within {timeout:g} s: {name_rows(rows)} still busy{now}: "
+        "wait again, call reset() (which kills and builds them again), or close()",
         rows,
     )
 
@@ -104,8 +104,8 @@ class RestartBudget:
             return
         told = "; ".join(f"{now - when:.1f} s ago: {what}" for when, what in self._history)
         raise WorkerDiedError(
-            f"workers died {len(self._history)} times within {self.window:g} s, and max_restarts is "
-            f"{self.max_restarts}: mend the environment, or raise max_restarts. History: {told}",
+            f"workers died {len(self._history)} times within {self.window:g} s, and max_restarts "
+            f"is {self.max_restarts}: mend the environment, or raise max_restarts. History: {told}",
             error.env_ids,
             error.worker,
             error.command,

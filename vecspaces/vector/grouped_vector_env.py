@@ -1,7 +1,7 @@
 """What every vector env of single environments does, whatever backend its groups run in.
 
-The caller's half of a step: check the actions, write them into their rows, ring the workers, wait, and
-hand out the rows that they wrote.
+The caller's half of a step: check the actions, write them into their rows, ring the workers, wait,
+and hand out the rows that they wrote.
 """
 
 from __future__ import annotations
@@ -85,8 +85,12 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
 
     @property
     def np_random(self) -> Any:
-        """The environments' own generators, as copies, one per environment."""
+        """The environments' own generators, one per environment; from workers, copies."""
         return self.get_attr("np_random")
+
+    @np_random.setter
+    def np_random(self, value: Any) -> None:
+        self.set_attr("np_random", value)
 
     @property
     def np_random_seed(self) -> Any:
@@ -103,9 +107,9 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Args:
             seed: None, an int (environment i gets seed + i), one int or None per environment, or a
                 `numpy.random.SeedSequence`, which is spawned.
-            options: One mapping for all environments (autoresets get none), or a sequence of one per
-                environment (its autoresets get it too). `{"reset_mask": mask}` with a bool array of
-                shape `(num_envs,)` resets only the chosen ones.
+            options: One mapping for all environments (autoresets get none), or a sequence of one
+                per environment (its autoresets get it too). `{"reset_mask": mask}` with a bool
+                array of shape `(num_envs,)` resets only the chosen ones.
 
         Returns:
             The batch of observations of all environments, and the infos of those that were reset.
@@ -284,9 +288,9 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     def rollout_view(self) -> Rollout:
         """Give the last `buffers - 1` steps as arrays in time order, without copying observations.
 
-        Call it when that many steps were made since `reset` or since the last `rollout_view`. The next
-        step then begins the next rollout: the last observation becomes its first, by one copy, and
-        the arrays given here are written over.
+        Call it when that many steps were made since `reset` or since the last `rollout_view`. The
+        next step then begins the next rollout: the last observation becomes its first, by one copy,
+        and the arrays given here are written over.
 
         Returns:
             Observations `(T + 1, num_envs, ...)` as views of the ring; rewards, terminations and
@@ -391,8 +395,8 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             values = [values] * len(ids)
         if len(values) != len(ids):
             raise ValueError(
-                f"set_attr({name!r}) got {len(values)} values for {len(ids)} environments: give one "
-                "per environment, or one that is no list or tuple for all"
+                f"set_attr({name!r}) got {len(values)} values for {len(ids)} environments: "
+                "give one per environment, or one that is no list or tuple for all"
             )
         chosen = dict(zip(ids, values, strict=True))
         payloads = {
@@ -486,7 +490,8 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             **kwargs: Nothing else; for wrappers that pass more.
 
         Raises:
-            Exception: What an environment raised in its own `close`; everything is freed all the same.
+            Exception: What an environment raised in its own `close`; everything is freed all the
+                same.
         """
         conductor = self._conductor
         conductor.state = conductor.check(Event.CLOSE)

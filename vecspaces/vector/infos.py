@@ -2,8 +2,8 @@
 
 Infos travel as *columns*: for each key the values of some rows, and which rows they are. A worker
 merges the infos of its slice, so that a few arrays cross the pipe instead of many dicts; the caller
-joins the slices, and `finish` gives the form that users know: for each key an array with one entry per
-environment, and under `_key` a mask that says which environments reported it.
+joins the slices, and `finish` gives the form that users know: for each key an array with one entry
+per environment, and under `_key` a mask that says which environments reported it.
 
 Merging is associative: joining slices gives what merging all infos at once gives.
 """
@@ -41,9 +41,9 @@ Columns = dict[str, Column]
 def merge(infos: Sequence[tuple[int, Mapping[str, Any]]]) -> Columns:
     """Merge infos of single environments.
 
-    Numbers of one key are promoted to a dtype that holds them all; Gymnasium 1.4.0 takes the dtype of
-    the first value and truncates the others. Arrays of one shape are stacked; anything else becomes
-    an array of objects.
+    Numbers of one key are promoted to a dtype that holds them all; Gymnasium 1.4.0 takes the dtype
+    of the first value and truncates the others. Arrays of one shape are stacked; anything else
+    becomes an array of objects.
 
     Args:
         infos: Pairs of a row and the info of that row's environment.

@@ -1,4 +1,4 @@
-"""The members of a group: how one is built, what it tells of itself, how its attributes are reached."""
+"""The members of a group: how one is built, described, and reached for its attributes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The law of a vector env's life: which call is legal when, and what a worker is asked and answers.
 
-Everything that decides whether a call may happen lives in `TRANSITIONS`. A pair of state and event that
-is not in the table is an error, and a refused event changes nothing. There is no input or output in
-this file, so the tests walk the whole table without a process.
+Everything that decides whether a call may happen lives in `TRANSITIONS`. A pair of state and event
+that is not in the table is an error, and a refused event changes nothing. There is no input or
+output in this file, so the tests walk the whole table without a process.
 
 ::
 
@@ -155,7 +155,7 @@ def _refusal(state: State, event: Event) -> VecspacesError:
         )
     if event is Event.RECV:
         return NoAsyncCallError(
-            f"recv was called, but nothing was sent (the state is {state.value!r}): call send first",
+            f"recv was called, but nothing was sent (the state is {state.value!r}): send first",
             "recv",
         )
     return AlreadyPendingCallError(

@@ -1,4 +1,4 @@
-"""What the arguments of `reset` mean: seeds and options for each environment, and which are reset."""
+"""What the arguments of `reset` mean: which environments, with which seeds and options."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ class Rollout(NamedTuple):
     """T steps of all environments, in time order.
 
     Attributes:
-        observations: As `single_observation_space`, each leaf of shape `(T + 1, num_envs, ...)`; the
-            last is the bootstrap observation.
+        observations: As `single_observation_space`, each leaf of shape `(T + 1, num_envs, ...)`;
+            the last is the bootstrap observation.
         rewards: Shape `(T, num_envs)`, float64; entry t follows observation t.
         terminations: Shape `(T, num_envs)`, bool.
         truncations: Shape `(T, num_envs)`, bool.

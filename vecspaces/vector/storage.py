@@ -1,4 +1,4 @@
-"""The bytes that a caller and its workers share: observations, actions, rewards and flags of all rows."""
+"""The bytes that caller and workers share: observations, actions, rewards, flags of all rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""First ready: send actions to some environments, receive those that are done, wait for no slow one."""
+"""First ready: send actions to some environments, receive those that are done."""
 
 from __future__ import annotations
 
@@ -97,7 +97,8 @@ class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
 
         Raises:
             InvalidActionError: The batch does not fit; no environment heard of it.
-            AlreadyPendingCallError: An environment has not answered yet, or its answer was not received.
+            AlreadyPendingCallError: An environment has not answered yet, or its answer was not
+                received.
             ResetNeededError: An environment is finished (DISABLED mode).
         """
         conductor = self._conductor
@@ -151,8 +152,8 @@ class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
         expected = int(self._outstanding.sum()) + len(self._ready)
         if expected < self.batch_size:
             raise NoAsyncCallError(
-                f"recv waits for batch_size={self.batch_size} environments, but only {expected} were "
-                "sent an action: send more first",
+                f"recv waits for batch_size={self.batch_size} environments, but only {expected} "
+                "were sent an action: send more first",
                 "recv",
             )
         conductor.wait_until(lambda: len(self._ready) >= self.batch_size, timeout)

@@ -21,12 +21,13 @@ class SyncVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
     Args:
         env_fns: Factories of environments; each is called once. One may return a vector env, which
             then counts as its `num_envs` environments.
-        copy: Whether observations are copied; otherwise they are views that a later step writes over.
+        copy: Whether observations are copied; otherwise they are views that a later step writes
+            over.
         observation_mode: `"same"` for equal observation spaces, `"different"` for equal shapes and
             dtypes with other bounds, or the pair `(observation_space, single_observation_space)`.
         autoreset_mode: What follows the end of an episode.
-        buffers: The number of observation slots. With `copy=False`, what a step returned stays valid
-            for the next `buffers - 1` steps; a full `reset` begins anew.
+        buffers: The number of observation slots. With `copy=False`, what a step returned stays
+            valid for the next `buffers - 1` steps; a full `reset` begins anew.
         stats: Whether `stats()` tells how long steps take.
 
     Raises:

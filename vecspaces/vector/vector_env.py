@@ -1,6 +1,7 @@
 """The face of every vector env, and the wrappers that change what it shows.
 
-The interface is Gymnasium 1.4's `gymnasium.vector.VectorEnv`; `docs/gymnasium.md` lists what differs.
+The interface is Gymnasium 1.4's `gymnasium.vector.VectorEnv`; `docs/gymnasium.md` lists what
+differs.
 """
 
 from __future__ import annotations
@@ -191,13 +192,18 @@ class VectorWrapper(
         self, *, seed: Seed | None = None, options: Any = None
     ) -> tuple[WrapperObsType, dict[str, Any]]:
         """Reset the wrapped vector env."""
-        return cast("Any", self.env.reset(seed=seed, options=options))
+        return cast(
+            "tuple[WrapperObsType, dict[str, Any]]", self.env.reset(seed=seed, options=options)
+        )
 
     def step(
         self, actions: WrapperActType
     ) -> tuple[WrapperObsType, ArrayType, ArrayType, ArrayType, dict[str, Any]]:
         """Step the wrapped vector env."""
-        return cast("Any", self.env.step(cast("ActType", actions)))
+        result: Any = self.env.step(cast("ActType", actions))
+        return cast(
+            "tuple[WrapperObsType, ArrayType, ArrayType, ArrayType, dict[str, Any]]", result
+        )
 
     def render(self, **kwargs: Any) -> tuple[Any, ...] | None:
         """Render the wrapped vector env."""
@@ -212,7 +218,8 @@ class VectorWrapper(
         self.env.close_extras(**kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        # Only for what neither the wrapper nor VectorEnv defines: call, get_attr, set_attr, stats, ...
+        # Only for what neither the wrapper nor VectorEnv defines: call, get_attr, set_attr, stats,
+        # ...
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(self.env, name)
@@ -226,7 +233,7 @@ class VectorWrapper(
         return f"<{type(self).__name__}, {self.env}>"
 
     @property
-    def observation_space(self) -> Space[Any]:  # type: ignore[override]  # settable, unlike a plain property
+    def observation_space(self) -> Space[Any]:
         """The space of a batch of observations."""
         return (
             self.env.observation_space
@@ -239,7 +246,7 @@ class VectorWrapper(
         self._observation_space = space
 
     @property
-    def action_space(self) -> Space[Any]:  # type: ignore[override]  # as above
+    def action_space(self) -> Space[Any]:
         """The space of a batch of actions."""
         return self.env.action_space if self._action_space is None else self._action_space
 
@@ -248,7 +255,7 @@ class VectorWrapper(
         self._action_space = space
 
     @property
-    def single_observation_space(self) -> Space[Any]:  # type: ignore[override]  # as above
+    def single_observation_space(self) -> Space[Any]:
         """The space of one environment's observation."""
         return (
             self.env.single_observation_space
@@ -261,7 +268,7 @@ class VectorWrapper(
         self._single_observation_space = space
 
     @property
-    def single_action_space(self) -> Space[Any]:  # type: ignore[override]  # as above
+    def single_action_space(self) -> Space[Any]:
         """The space of one environment's action."""
         return (
             self.env.single_action_space
@@ -293,7 +300,7 @@ class VectorWrapper(
         return self.env.np_random_seed
 
     @property
-    def metadata(self) -> dict[str, Any]:  # type: ignore[override]  # as above
+    def metadata(self) -> dict[str, Any]:
         """The metadata of the wrapped vector env, or the wrapper's own."""
         return self.env.metadata if self._metadata is None else self._metadata
 
@@ -302,17 +309,17 @@ class VectorWrapper(
         self._metadata = value
 
     @property
-    def spec(self) -> Any:  # type: ignore[override]  # as above
+    def spec(self) -> Any:
         """What the wrapped vector env was made from."""
         return self.env.spec
 
     @property
-    def render_mode(self) -> str | None:  # type: ignore[override]  # as above
+    def render_mode(self) -> str | None:  # type: ignore[override]  # read from the wrapped one
         """How the environments render."""
         return self.env.render_mode
 
     @property
-    def closed(self) -> bool:  # type: ignore[override]  # as above
+    def closed(self) -> bool:
         """Whether the wrapped vector env is closed."""
         return self.env.closed
 
@@ -338,8 +345,8 @@ class VectorObservationWrapper(VectorWrapper[WrapperObsType, ActType, ObsType, A
             warnings.warn(f"{env} does not say its autoreset_mode in its metadata", stacklevel=2)
         elif AutoresetMode.of(mode) is AutoresetMode.SAME_STEP:
             raise ValueError(
-                "an observation wrapper needs autoreset_mode NEXT_STEP or DISABLED, found SAME_STEP: "
-                "it would not change infos['final_obs']"
+                "an observation wrapper needs autoreset_mode NEXT_STEP or DISABLED, found "
+                "SAME_STEP: it would not change infos['final_obs']"
             )
 
     def reset(
@@ -353,8 +360,8 @@ class VectorObservationWrapper(VectorWrapper[WrapperObsType, ActType, ObsType, A
         self, actions: ActType
     ) -> tuple[WrapperObsType, ArrayType, ArrayType, ArrayType, dict[str, Any]]:
         """Step the wrapped vector env and change the observations."""
-        observations, *rest = self.env.step(actions)
-        return cast("Any", (self.observations(observations), *rest))
+        observations, rewards, terminations, truncations, infos = self.env.step(actions)
+        return self.observations(observations), rewards, terminations, truncations, infos
 
     def observations(self, observations: ObsType) -> WrapperObsType:
         """Change a batch of observations.

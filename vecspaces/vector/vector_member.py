@@ -1,4 +1,4 @@
-"""An environment that is a vector env itself: m rows of the batch, filled by one call of its own step."""
+"""An environment that is a vector env itself: m rows of the batch, filled by one step."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Frames over a socket pair: the caller's end never blocks, the worker's end may.
 
-A step's command and its answer are one header each, 16 bytes, and so one system call each. A payload
-follows only where there is something to say. The caller drains while it sends, so large actions going
-out and large infos coming in never wait for each other.
+A step's command and its answer are one header each, 16 bytes, and so one system call each. A
+payload follows only where there is something to say. The caller drains while it sends, so large
+actions going out and large infos coming in never wait for each other.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class CallerEnd:
             self._outbox += memoryview(data)[sent:]
 
     def send_with_descriptor(self, data: bytes, descriptor: int | None) -> None:
-        """Send a frame as the first one that the worker reads, with a descriptor if there is one."""
+        """Send the first frame that the worker reads, with a descriptor if there is one."""
         if descriptor is None:
             self.send(data)
             return

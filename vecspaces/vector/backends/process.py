@@ -14,7 +14,9 @@ arena, which is made once the workers have told their spaces and travels as a de
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -122,14 +124,15 @@ class ProcessBackend:
             WorkerSetup(
                 index,
                 low,
-                CloudpickleWrapper(list(env_fns[low:high])),
+                high - low,
+                CloudpickleWrapper(functools.partial(list, env_fns[low:high])),
                 autoreset_mode,
                 worker_threads,
                 (),
                 registrations,
                 os.getpid(),
             )
-            for index, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False))
+            for index, (low, high) in enumerate(itertools.pairwise(bounds))
         ]
 
     @property
@@ -237,7 +240,7 @@ class ProcessBackend:
 
     def _factories(self, worker: int) -> range:
         setup = self._setups[worker]
-        return range(setup.first, setup.first + len(setup.env_fns.fn))
+        return range(setup.first, setup.first + setup.count)
 
     def _bind(self, index: int, lost: Any) -> None:
         """Tell a worker where its rows lie."""

@@ -55,7 +55,8 @@ class WorkerSetup:
     Args:
         index: Its index.
         first: The index of its first factory among all.
-        env_fns: Its factories.
+        count: The number of its factories.
+        env_fns: Gives its factories.
         autoreset_mode: What follows the end of an episode.
         threads: The number of threads for native libraries; None leaves them alone.
         entropy: Words from the caller's global generators, for the worker's own.
@@ -65,7 +66,8 @@ class WorkerSetup:
 
     index: int
     first: int
-    env_fns: CloudpickleWrapper[Sequence[Callable[[], Any]]]
+    count: int
+    env_fns: CloudpickleWrapper[list[Callable[[], Any]]]
     autoreset_mode: AutoresetMode
     threads: int | None
     entropy: tuple[int, ...]
@@ -81,8 +83,8 @@ def worker_main(
     Args:
         sock: The worker's end of its channel.
         setup: What to build.
-        inherited: Sockets of the caller that a fork brought along. They must be closed: the end of a
-            sibling's stream, the sign of the caller's death, would never come.
+        inherited: Sockets of the caller that a fork brought along. They must be closed: the end of
+            a sibling's stream, the sign of the caller's death, would never come.
     """
     for other in inherited:
         other.close()
@@ -95,13 +97,12 @@ def worker_main(
     unpack_registrations(setup.registrations)
     channel = WorkerEnd(sock)
     try:
-        group = EnvGroup(setup.env_fns.fn, setup.autoreset_mode, setup.first)
+        group = EnvGroup(setup.env_fns(), setup.autoreset_mode, setup.first)
         built = pack(Op.BUILT, 0, 0, cloudpickle.dumps(group.describe()))
     except EnvironmentFailed as error:
         channel.send(pack(Op.FAILED, 0, 0, error.failure))
     except BaseException as error:
-        count = len(setup.env_fns.fn)
-        ids = range(setup.first, setup.first + count)
+        ids = range(setup.first, setup.first + setup.count)
         channel.send(pack(Op.FAILED, 0, 0, Failure.of(error, ids, "build")))
     else:
         channel.send(built)
@@ -270,7 +271,7 @@ def _limit_threads(threads: int | None) -> None:
 
 
 def _seed_globals(entropy: tuple[int, ...]) -> None:
-    """Give this worker global generators of its own: forked ones would share the caller's stream."""
+    """Give this worker generators of its own: forked ones would share the caller's stream."""
     sequence = np.random.SeedSequence(entropy)
     for_random, for_numpy = sequence.spawn(2)
     random.seed(int.from_bytes(for_random.generate_state(8).tobytes(), "little"))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from itertools import repeat
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vecspaces.errors import CustomSpaceError
 from vecspaces.layout import Array, Mismatch, Record, describe
@@ -90,30 +90,44 @@ def _stack(node: Array, items: list[Any], out: Any, path: Path) -> Any:
             f"found {show_value(out)}"
         )
     try:
-        if node.shape:
+        if not node.shape:
+            out[...] = fit_batch(items, n, out.dtype, (), path)
+        elif not _join(items, out):
             write = ArrayPort(Array(out.dtype, node.shape), path, ArrayBlock(out)).write
             for row, item in enumerate(items):
                 write(row, item)
-        else:
-            out[...] = fit_batch(items, n, out.dtype, (), path)
     except Mismatch as error:
         raise error.called("items") from error.__cause__
     return out
 
 
+def _join(items: list[Any], out: NDArray[Any]) -> bool:
+    """Write arrays of the very shape and dtype of the rows of `out` in one go, if they are such."""
+    if not out.size or not out.flags.c_contiguous:
+        return False
+    shape = out.shape[1:]
+    try:
+        if [item.shape for item in items].count(shape) != len(items):
+            return False
+        np.concatenate(items, out=out.reshape(-1, *shape[1:]), casting="no")
+    except (AttributeError, TypeError):  # lists, or another dtype
+        return False
+    return True
+
+
 def _concatenate_members(node: Record, items: list[Any], out: Any, path: Path) -> Any:
-    split = make_splitter(node, path)
+    split, count = make_splitter(node, path), len(node.keys)
     try:
         rows = [split(item, row) for row, item in enumerate(items)]
     except Mismatch as error:
         raise error.called("items") from None
     try:
-        outs = (None,) * len(node.keys) if out is None else split(out)
+        outs = (None,) * count if out is None else split(out)
     except Mismatch as error:
         raise error.called("out") from None
-    columns = zip(*rows, strict=True) if rows else repeat((), len(node.keys))
+    columns = list(map(list, zip(*rows, strict=True))) or [[]] * count
     members = [
-        _concatenate(child, list(column), old, (*path, key))
+        _concatenate(child, column, old, (*path, key))
         for child, column, old, key in zip(node.children, columns, outs, node.keys, strict=True)
     ]
     if isinstance(out, MutableMapping):
