@@ -18,6 +18,12 @@ def test_it_shows_both_spaces_and_their_layouts() -> None:
     assert repr(Layout.compile(Box(0, 1, (4,)), 64)) in result.output
 
 
+def test_a_vector_env_is_described_by_one_of_its_environments() -> None:
+    name = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
+    result = CliRunner().invoke(app, ["describe", name])
+    assert "action_space: Discrete(2)" in result.output
+
+
 @pytest.mark.parametrize("arguments", [["CartPol-v1"], ["CartPole-v1", "--num-envs", "0"]])
 def test_bad_input_is_one_clear_line(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, ["describe", *arguments])

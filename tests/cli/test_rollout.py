@@ -49,6 +49,10 @@ class Unbuildable(Busy):
     def __init__(self):
         raise OSError("no\\nlicence")
 
+def pair():
+    from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+    return CartPoleVectorEnv(num_envs=2)
+
 not_a_factory = 3
 """
 
@@ -126,6 +130,12 @@ def test_one_seed_is_one_result_wherever_it_runs(context: str) -> None:
 
 def test_a_module_of_this_folder_is_found() -> None:
     assert as_json("busy:Busy", "--num-envs", "2", "--steps", "10")["steps"] == 10
+
+
+def test_a_factory_of_vector_envs_counts_their_environments() -> None:
+    result = as_json("busy:pair", "--num-envs", "3", "--steps", "3000", "--backend", "sync")
+    assert result["num_envs"] == 6
+    assert 15 < result["mean_return"] < 30
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.console import Console
 
+from vecspaces.errors import VecspacesError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# Errors whose message tells it all; of others (KeyError: 'gravity') the type is half of it.
+_SELF_EXPLAINING = (AttributeError, ImportError, TypeError, ValueError, VecspacesError)
 
 EnvArgument = Annotated[
     str,
@@ -55,8 +60,8 @@ def refusing(*, traceback: bool) -> Iterator[None]:
     except Exception as error:  # an environment's module and constructor may raise anything
         if traceback:
             raise
-        named = isinstance(error, ValueError) or not str(error)
-        refuse(f"{error}" if named and str(error) else f"{type(error).__name__}: {error}")
+        clear = isinstance(error, _SELF_EXPLAINING) and str(error)
+        refuse(str(error) if clear else f"{type(error).__name__}: {error}")
 
 
 def import_from_here() -> None:

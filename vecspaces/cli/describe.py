@@ -35,11 +35,12 @@ def describe(
 
 
 def _spaces_of(env: str) -> dict[str, Space[Any]]:
-    """Build one environment, here, to see its spaces."""
+    """Build one environment, here, to see its spaces; of a vector env, those of a single one."""
     built = find_factory(env)()
+    single = "single_" if hasattr(built, "single_observation_space") else ""
     try:
         return {
-            name: native_space(getattr(built, name))
+            name: native_space(getattr(built, single + name))
             for name in ("observation_space", "action_space")
         }
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import time
 import warnings
 from dataclasses import dataclass, field
@@ -152,13 +153,16 @@ def rollout(
         for name, value in [("num_workers", num_workers), ("context", context)]
         if value is not None
     }
-    if backend != "async" and vector_kwargs:
+    contexts = multiprocessing.get_all_start_methods()
+    if context is not None and context not in contexts:
+        refuse(f"--context: expected one of {', '.join(contexts)}; found {context}")
+    if backend == "sync" and vector_kwargs:
         refuse(f"--num-workers, --context: expected --backend async, found {backend}")
     import_from_here()
     try:
         with refusing(traceback=traceback):
             envs = make_vec(env, num_envs, backend=backend, vector_kwargs=vector_kwargs)
-        result = Outcome(env, backend, num_envs, getattr(envs, "num_workers", 0), seed)
+        result = Outcome(env, backend, envs.num_envs, getattr(envs, "num_workers", 0), seed)
         finished = _run(envs, result, steps)
     except KeyboardInterrupt:  # before there was anything to show
         raise typer.Exit(130) from None
