@@ -231,7 +231,9 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
 
     def from_jsonable(self, sample_n: Iterable[Any]) -> list[npt.NDArray[ScalarT_cov]]:
         """Turn nested lists into arrays of this dtype."""
-        return [np.asarray(sample, dtype=self.dtype) for sample in sample_n]
+        arrays = [np.asarray(sample, dtype=self.dtype) for sample in sample_n]
+        # The lists of an array of shape (0, 3) do not tell that 3.
+        return [array if array.size else array.reshape(self._shape) for array in arrays]
 
     def __repr__(self) -> str:
         if self.low_repr is None:
