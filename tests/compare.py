@@ -45,3 +45,15 @@ def assert_identical(ours: Any, theirs: Any, path: str = "value") -> None:
         )
     else:
         assert ours == theirs, f"{path}: {ours!r} is not {theirs!r}"
+
+
+def without_0d_arrays(x: Any) -> Any:
+    """Replace arrays of shape () by scalars: a Box draws the one or the other, and holds both."""
+    if isinstance(x, dict):
+        return {key: without_0d_arrays(item) for key, item in x.items()}
+    if isinstance(x, tuple):
+        items = [without_0d_arrays(item) for item in x]
+        return type(x)(*items) if hasattr(x, "_fields") else tuple(items)
+    if isinstance(x, list):
+        return [without_0d_arrays(item) for item in x]
+    return x[()] if isinstance(x, np.ndarray) and x.shape == () else x

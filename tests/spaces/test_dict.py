@@ -152,9 +152,7 @@ def test_a_wrong_mask_is_refused_with_its_path(
     word: str, limit: Any, error: Any, message: str
 ) -> None:
     for library in LIBRARIES:
-        space = library.Dict(
-            a=library.MultiBinary(2), b=library.Dict(c=library.Discrete(2))
-        )
+        space = library.Dict(a=library.MultiBinary(2), b=library.Dict(c=library.Discrete(2)))
         pattern = message.format(word=word) if library is spaces else None
         with pytest.raises(error, match=pattern):
             space.sample(**{word: limit})

@@ -53,7 +53,9 @@ def test_samples_of_any_size_are_those_of_gymnasium(
 
 @pytest.mark.parametrize("seed", [7, (1, 2, 3), [1, 2, 3]])
 def test_seeds_with_edges_are_those_of_gymnasium(seed: Any) -> None:
-    ours, theirs = (library.Graph(library.Discrete(9), library.Discrete(9)) for library in LIBRARIES)
+    ours, theirs = (
+        library.Graph(library.Discrete(9), library.Discrete(9)) for library in LIBRARIES
+    )
     assert_identical(ours.seed(seed), theirs.seed(seed))
     assert_identical(ours.sample(), theirs.sample())
 
@@ -220,7 +222,9 @@ ROWS = np.zeros((3, 2), np.float32)
     ],
 )
 def test_membership_is_that_of_gymnasium(value: Any) -> None:
-    ours, theirs = (library.Graph(library.Box(0, 1, (2,)), library.Discrete(2)) for library in LIBRARIES)
+    ours, theirs = (
+        library.Graph(library.Box(0, 1, (2,)), library.Discrete(2)) for library in LIBRARIES
+    )
     expected = theirs.contains(gymnasium.spaces.GraphInstance(*value))
     assert ours.contains(GraphInstance(*value)) is bool(expected)
     assert (ours.explain(GraphInstance(*value)) is None) is bool(expected)

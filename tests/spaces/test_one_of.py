@@ -16,7 +16,9 @@ from vecspaces.spaces import Box, Dict, Discrete, OneOf, Sequence, Tuple
 LIBRARIES = [spaces, gymnasium.spaces]
 
 
-@pytest.mark.parametrize(("argument", "error"), [(3, TypeError), ([3], TypeError), ([], ValueError)])
+@pytest.mark.parametrize(
+    ("argument", "error"), [(3, TypeError), ([3], TypeError), ([], ValueError)]
+)
 def test_what_is_no_iterable_of_spaces_is_refused(argument: Any, error: Any) -> None:
     for library in LIBRARIES:
         with pytest.raises(error):

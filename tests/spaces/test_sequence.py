@@ -34,8 +34,7 @@ def test_only_a_stacked_sequence_has_a_stacked_feature_space() -> None:
 @pytest.mark.parametrize("stack", [False, True])
 def test_seeds_and_samples_are_those_of_gymnasium(seed: Any, stack: bool) -> None:
     ours, theirs = (
-        library.Sequence(library.Dict(a=library.Discrete(99)), stack=stack)
-        for library in LIBRARIES
+        library.Sequence(library.Dict(a=library.Discrete(99)), stack=stack) for library in LIBRARIES
     )
     if not isinstance(seed, int):
         seed = (seed[0], {"a": seed[1]})
@@ -68,7 +67,9 @@ def test_a_wrong_seed_is_refused_with_its_path(seed: Any, error: Any, message: s
             space.seed(seed)
 
 
-@pytest.mark.parametrize("length", [3, 0, np.int8(2), np.array([2, 5]), np.array([4], np.uint8), None])
+@pytest.mark.parametrize(
+    "length", [3, 0, np.int8(2), np.array([2, 5]), np.array([4], np.uint8), None]
+)
 @pytest.mark.parametrize("word", ["mask", "probability"])
 def test_lengths_are_drawn_as_in_gymnasium(length: Any, word: str) -> None:
     ours, theirs = (library.Sequence(library.Discrete(3), seed=5) for library in LIBRARIES)
@@ -178,9 +179,7 @@ def test_only_tuples_of_elements_are_contained() -> None:
     ],
 )
 def test_stacked_membership_is_that_of_gymnasium(value: Any) -> None:
-    ours, theirs = (
-        library.Sequence(library.Box(0, 1, (2,)), stack=True) for library in LIBRARIES
-    )
+    ours, theirs = (library.Sequence(library.Box(0, 1, (2,)), stack=True) for library in LIBRARIES)
     assert ours.contains(value) is bool(theirs.contains(value))
 
 

@@ -182,7 +182,9 @@ class OneOf(Space[tuple[int, MemberT]], Generic[MemberT]):
 
 
 def _by_value(space: Space[Any]) -> bool:
-    """Whether `to_jsonable` writes one item for each value, rather than one column for each key."""
+    """Whether the one item that `to_jsonable([value])` holds is all of it, not one column of many."""
     if isinstance(space, Sequence) and space.stack:
         return _by_value(space.feature_space)
-    return not (isinstance(space, (Dict, Tuple)) and len(space))
+    if isinstance(space, Dict):
+        return not len(space)
+    return not isinstance(space, Tuple) or len(space) <= 1

@@ -1,0 +1,264 @@
+"""explain and contains of nested values: one answer, the right path, and no object that raises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium.spaces
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import Recipe, junk, recipes, seeds
+from vecspaces.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    Graph,
+    GraphInstance,
+    MultiBinary,
+    OneOf,
+    Sequence,
+    Space,
+    Text,
+    Tuple,
+)
+
+
+class Wrong:
+    """A value of no space at all."""
+
+    def __repr__(self) -> str:
+        return "WRONG"
+
+
+def spoil(draw: st.DrawFn, space: Any, value: Any) -> tuple[Any, str]:
+    """Put something wrong at one leaf of a value, and tell its path."""
+    if isinstance(space, Dict) and value:
+        key = draw(st.sampled_from(sorted(value)))
+        wrong, path = spoil(draw, space[key], value[key])
+        return {**value, key: wrong}, f"[{key!r}]{path}"
+    if isinstance(space, (Tuple, Sequence)) and isinstance(value, tuple) and value:
+        if isinstance(space, Tuple) or not space.stack:
+            i = draw(st.integers(0, len(value) - 1))
+            member = space[i] if isinstance(space, Tuple) else space.feature_space
+            wrong, path = spoil(draw, member, value[i])
+            return (*value[:i], wrong, *value[i + 1 :]), f"[{i}]{path}"
+    if isinstance(space, OneOf):
+        wrong, path = spoil(draw, space[int(value[0])], value[1])
+        return (value[0], wrong), f"[1]{path}"
+    if isinstance(space, Graph):
+        if value.edges is not None and draw(st.booleans()):
+            return value._replace(edge_links=Wrong()), ".edge_links"
+        return value._replace(nodes=Wrong()), ".nodes"
+    return Wrong(), ""
+
+
+@given(data=st.data(), recipe=recipes(), seed=seeds)
+def test_the_path_leads_to_the_offending_leaf(
+    data: st.DataObject, recipe: Recipe, seed: int
+) -> None:
+    space = recipe.build(seed=seed)
+    wrong, path = data.draw(st.composite(lambda draw: spoil(draw, space, space.sample()))())
+    answer = space.explain(wrong, "observation")
+    assert answer is not None
+    assert answer.startswith(f"observation{path}: expected "), (answer, path)
+    assert "found " in answer
+    assert space.explain(wrong) == answer.removeprefix("observation").removeprefix(": ")
+
+
+@given(recipe=recipes(), value=junk())
+def test_any_object_has_one_answer(recipe: Recipe, value: Any) -> None:
+    space = recipe.build()
+    contained = space.contains(value)
+    assert isinstance(contained, bool)
+    answer = space.explain(value)
+    assert (answer is None) is contained
+    if answer is not None:
+        assert "expected " in answer and "found " in answer
+
+
+@given(recipe=recipes(), value=junk())
+def test_any_object_is_contained_where_gymnasium_says_so_too(recipe: Recipe, value: Any) -> None:
+    try:
+        expected = bool(recipe.build(gymnasium.spaces).contains(value))
+    except Exception:
+        expected = False
+    if expected:
+        assert recipe.build().contains(value)
+
+
+class Trap:
+    """An object each of whose methods raises."""
+
+    def __array__(self, *arguments: Any, **options: Any) -> Any:
+        raise RuntimeError
+
+    def __len__(self) -> int:
+        raise RuntimeError
+
+    def __iter__(self) -> Any:
+        raise RuntimeError
+
+    def __getitem__(self, key: Any) -> Any:
+        raise RuntimeError
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+class TrapDict(dict):  # type: ignore[type-arg]
+    """A dict of no use."""
+
+    __getitem__ = __iter__ = keys = __contains__ = __len__ = Trap.__iter__  # type: ignore[assignment]
+
+
+class TrapTuple(tuple):  # type: ignore[type-arg]
+    """A tuple of no use."""
+
+    __slots__ = ()
+    __getitem__ = __iter__ = __len__ = Trap.__iter__  # type: ignore[assignment]
+
+
+def trapped_array() -> Any:
+    array = np.empty(1, dtype=object)
+    array[0] = Trap()
+    return array
+
+
+NESTED: list[Space[Any]] = [
+    Dict(a=Discrete(3)),
+    Tuple([Discrete(3)]),
+    Sequence(Discrete(3)),
+    Sequence(Discrete(3), stack=True),
+    Sequence(Dict(a=Discrete(3)), stack=True),
+    Sequence(Text(3), stack=True),
+    Graph(Discrete(3), Discrete(2)),
+    Graph(Tuple([Discrete(3), Text(2)]), Discrete(2)),
+    OneOf([Discrete(3), Text(2)]),
+]
+
+
+@pytest.mark.parametrize("space", NESTED, ids=repr)
+@pytest.mark.parametrize(
+    "make",
+    [
+        Trap,
+        lambda: TrapDict(a=1),
+        lambda: TrapTuple((0, 1)),
+        lambda: {"a": Trap(), "longer": Trap()},
+        lambda: {Trap: 1, "a": 2},
+        lambda: (Trap(),),
+        lambda: (Trap(), Trap()),
+        lambda: (0, Trap()),
+        lambda: GraphInstance(Trap(), None, None),
+        lambda: GraphInstance(np.array([1]), Trap(), np.array([[0, 0]])),
+        lambda: GraphInstance(np.array([1]), np.array([0]), Trap()),
+        trapped_array,
+        lambda: np.array(3),
+        lambda: iter([1, 2]),
+        lambda: (value for value in "ab"),
+    ],
+)
+def test_a_trap_is_not_contained_and_is_explained(space: Any, make: Any) -> None:
+    assert space.contains(make()) is False
+    assert isinstance(space.explain(make(), "x"), str)
+
+
+def test_a_list_that_contains_itself_is_no_value() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    for space in NESTED:
+        assert not space.contains(loop)
+        assert space.explain(loop) is not None
+
+
+def robot() -> Dict:
+    return Dict(
+        camera=Dict(left=Box(0, 255, (2, 2), np.uint8)),
+        arm=Tuple([Discrete(4), MultiBinary(2)]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "answer"),
+    [
+        (
+            {"camera": {"left": np.zeros((2, 2))}},
+            "observation['camera']['left']: expected dtype uint8, found dtype float64",
+        ),
+        (
+            {"camera": {"left": np.zeros((2, 3), np.uint8)}},
+            "observation['camera']['left']: expected shape (2, 2), found shape (2, 3)",
+        ),
+        (
+            {"camera": {}},
+            "observation['camera']: expected a dict with the keys ['left'], found ['left'] missing",
+        ),
+        (
+            {"camera": {"left": 0, "right": 1}},
+            "observation['camera']: expected a dict with the keys ['left'], found ['right'] besides",
+        ),
+        ({"arm": (1,)}, "observation['arm']: expected a tuple of 2 values, found 1 values"),
+        ({"arm": None}, "observation['arm']: expected a tuple of 2 values, found None"),
+    ],
+)
+def test_messages_say_what_is_wrong_and_where(change: Any, answer: str) -> None:
+    good = {"camera": {"left": np.zeros((2, 2), np.uint8)}, "arm": (1, np.zeros(2, np.int8))}
+    assert robot().explain(good) is None
+    assert robot().explain({**good, **change}, "observation") == answer
+
+
+def test_the_first_of_several_offending_leaves_is_named() -> None:
+    answer = Tuple([Discrete(2), Discrete(2), Discrete(2)]).explain((1, 5, 7))
+    assert answer is not None and answer.startswith("[1]: expected ")
+
+
+@pytest.mark.parametrize(
+    ("value", "start"),
+    [
+        (GraphInstance(np.array([1, 9]), None, None), "g.nodes[1]: expected "),
+        (
+            GraphInstance(np.array([1]), np.array([7]), np.array([[0, 0]])),
+            "g.edges[0]: expected ",
+        ),
+        (
+            GraphInstance(np.array([1]), np.array([1]), np.array([[0, 4]])),
+            "g.edge_links: expected indices of nodes, from 0 to 0, found 0 to 4",
+        ),
+        (
+            GraphInstance(np.array([1]), np.array([1]), np.array([[0, 0], [0, 0]])),
+            "g.edge_links: expected shape (1, 2), a row for each edge, found shape (2, 2)",
+        ),
+        (
+            GraphInstance(np.array([1]), np.array([1]), None),
+            "g: expected edges and edge_links, or neither, found edges alone",
+        ),
+        (None, "g: expected a GraphInstance, found None"),
+    ],
+)
+def test_a_graph_names_the_field(value: Any, start: str) -> None:
+    answer = Graph(Discrete(3), Discrete(3)).explain(value, "g")
+    assert answer is not None and answer.startswith(start)
+
+
+def test_one_of_names_the_index_or_the_value() -> None:
+    space = OneOf([Discrete(2), Text(3)])
+    assert space.explain((5, 1), "a") == (
+        "a[0]: expected an int or np.int64 from 0 to 1, found 5 of type int"
+    )
+    assert str(space.explain((0, 9), "a")).startswith("a[1]: expected ")
+
+
+def test_a_stacked_sequence_names_the_row() -> None:
+    answer = Sequence(Box(0, 1, (2,)), stack=True).explain(np.full((2, 2), [[0], [3]]), "x")
+    assert answer is not None and answer.startswith("x[0]: expected dtype float32")
+    values = np.array([[0, 0], [0, 3]], np.float32)
+    answer = Sequence(Box(0, 1, (2,)), stack=True).explain(values, "x")
+    assert answer is not None and answer.startswith("x[1]: expected a value from 0.0 to 1.0")

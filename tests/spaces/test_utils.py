@@ -1,0 +1,372 @@
+"""Flattening and equivalence: against Gymnasium, there and back, for spaces of third parties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium.spaces
+import gymnasium.spaces.utils
+import numpy as np
+import pytest
+from hypothesis import assume, given
+
+from tests.compare import assert_identical, without_0d_arrays
+from tests.strategies import Recipe, fixed_recipes, recipes, seeds
+from vecspaces import spaces
+from vecspaces.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    Graph,
+    GraphInstance,
+    MultiBinary,
+    MultiDiscrete,
+    OneOf,
+    Sequence,
+    Space,
+    Text,
+    Tuple,
+    flatdim,
+    flatten,
+    flatten_space,
+    unflatten,
+    utils,
+)
+from vecspaces.spaces.utils import is_space_dtype_shape_equiv
+
+THEIRS = gymnasium.spaces.utils
+
+
+@given(recipe=recipes(), seed=seeds)
+def test_what_is_flattened_comes_back_exactly(recipe: Recipe, seed: int) -> None:
+    space = recipe.build(seed=seed)
+    assume(can_be_flattened(space))
+    for _ in range(3):
+        value = space.sample()
+        back = unflatten(space, flatten(space, value))
+        assert_identical(*map(without_0d_arrays, (back, value)))
+
+
+@given(recipe=recipes(), seed=seeds)
+def test_flat_values_lie_in_the_flat_space(recipe: Recipe, seed: int) -> None:
+    space = recipe.build(seed=seed)
+    assume(can_be_flattened(space))
+    flat_space = flatten_space(space)
+    for _ in range(3):
+        flat = flatten(space, space.sample())
+        assert flat_space.contains(flat), flat_space.explain(flat)
+
+
+@given(recipe=fixed_recipes(), seed=seeds)
+def test_a_value_of_fixed_size_becomes_a_vector_of_flatdim_entries(
+    recipe: Recipe, seed: int
+) -> None:
+    space = recipe.build(seed=seed)
+    flat_space, flat = flatten_space(space), flatten(space, space.sample())
+    assert isinstance(flat_space, Box) and flat_space.shape == (flatdim(space),)
+    assert isinstance(flat, np.ndarray)
+    assert flat.shape == flat_space.shape and flat.dtype == flat_space.dtype
+
+
+@given(recipe=recipes(), seed=seeds)
+def test_flat_values_are_those_of_gymnasium(recipe: Recipe, seed: int) -> None:
+    ours, theirs = recipe.build(seed=seed), recipe.build(gymnasium.spaces)
+    assume(can_be_flattened(ours))
+    value = ours.sample()
+    try:
+        expected = THEIRS.flatten(theirs, to_theirs(value))
+    except (ValueError, IndexError, OverflowError, AttributeError):
+        return  # a padding taken from no entries, an index that overflows, ...
+    if same_dtypes_all_the_way(ours):
+        assert_identical(flatten(ours, value), expected)
+
+
+@given(recipe=recipes())
+def test_flat_spaces_are_those_of_gymnasium(recipe: Recipe) -> None:
+    ours, theirs = recipe.build(), recipe.build(gymnasium.spaces)
+    try:
+        expected = repr(THEIRS.flatten_space(theirs))
+    except (ValueError, IndexError, OverflowError):
+        return
+    assert repr(flatten_space(ours)) == expected
+
+
+@given(recipe=fixed_recipes())
+def test_flat_sizes_are_those_of_gymnasium(recipe: Recipe) -> None:
+    assert flatdim(recipe.build()) == THEIRS.flatdim(recipe.build(gymnasium.spaces))
+
+
+def can_be_flattened(space: Any) -> bool:
+    """Whether no OneOf in there has a member without a fixed size, which no vector can hold."""
+    try:
+        flatten_space(space)
+    except ValueError as error:
+        assert "fixed size" in str(error)
+        return False
+    return True
+
+
+def to_theirs(value: Any) -> Any:
+    """The same value with Gymnasium's GraphInstance."""
+    if isinstance(value, GraphInstance):
+        return gymnasium.spaces.GraphInstance(*map(to_theirs, value))
+    if isinstance(value, tuple):
+        return tuple(map(to_theirs, value))
+    if isinstance(value, dict):
+        return {key: to_theirs(item) for key, item in value.items()}
+    return value
+
+
+def same_dtypes_all_the_way(space: Any) -> bool:
+    """Whether no one-hot index of the space wraps in its own small dtype in Gymnasium."""
+    if isinstance(space, Discrete):
+        return space.dtype.itemsize == 8
+    if isinstance(space, MultiDiscrete):
+        return space.dtype.itemsize == 8
+    if isinstance(space, Dict):
+        return all(map(same_dtypes_all_the_way, space.values()))
+    if isinstance(space, (Tuple, OneOf)):
+        return all(map(same_dtypes_all_the_way, space.spaces))
+    if isinstance(space, Sequence):
+        return same_dtypes_all_the_way(space.feature_space)
+    if isinstance(space, Graph):
+        edges = space.edge_space
+        return same_dtypes_all_the_way(space.node_space) and (
+            edges is None or same_dtypes_all_the_way(edges)
+        )
+    return True
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Graph(Box(0, 1), None),
+        Sequence(Discrete(3)),
+        Sequence(Discrete(3), stack=True),
+        Dict(a=Discrete(2), b=Sequence(Discrete(3))),
+        Tuple([Graph(Discrete(3), Discrete(2))]),
+        OneOf([Discrete(2), Sequence(Discrete(3))]),
+    ],
+    ids=repr,
+)
+def test_a_dynamic_size_is_a_value_error(space: Any) -> None:
+    with pytest.raises(ValueError, match="fixed size"):
+        flatdim(space)
+    if isinstance(space, OneOf):
+        with pytest.raises(ValueError, match="fixed size"):
+            flatten(space, (0, 1))
+        with pytest.raises(ValueError, match="fixed size"):
+            flatten_space(space)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int64, np.uint64])
+def test_one_hot_vectors_hold_at_the_ends_of_a_dtype(dtype: Any) -> None:
+    info = np.iinfo(dtype)
+    for start in (int(info.min), int(info.max) - 99):
+        discrete = Discrete(100, start=start, dtype=dtype)
+        multi = MultiDiscrete([100, 100, 100], start=[start] * 3, dtype=dtype)
+        for offset in (0, 1, 99):
+            value = dtype(start + offset)
+            assert_identical(unflatten(discrete, flatten(discrete, value)), value)
+            values = np.array([start, start + offset, start + 99], dtype)
+            assert_identical(unflatten(multi, flatten(multi, values)), values)
+
+
+def test_a_text_beside_floats_comes_back() -> None:
+    space = Tuple([Text(4, min_length=0), Box(0, 1)])
+    value = ("aZ9", np.array([0.5], np.float32))
+    assert_identical(unflatten(space, flatten(space, value)), value)
+
+
+def test_text_is_padded_with_the_number_of_characters() -> None:
+    space = Text(4, charset="xyz")
+    assert_identical(flatten(space, "zx"), np.array([2, 0, 3, 3], np.int32))
+
+
+def test_one_of_pads_beside_a_member_without_entries() -> None:
+    space = OneOf([Box(0, 1, (0,)), Box(2, 3, (2,))])
+    value = (np.int64(0), np.zeros(0, np.float32))
+    flat = flatten(space, value)
+    assert flat in flatten_space(space)
+    assert_identical(unflatten(space, flat), value)
+
+
+@pytest.mark.parametrize(("dtype", "count"), [(np.int8, 130), (np.uint8, 260), (np.float16, 2050)])
+def test_one_of_finds_a_dtype_for_its_index(dtype: Any, count: int) -> None:
+    space = OneOf([Box(0, 1, (1,), dtype)] * count)
+    value = (np.int64(count - 1), np.ones(1, dtype))
+    flat = flatten(space, value)
+    assert flat in flatten_space(space) and int(flat[0]) == count - 1
+    assert_identical(unflatten(space, flat), value)
+
+
+def test_one_of_keeps_bounds_that_float64_cannot_hold() -> None:
+    top = np.iinfo(np.uint64).max
+    space = OneOf([Box(0, int(top), (1,), np.uint64)])
+    value = (np.int64(0), np.array([top]))
+    assert flatten(space, value) in flatten_space(space)
+    assert_identical(unflatten(space, flatten(space, value)), value)
+
+
+@pytest.mark.parametrize("space", [Tuple([]), Dict({}), Tuple([Tuple([]), Dict({})])], ids=repr)
+def test_a_space_without_members_flattens_to_nothing(space: Any) -> None:
+    assert flatdim(space) == 0 and flatten_space(space).shape == (0,)
+    value = space.sample()
+    assert flatten(space, value) in flatten_space(space)
+    assert_identical(unflatten(space, flatten(space, value)), value)
+
+
+def test_no_members_promote_no_dtype() -> None:
+    assert flatten_space(Tuple([Tuple([]), Discrete(3)])).dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("space", "flat"),
+    [
+        (Discrete(3), np.zeros(3)),
+        (MultiDiscrete([2, 2]), np.zeros(4)),
+        (MultiDiscrete([2, 2]), np.array([1, 1, 0, 0])),
+        (MultiDiscrete([2, 2]), np.array([1, 1, 1, 0])),
+        (Tuple([Discrete(2)]), np.array([1, 0, 0])),
+    ],
+)
+def test_a_vector_that_flatten_cannot_have_made_is_refused(space: Any, flat: Any) -> None:
+    with pytest.raises(ValueError, match="^x: expected "):
+        unflatten(space, flat)
+
+
+@pytest.mark.parametrize(
+    ("space", "flat"),
+    [
+        (Tuple([Discrete(2)]), (np.array([1, 0]),)),
+        (Dict(a=Discrete(2)), {"a": np.array([1, 0])}),
+        (Tuple([Sequence(Discrete(2))]), np.array([1, 0])),
+        (Dict(a=Sequence(Discrete(2))), np.array([1, 0])),
+    ],
+)
+def test_the_wrong_container_is_refused_as_in_gymnasium(space: Any, flat: Any) -> None:
+    with pytest.raises(AssertionError, match="^x: expected what flatten returns"):
+        unflatten(space, flat)
+
+
+def test_the_flat_value_is_a_copy() -> None:
+    value = np.zeros(3, np.float32)
+    flatten(Box(0, 1, (3,)), value)[0] = 1
+    assert not value.any()
+
+
+class Unknown(Space[Any]):
+    is_np_flattenable = True  # type: ignore[assignment]
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        return complex(self.np_random.random(), 0.5)
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, complex)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("flatdim", ()),
+        ("flatten_space", ()),
+        ("flatten", (1j,)),
+        ("unflatten", (np.zeros(2),)),
+        ("is_space_dtype_shape_equiv", (Unknown(),)),
+    ],
+)
+def test_a_third_partys_space_is_not_implemented_until_registered(
+    name: str, arguments: Any
+) -> None:
+    for space in (Unknown(), Tuple([Unknown()])):
+        both = tuple(Tuple([other]) for other in arguments) if "equiv" in name else None
+        values = arguments if isinstance(space, Unknown) else both or tuple((x,) for x in arguments)
+        if name == "unflatten" and isinstance(space, Tuple):
+            values = (np.zeros(2),)
+        with pytest.raises(NotImplementedError, match="register"):
+            getattr(utils, name)(space, *values)
+
+
+def test_a_third_partys_space_that_says_it_is_dynamic_is_a_value_error() -> None:
+    class Dynamic(Unknown):
+        is_np_flattenable = False  # type: ignore[assignment]
+
+    with pytest.raises(ValueError, match="fixed size"):
+        flatdim(Dynamic())
+
+
+def test_a_third_partys_space_takes_part_once_registered() -> None:
+    class Complex(Unknown):
+        pass
+
+    flatdim.register(Complex, lambda space: 2)
+    flatten.register(Complex, lambda space, x: np.array([x.real, x.imag]))
+    unflatten.register(Complex, lambda space, x: complex(x[0], x[1]))
+    flatten_space.register(Complex, lambda space: Box(0, 1, (2,), np.float64))
+    value = (np.int64(1), {"a": 0.25 + 0.5j, "b": np.int64(2)})
+    space = OneOf([Discrete(2), Dict(a=Complex(), b=Discrete(3))])
+    assert flatdim(space) == 6
+    flat = flatten(space, value)
+    assert flat in flatten_space(space)
+    assert_identical(unflatten(space, flat), value)
+
+
+SPACES = [
+    Box(0, 1, (2,)),
+    Box(0, 1, (3,)),
+    Box(0, 1, (2,), np.float64),
+    Discrete(2),
+    Discrete(2, dtype=np.int32),
+    MultiBinary(2),
+    MultiDiscrete([2, 3]),
+    Text(3),
+    Text(4),
+    Text(3, charset="ab"),
+    Dict(a=Discrete(2)),
+    Dict(b=Discrete(2)),
+    Dict(a=Box(0, 1)),
+    Tuple([Discrete(2)]),
+    Tuple([Discrete(2), Discrete(3)]),
+    OneOf([Discrete(2)]),
+    OneOf([Box(0, 1)]),
+    Sequence(Discrete(2)),
+    Sequence(Discrete(2), stack=True),
+    Sequence(Box(0, 1)),
+    Graph(Discrete(2), None),
+    Graph(Discrete(2), Discrete(2)),
+    Graph(Box(0, 1), None),
+]
+
+
+@pytest.mark.parametrize("one", SPACES, ids=repr)
+def test_a_space_is_equivalent_to_itself_alone(one: Any) -> None:
+    assert [space is one for space in SPACES] == [
+        is_space_dtype_shape_equiv(one, space) for space in SPACES
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Box(0, 1, (2,)), Box(-5, 7, (2,))),
+        (Discrete(2), Discrete(5, start=3)),
+        (MultiDiscrete([2, 3]), MultiDiscrete([4, 5])),
+        (Text(3, min_length=1), Text(3, min_length=2)),
+        (Graph(Discrete(2), Box(0, 1)), Graph(Discrete(9), Box(3, 4))),
+    ],
+)
+def test_bounds_do_not_matter_to_equivalence(one: Any, other: Any) -> None:
+    assert is_space_dtype_shape_equiv(one, other)
+    assert is_space_dtype_shape_equiv(Tuple([one]), Tuple([other]))
+
+
+@pytest.mark.parametrize("arguments", [(3, Discrete(2)), (Unknown(), 3), (None, None)])
+def test_equivalence_of_what_is_no_space_is_a_type_error(arguments: Any) -> None:
+    with pytest.raises(TypeError, match="expected a Space"):
+        is_space_dtype_shape_equiv(*arguments)
+
+
+def test_the_functions_are_public_where_gymnasium_has_them() -> None:
+    for name in ("flatdim", "flatten", "flatten_space", "unflatten"):
+        assert getattr(spaces, name) is getattr(utils, name)
+        assert hasattr(getattr(utils, name), "register")
