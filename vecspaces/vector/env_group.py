@@ -464,6 +464,7 @@ class EnvGroup:
 
     def _failed(self, error: BaseException, row: int, command: str) -> EnvironmentFailed:
         """Say which environment it was."""
+        self._progress[0] = -1
         if isinstance(error, EnvironmentFailed):
             return error
         if isinstance(error, Mismatch):

@@ -193,4 +193,4 @@ class Op(IntEnum):
 
 # One frame is this header and then its payload. The sequence number of an answer is that of its
 # question, so that a late one is recognised and never taken for the next step's.
-HEADER = struct.Struct("<BxHIQ")  # op, ring slot, sequence number, bytes of payload
+HEADER = struct.Struct("<BxHxxxxQQ")  # op, ring slot, sequence number, bytes of payload

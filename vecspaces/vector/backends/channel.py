@@ -1,6 +1,6 @@
 """Frames over a socket pair: the caller's end never blocks, the worker's end may.
 
-A step's command and its answer are one header each, 16 bytes, and so one system call each. A
+A step's command and its answer are one header each, 24 bytes, and so one system call each. A
 payload follows only where there is something to say. The caller drains while it sends, so large
 actions going out and large infos coming in never wait for each other.
 """
@@ -29,13 +29,17 @@ class Frame(NamedTuple):
         op: What it means.
         slot: The slot of the ring.
         seq: The number of the command that it is, or answers.
-        payload: What else there is to say.
+        data: What else there is to say, pickled; empty for nothing.
     """
 
     op: Op
     slot: int
     seq: int
-    payload: Any
+    data: bytes
+
+    def load(self) -> Any:
+        """Unpickle the payload, which came over an inherited descriptor; may raise anything."""
+        return pickle.loads(self.data) if self.data else None
 
 
 def pack(op: Op, slot: int, seq: int, payload: Any = None) -> bytes:
@@ -127,7 +131,7 @@ class CallerEnd:
             if not inbox and len(data) == HEADER.size:
                 op, slot, seq, length = HEADER.unpack(data)
                 if length == 0:
-                    return [Frame(_OPS[op], slot, seq, None)], False
+                    return [Frame(_OPS[op], slot, seq, b"")], False
             ended = not data
             inbox += data
             if len(data) < _CHUNK:
@@ -138,9 +142,8 @@ class CallerEnd:
             end = HEADER.size + length
             if len(inbox) < end:
                 break
-            payload = pickle.loads(bytes(memoryview(inbox)[HEADER.size : end])) if length else None
+            frames.append(Frame(_OPS[op], slot, seq, bytes(inbox[HEADER.size : end])))
             del inbox[:end]
-            frames.append(Frame(_OPS[op], slot, seq, payload))
         return frames, ended
 
     def close(self) -> None:
@@ -179,10 +182,8 @@ class WorkerEnd:
 
     def _rest(self, header: bytes) -> Frame | None:
         op, slot, seq, length = HEADER.unpack(header)
-        if length == 0:
-            return Frame(_OPS[op], slot, seq, None)
-        data = self._exactly(length)
-        return None if data is None else Frame(_OPS[op], slot, seq, pickle.loads(data))
+        data = self._exactly(length) if length else b""
+        return None if data is None else Frame(_OPS[op], slot, seq, data)
 
     def _exactly(self, count: int) -> bytes | None:
         try:

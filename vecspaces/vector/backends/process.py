@@ -37,7 +37,7 @@ from vecspaces.foreign import pack_registrations
 from vecspaces.memory import Arena
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Planner, Reply
-from vecspaces.vector.backends.channel import CallerEnd, Poller, pack, watchable
+from vecspaces.vector.backends.channel import CallerEnd, Frame, Poller, pack, watchable
 from vecspaces.vector.backends.worker import THREAD_VARIABLES, WorkerSetup, worker_main
 from vecspaces.vector.failures import Failure
 from vecspaces.vector.members import GroupDescription
@@ -153,6 +153,7 @@ class ProcessBackend:
             self.storage = Storage(self._plan, arena)
             # Whether every action fits into shared memory, so that a step is a bare header.
             self._rows_suffice = self._shared_memory and self._plan.actions.fixed
+            self.storage.progress[:] = -1
             self.slices = []
             low = 0
             for description in self._descriptions:
@@ -304,12 +305,16 @@ class ProcessBackend:
             replies.append(Reply(index, Op.DIED, 0, self._exitcode(self._handles[index])))
         return replies
 
-    def _understand(self, index: int, frame: Any) -> Reply:
+    def _understand(self, index: int, frame: Frame) -> Reply:
         """Take in what came beside the answer."""
-        op, slot, seq, payload = frame
+        op, slot, seq, _ = frame
+        try:
+            payload = frame.load()
+        except Exception as error:  # a result that can be pickled but not unpickled
+            ids = self.slices[index] if self._descriptions else self._factories(index)
+            return Reply(index, Op.FAILED, seq, Failure.of(error, ids, "call", index))
         if op is Op.BUILT:
             self._handles[index].build_by = None
-            payload = pickle.loads(payload)
             if self._descriptions and payload != self._descriptions[index]:
                 error = RuntimeError(
                     "environments that were built again have other spaces than before: an env_fn "

@@ -98,7 +98,7 @@ def worker_main(
     channel = WorkerEnd(sock)
     try:
         group = EnvGroup(setup.env_fns(), setup.autoreset_mode, setup.first)
-        built = pack(Op.BUILT, 0, 0, cloudpickle.dumps(group.describe()))
+        built = pack(Op.BUILT, 0, 0, group.describe())
     except EnvironmentFailed as error:
         channel.send(pack(Op.FAILED, 0, 0, error.failure))
     except BaseException as error:
@@ -136,7 +136,7 @@ class Worker:
                 self._channel.send(pack(Op.DONE, 0, frame.seq, failure))
 
     def _bind(self, frame: Frame, descriptor: int | None) -> None:
-        plan, low, lost, tag = frame.payload
+        plan, low, lost, tag = frame.load()
         handle = tag if descriptor is None else descriptor
         self._shares_memory = handle is not None
         self._storage = Storage(plan, None if handle is None else Arena.attach(handle, plan.size))
@@ -149,10 +149,9 @@ class Worker:
             frame = receive()
             if frame is None or frame.op is Op.CLOSE:
                 return frame
-            op, slot, seq, payload = frame
+            op, slot, seq, data = frame
             try:
-                if payload is not None:
-                    payload = self._unpack(op, payload)
+                payload = self._unpack(frame) if data else None
                 if op is Op.STEP_ROWS:
                     for part in self._step_rows(slot, payload):
                         send(self._pack(Op.PART, slot, seq, part))
@@ -180,9 +179,9 @@ class Worker:
             count = count * 2 if time.perf_counter() - began < _PART_SECONDS else 1
             yield (chunk, *self._attach(Op.STEP, slot, columns, chunk))
 
-    def _unpack(self, op: Op, payload: Any) -> Any:
+    def _unpack(self, frame: Frame) -> Any:
         """Put actions that came with the command where the group looks for them."""
-        arguments, actions, spilled = payload
+        arguments, actions, spilled = frame.load()
         if actions is not None:
             self._storage.actions.load(self._group.low, self._group.high, actions)
         if spilled is not None:
