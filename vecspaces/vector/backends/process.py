@@ -321,6 +321,8 @@ class ProcessBackend:
                     "must give the same spaces each time"
                 )
                 return Reply(index, Op.FAILED, seq, Failure.of(error, self.slices[index], "build"))
+        elif op is Op.FAILED:
+            payload = replace(payload, worker=index)
         elif op is Op.PART:
             rows, columns, spilled, exported = payload
             self._take_in(index, slot, spilled, exported)
