@@ -254,18 +254,6 @@ class EnvGroup:
         if rows is None and not self._vectors:
             return self._singles, actions.items(self.low, self.high)
         wanted = None if rows is None else set(rows)
-        for member in self._vectors:
-            if wanted is not None and 0 < len(wanted.intersection(member.rows)) < len(member.rows):
-                raise EnvironmentFailed(
-                    Failure.of(
-                        ValueError(
-                            f"environments {member.low} to {member.high - 1} are one vector env, "
-                            "which steps as a whole: send all of its actions together"
-                        ),
-                        tuple(member.rows),
-                        "step",
-                    )
-                )
         singles = [pair for pair in self._singles if wanted is None or pair[0] in wanted]
         return singles, [actions.item(row) for row, _ in singles]
 
@@ -409,6 +397,20 @@ class EnvGroup:
                     set_attribute(member, name, values[rows[0]])
             except _RAISED as error:
                 raise self._failed(error, rows[0], "set_attr") from None
+
+    def whole(self, rows: Sequence[int]) -> list[list[int]]:
+        """Part rows into those that step together: one each, or all of a vector env.
+
+        Args:
+            rows: Rows of this group.
+
+        Returns:
+            The rows of each member, in the order in which they are first named.
+        """
+        parts: dict[int, list[int]] = {}
+        for row in rows:
+            parts.setdefault(self._member_of[row], []).append(row)
+        return list(parts.values())
 
     def flush_timings(self) -> None:
         """Count the clock readings gathered so far, for `stats()`."""

@@ -69,6 +69,12 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             self.single_action_space,
         ) = agree(descriptions, settings.observation_mode)
         self.num_envs = sum(sum(description.counts) for description in descriptions)
+        counts = [count for description in descriptions for count in description.counts]
+        ends = np.cumsum(counts).tolist()
+        # Rows that step together, because their environments are one vector env.
+        self._vector_rows = [
+            range(end - count, end) for end, count in zip(ends, counts, strict=True) if count > 1
+        ]
         self.metadata = {**descriptions[0].metadata, "autoreset_mode": self._mode}
         self.render_mode = descriptions[0].render_mode
         return StoragePlan.compile(

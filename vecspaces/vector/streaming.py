@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError
+from vecspaces.errors import AlreadyPendingCallError, InvalidActionError, NoAsyncCallError
 from vecspaces.vector import faults
 from vecspaces.vector import infos as infos_module
 from vecspaces.vector.autoreset import AutoresetMode
@@ -104,6 +104,7 @@ class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
         conductor = self._conductor
         state = conductor.check(Event.SEND)
         ids = np.array(self._chosen(None if env_ids is None else list(env_ids)), dtype=np.intp)
+        self._check_whole(set(ids.tolist()))
         busy = [int(row) for row in ids if self._outstanding[row]]
         unread = [row for row in self._ready if row not in self._fresh and row in set(ids.tolist())]
         if busy or unread:
@@ -131,6 +132,15 @@ class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
             conductor.submit_more(slot, payloads)
         else:
             conductor.submit(state, Op.STEP_ROWS, slot, payloads)
+
+    def _check_whole(self, ids: set[int]) -> None:
+        """A vector env among the environments takes all of its actions at once."""
+        for rows in self._vector_rows:
+            if 0 < len(ids.intersection(rows)) < len(rows):
+                raise InvalidActionError(
+                    f"send: {faults.name_rows(rows)} are one vector env, which steps as a whole: "
+                    "send all of its actions together"
+                )
 
     def recv(self, timeout: float | None = None) -> Transition:
         """Wait until `batch_size` environments are ready, and take those that were ready first.

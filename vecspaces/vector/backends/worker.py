@@ -170,12 +170,12 @@ class Worker:
 
     def _step_rows(self, slot: int, rows: list[int]) -> Iterator[Any]:
         """Step some rows, and report as many at a time as one report is worth."""
-        at, count = 0, 1
-        while at < len(rows):
-            chunk = rows[at : at + count]
+        parts, at, count = self._group.whole(rows), 0, 1
+        while at < len(parts):
+            chunk = [row for part in parts[at : at + count] for row in part]
             began = time.perf_counter()
             columns = self._group.step(slot, chunk)
-            at += len(chunk)
+            at += count
             count = count * 2 if time.perf_counter() - began < _PART_SECONDS else 1
             yield (chunk, *self._attach(Op.STEP, slot, columns, chunk))
 
