@@ -316,11 +316,11 @@ class ProcessBackend:
         if op is Op.BUILT:
             self._handles[index].build_by = None
             if self._descriptions and payload != self._descriptions[index]:
-                error = RuntimeError(
+                changed = RuntimeError(
                     "environments that were built again have other spaces than before: an env_fn "
                     "must give the same spaces each time"
                 )
-                return Reply(index, Op.FAILED, seq, Failure.of(error, self.slices[index], "build"))
+                return Reply(index, Op.FAILED, seq, Failure.of(changed, self.slices[index], "build"))
         elif op is Op.FAILED:
             payload = replace(payload, worker=index)
         elif op is Op.PART:
