@@ -38,6 +38,11 @@ class GroupDescription:
     metadata: dict[str, Any]
     render_mode: str | None
 
+    @property
+    def layout(self) -> tuple[Any, ...]:
+        """What must not change when environments are built again."""
+        return self.counts, self.observation_spaces, self.action_spaces
+
 
 def build_member(env_fn: Callable[[], Any], name: str, mode: AutoresetMode) -> Any:
     """Make one environment; a vector env becomes a member of many rows.

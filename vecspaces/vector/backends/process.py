@@ -315,7 +315,7 @@ class ProcessBackend:
             return Reply(index, Op.FAILED, seq, Failure.of(error, ids, "call", index))
         if op is Op.BUILT:
             self._handles[index].build_by = None
-            if self._descriptions and payload != self._descriptions[index]:
+            if self._descriptions and payload.layout != self._descriptions[index].layout:
                 changed = RuntimeError(
                     "environments that were built again have other spaces than before: an env_fn "
                     "must give the same spaces each time"

@@ -151,7 +151,7 @@ class Worker:
                 return frame
             op, slot, seq, data = frame
             try:
-                payload = self._unpack(frame) if data else None
+                payload: Any = self._unpack(frame) if data else None
                 if op is Op.STEP_ROWS:
                     for part in self._step_rows(slot, payload):
                         send(self._pack(Op.PART, slot, seq, part))
