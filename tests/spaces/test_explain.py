@@ -39,12 +39,12 @@ def spoil(draw: st.DrawFn, space: Any, value: Any) -> tuple[Any, str]:
         key = draw(st.sampled_from(sorted(value)))
         wrong, path = spoil(draw, space[key], value[key])
         return {**value, key: wrong}, f"[{key!r}]{path}"
-    if isinstance(space, (Tuple, Sequence)) and isinstance(value, tuple) and value:
-        if isinstance(space, Tuple) or not space.stack:
-            i = draw(st.integers(0, len(value) - 1))
-            member = space[i] if isinstance(space, Tuple) else space.feature_space
-            wrong, path = spoil(draw, member, value[i])
-            return (*value[:i], wrong, *value[i + 1 :]), f"[{i}]{path}"
+    stacked = isinstance(space, Sequence) and space.stack
+    if isinstance(space, (Tuple, Sequence)) and not stacked and value:
+        i = draw(st.integers(0, len(value) - 1))
+        member = space[i] if isinstance(space, Tuple) else space.feature_space
+        wrong, path = spoil(draw, member, value[i])
+        return (*value[:i], wrong, *value[i + 1 :]), f"[{i}]{path}"
     if isinstance(space, OneOf):
         wrong, path = spoil(draw, space[int(value[0])], value[1])
         return (value[0], wrong), f"[1]{path}"
@@ -203,7 +203,8 @@ def robot() -> Dict:
         ),
         (
             {"camera": {"left": 0, "right": 1}},
-            "observation['camera']: expected a dict with the keys ['left'], found ['right'] besides",
+            "observation['camera']: expected a dict with the keys ['left'], "
+            "found ['right'] besides",
         ),
         ({"arm": (1,)}, "observation['arm']: expected a tuple of 2 values, found 1 values"),
         ({"arm": None}, "observation['arm']: expected a tuple of 2 values, found None"),

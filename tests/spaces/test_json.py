@@ -1,4 +1,4 @@
-"""JSON: every value survives the trip through text, and the text is Gymnasium's where that works."""
+"""JSON: every value survives the trip; the text is Gymnasium's wherever that works."""
 
 from __future__ import annotations
 

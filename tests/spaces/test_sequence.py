@@ -21,7 +21,7 @@ def test_what_is_no_space_is_refused(argument: Any) -> None:
     for library in LIBRARIES:
         with pytest.raises(TypeError):
             library.Sequence(argument)
-    with pytest.raises(TypeError, match="^space: expected a Space, found "):
+    with pytest.raises(TypeError, match=r"^space: expected a Space, found "):
         Sequence(argument)
 
 

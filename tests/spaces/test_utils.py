@@ -231,7 +231,7 @@ def test_no_members_promote_no_dtype() -> None:
     ],
 )
 def test_a_vector_that_flatten_cannot_have_made_is_refused(space: Any, flat: Any) -> None:
-    with pytest.raises(ValueError, match="^x: expected "):
+    with pytest.raises(ValueError, match=r"^x: expected "):
         unflatten(space, flat)
 
 
@@ -245,7 +245,7 @@ def test_a_vector_that_flatten_cannot_have_made_is_refused(space: Any, flat: Any
     ],
 )
 def test_the_wrong_container_is_refused_as_in_gymnasium(space: Any, flat: Any) -> None:
-    with pytest.raises(AssertionError, match="^x: expected what flatten returns"):
+    with pytest.raises(AssertionError, match=r"^x: expected what flatten returns"):
         unflatten(space, flat)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 from vecspaces.spaces.nesting import (
+    Composite,
     MemberT,
     check_member,
     choose_limit,
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-class Dict(Space[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[MemberT]):
+class Dict(Composite[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[MemberT]):
     """A dictionary of spaces; a value is a dictionary with the same keys.
 
     The space is itself a mapping from keys to spaces, except that `in` asks for values: it means

@@ -18,6 +18,7 @@ from vecspaces.spaces.batching import (
     explain_all,
 )
 from vecspaces.spaces.nesting import (
+    Composite,
     check_member,
     check_seed_length,
     choose_limit,
@@ -46,7 +47,7 @@ class GraphInstance(NamedTuple):
     edge_links: npt.NDArray[Any] | None
 
 
-class Graph(Space[GraphInstance]):
+class Graph(Composite[GraphInstance]):
     """Graphs of any size, with a value of one space at each node and of another at each edge.
 
     Edges have a direction, may be double, and may link a node with itself.

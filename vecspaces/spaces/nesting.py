@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecspaces.spaces.space import Space, describe, refuse_both
+from vecspaces import seeding
+from vecspaces.spaces.space import Space, T_cov, describe, refuse_both
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -16,6 +17,18 @@ else:
     from typing import TypeVar
 
     MemberT = TypeVar("MemberT", covariant=True)
+
+
+class Composite(Space[T_cov]):
+    """A space with members, whose generators are not touched when its own is made."""
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        """The generator of this space alone, made when it is first needed."""
+        # Not by `seed`, as in Space: it would start the members anew, and undo their seeds.
+        if self._np_random is None:
+            self._np_random, _ = seeding.np_random()
+        return self._np_random
 
 
 def check_member(space: Any, where: str) -> None:

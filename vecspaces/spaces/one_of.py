@@ -9,6 +9,7 @@ import numpy as np
 
 from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.nesting import (
+    Composite,
     MemberT,
     check_limit_tuple,
     check_member,
@@ -23,7 +24,7 @@ from vecspaces.spaces.space import Space, describe, mismatch
 from vecspaces.spaces.tuple import Tuple
 
 
-class OneOf(Space[tuple[int, MemberT]], Generic[MemberT]):
+class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
     """The tagged union of spaces; a value is a pair of an index and a value of the space there.
 
     Args:
@@ -182,7 +183,7 @@ class OneOf(Space[tuple[int, MemberT]], Generic[MemberT]):
 
 
 def _by_value(space: Space[Any]) -> bool:
-    """Whether the one item that `to_jsonable([value])` holds is all of it, not one column of many."""
+    """Whether the one item of `to_jsonable([value])` is all of it, not one column of many."""
     if isinstance(space, Sequence) and space.stack:
         return _by_value(space.feature_space)
     if isinstance(space, Dict):

@@ -16,6 +16,7 @@ from vecspaces.spaces.batching import (
     stack,
 )
 from vecspaces.spaces.nesting import (
+    Composite,
     check_member,
     check_seed_length,
     choose_limit,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-class Sequence(Space["tuple[Any, ...] | Any"]):
+class Sequence(Composite["tuple[Any, ...] | Any"]):
     """Finite sequences, of no fixed length, of values of one space.
 
     Args:

@@ -8,6 +8,7 @@ from typing import Any, Generic, overload
 import numpy as np
 
 from vecspaces.spaces.nesting import (
+    Composite,
     MemberT,
     check_limit_tuple,
     check_member,
@@ -20,7 +21,7 @@ from vecspaces.spaces.nesting import (
 from vecspaces.spaces.space import Space, describe, mismatch
 
 
-class Tuple(Space[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[MemberT]):
+class Tuple(Composite[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[MemberT]):
     """A tuple of spaces; a value is a tuple with a value of each.
 
     The space is itself a sequence of spaces, except that `in` asks for values: it means `contains`,
