@@ -1,14 +1,12 @@
-"""Env: what a sub-environment offers, as the base class for environments of one's own.
+"""Env: what a sub-environment must offer, and the base class for environments of one's own.
 
-Nothing asks for this class by name. Whatever has `observation_space`, `action_space`, `reset` and
-`step` is an environment, and a `gymnasium.Env` is one; `close`, `render`, `render_mode`, `metadata`,
-`spec` and `np_random` are used where they exist. Spaces may be those of a library that
-`vecspaces.foreign.native_space` knows. Deriving from `Env` gives seeding and the small parts.
+Nothing asks for this class by name: whatever has the members of `EnvLike` is an environment, and a
+`gymnasium.Env` is one. Deriving from `Env` gives the seeding and the small parts for nothing.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, SupportsFloat, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, SupportsFloat, TypeVar
 
 from vecspaces import seeding
 
@@ -22,6 +20,29 @@ if TYPE_CHECKING:
 
 ObsType = TypeVar("ObsType")
 ActType = TypeVar("ActType")
+
+
+class EnvLike(Protocol):
+    """The members that an environment must have to run in a vector env.
+
+    `close`, `render`, `render_mode`, `metadata`, `spec` and `np_random` are used where they exist.
+
+    Attributes:
+        observation_space: A `vecspaces.Space`, or a space of a library that
+            `vecspaces.foreign.native_space` knows.
+        action_space: The same for actions.
+    """
+
+    observation_space: Any
+    action_space: Any
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode and return its first observation and info."""
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Take an action and return observation, reward, terminated, truncated and info."""
 
 
 class Env(Generic[ObsType, ActType]):
