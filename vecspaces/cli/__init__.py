@@ -18,4 +18,6 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(2)
+    except KeyboardInterrupt:  # importing takes long enough for a change of mind
+        sys.exit(130)
     app(prog_name="vecspaces")

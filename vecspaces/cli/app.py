@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from vecspaces import __version__
+from vecspaces.cli.bench import bench
 from vecspaces.cli.describe import describe
 from vecspaces.cli.rollout import rollout
 
@@ -16,6 +17,7 @@ app = typer.Typer(
 )
 app.command()(rollout)
 app.command()(describe)
+app.command()(bench)
 
 
 def _show_version(wanted: bool) -> None:
