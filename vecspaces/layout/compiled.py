@@ -129,7 +129,9 @@ class Layout:
             if isinstance(found, Variable):
                 leaf = Leaf(path, np.dtype(np.uint8), slot, end)
             else:
-                leaf = Leaf(path, found.dtype, found.shape, end)
+                # A dtype out of a pickle equals NumPy's own but is another object, and the hot
+                # path compares by identity.
+                leaf = Leaf(path, np.dtype(found.dtype.str), found.shape, end)
             leaves.append(leaf)
             end += -(-leaf.nbytes * n * slots // ALIGNMENT) * ALIGNMENT
         layout = cls.__new__(cls)

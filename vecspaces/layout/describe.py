@@ -118,7 +118,20 @@ def _describe_text(space: Text) -> Encoded:
         except UnicodeDecodeError:  # a row that was torn while it was written
             return codes.decode(_UTF32, "replace")
 
-    return Encoded(np.dtype(np.int32), (limit + 1,), encode, decode)
+    def decode_rows(blocks: NDArray[Any]) -> list[str]:
+        # All rows are decoded as one str, which is then cut; no further than the longest reaches.
+        lengths = blocks[:, 0].clip(0, limit + 1).tolist()
+        width = max(1, *lengths) - 1
+        try:
+            text = blocks[:, 1 : width + 1].tobytes().decode(_UTF32, "surrogatepass")
+        except UnicodeDecodeError:
+            return list(map(decode, blocks))
+        return [
+            text[row * width : row * width + length - 1] if length else unwritten
+            for row, length in enumerate(lengths)
+        ]
+
+    return Encoded(np.dtype(np.int32), (limit + 1,), encode, decode, decode_rows)
 
 
 @describe.register(Sequence)

@@ -32,12 +32,6 @@ class Array:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        # A dtype that came out of a pickle equals NumPy's own but is another object; comparing by
-        # identity, as the hot path does first, wants NumPy's own.
-        object.__setattr__(self, "dtype", np.dtype(np.dtype(self.dtype).str))
-        object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
-
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
@@ -50,16 +44,15 @@ class Encoded:
             and shape; raises (Mismatch, or anything) if it cannot.
         decode: Called as `decode(block)`: gives the value, sharing no memory with the block. It
             must not fail on a block that is all zeros, as one that was never written is.
+        decode_rows: Called as `decode_rows(blocks)` with many blocks `(n, *shape)`: gives the list
+            of their values, faster than one by one. None: they are decoded one by one.
     """
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     encode: Callable[[Any, NDArray[Any]], None]
     decode: Callable[[NDArray[Any]], Any]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", np.dtype(self.dtype))
-        object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
+    decode_rows: Callable[[NDArray[Any]], list[Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +142,7 @@ def empty_batch(node: Node, n: int, fill: Fill) -> Any:
         values are no arrays; None where no empty value is known.
 
     Example:
-        >>> empty_batch(Record(("x",), (Array("int8", ()),), dict), 2, np.ones)
+        >>> empty_batch(Record(("x",), (Array(np.dtype("int8"), ()),), dict), 2, np.ones)
         {'x': array([1, 1], dtype=int8)}
     """
     match node:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from operator import itemgetter
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from vecspaces.layout.casting import (
     show_value,
 )
 from vecspaces.layout.nodes import Array, Choice, Encoded, Node, Record, Variable, walk
+from vecspaces.layout.unrolled import Source
 
 
 class Port(ABC):
@@ -66,13 +67,17 @@ class Port(ABC):
     def items(self, low: int, high: int) -> list[Any]:
         """Give the values of rows `low` to `high`, in memory of their own."""
 
+    def emit(self, value: str, source: Source) -> None:
+        """Add the lines that write the value of this name, for the record around it."""
+        source.line(f"{source.name(self.write)}(row, {value})")
+
 
 class ArrayPort(Port):
     """Values whose bytes lie in place."""
 
     def __init__(self, node: Array, path: Path, block: ArrayBlock) -> None:
         self.rows = block.array
-        self.dtype, self.shape, self.path = node.dtype, node.shape, path
+        self.dtype, self.shape, self.path = self.rows.dtype, self.rows.shape[1:], path
         self.write = self._array_writer() if self.shape else self._scalar_writer()
 
     def _array_writer(self) -> Callable[[int, Any], None]:
@@ -140,20 +145,47 @@ class ArrayPort(Port):
         """Give views of the rows of one copy; scalars where the shape is ()."""
         return list(self.rows[low:high].copy())
 
+    def emit(self, value: str, source: Source) -> None:
+        """Add the check of `write` and its assignment; what needs a cast goes to `write`."""
+        test = f"{value}.__class__ is {source.name(np.ndarray if self.shape else self.dtype.type)}"
+        if self.shape:
+            test += f" and {value}.dtype is {source.name(self.dtype)}"
+            test += f" and {value}.shape == {source.name(self.shape)}"
+        source.line(f"if {test}: {source.name(self.rows)}[row] = {value}")
+        source.line(f"else: {source.name(self.write)}(row, {value})")
+
 
 class RecordPort(Port):
     """Values with members."""
 
     def __init__(self, node: Record, path: Path, children: list[Port]) -> None:
         self.node, self.children = node, children
-        self.split = make_splitter(node, path)
-        split, writes = self.split, tuple(child.write for child in children)
+        self.split = partial(split_record, node, path)
+        source = Source()
+        self.emit("value", source)
+        self.write = source.function()
 
-        def write(row: int, value: Any) -> None:
-            for put, member in zip(writes, split(value, row)):  # noqa: B905 (hot; split checked it)
-                put(row, member)
-
-        self.write = write
+    def emit(self, value: str, source: Source) -> None:
+        """Add the lines that take a value apart, and then those of every member."""
+        members = [f"{value}_{i}" for i in range(len(self.children))]
+        split, count = source.name(self.split), len(members)
+        if self.node.container is dict:
+            source.line("try:")
+            for member, key in zip(members, self.node.keys, strict=True):
+                source.line(f"    {member} = {value}[{source.name(key)}]")
+            source.line("    pass")
+            source.line("except (IndexError, KeyError, TypeError):")
+            source.line(f"    {split}({value}, row)")  # which says what is wrong
+            source.line("    raise")
+            source.line(f"if len({value}) != {count}: {split}({value}, row)")
+        else:
+            sequences = source.name((tuple, list, np.ndarray))
+            source.line(f"if not isinstance({value}, {sequences}) or len({value}) != {count}:")
+            source.line(f"    {split}({value}, row)")
+            if members:
+                source.line(f"{', '.join(members)}, = {value}")
+        for member, child in zip(members, self.children, strict=True):
+            child.emit(member, source)
 
     def prepare(self, batch: Any, n: int) -> list[Any]:
         """Prepare the batch of each member."""
@@ -189,43 +221,35 @@ class RecordPort(Port):
         return [dict(zip(keys, members)) for members in rows]  # noqa: B905 (hot; equal by make)
 
 
-def make_splitter(node: Record, path: Path) -> Callable[..., Any]:
-    """Make the function that takes values of a record, or batches of them, apart.
+def split_record(node: Record, path: Path, value: Any, row: int | None = None) -> Any:
+    """Take a value of a record, or a batch of them, apart.
 
     Args:
         node: The record.
-        path: Where it sits.
+        path: Where it sits, for the error.
+        value: The value.
+        row: Its row, for the error.
 
     Returns:
-        Called as `split(value, row=None)`: gives the members in the order of `node.keys`; raises
-        KeyMismatch, with the row, where `value` has not exactly these.
-    """
-    keys, count = node.keys, len(node.keys)
+        The members in the order of `node.keys`.
 
-    def split_tuple(value: Any, row: int | None = None) -> Any:
+    Raises:
+        KeyMismatch: If `value` has not exactly these members.
+    """
+    count = len(node.keys)
+    if node.container is tuple:
         if isinstance(value, (tuple, list, np.ndarray)) and len(value) == count:
             return value
         raise KeyMismatch(f"a tuple of length {count}", show_value(value), path, row)
-
-    if node.container is tuple:
-        return split_tuple
-    get: Callable[[Any], Any] = (
-        itemgetter(*keys) if count > 1 else lambda value: [value[key] for key in keys]
-    )
-
-    def split_dict(value: Any, row: int | None = None) -> Any:
-        try:
-            members = get(value)
-            if len(value) == count:
-                return members
-        except (KeyError, TypeError, IndexError):
-            pass  # no mapping, or one without these keys: reported below
-        found = show_value(value)
-        if isinstance(value, Mapping):
-            found = f"a {type(value).__name__} with {show_keys(value)}"
-        raise KeyMismatch(f"a dict with {show_keys(keys)}", found, path, row)
-
-    return split_dict
+    try:
+        if len(value) == count:
+            return [value[key] for key in node.keys]
+    except (IndexError, KeyError, TypeError):
+        pass  # no mapping, or one without these keys
+    found = show_value(value)
+    if isinstance(value, Mapping):
+        found = f"a {type(value).__name__} with {show_keys(value)}"
+    raise KeyMismatch(f"a dict with {show_keys(node.keys)}", found, path, row) from None
 
 
 class ValuePort(Port):
@@ -269,7 +293,7 @@ class ValuePort(Port):
         return tuple(map(self.item, row_numbers(at, n)))
 
     def items(self, low: int, high: int) -> list[Any]:
-        """Decode rows `low` to `high`."""
+        """Decode rows `low` to `high`, one by one."""
         return list(map(self.item, range(low, high)))
 
     def foreign(self, value: Any, row: int, error: Exception) -> Mismatch:
@@ -294,11 +318,17 @@ class EncodedPort(ValuePort):
                 raise foreign(value, row, error) from error
 
         self.write = write
-        self.rows, self.decode = rows, decode
+        self.rows, self.decode, self.decode_rows = rows, decode, node.decode_rows
 
     def item(self, row: int) -> Any:
         """Decode the row."""
         return self.decode(self.rows[row, ...])
+
+    def items(self, low: int, high: int) -> list[Any]:
+        """Decode rows `low` to `high`, at once where the node can."""
+        if self.decode_rows is None:
+            return super().items(low, high)
+        return self.decode_rows(self.rows[low:high])
 
 
 class ChoicePort(ValuePort):

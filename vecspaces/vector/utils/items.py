@@ -13,11 +13,15 @@ from vecspaces.layout import Array, Mismatch, Record, describe
 from vecspaces.layout.blocks import ArrayBlock
 from vecspaces.layout.casting import Path, fit_batch, show_path, show_value
 from vecspaces.layout.nodes import Node, empty_batch
-from vecspaces.layout.ports import ArrayPort, make_splitter
+from vecspaces.layout.ports import ArrayPort, split_record
 from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 
 _BATCHES = (Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple)
 """What can be a column of a batch; a Tuple with any other space in it stands for single values."""
+
+
+_SMALL = 1024
+"""Bytes of a row up to which making an array of the rows and copying it beats `np.concatenate`."""
 
 
 def create_empty_array(space: Space[Any], n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
@@ -90,10 +94,10 @@ def _stack(node: Array, items: list[Any], out: Any, path: Path) -> Any:
             f"found {show_value(out)}"
         )
     try:
-        if not node.shape:
-            out[...] = fit_batch(items, n, out.dtype, (), path)
+        if out.nbytes <= _SMALL * n:
+            out[...] = fit_batch(items, n, out.dtype, node.shape, path)
         elif not _join(items, out):
-            write = ArrayPort(Array(out.dtype, node.shape), path, ArrayBlock(out)).write
+            write = ArrayPort(node, path, ArrayBlock(out)).write
             for row, item in enumerate(items):
                 write(row, item)
     except Mismatch as error:
@@ -102,30 +106,26 @@ def _stack(node: Array, items: list[Any], out: Any, path: Path) -> Any:
 
 
 def _join(items: list[Any], out: NDArray[Any]) -> bool:
-    """Write arrays of the very shape and dtype of the rows of `out` in one go, if they are such."""
-    if not out.size or not out.flags.c_contiguous:
-        return False
+    """Write arrays of the very shape and dtype of the rows of `out` in one go, if they are such.
+
+    NumPy compares the dtypes, the number of axes, and all axes but the first.
+    """
     shape = out.shape[1:]
     try:
-        if [item.shape for item in items].count(shape) != len(items):
+        if list(map(len, items)).count(shape[0]) != len(items) or not out.flags.c_contiguous:
             return False
         np.concatenate(items, out=out.reshape(-1, *shape[1:]), casting="no")
-    except (AttributeError, TypeError):  # lists, or another dtype
+    except (IndexError, TypeError, ValueError):  # scalars, lists, another shape or dtype
         return False
     return True
 
 
 def _concatenate_members(node: Record, items: list[Any], out: Any, path: Path) -> Any:
-    split, count = make_splitter(node, path), len(node.keys)
+    columns = _columns(node, items, path)
     try:
-        rows = [split(item, row) for row, item in enumerate(items)]
-    except Mismatch as error:
-        raise error.called("items") from None
-    try:
-        outs = (None,) * count if out is None else split(out)
+        outs = (None,) * len(node.keys) if out is None else split_record(node, path, out)
     except Mismatch as error:
         raise error.called("out") from None
-    columns = list(map(list, zip(*rows, strict=True))) or [[]] * count
     members = [
         _concatenate(child, column, old, (*path, key))
         for child, column, old, key in zip(node.children, columns, outs, node.keys, strict=True)
@@ -136,6 +136,21 @@ def _concatenate_members(node: Record, items: list[Any], out: Any, path: Path) -
     if out is not None and all(new is old for new, old in zip(members, outs, strict=True)):
         return out
     return node.build(members)
+
+
+def _columns(node: Record, items: list[Any], path: Path) -> list[list[Any]]:
+    """Take items apart into one list for each member."""
+    if node.container is dict:
+        try:
+            if list(map(len, items)).count(len(node.keys)) == len(items):
+                return [[item[key] for item in items] for key in node.keys]
+        except (IndexError, KeyError, TypeError):
+            pass  # one of them is wrong: `split_record` says which
+    try:
+        rows = [split_record(node, path, item, row) for row, item in enumerate(items)]
+    except Mismatch as error:
+        raise error.called("items") from None
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in node.keys]
 
 
 def _wrong_number(expected: int, found: int, path: Path) -> None:
@@ -181,7 +196,7 @@ def _rows(space: Space[Any], node: Node, items: Any, path: Path) -> Iterator[Any
     if isinstance(space, Tuple) and not all(isinstance(member, _BATCHES) for member in members):
         return _iter(items, path)  # one value for each member
     try:
-        columns = make_splitter(node, path)(items)
+        columns = split_record(node, path, items)
     except Mismatch as error:
         raise error.called("items") from None
     found = [
