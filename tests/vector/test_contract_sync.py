@@ -1,0 +1,13 @@
+"""SyncVectorEnv keeps the contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.vector.contract import VectorEnvContract
+from vecspaces.vector import SyncVectorEnv
+
+
+class TestSync(VectorEnvContract):
+    def make(self, env_fns: Any, **arguments: Any) -> Any:
+        return SyncVectorEnv(env_fns, **arguments)
