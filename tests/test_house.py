@@ -20,8 +20,9 @@ ROOMS = (
     ("memory",),
     ("layout",),
     ("vector",),
-    ("adapters",),
+    ("wrappers",),
     ("make",),
+    ("adapters",),
     ("bench",),
     ("cli",),
 )

@@ -5,20 +5,16 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 
 from vecspaces import spaces as our_spaces
 from vecspaces.errors import CustomSpaceError
-from vecspaces.foreign import require_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import gymnasium
-
     from vecspaces.spaces import Space
-
-_gymnasium_spaces: Any = require_extra("gymnasium.spaces", "gymnasium")
 
 
 def from_gymnasium(space: gymnasium.Space[Any]) -> Space[Any]:
@@ -41,7 +37,7 @@ def from_gymnasium(space: gymnasium.Space[Any]) -> Space[Any]:
         >>> from_gymnasium(foreign).sample() == foreign.sample()
         True
     """
-    conversion = _Conversion(_gymnasium_spaces, our_spaces, "vecspaces.Space")
+    conversion = _Conversion(gymnasium.spaces, our_spaces, "vecspaces.Space")
     ours: Space[Any] = conversion.of(space, "space")
     return ours
 
@@ -64,7 +60,7 @@ def to_gymnasium(space: Space[Any]) -> gymnasium.Space[Any]:
         >>> to_gymnasium(Box(-1.0, 1.0, (2,)))
         Box(-1.0, 1.0, (2,), float32)
     """
-    conversion = _Conversion(our_spaces, _gymnasium_spaces, "gymnasium.Space")
+    conversion = _Conversion(our_spaces, gymnasium.spaces, "gymnasium.Space")
     theirs: gymnasium.Space[Any] = conversion.of(space, "space")
     return theirs
 

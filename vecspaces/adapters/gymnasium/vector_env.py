@@ -1,0 +1,200 @@
+"""as_gymnasium: a vector env of ours as a real `gymnasium.vector.VectorEnv`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+
+from vecspaces import spaces, vector
+from vecspaces.adapters.gymnasium.spaces import to_gymnasium
+from vecspaces.vector.vector_env import StepResult
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+
+class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
+    """A vector env of ours, seen as Gymnasium sees vector envs.
+
+    Its spaces are Gymnasium's, and so is the enum in `metadata["autoreset_mode"]`. What Gymnasium
+    does not know (`send`, `rollout_view`, `stats`, `num_workers`, ...) is passed on to ours.
+
+    Args:
+        vector_env: The vector env of ours; it is stepped, not copied.
+
+    Attributes:
+        vector_env: As given.
+
+    Raises:
+        TypeError: `vector_env` is no `vecspaces.vector.VectorEnv`.
+        CustomSpaceError: Gymnasium has no such space.
+    """
+
+    def __init__(self, vector_env: vector.VectorEnv[Any, Any, Any]) -> None:
+        if not isinstance(vector_env, vector.VectorEnv):
+            raise TypeError(
+                "vector_env: expected a vecspaces.vector.VectorEnv, found "
+                f"{type(vector_env).__name__}"
+            )
+        self.vector_env = vector_env
+        self.num_envs = vector_env.num_envs
+        self.observation_space = to_gymnasium(vector_env.observation_space)
+        self.action_space = to_gymnasium(vector_env.action_space)
+        self.single_observation_space = to_gymnasium(vector_env.single_observation_space)
+        self.single_action_space = to_gymnasium(vector_env.single_action_space)
+        self.metadata = dict(vector_env.metadata)
+        if "autoreset_mode" in self.metadata:
+            mode = vector.AutoresetMode.of(self.metadata["autoreset_mode"])
+            self.autoreset_mode = gymnasium.vector.AutoresetMode(mode.value)
+            self.metadata["autoreset_mode"] = self.autoreset_mode
+        # All other values are the same in both libraries, so that nothing is done to them.
+        self._graphs = _has_graphs(vector_env.single_observation_space)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Begin new episodes; see the `reset` of ours for what `seed` and `options` may be."""
+        observations, infos = self.vector_env.reset(seed=seed, options=options)
+        return self._translate(observations), infos
+
+    def step(self, actions: Any) -> StepResult:
+        """Take one action in every environment."""
+        result: StepResult = self.vector_env.step(actions)
+        return self._translate_step(result) if self._graphs else result
+
+    def reset_wait(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """End a `reset` that `reset_async` began."""
+        observations, infos = self.vector_env.reset_wait(*args, **kwargs)  # type: ignore[attr-defined]  # not all have it
+        return self._translate(observations), infos
+
+    def step_wait(self, *args: Any, **kwargs: Any) -> StepResult:
+        """End a `step` that `step_async` began."""
+        result: StepResult = self.vector_env.step_wait(*args, **kwargs)  # type: ignore[attr-defined]  # as above
+        return self._translate_step(result) if self._graphs else result
+
+    def recv(self, *args: Any, **kwargs: Any) -> Any:
+        """Receive the environments that are ready first."""
+        result = self.vector_env.recv(*args, **kwargs)  # type: ignore[attr-defined]  # as above
+        if not self._graphs:
+            return result
+        return result._replace(observations=self._translate_step(result)[0])
+
+    def _translate(self, observations: Any) -> Any:
+        return _with_foreign_graphs(observations) if self._graphs else observations
+
+    def _translate_step(self, result: Any) -> StepResult:
+        """Translate the observations of what `step` or `recv` gave; the final ones in place."""
+        infos = result[4]
+        for row in np.flatnonzero(infos.get("_final_obs", ())):
+            infos["final_obs"][row] = self._translate(infos["final_obs"][row])
+        return (self._translate(result[0]), *result[1:5])
+
+    def render(self, **kwargs: Any) -> Any:
+        """Render the environments."""
+        return self.vector_env.render(**kwargs)
+
+    def close(self, **kwargs: Any) -> None:
+        """End the environments and free what they hold; a second call does nothing."""
+        self.vector_env.close(**kwargs)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Free what the vector env holds; `close` does it."""
+        self.vector_env.close_extras(**kwargs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        # Only for what neither this class nor Gymnasium defines: call, send, stats, ...
+        if name.startswith("_") or name == "vector_env":
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self.vector_env, name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}, {self.vector_env}>"
+
+    @property
+    def spec(self) -> Any:  # type: ignore[override]  # read from ours
+        """What the vector env was made from."""
+        return self.vector_env.spec
+
+    @property
+    def render_mode(self) -> str | None:  # type: ignore[override]  # as above
+        """How the environments render."""
+        return self.vector_env.render_mode
+
+    @property
+    def closed(self) -> bool:  # type: ignore[override]  # as above
+        """Whether `close()` was called."""
+        return self.vector_env.closed
+
+    @property
+    def np_random(self) -> Any:
+        """The generators of the environments, or of the vector env itself; as ours gives them."""
+        return self.vector_env.np_random
+
+    @np_random.setter
+    def np_random(self, value: Any) -> None:
+        self.vector_env.np_random = value
+
+    @property
+    def np_random_seed(self) -> Any:
+        """What `np_random` was seeded with."""
+        return self.vector_env.np_random_seed
+
+
+def as_gymnasium(vector_env: vector.VectorEnv[Any, Any, Any]) -> GymnasiumVectorEnv:
+    """Turn a vector env of ours into Gymnasium's, for its wrappers and for code written for it.
+
+    Args:
+        vector_env: A vector env of ours, wrapped or not; it is stepped, not copied.
+
+    Returns:
+        A `gymnasium.vector.VectorEnv` whose spaces are Gymnasium's.
+
+    Raises:
+        TypeError: `vector_env` is no `vecspaces.vector.VectorEnv`.
+        CustomSpaceError: A space of `vector_env` is none of the ten.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecspaces import make_vec
+        >>> with as_gymnasium(make_vec("CartPole-v1", 2, backend="sync")) as envs:
+        ...     envs = gymnasium.wrappers.vector.NormalizeReward(envs)
+        ...     observations, infos = envs.reset(seed=1)
+        ...     isinstance(envs.unwrapped, gymnasium.vector.VectorEnv), observations.shape
+        (True, (2, 4))
+    """
+    return GymnasiumVectorEnv(vector_env)
+
+
+def _has_graphs(space: spaces.Space[Any]) -> bool:
+    """Whether values of a space may hold graphs."""
+    if isinstance(space, spaces.Dict):
+        return any(map(_has_graphs, space.spaces.values()))
+    if isinstance(space, (spaces.Tuple, spaces.OneOf)):
+        return any(map(_has_graphs, space.spaces))
+    if isinstance(space, spaces.Sequence):
+        return _has_graphs(space.feature_space)
+    return isinstance(space, spaces.Graph)
+
+
+def _with_foreign_graphs(value: Any) -> Any:
+    """Turn every graph in a value into Gymnasium's: a named tuple is each library's own."""
+    if isinstance(value, spaces.GraphInstance):
+        return gymnasium.spaces.GraphInstance(*map(_with_foreign_graphs, value))
+    if isinstance(value, dict):
+        return {key: _with_foreign_graphs(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_with_foreign_graphs, value))
+    return value
