@@ -14,13 +14,8 @@ arena, which is made once the workers have told their spaces and travels as a de
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
-import itertools
 import multiprocessing
 import os
-import pickle
-import random
 import socket
 import time
 import weakref
@@ -30,20 +25,18 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-import numpy as np
-
 from vecspaces.errors import StepTimeoutError, WorkerDiedError, describe_exit
-from vecspaces.foreign import pack_registrations
 from vecspaces.memory import Arena
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Planner, Reply
+from vecspaces.vector.backends.birth import THREAD_VARIABLES, assign_rows, plan_workers
 from vecspaces.vector.backends.channel import CallerEnd, Frame, Poller, pack, watchable
-from vecspaces.vector.backends.worker import THREAD_VARIABLES, WorkerSetup, worker_main
+from vecspaces.vector.backends.worker import worker_main
 from vecspaces.vector.failures import Failure
 from vecspaces.vector.members import GroupDescription
 from vecspaces.vector.protocol import Op
 from vecspaces.vector.storage import Storage, StoragePlan
-from vecspaces.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
+from vecspaces.vector.utils import clear_mpi_env_vars
 
 # A process that imports its main module again, and finds an AsyncVectorEnv in it, ends with this.
 UNGUARDED_MAIN = 86
@@ -114,26 +107,10 @@ class ProcessBackend:
         self._by_fd: dict[int, int] = {}
         self._plan: StoragePlan | None = None
         self._descriptions: list[GroupDescription] = []
-        self._generation = 0
-        bounds = np.linspace(0, len(env_fns), num_workers + 1).astype(int).tolist()
-        by_value = self._context.get_start_method() != "fork"
-        registrations = pack_registrations() if by_value else b""
-        state = hashlib.sha256(pickle.dumps((random.getstate(), np.random.get_state()))).digest()
-        self._entropy = tuple(np.frombuffer(state, dtype=np.uint32).tolist())
-        self._setups = [
-            WorkerSetup(
-                index,
-                low,
-                high - low,
-                CloudpickleWrapper(functools.partial(list, env_fns[low:high])),
-                autoreset_mode,
-                worker_threads,
-                (),
-                registrations,
-                os.getpid(),
-            )
-            for index, (low, high) in enumerate(itertools.pairwise(bounds))
-        ]
+        forked = self._context.get_start_method() == "fork"
+        self._setups = plan_workers(
+            env_fns, num_workers, autoreset_mode, worker_threads, by_value=not forked
+        )
 
     @property
     def processes(self) -> list[BaseProcess]:
@@ -154,12 +131,7 @@ class ProcessBackend:
             # Whether every action fits into shared memory, so that a step is a bare header.
             self._rows_suffice = self._shared_memory and self._plan.actions.fixed
             self.storage.progress[:] = -1
-            self.slices = []
-            low = 0
-            for description in self._descriptions:
-                high = low + sum(description.counts)
-                self.slices.append(range(low, high))
-                low = high
+            self.slices = assign_rows(self._descriptions)
             for index in range(len(self._handles)):
                 self._bind(index, None)
         except BaseException:
@@ -168,10 +140,7 @@ class ProcessBackend:
 
     def _launch(self, index: int) -> _Handle:
         """Start one worker."""
-        self._generation += 1
-        setup = replace(
-            self._setups[index], entropy=(*self._entropy, index, self._generation - 1 - index)
-        )
+        setup = self._setups[index]
         ours, theirs = socket.socketpair()
         forked = self._context.get_start_method() == "fork"
         inherited = [end.sock for end in _CALLER_ENDS] + [ours] if forked else []
@@ -205,7 +174,7 @@ class ProcessBackend:
             replies = self.collect(max(0.0, deadline - time.monotonic()))
             if not replies and time.monotonic() >= deadline:
                 late = [index for index in range(len(self._handles)) if index not in described]
-                ids = [number for index in late for number in self._factories(index)]
+                ids = [number for index in late for number in self._setups[index].factories]
                 raise StepTimeoutError(
                     f"environments {_join(ids)} were not built within start_timeout: "
                     "allow more time, or find out what their env_fn waits for",
@@ -227,7 +196,7 @@ class ProcessBackend:
                 "the script makes an AsyncVectorEnv while it is imported by a worker: put what it "
                 'runs below `if __name__ == "__main__":`, or use context="fork" where there is one'
             )
-        ids = self._factories(reply.worker)
+        ids = self._setups[reply.worker].factories
         phrase, signal = describe_exit(reply.payload)
         raise WorkerDiedError(
             f"worker {reply.worker} {phrase} while it built environments {_join(ids)}: run their "
@@ -238,10 +207,6 @@ class ProcessBackend:
             reply.payload,
             signal,
         )
-
-    def _factories(self, worker: int) -> range:
-        setup = self._setups[worker]
-        return range(setup.first, setup.first + setup.count)
 
     def _bind(self, index: int, lost: Any) -> None:
         """Tell a worker where its rows lie."""
@@ -280,6 +245,7 @@ class ProcessBackend:
     def _replace(self, worker: int, lost: Any) -> None:
         """Put a new worker in the place of one that is dead, or too slow."""
         self._bury(self._handles[worker])
+        self._setups[worker] = self._setups[worker].reborn()
         self._handles[worker] = self._launch(worker)
         self._bind(worker, lost)
 
@@ -311,7 +277,7 @@ class ProcessBackend:
         try:
             payload = frame.load()
         except Exception as error:  # a result that can be pickled but not unpickled
-            ids = self.slices[index] if self._descriptions else self._factories(index)
+            ids = self.slices[index] if self._descriptions else self._setups[index].factories
             return Reply(index, Op.FAILED, seq, Failure.of(error, ids, "call", index))
         if op is Op.BUILT:
             self._handles[index].build_by = None
@@ -320,7 +286,9 @@ class ProcessBackend:
                     "environments that were built again have other spaces than before: an env_fn "
                     "must give the same spaces each time"
                 )
-                return Reply(index, Op.FAILED, seq, Failure.of(changed, self.slices[index], "build"))
+                return Reply(
+                    index, Op.FAILED, seq, Failure.of(changed, self.slices[index], "build")
+                )
         elif op is Op.FAILED:
             payload = replace(payload, worker=index)
         elif op is Op.PART:

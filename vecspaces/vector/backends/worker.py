@@ -3,76 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
-import random
 import select
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import cloudpickle
-import numpy as np
 
 from vecspaces.errors import InvalidInfoError
-from vecspaces.foreign import unpack_registrations
 from vecspaces.memory import Arena
-from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import execute
+from vecspaces.vector.backends.birth import WorkerSetup
 from vecspaces.vector.backends.channel import Frame, WorkerEnd, pack, watchable
 from vecspaces.vector.env_group import EnvGroup
 from vecspaces.vector.failures import EnvironmentFailed, Failure
 from vecspaces.vector.infos import take
 from vecspaces.vector.protocol import Op
 from vecspaces.vector.storage import Storage
-from vecspaces.vector.utils import CloudpickleWrapper
 
 # How long a worker may go on once its caller is gone, to let an idle one close its environments.
 _GRACE = 0.4
 # A part of a batch is reported once it took this long: often enough that nobody waits for a slow
 # neighbour, seldom enough that cheap environments travel together.
 _PART_SECONDS = 100e-6
-
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
-
-
-@dataclass(frozen=True)
-class WorkerSetup:
-    """What a worker must know at birth.
-
-    Args:
-        index: Its index.
-        first: The index of its first factory among all.
-        count: The number of its factories.
-        env_fns: Gives its factories.
-        autoreset_mode: What follows the end of an episode.
-        threads: The number of threads for native libraries; None leaves them alone.
-        entropy: Words from the caller's global generators, for the worker's own.
-        registrations: The caller's Gymnasium ids.
-        caller: The caller's process id.
-    """
-
-    index: int
-    first: int
-    count: int
-    env_fns: CloudpickleWrapper[list[Callable[[], Any]]]
-    autoreset_mode: AutoresetMode
-    threads: int | None
-    entropy: tuple[int, ...]
-    registrations: bytes
-    caller: int
 
 
 def worker_main(
@@ -92,9 +50,7 @@ def worker_main(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _leave_with(setup.caller)
-    _limit_threads(setup.threads)
-    _seed_globals(setup.entropy)
-    unpack_registrations(setup.registrations)
+    setup.settle()
     channel = WorkerEnd(sock)
     try:
         group = EnvGroup(setup.env_fns(), setup.autoreset_mode, setup.first)
@@ -102,8 +58,7 @@ def worker_main(
     except EnvironmentFailed as error:
         channel.send(pack(Op.FAILED, 0, 0, error.failure))
     except BaseException as error:
-        ids = range(setup.first, setup.first + setup.count)
-        channel.send(pack(Op.FAILED, 0, 0, Failure.of(error, ids, "build")))
+        channel.send(pack(Op.FAILED, 0, 0, Failure.of(error, setup.factories, "build")))
     else:
         channel.send(built)
         Worker(channel, group, setup.index).run()
@@ -254,24 +209,3 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _limit_threads(threads: int | None) -> None:
-    """Keep native libraries from starting a pool of threads in every worker."""
-    if threads is None:
-        return
-    # For libraries that an environment loads later; those loaded already are asked one by one.
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.set_num_threads(threads)
-    if importlib.util.find_spec("threadpoolctl") is not None:
-        importlib.import_module("threadpoolctl").threadpool_limits(threads)
-
-
-def _seed_globals(entropy: tuple[int, ...]) -> None:
-    """Give this worker generators of its own: forked ones would share the caller's stream."""
-    sequence = np.random.SeedSequence(entropy)
-    for_random, for_numpy = sequence.spawn(2)
-    random.seed(int.from_bytes(for_random.generate_state(8).tobytes(), "little"))
-    np.random.seed(for_numpy.generate_state(8))
