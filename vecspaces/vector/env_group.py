@@ -22,8 +22,8 @@ from vecspaces.vector.infos import Columns
 from vecspaces.vector.members import (
     GroupDescription,
     build_member,
+    call_member,
     describe_members,
-    get_attribute,
     rows_of,
     set_attribute,
 )
@@ -343,12 +343,16 @@ class EnvGroup:
     # ------------------------------------------------------------------ calls and the end
 
     def call(
-        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], rows: Sequence[int]
+        self,
+        name: str | Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        rows: Sequence[int],
     ) -> list[Any]:
         """Call a method of environments, or get an attribute.
 
         Args:
-            name: The method or attribute; `render` renders.
+            name: The method or attribute, or a function of the environment; `render` renders.
             args: Positional arguments.
             kwargs: Keyword arguments.
             rows: The rows concerned.
@@ -370,8 +374,7 @@ class EnvGroup:
                     values = member.call(name, args, kwargs)
                     results.update(zip(member.rows, values, strict=True))
                 else:
-                    attribute = get_attribute(member, name)
-                    results[row] = attribute(*args, **kwargs) if callable(attribute) else attribute
+                    results[row] = call_member(member, name, args, kwargs)
             except _RAISED as error:
                 raise self._failed(error, row, "call") from None
         self._progress[0] = -1

@@ -7,7 +7,7 @@ and hand out the rows that they wrote.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
 import numpy as np
@@ -317,12 +317,17 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     # ------------------------------------------------------------------ calls
 
     def call(
-        self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any
+        self,
+        name: str | Callable[..., Any],
+        *args: Any,
+        env_ids: Sequence[int] | None = None,
+        **kwargs: Any,
     ) -> tuple[Any, ...]:
         """Call a method of the environments, or get an attribute that is no method.
 
         Args:
-            name: The method or attribute; wrappers are looked through.
+            name: The method or attribute; wrappers are looked through. Or a function: it is called
+                where the environment runs, with the environment as its first argument.
             *args: Positional arguments.
             env_ids: The environments concerned; None: all.
             **kwargs: Keyword arguments.
@@ -337,7 +342,11 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         return self.call_wait()
 
     def call_async(
-        self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any
+        self,
+        name: str | Callable[..., Any],
+        *args: Any,
+        env_ids: Sequence[int] | None = None,
+        **kwargs: Any,
     ) -> None:
         """Begin a `call`; `call_wait` ends it. The arguments are those of `call`."""
         if name in ("reset", "step", "close"):

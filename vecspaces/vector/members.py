@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,6 +128,14 @@ def get_attribute(env: EnvLike, name: str) -> Any:
     """Look an attribute up through an environment's wrappers."""
     getter = getattr(env, "get_wrapper_attr", None)
     return getattr(env, name) if getter is None else getter(name)
+
+
+def call_member(env: Any, name: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call a method of an environment, or a function with it, or get an attribute that is none."""
+    if callable(name):
+        return name(env, *args, **kwargs)
+    attribute = get_attribute(env, name)
+    return attribute(*args, **kwargs) if callable(attribute) else attribute
 
 
 def set_attribute(env: EnvLike, name: str, value: Any) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from vecspaces.foreign import is_foreign_vector_env
 from vecspaces.vector import infos as infos_module
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.infos import Columns
@@ -142,11 +143,14 @@ class VectorMember:
             return infos_module.join([columns, marked])
         return marked
 
-    def call(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    def call(
+        self, name: str | Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> list[Any]:
         """Call a method of its environments, or of itself where it holds none apart.
 
         Args:
-            name: The method or attribute.
+            name: The method or attribute, or a function of an environment; of Gymnasium's vector
+                envs, which call none with their environments, of the vector env itself.
             args: Positional arguments.
             kwargs: Keyword arguments.
 
@@ -156,6 +160,10 @@ class VectorMember:
         if name == "render":
             frames = self.env.render()
             return list(frames) if frames is not None else [None] * self.count
+        if callable(name):
+            if hasattr(self.env, "call") and not is_foreign_vector_env(self.env):
+                return list(self.env.call(name, *args, **kwargs))
+            return [name(self.env, *args, **kwargs)] * self.count
         if hasattr(self.env, "call"):
             return list(self.env.call(name, *args, **kwargs))
         attribute = getattr(self.env, name)
