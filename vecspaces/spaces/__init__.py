@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vecspaces.spaces import one_of
 from vecspaces.spaces.box import Box
 from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.discrete import Discrete
@@ -14,6 +15,8 @@ from vecspaces.spaces.space import Space
 from vecspaces.spaces.text import Text
 from vecspaces.spaces.tuple import Tuple
 from vecspaces.spaces.utils import flatdim, flatten, flatten_space, unflatten
+
+oneof = one_of  # what Gymnasium calls the module
 
 __all__ = [
     "Box",

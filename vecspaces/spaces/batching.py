@@ -8,19 +8,19 @@ values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from copy import copy, deepcopy
+from copy import deepcopy
 from functools import singledispatch
 from typing import Any
 
 import numpy as np
 
+from vecspaces.seeding import copy_generator
 from vecspaces.spaces.box import Box
 from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.discrete import Discrete
 from vecspaces.spaces.multi_binary import MultiBinary
 from vecspaces.spaces.multi_discrete import MultiDiscrete
 from vecspaces.spaces.space import Space, describe, mismatch
-from vecspaces.spaces.text import Text
 from vecspaces.spaces.tuple import Tuple
 
 ARRAY_SPACES = (Box, Discrete, MultiBinary, MultiDiscrete)
@@ -89,9 +89,9 @@ def _(space: Dict, n: int = 1) -> Dict:
 
 @batch_space.register(Space)
 def _(space: Space[Any], n: int = 1) -> Tuple:
-    # Nothing in a Text can change but its generator, which `seed` replaces.
-    twin = copy if type(space) is Text else deepcopy
-    batched: Tuple = Tuple([twin(space) for _ in range(n)], seed=copy_generator(space.np_random))
+    batched: Tuple = Tuple(
+        [deepcopy(space) for _ in range(n)], seed=copy_generator(space.np_random)
+    )
     generator = copy_generator(space.np_random)
     batched.seed(generator.integers(0, int(1e8), n).tolist())  # the range that Gymnasium draws from
     return batched
@@ -109,22 +109,6 @@ def _batch_bounds(
     batched.bounded_below = batched.low > -np.inf
     batched.bounded_above = batched.high < np.inf
     return batched
-
-
-def copy_generator(generator: np.random.Generator) -> np.random.Generator:
-    """Make a generator that goes on as `generator` would; as `deepcopy`, three times as fast.
-
-    Example:
-        >>> generator = np.random.default_rng(0)
-        >>> copy_generator(generator).integers(10) == generator.integers(10)
-        np.True_
-    """
-    source = generator.bit_generator
-    if type(source) is not np.random.PCG64:
-        return deepcopy(generator)
-    target = np.random.PCG64(0)
-    target.state = source.state
-    return np.random.Generator(target)
 
 
 def stack(space: Space[Any], values: Iterable[Any]) -> Any:

@@ -98,8 +98,9 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
     def __setattr__(self, name: str, value: Any) -> None:
         # Bounds are frozen copies, so that what was compiled from them cannot grow stale.
         if name in _BOUNDS:
+            value = np.asarray(value)
             if value.flags.writeable or value.base is not None:
-                value = np.array(value)
+                value = value.copy()
                 value.flags.writeable = False
             self.__dict__.update(_sampler=None, _limits=None, low_repr=None, high_repr=None)
         super().__setattr__(name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,6 +16,33 @@ if TYPE_CHECKING:
 alphanumeric: frozenset[str] = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 )
+
+
+class _Characters:
+    """The characters of a charset in every form that is needed, shared by all equal charsets."""
+
+    def __init__(self, characters: tuple[str, ...]) -> None:
+        self.as_tuple = characters
+        self.as_set = frozenset(characters)
+        self.as_str = "".join(sorted(characters))
+        self.indices: dict[str, np.int32] = {
+            character: np.int32(i) for i, character in enumerate(characters)
+        }
+        # Where a uniform number in [0, 1) changes from one character to the next: the sums, with
+        # their rounding, that numpy.random.Generator.choice computes from equal probabilities.
+        sums = np.full(len(characters), 1.0 / max(len(characters), 1)).cumsum()
+        self.ends = sums / sums[-1:]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Characters:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _table, (self.as_tuple,)
+
+
+@functools.lru_cache(maxsize=256)
+def _table(characters: tuple[str, ...]) -> _Characters:
+    return _Characters(characters)
 
 
 class Text(Space[str]):
@@ -65,16 +93,7 @@ class Text(Space[str]):
                 raise TypeError(f"charset: expected characters, found {describe(character)}")
             if len(character) != 1:
                 raise ValueError(f"charset: expected single characters, found {character!r}")
-        self._char_list = tuple(dict.fromkeys(characters))
-        self._char_set = frozenset(self._char_list)
-        self._char_index: dict[str, np.int32] = {
-            char: np.int32(i) for i, char in enumerate(self._char_list)
-        }
-        self._char_str = "".join(sorted(self._char_list))
-        # Where a uniform number in [0, 1) changes from one character to the next: the sums, with
-        # their rounding, that numpy.random.Generator.choice computes from equal probabilities.
-        sums = np.full(len(self._char_list), 1.0 / max(len(self._char_list), 1)).cumsum()
-        self._char_ends = sums / sums[-1:]
+        self._characters = _table(tuple(dict.fromkeys(characters)))
         super().__init__(dtype=str, seed=seed)
 
     @property
@@ -85,21 +104,21 @@ class Text(Space[str]):
     @property
     def character_set(self) -> frozenset[str]:
         """The characters as a set."""
-        return self._char_set
+        return self._characters.as_set
 
     @property
     def character_list(self) -> tuple[str, ...]:
         """The characters in the order of their indices."""
-        return self._char_list
+        return self._characters.as_tuple
 
     def character_index(self, char: str) -> np.int32:
         """The index of a character."""
-        return self._char_index[char]
+        return self._characters.indices[char]
 
     @property
     def characters(self) -> str:
         """The characters as a sorted string."""
-        return self._char_str
+        return self._characters.as_str
 
     def sample(
         self,
@@ -130,7 +149,7 @@ class Text(Space[str]):
             length, weights = self._check_pair(probability, "probability")
         if length is None:
             length = self.np_random.integers(self.min_length, self.max_length + 1)
-        characters = self._char_list
+        characters = self._characters.as_tuple
         if not characters or (weights is not None and not weights.any()):
             if self.min_length == 0:
                 return ""
@@ -139,7 +158,7 @@ class Text(Space[str]):
                 "found none; allow at least one"
             )
         if weights is None:
-            picks = self._char_ends.searchsorted(self.np_random.random(length), side="right")
+            picks = self._characters.ends.searchsorted(self.np_random.random(length), side="right")
         else:
             if mask is not None:
                 weights = weights / weights.sum()
@@ -158,7 +177,7 @@ class Text(Space[str]):
             raise AssertionError(f"{name}[0]: expected {wanted}, found {describe(length)}")
         if weights is not None:
             check = check_mask if name == "mask" else check_probability
-            check(weights, f"{name}[1]", (len(self._char_list),))
+            check(weights, f"{name}[1]", (len(self._characters.as_tuple),))
         return length, weights
 
     def contains(self, x: Any) -> bool:
@@ -166,7 +185,9 @@ class Text(Space[str]):
         if not isinstance(x, str):
             return False
         text = str.__str__(x)  # a subclass may override its length and its characters
-        return self.min_length <= len(text) <= self.max_length and self._char_set.issuperset(text)
+        return self.min_length <= len(
+            text
+        ) <= self.max_length and self._characters.as_set.issuperset(text)
 
     def _explain(self, x: Any, name: str) -> str:
         if not isinstance(x, str):
@@ -175,10 +196,10 @@ class Text(Space[str]):
         if not self.min_length <= len(text) <= self.max_length:
             wanted = f"{self.min_length} to {self.max_length} characters"
             return mismatch(name, wanted, f"{len(text)} in {describe(text)}")
-        foreign = sorted(set(text) - self._char_set)
+        foreign = sorted(set(text) - self._characters.as_set)
         if not foreign:
             return super()._explain(x, name)
-        return mismatch(name, f"characters of {self._char_str!r}", repr("".join(foreign)))
+        return mismatch(name, f"characters of {self.characters!r}", repr("".join(foreign)))
 
     def __repr__(self) -> str:
         return f"Text({self.min_length}, {self.max_length}, charset={self.characters})"

@@ -1,0 +1,393 @@
+"""Parity: the same arguments and the same seed give what Gymnasium gives, bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import gymnasium.error
+import gymnasium.spaces
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.compare import assert_identical
+from tests.strategies import (
+    FUNDAMENTAL,
+    Recipe,
+    fundamentals,
+    junk,
+    masked_recipes,
+    recipes,
+    seeds,
+)
+from vecspaces import errors, spaces
+
+DRAWS = 20
+MORE = settings(max_examples=3 * settings.default.max_examples)  # 300, or as the profile says
+i8 = np.int8
+
+
+def pair(recipe: Recipe, seed: int) -> tuple[Any, Any]:
+    """Our space and Gymnasium's."""
+    return recipe.build(seed=seed), recipe.build(gymnasium.spaces, seed)
+
+
+def compare_samples(recipe: Recipe, seed: int, **limit: Any) -> None:
+    """Compare the first samples; where Gymnasium raises, ours still has to lie in its space."""
+    ours, theirs = pair(recipe, seed)
+    for _ in range(DRAWS):
+        sample = ours.sample(**limit)
+        assert ours.contains(sample)
+        try:
+            expected = theirs.sample(**limit)
+        except ValueError:  # a stacked Sequence of length 0: "need at least one array to stack"
+            return
+        assert_identical(sample, expected)
+
+
+def outcome(do: Any) -> Any:
+    """What a call returns, or the type of what it raises: Gymnasium's `Error` is ours by name."""
+    try:
+        return do()
+    except Exception as error:
+        if isinstance(error, (gymnasium.error.Error, errors.VecspacesError)):
+            return "Error"
+        return type(error)
+
+
+@MORE
+@given(recipe=recipes(), seed=seeds)
+def test_samples_of_nested_spaces(recipe: Recipe, seed: int) -> None:
+    compare_samples(recipe, seed)
+
+
+@MORE
+@given(recipe=fundamentals(), seed=seeds)
+def test_samples_of_fundamental_spaces(recipe: Recipe, seed: int) -> None:
+    compare_samples(recipe, seed)
+
+
+@pytest.mark.parametrize("word", ["mask", "probability"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_samples_with_masks_and_probabilities(word: str, nested: bool) -> None:
+    source = recipes() if nested else fundamentals(tuple(k for k in FUNDAMENTAL if k != "Box"))
+
+    @given(drawn=masked_recipes(word, source), seed=seeds)
+    def compare(drawn: tuple[Recipe, Any], seed: int) -> None:
+        recipe, limit = drawn
+        compare_samples(recipe, seed, **{word: limit})
+
+    compare()
+
+
+@given(recipe=recipes(), seed=seeds)
+def test_masks_leave_the_stream_where_gymnasium_leaves_it(recipe: Recipe, seed: int) -> None:
+    ours, theirs = pair(recipe, seed)
+    ours.sample(), theirs.sample()
+    state, expected = (space.np_random.bit_generator.state for space in (ours, theirs))
+    if recipe.name not in ("Dict", "Tuple"):  # whose own generator is drawn from by seed() alone
+        assert state == expected
+
+
+@given(recipe=recipes(), seed=st.one_of(seeds, st.none(), st.integers(-3, -1), st.floats()))
+def test_seed_returns_or_raises_what_gymnasium_does(recipe: Recipe, seed: Any) -> None:
+    ours, theirs = recipe.build(), recipe.build(gymnasium.spaces)
+    one, other = outcome(lambda: ours.seed(seed)), outcome(lambda: theirs.seed(seed))
+    if seed is None:  # fresh entropy: the same form, and it repeats the samples
+        assert type(one) is type(other)
+        if isinstance(one, (int, tuple, dict)) and recipe.name != "OneOf":
+            again = recipe.build()
+            again.seed(one)
+            assert_identical(again.sample(), ours.sample())
+    else:
+        assert_identical(one, other)
+
+
+@given(recipe=recipes(), seed=seeds)
+def test_repr_attributes_and_flags(recipe: Recipe, seed: int) -> None:
+    ours, theirs = pair(recipe, seed)
+    assert repr(ours) == repr(theirs)
+    assert str(ours) == str(theirs)
+    assert ours.shape == theirs.shape
+    assert ours.dtype == theirs.dtype
+    assert ours.is_np_flattenable is theirs.is_np_flattenable
+    if recipe.name in FUNDAMENTAL:
+        public = {name: value for name, value in vars(theirs).items() if name[0] != "_"}
+        for name, value in public.items():
+            if not name.endswith("_repr"):
+                assert_identical(getattr(ours, name), value)
+
+
+@given(one=recipes(max_leaves=3), other=recipes(max_leaves=3))
+def test_equality(one: Recipe, other: Recipe) -> None:
+    for right in (other, one):
+        ours = one.build() == right.build()
+        assert ours is (one.build(gymnasium.spaces) == right.build(gymnasium.spaces))
+    assert one.build() != "a space"
+
+
+@given(recipe=recipes())
+def test_spaces_are_unhashable_as_there(recipe: Recipe) -> None:
+    assert outcome(lambda: hash(recipe.build())) is TypeError
+    assert outcome(lambda: hash(recipe.build(gymnasium.spaces))) is TypeError
+    assert isinstance(hash(spaces.Space()), int)
+
+
+@given(recipe=fundamentals(), other=fundamentals(), value=st.one_of(st.none(), junk()), seed=seeds)
+def test_contains(recipe: Recipe, other: Recipe, value: Any, seed: int) -> None:
+    """For samples of other spaces, and any objects; where Gymnasium raises, the answer is False."""
+    if value is None:
+        value = other.build(seed=seed).sample()
+    ours, theirs = pair(recipe, seed)
+    expected = outcome(lambda: theirs.contains(value))
+    assume(not _wraps(ours, value))
+    assert ours.contains(value) is (expected if isinstance(expected, bool) else False)
+
+
+def _wraps(space: Any, value: Any) -> bool:
+    """Whether Gymnasium casts a NumPy scalar to an integer Box, and so changes its value."""
+    if not isinstance(space, spaces.Box) or space.dtype.kind not in "iu":
+        return False
+    return not isinstance(value, np.ndarray)
+
+
+@given(recipe=recipes(), seed=seeds)
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda space: pickle.loads(pickle.dumps(space))])
+def test_copies_carry_the_state_of_the_generator(clone: Any, recipe: Recipe, seed: int) -> None:
+    ours, theirs = pair(recipe, seed)
+    ours.sample(), theirs.sample()
+    twin = clone(ours)
+    assert twin == ours
+    expected = [theirs.sample() for _ in range(3)]
+    assert_identical([twin.sample() for _ in range(3)], expected)
+    assert_identical([ours.sample() for _ in range(3)], expected)
+
+
+@given(recipe=fundamentals(), seed=seeds)
+def test_a_shallow_copy_shares_the_generator(recipe: Recipe, seed: int) -> None:
+    space = recipe.build(seed=seed)
+    assert copy.copy(space).np_random is space.np_random
+
+
+def test_a_generator_as_seed_is_drawn_from_as_it_is() -> None:
+    for recipe in (Recipe("Box", (0, 1)), Recipe("Discrete", (9,)), Recipe("Text", (5,))):
+        samples = []
+        for library in (spaces, gymnasium.spaces):
+            generator = np.random.default_rng(5)
+            space = getattr(library, recipe.name)(*recipe.args, seed=generator)
+            assert space.np_random is generator
+            samples.append([space.sample() for _ in range(5)])
+        assert_identical(*samples)
+
+
+# --- what the constructors refuse, and with which error -----------------------------------------
+
+CONSTRUCTIONS: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
+    "Box": [
+        ((np.nan, 1), {}),
+        ((0, np.array([np.nan])), {}),
+        (([0], [1]), {}),
+        (([0], [1], (1,)), {}),
+        ((None, None), {}),
+        ((False, True), {}),
+        ((False, True, (1,)), {}),
+        ((np.array([1j]), 1), {}),
+        ((np.array(["a"]), 1), {}),
+        ((np.array([1], dtype=object), 1), {}),
+        ((0, 1), {"dtype": None}),
+        ((0, 1), {"dtype": str}),
+        ((0, 1), {"dtype": complex}),
+        ((0, 1), {"dtype": "no such dtype"}),
+        ((0, 1, 3), {}),
+        ((0, 1, (3.0,)), {}),
+        ((0, 1, "ab"), {}),
+        ((0, 1, (-1,)), {}),
+        ((0, 1, (True,)), {}),
+        ((0, 1, (np.int8(2),)), {}),
+        ((0, 1, [2, 3]), {}),
+        ((np.zeros(2), np.ones(3)), {}),
+        ((np.zeros(2), 1, (3,)), {}),
+        ((2, 1), {}),
+        ((np.array([0, 2]), 1), {}),
+        ((-1, 1), {"dtype": bool}),
+        ((0, 2), {"dtype": bool}),
+        ((-1, 1), {"dtype": np.uint8}),
+        ((0, 256), {"dtype": np.uint8}),
+        ((0, -1), {"dtype": np.uint8}),
+        ((300, np.inf), {"dtype": i8}),
+        ((-np.inf, -300), {"dtype": i8}),
+        ((-np.inf, 1), {"dtype": np.uint8}),
+        ((0, np.inf), {"dtype": np.uint8}),
+        ((0, np.inf), {"dtype": bool}),
+        ((np.array([-np.inf]), 1), {"dtype": np.uint8}),
+        ((np.array([0]), np.array([256])), {"dtype": np.uint8}),
+        ((0, 1e39), {}),
+        ((np.float16(0), np.int8(5)), {}),
+        ((np.array(0.0), np.array(1.0)), {}),
+        ((0, 1), {"seed": "a"}),
+        ((0, 1), {"seed": -1}),
+        ((0, 1), {"seed": 1.0}),
+        ((0, 1), {"seed": np.int64(1)}),
+        ((0, 1), {"seed": [1, 2]}),
+        ((0,), {}),
+        ((0, 1), {"unknown": 1}),
+    ],
+    "Discrete": [
+        *(((n,), {}) for n in (0, -1, 1.0, "a", None, True, np.int8(3), np.array(3), 2**63, 2**64)),
+        *(((n,), {"dtype": np.uint8}) for n in (255, 256, 2**64, np.int64(3))),
+        *(((3,), {"start": start}) for start in (1.0, None, True, 2**63, -(2**63), np.int8(-3))),
+        *(((3,), {"start": start, "dtype": i8}) for start in (125, 300, -129, np.int64(5))),
+        *(((3,), {"dtype": dtype}) for dtype in (None, float, bool, "x", "int32", ">i4")),
+        ((), {}),
+    ],
+    "MultiBinary": [
+        *(((n,), {}) for n in (0, -1, True, 5.0, "ab", "12", None, [2, 3], (2,), [], [0], (2, 0))),
+        *(((n,), {}) for n in (np.array([2, 3]), np.array(3), np.int64(3), [2.5], ["a"], {3})),
+    ],
+    "MultiDiscrete": [
+        *(((n,), {}) for n in ([2, 3], [[1, 2], [3, 4]], 5, [], [0], [-1], [2.5], "ab", None)),
+        *(((n,), {"dtype": i8}) for n in ([300], [[1], [2, 3]], (2, 3), [True, 2])),
+        *(((n,), {"dtype": dtype}) for n in ([2],) for dtype in (None, float, bool, "x", "int32")),
+        *((([3, 3],), {"start": start}) for start in ([1, 2], [1], [1.5, 2], 5, ["a", 1], None)),
+    ],
+    "Text": [
+        *(((n,), {}) for n in (5, 5.0, "a", True, -1, 0, None, np.int8(3), np.array(2))),
+        *(((2,), {"min_length": n}) for n in (0, 2, 3, -1, 1.0, None, np.uint8(1))),
+        *(((2,), {"charset": c}) for c in ("abca", ["b", "a"], ["ab"], [1], [(1,)], "", 5, None)),
+        *(((2,), {"charset": c}) for c in ({"é", "b"}, [""], [[1]], frozenset("ba"), {1, "a"})),
+        ((2, 1), {}),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs"),
+    [(name, *arguments) for name, cases in CONSTRUCTIONS.items() for arguments in cases],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_constructor_accepts_and_refuses_what_gymnasiums_does(
+    name: str, args: Any, kwargs: Any
+) -> None:
+    ours = outcome(lambda: getattr(spaces, name)(*copy.deepcopy(args), **kwargs))
+    theirs = outcome(lambda: getattr(gymnasium.spaces, name)(*copy.deepcopy(args), **kwargs))
+    if isinstance(theirs, type):
+        assert isinstance(ours, type) and issubclass(ours, theirs), (ours, theirs)
+    else:
+        assert repr(ours) == repr(theirs)
+
+
+WRONG_LIMITS: dict[str, tuple[tuple[Any, ...], list[Any], list[Any]]] = {
+    "Box": ((0, 1), [1, np.zeros(1, i8)], [1, np.zeros(1)]),
+    "Discrete": (
+        (3,),
+        [
+            [1, 1, 1],
+            np.array([1, 1, 1]),
+            np.array([1, 1], i8),
+            np.array([1, 1, 2], i8),
+            np.array([1, 1, -1], i8),
+            np.ones((3, 1), i8),
+        ],
+        [
+            [1, 0, 0],
+            np.array([1, 0, 0]),
+            np.array([0.5, 0.5]),
+            np.array([0.5, 0.6, 0]),
+            np.array([1.5, -0.5, 0]),
+            np.array([np.nan, 0, 1]),
+            np.ones(3, np.float32) / 3,
+            np.array([1 - 1e-6, 0, 0]),
+        ],
+    ),
+    "MultiBinary": (
+        (3,),
+        [[1, 1, 1], np.array([1, 1, 1]), np.array([1, 1], i8), np.array([1, 1, 3], i8)],
+        [[1, 1, 1], np.array([0.1, 1]), np.array([1.1, 0, 0]), np.array([np.nan, 0, 0])],
+    ),
+    "MultiDiscrete": (
+        ([2, 3],),
+        [
+            [np.ones(2, i8), np.ones(3, i8)],
+            (np.ones(2, i8),),
+            (np.ones(2, i8), np.ones(2, i8)),
+            (np.ones(2), np.ones(3, i8)),
+            (np.array([1, 2], i8), np.ones(3, i8)),
+            (None, None),
+            (np.ones(2, i8), [1, 1, 1]),
+            np.ones((1, 3), i8),
+        ],
+        [
+            (np.array([0.5, 0.6]), np.array([1.0, 0, 0])),
+            (np.array([1.5, -0.5]), np.array([1.0, 0, 0])),
+            (np.array([1, 0]), np.array([1.0, 0, 0])),
+            (np.array([np.nan, 0]), np.array([1.0, 0, 0])),
+        ],
+    ),
+    "Text": (
+        (3,),
+        [
+            (5, None),
+            (0, None),
+            (2.0, None),
+            (True, None),
+            [2, None],
+            (2,),
+            5,
+            (),
+            (2, np.ones(62)),
+            (2, np.ones(61, i8)),
+            (2, [1] * 62),
+            (2, np.full(62, 2, i8)),
+            (None, np.zeros(62, i8)),
+            (2, np.zeros(62, i8)),
+        ],
+        [(2, np.zeros(62)), (2, np.ones(62)), (2, np.ones(62, i8)), (9, None)],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "limit"),
+    [
+        (name, word, limit)
+        for name, (_, *both) in WRONG_LIMITS.items()
+        for word, limits in zip(("mask", "probability"), both, strict=True)
+        for limit in limits
+    ],
+)
+def test_a_wrong_limit_raises_the_same_error_and_is_named(name: str, word: str, limit: Any) -> None:
+    args = WRONG_LIMITS[name][0]
+    ours = getattr(spaces, name)(*args, seed=0)
+    theirs = getattr(gymnasium.spaces, name)(*args, seed=0)
+    expected = outcome(lambda: theirs.sample(**{word: limit}))
+    assert outcome(lambda: ours.sample(**{word: limit})) == expected
+    if expected is AssertionError:
+        with pytest.raises(AssertionError, match=rf"^{word}(\[\d\])*: expected .*, found "):
+            ours.sample(**{word: limit})
+
+
+@given(recipe=recipes())
+def test_a_mask_and_a_probability_at_once_are_refused(recipe: Recipe) -> None:
+    expected = outcome(lambda: recipe.build(gymnasium.spaces).sample(mask=1, probability=1))
+    assert outcome(lambda: recipe.build().sample(mask=1, probability=1)) == expected
+
+
+# --- names ------------------------------------------------------------------------------------
+
+
+def public(thing: Any) -> set[str]:
+    return {name for name in dir(thing) if not name.startswith("_")}
+
+
+def test_every_public_name_of_gymnasium_spaces_exists() -> None:
+    assert public(gymnasium.spaces) <= public(spaces)
+    assert set(gymnasium.spaces.__all__) == set(spaces.__all__)
+    assert public(gymnasium.spaces.utils) - public(np) - {"gym"} >= {"flatten"}
+
+
+@given(recipe=recipes())
+def test_every_public_attribute_exists(recipe: Recipe) -> None:
+    assert public(recipe.build(gymnasium.spaces)) <= public(recipe.build())
