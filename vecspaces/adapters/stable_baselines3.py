@@ -1,0 +1,252 @@
+"""as_vec_env: a vector env of ours as a real `stable_baselines3.common.vec_env.VecEnv`.
+
+Stable-Baselines3 resets a finished environment in the step that ends its episode, keeps the last
+observation in its info, and wants one dict per environment as infos. All of it is made here, in the
+caller's process.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces import vector
+from vecspaces.adapters.wrapping import has_attribute, has_wrapper
+from vecspaces.foreign import require_extra
+from vecspaces.vector.members import get_attribute
+
+_vec_env: Any = require_extra("stable_baselines3.common.vec_env", "sb3")
+
+from vecspaces.adapters.gymnasium import to_gymnasium  # noqa: E402  # SB3 brings Gymnasium
+
+Indices = int | Iterable[int] | None
+Infos = list[dict[str, Any]]
+
+
+class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be installed
+    """A vector env of ours, seen as Stable-Baselines3 sees vector envs.
+
+    Args:
+        vector_env: The vector env of ours, in any autoreset mode; SAME_STEP is the fastest, since
+            in the others finished environments are reset by a call of its own.
+
+    Attributes:
+        vector_env: As given.
+
+    Raises:
+        TypeError: `vector_env` is no vector env of single environments.
+        ValueError: `vector_env` does not copy its observations.
+        CustomSpaceError: Gymnasium has no such space.
+    """
+
+    def __init__(self, vector_env: vector.VectorEnv[Any, Any, Any]) -> None:
+        if not isinstance(vector_env, vector.VectorEnv):
+            raise TypeError(
+                "vector_env: expected a vecspaces.vector.VectorEnv, found "
+                f"{type(vector_env).__name__}"
+            )
+        if not hasattr(vector_env, "call"):
+            raise TypeError(
+                f"vector_env: {vector_env} does not reach its environments (it has no `call`): "
+                "put it into one that does, SyncVectorEnv([lambda: vector_env])"
+            )
+        if not getattr(vector_env, "copy", True):
+            raise ValueError(
+                "vector_env: expected copy=True, found copy=False: Stable-Baselines3 keeps the "
+                "last observations, which the next step would write over"
+            )
+        self.vector_env = vector_env
+        self._mode = vector.AutoresetMode.of(vector_env.metadata["autoreset_mode"])
+        super().__init__(
+            vector_env.num_envs,
+            to_gymnasium(vector_env.single_observation_space),
+            to_gymnasium(vector_env.single_action_space),
+        )
+
+    def reset(self) -> Any:
+        """Begin new episodes, with what `seed` and `set_options` asked for.
+
+        Options that differ between environments hold for their autoresets too, as always in ours.
+
+        Returns:
+            The batch of observations; the infos are in `reset_infos`.
+        """
+        options: Any = None
+        if any(self._options):
+            alike = all(given == self._options[0] for given in self._options)
+            options = self._options[0] if alike else [given or None for given in self._options]
+        seeds = None if all(seed is None for seed in self._seeds) else self._seeds
+        observations, infos = self.vector_env.reset(seed=seeds, options=options)
+        self.reset_infos = vector.infos_as_list(infos, self.num_envs)
+        self._reset_seeds()  # both are used once
+        self._reset_options()
+        return observations
+
+    def step_async(self, actions: Any) -> None:
+        """Begin a step; `step_wait` ends it.
+
+        Args:
+            actions: One per environment. Whole numbers may come as floats, as SB3's policies give
+                them for MultiBinary.
+        """
+        wanted = getattr(self.action_space, "dtype", None)
+        if wanted is not None and wanted.kind not in "fO":
+            given = np.asarray(actions)
+            cast = given.astype(wanted) if given.dtype.kind == "f" else given
+            actions = cast if np.array_equal(cast, given) else given
+        self.vector_env.step_async(actions)  # type: ignore[attr-defined]  # as `call`
+
+    def step_wait(self) -> tuple[Any, npt.NDArray[np.float32], npt.NDArray[np.bool_], Infos]:
+        """End a step; finished environments are reset.
+
+        Returns:
+            Observations, rewards (float32), whether each episode is over, and one info per
+            environment, with `"TimeLimit.truncated"`, and at an end `"terminal_observation"`.
+        """
+        result = self.vector_env.step_wait()  # type: ignore[attr-defined]  # as `call`
+        observations, rewards, terminations, truncations, merged = result
+        dones = terminations | truncations
+        infos = vector.infos_as_list(merged, self.num_envs) if merged else self._no_infos()
+        ended = np.flatnonzero(dones).tolist()
+        if self._mode is vector.AutoresetMode.SAME_STEP:
+            for row in ended:
+                infos[row], self.reset_infos[row] = _last_and_first(infos[row])
+        elif ended:
+            finals = list(vector.utils.iterate(self.vector_env.observation_space, observations))
+            for row in ended:
+                infos[row]["terminal_observation"] = finals[row]
+            observations, merged = self.vector_env.reset(options={"reset_mask": dones})
+            resets = vector.infos_as_list(merged, self.num_envs)
+            for row in ended:
+                self.reset_infos[row] = resets[row]
+        for row, info in enumerate(infos):
+            info["TimeLimit.truncated"] = bool(truncations[row] and not terminations[row])
+        return observations, rewards.astype(np.float32), dones, infos
+
+    def _no_infos(self) -> Infos:
+        return [{} for _ in range(self.num_envs)]
+
+    def close(self) -> None:
+        """End the environments and free what they hold."""
+        self.vector_env.close()
+
+    def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
+        """Get an attribute of environments, or of their wrappers.
+
+        Args:
+            attr_name: The attribute; a method is given, not called.
+            indices: The environments concerned; None: all.
+
+        Returns:
+            One value per environment.
+        """
+        return self._call(get_attribute, attr_name, indices=indices)
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether all environments, or their wrappers, have an attribute."""
+        return all(self._call(has_attribute, attr_name))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+        """Set an attribute of environments, where it is.
+
+        Args:
+            attr_name: The attribute.
+            value: What it becomes in each environment.
+            indices: The environments concerned; None: all.
+        """
+        rows = self._rows(indices)
+        values = [value] * len(rows)
+        self.vector_env.set_attr(attr_name, values, env_ids=rows)  # type: ignore[attr-defined]  # as `call`
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Call a method of environments, or of their wrappers.
+
+        Args:
+            method_name: The method.
+            *method_args: Its positional arguments.
+            indices: The environments concerned; None: all.
+            **method_kwargs: Its keyword arguments.
+
+        Returns:
+            One result per environment.
+        """
+        return self._call(method_name, *method_args, indices=indices, **method_kwargs)
+
+    def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
+        """Whether environments are wrapped in a class.
+
+        Args:
+            wrapper_class: The class.
+            indices: The environments concerned; None: all.
+
+        Returns:
+            One answer per environment.
+        """
+        return self._call(has_wrapper, wrapper_class, indices=indices)
+
+    def get_images(self) -> list[Any]:
+        """Render all environments; None for each where they render no images."""
+        if self.render_mode != "rgb_array":
+            warnings.warn(
+                f"get_images() needs environments made with render_mode='rgb_array', found "
+                f"{self.render_mode!r}",
+                stacklevel=2,
+            )
+            return [None] * self.num_envs
+        return list(self.vector_env.render() or ())
+
+    def _call(self, name: Any, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
+        call = self.vector_env.call
+        return list(call(name, *args, env_ids=self._rows(indices), **kwargs))
+
+    def _rows(self, indices: Indices) -> list[int]:
+        """Spell out indices; negative ones count from the end, as in a list."""
+        rows = range(self.num_envs)
+        if indices is None:
+            return list(rows)
+        if isinstance(indices, (int, np.integer)):
+            return [rows[int(indices)]]
+        return [rows[int(index)] for index in indices]
+
+
+def _last_and_first(info: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Part what SAME_STEP tells of an environment: its last info and that of its reset."""
+    last = info.pop("final_info", {})
+    last["terminal_observation"] = info.pop("final_obs")
+    if "episode" in info:
+        # A RecordEpisodeStatistics around the vector env speaks of the episode that has ended.
+        last["episode"] = info.pop("episode")
+    return last, info
+
+
+def as_vec_env(vector_env: vector.VectorEnv[Any, Any, Any]) -> VecspacesVecEnv:
+    """Turn a vector env of ours into Stable-Baselines3's, for its algorithms and wrappers.
+
+    Args:
+        vector_env: A vector env of ours, wrapped or not; it is stepped, not copied. Any autoreset
+            mode will do; SAME_STEP is the fastest.
+
+    Returns:
+        A `stable_baselines3.common.vec_env.VecEnv`.
+
+    Raises:
+        TypeError: `vector_env` is no vector env of single environments.
+        ValueError: `vector_env` does not copy its observations.
+
+    Example:
+        >>> from stable_baselines3 import PPO
+        >>> from vecspaces import make_vec
+        >>> envs = make_vec("CartPole-v1", 4, vector_kwargs={"autoreset_mode": "SameStep"})
+        >>> vec_env = as_vec_env(envs)
+        >>> model = PPO("MlpPolicy", vec_env, n_steps=32).learn(128)
+        >>> model.num_timesteps
+        128
+        >>> vec_env.close()
+    """
+    return VecspacesVecEnv(vector_env)
