@@ -121,7 +121,7 @@ def _describe_text(space: Text) -> Encoded:
     def decode_rows(blocks: NDArray[Any]) -> list[str]:
         # All rows are decoded as one str, which is then cut; no further than the longest reaches.
         lengths = blocks[:, 0].clip(0, limit + 1).tolist()
-        width = max(1, *lengths) - 1
+        width = max([1, *lengths]) - 1
         try:
             text = blocks[:, 1 : width + 1].tobytes().decode(_UTF32, "surrogatepass")
         except UnicodeDecodeError:

@@ -1,0 +1,160 @@
+"""The casting rule: exact shapes, casts of the same kind, integers in range, nothing else."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from tests.strategies import BOX_DTYPES, FLOATS, INTEGERS, junk
+from vecspaces.layout import Mismatch, fit
+from vecspaces.layout.casting import KeyMismatch, fit_batch, limits
+
+INTEGERS_AND_BOOL = [*INTEGERS, np.dtype(bool)]
+
+
+@given(hnp.arrays(st.sampled_from(BOX_DTYPES), hnp.array_shapes(min_dims=0, min_side=0)))
+def test_an_array_that_fits_is_returned_as_it_is(array: Any) -> None:
+    assert fit(array, array.dtype, array.shape) is array
+
+
+@given(
+    hnp.arrays(st.sampled_from(INTEGERS_AND_BOOL), hnp.array_shapes(min_dims=0, min_side=0)),
+    st.sampled_from(INTEGERS_AND_BOOL),
+)
+def test_integers_are_cast_exactly_where_they_lie_in_range(array: Any, dtype: Any) -> None:
+    low, high = limits(dtype)
+    values = [int(value) for value in array.reshape(-1)]
+    if all(low <= value <= high for value in values):
+        fitted = fit(array, dtype, array.shape)
+        assert fitted.dtype == dtype
+        assert [int(value) for value in fitted.reshape(-1)] == values
+    else:
+        with pytest.raises(Mismatch, match=f"values from {low} to {high}"):
+            fit(array, dtype, array.shape)
+
+
+@given(st.sampled_from([*FLOATS, *INTEGERS_AND_BOOL]), st.sampled_from(FLOATS))
+def test_numbers_are_cast_to_floats(source: Any, target: Any) -> None:
+    fitted = fit(np.ones((2, 3), source), target, (2, 3))
+    assert fitted.dtype == target
+    assert (fitted == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (1.0, "int64"),
+        (np.float32(1), "uint8"),
+        (0.0, "bool"),
+        (1j, "float64"),
+        ("1", "int64"),
+        (b"1", "float32"),
+        (None, "float32"),
+        (object(), "float32"),
+        (2**70, "int64"),
+        (np.datetime64("2020-01-01"), "float64"),
+        ({}, "int8"),
+        (np.array("x"), "float32"),
+    ],
+)
+def test_other_kinds_are_refused(value: Any, dtype: str) -> None:
+    with pytest.raises(Mismatch, match=rf"expected {dtype} of shape \(\), found "):
+        fit(value, np.dtype(dtype), ())
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1), (1, 3), (4,), (3, 3), (0,)])
+def test_shapes_are_never_broadcast(shape: tuple[int, ...]) -> None:
+    with pytest.raises(Mismatch, match="of shape") as info:
+        fit(np.zeros(shape, np.float32), np.dtype("float32"), (3,))
+    assert info.value.found == f"float32 of shape {shape}"
+
+
+def test_lists_and_scalars_are_taken() -> None:
+    assert fit([[1, 2], [3, 4]], np.dtype("float32"), (2, 2)).tolist() == [[1, 2], [3, 4]]
+    assert fit(True, np.dtype("int8"), ()) == 1
+    assert fit(2**64 - 1, np.dtype("uint64"), ()) == 2**64 - 1
+
+
+def test_ragged_lists_are_refused() -> None:
+    with pytest.raises(Mismatch, match=r"found .*list of length 2"):
+        fit([[1], [2, 3]], np.dtype("float32"), (2, 2))
+
+
+@given(junk())
+def test_any_object_fits_or_is_a_mismatch(value: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            fitted = fit(value, np.dtype("float32"), ())
+        except Mismatch:
+            return
+    assert fitted.dtype == np.float32
+    assert fitted.shape == ()
+
+
+def test_the_message_names_path_expected_and_found() -> None:
+    with pytest.raises(Mismatch) as info:
+        fit(
+            np.zeros((64, 64, 3)),
+            np.dtype("uint8"),
+            (64, 64, 3),
+            ("camera", "left"),
+        )
+    assert str(info.value) == (
+        "['camera']['left']: expected uint8 of shape (64, 64, 3), "
+        "found float64 of shape (64, 64, 3)"
+    )
+    assert info.value.path == ("camera", "left")
+    assert info.value.row is None
+
+
+def test_300_in_a_uint8_is_never_44() -> None:
+    with pytest.raises(
+        Mismatch, match="values from 0 to 255, found int64 .* values from 300 to 300"
+    ):
+        fit(300, np.dtype("uint8"), ())
+
+
+@pytest.mark.parametrize("kind", [Mismatch, KeyMismatch])
+def test_a_mismatch_keeps_all_it_knows_on_its_way(kind: type[Mismatch]) -> None:
+    error = kind("a", "b", ("x",)).at(("outer", 2), 5).called("items")
+    copy = pickle.loads(pickle.dumps(error))
+    for one in (error, copy):
+        assert type(one) is kind
+        assert (one.expected, one.found, one.path, one.row) == ("a", "b", ("outer", 2, "x"), 5)
+        assert str(one) == "items[5]['outer'][2]['x']: expected a, found b"
+    assert isinstance(KeyMismatch("a", "b"), KeyError)
+
+
+def test_a_batch_names_the_first_row_that_does_not_fit() -> None:
+    rows = [np.zeros(2, np.float32), [1.0, 2.0], np.zeros(3), "x"]
+    with pytest.raises(Mismatch, match="row 2: expected float32 of shape"):
+        fit_batch(rows, 4, np.dtype("float32"), (2,))
+    with pytest.raises(Mismatch, match="row 1: expected int8"):
+        fit_batch(np.array([1, 200, 300]), 3, np.dtype("int8"), ())
+
+
+def test_an_array_of_the_wrong_dtype_or_shape_blames_no_row() -> None:
+    for batch in (np.zeros((3, 2)), np.zeros((3, 5), np.int64), np.zeros((4, 2), np.int64)):
+        with pytest.raises(Mismatch) as info:
+            fit_batch(batch, 3, np.dtype("int64"), (2,))
+        assert info.value.row is None
+        assert info.value.expected.startswith("int64 of shape (3, 2)")
+
+
+def test_rows_fit_each_by_itself() -> None:
+    # Together they are float64 to NumPy, which does not go into an integer.
+    rows = [np.int64(-1), np.uint64(5)]
+    assert fit_batch(rows, 2, np.dtype("int64"), ()).tolist() == [-1, 5]
+
+
+def test_a_batch_of_no_rows() -> None:
+    assert fit_batch(np.zeros((0, 2)), 0, np.dtype("float32"), (2,)).shape == (0, 2)
+    assert fit_batch([], 0, np.dtype("float32"), ()).shape == (0,)

@@ -1,0 +1,569 @@
+"""Layout: blocks that never overlap, an immutable value, a table; Rows: what is written is read."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compare import assert_identical, without_0d_arrays
+from tests.strategies import Recipe, recipes, seeds
+from vecspaces.layout import Layout, Leaf, Mismatch, Rows
+from vecspaces.memory import Arena
+from vecspaces.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    Graph,
+    GraphInstance,
+    MultiBinary,
+    OneOf,
+    Sequence,
+    Space,
+    Text,
+    Tuple,
+)
+from vecspaces.vector.utils import concatenate, create_empty_array
+
+ROBOT = Dict(
+    camera=Box(0, 255, (4, 4, 3), np.uint8),
+    arm=Dict(position=Box(-1, 1, (7,)), velocity=Box(-1, 1, (7,))),
+    mode=Discrete(5),
+    word=Text(5),
+    buttons=Tuple((MultiBinary(8), Discrete(2))),
+)
+
+
+def bound(space: Space[Any], n: int = 3, *, spill: bool = False, **options: Any) -> Rows:
+    layout = Layout.compile(space, n, **options)
+    (rows,) = layout.bind(Arena(layout.size), spill=spill)
+    return rows
+
+
+@st.composite
+def written(draw: st.DrawFn) -> tuple[Rows, list[Any]]:
+    """Rows of a random space with a random value in each."""
+    recipe: Recipe = draw(recipes())
+    space = recipe.build(seed=draw(seeds))
+    n = draw(st.integers(1, 4))
+    values = [space.sample() for _ in range(n)]
+    capacity = draw(st.sampled_from([0, 256, 65536]))  # everything, something, nothing spills
+    rows = bound(space, n, spill=True, variable_capacity=capacity)
+    for row, value in enumerate(values):
+        rows.write(row, value)
+    return rows, values
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    """Assert equality to the last bit, of rows of batches: where 0-d arrays are scalars."""
+    assert_identical(*map(without_0d_arrays, (ours, theirs)))
+
+
+def like(rows: Rows) -> Rows:
+    """Rows of the same layout in memory of their own."""
+    (others,) = rows.layout.bind(Arena(rows.layout.size), spill=True)
+    return others
+
+
+def batch_of(rows: Rows, values: list[Any]) -> Any:
+    space = rows.layout.space
+    return concatenate(space, values, create_empty_array(space, len(values)))
+
+
+# --- the layout -------------------------------------------------------------------------------
+
+
+@given(recipes(), st.integers(0, 5), st.integers(1, 3), st.sampled_from([0, 64, 640]))
+def test_blocks_are_aligned_and_never_overlap(
+    recipe: Recipe, n: int, slots: int, offset: int
+) -> None:
+    layout = Layout.compile(recipe.build(), n, slots=slots, offset=offset)
+    ends = [leaf.offset + slots * n * leaf.nbytes for leaf in layout.leaves]
+    for leaf, end in zip(layout.leaves, ends, strict=True):
+        assert leaf.offset % 64 == 0
+        assert offset <= leaf.offset <= end <= offset + layout.size
+    for end, leaf in zip(ends, layout.leaves[1:], strict=False):
+        assert end <= leaf.offset
+    assert layout.size % 64 == 0
+    assert layout.nbytes == sum(leaf.nbytes for leaf in layout.leaves)
+
+
+@given(recipes(), st.integers(1, 3), st.integers(1, 3))
+def test_a_layout_is_a_value(recipe: Recipe, n: int, slots: int) -> None:
+    options = {"slots": slots, "variable_capacity": 1000, "offset": 64}
+    layout = Layout.compile(recipe.build(), n, **options)
+    same = Layout.compile(recipe.build(), n, **options)
+    assert layout == same
+    assert hash(layout) == hash(same)
+    assert len({layout, same, pickle.loads(pickle.dumps(layout))}) == 1
+    assert layout != Layout.compile(recipe.build(), n + 1, **options)
+    assert layout != "a layout"
+
+
+def test_a_layout_of_another_space_differs() -> None:
+    assert Layout.compile(Box(0, 1, (2,))) != Layout.compile(Box(0, 2, (2,)))
+
+
+def test_a_layout_is_immutable() -> None:
+    layout = Layout.compile(ROBOT, 2)
+    with pytest.raises(AttributeError, match="immutable"):
+        layout.n = 3
+    with pytest.raises(AttributeError, match="immutable"):
+        del layout.leaves
+    with pytest.raises(AttributeError):
+        layout.leaves[0].offset = 3  # type: ignore[misc]
+
+
+def test_a_space_made_of_lambdas_can_be_pickled_in_a_layout() -> None:
+    layout = pickle.loads(pickle.dumps(Layout.compile(Tuple((Text(3), Graph(Box(0, 1), None))))))
+    (rows,) = layout.bind(Arena(layout.size))
+    rows.write(0, ("abc", GraphInstance(np.ones((2, 1), np.float32), None, None)))
+    assert rows.item(0)[0] == "abc"
+
+
+def test_the_table_shows_every_leaf() -> None:
+    assert repr(Layout.compile(ROBOT, 64, slots=2)) == "\n".join(
+        [
+            "Layout(n=64, slots=2, 152 bytes per environment, 19,456 bytes in all)",
+            "  path                 dtype    shape      offset  bytes",
+            "  ['camera']           uint8    (4, 4, 3)       0     48",
+            "  ['arm']['position']  float32  (7,)        6,144     28",
+            "  ['arm']['velocity']  float32  (7,)        9,728     28",
+            "  ['mode']             int64    ()         13,312      8",
+            "  ['word']             int32    (6,)       14,336     24",
+            "  ['buttons'][0]       int8     (8,)       17,408      8",
+            "  ['buttons'][1]       int64    ()         18,432      8",
+        ]
+    )
+    assert "(whole)  float32  (4,)" in repr(Layout.compile(Box(0, 1, (4,))))
+
+
+def test_a_leaf_is_path_dtype_shape_and_offset() -> None:
+    (leaf,) = Layout.compile(Box(0, 1, (4,)), 3, offset=128).leaves
+    assert leaf == Leaf((), np.dtype("float32"), (4,), 128)
+    assert leaf.nbytes == 16
+
+
+def test_a_layout_knows_what_it_holds() -> None:
+    for space, fixed, variable in (
+        (ROBOT["arm"], True, False),
+        (ROBOT, False, False),
+        (OneOf([Discrete(2), Box(0, 1)]), False, False),
+        (Tuple((Discrete(2), Sequence(Discrete(3)))), False, True),
+        (OneOf([Graph(Box(0, 1), None)]), False, True),
+    ):
+        layout = Layout.compile(space)
+        assert (layout.fixed, layout.has_variable) == (fixed, variable)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n": -1}, "n: expected at least 0, found -1"),
+        ({"slots": 0}, "slots: expected at least 1, found 0"),
+        ({"variable_capacity": -1}, "variable_capacity: expected at least 0"),
+        ({"offset": -64}, "offset: expected at least 0"),
+        ({"offset": 8}, "offset: expected a multiple of 64, found 8"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(options: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Layout.compile(Discrete(2), **options)
+
+
+def test_what_is_no_space_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"expected a vecspaces.Space, found 'Box'"):
+        Layout.compile("Box")  # type: ignore[arg-type]
+
+
+def test_too_little_memory_is_refused() -> None:
+    layout = Layout.compile(ROBOT, 4)
+    with pytest.raises(ValueError, match=f"expected at least {layout.size} bytes"):
+        layout.bind(Arena(layout.size - 1))
+
+
+def test_any_writable_buffer_serves_as_memory() -> None:
+    layout = Layout.compile(Box(0, 1, (2,)), 2)
+    memory = bytearray(layout.size)
+    (rows,) = layout.bind(memory)
+    rows.write(1, [1, 1])
+    assert any(memory)
+
+
+def test_the_ring_shows_all_slots() -> None:
+    layout = Layout.compile(Dict(a=Box(0, 1, (2,)), b=Tuple((Discrete(3),))), 4, slots=3)
+    arena = Arena(layout.size)
+    slots = layout.bind(arena)
+    for slot, rows in enumerate(slots):
+        rows.write_batch({"a": np.full((4, 2), slot, np.float32), "b": ([slot] * 4,)})
+    ring = layout.ring(arena)
+    assert ring["a"].shape == (3, 4, 2)
+    assert ring["b"][0].tolist() == [[0] * 4, [1] * 4, [2] * 4]
+    assert np.shares_memory(ring["a"], slots[0].read()["a"])
+
+
+def test_only_arrays_have_a_ring() -> None:
+    layout = Layout.compile(Text(3))
+    with pytest.raises(ValueError, match="arrays in dicts and tuples alone"):
+        layout.ring(Arena(layout.size))
+
+
+# --- the rows: every space ----------------------------------------------------------------------
+
+
+@given(written())
+def test_what_is_written_is_read(case: tuple[Rows, list[Any]]) -> None:
+    rows, values = case
+    n = len(values)
+    batch = batch_of(rows, values)
+    assert_same(rows.read(), batch)
+    assert_same(rows.read(copy=True), batch)
+    assert_same(rows.items(0, n), values)
+    assert_same([rows.item(row) for row in range(n)], values)
+    assert_same(rows.items(1, n), values[1:])
+
+
+@given(written())
+def test_a_batch_is_written_as_it_is_read(case: tuple[Rows, list[Any]]) -> None:
+    rows, values = case
+    batch = batch_of(rows, values)
+    others = like(rows)
+    assert_same(others.check_batch(batch, len(values)), batch)
+    others.write_batch(batch)
+    assert_same(others.read(), rows.read())
+
+
+@given(written(), st.data())
+def test_chosen_rows_are_read_written_and_copied(
+    case: tuple[Rows, list[Any]], data: st.DataObject
+) -> None:
+    rows, values = case
+    n = len(values)
+    chosen = data.draw(st.lists(st.integers(0, n - 1), unique=True))
+    at = np.array(chosen, int)
+    batch = batch_of(rows, [values[row] for row in chosen])
+    assert_same(rows.read(at=at), batch)
+    written_, copied = like(rows), like(rows)
+    empty = like(rows).items(0, n)
+    written_.write_batch(batch, at)
+    copied.copy_rows(rows, at)
+    for row in range(n):
+        expected = values[row] if row in chosen else empty[row]
+        assert_same(written_.item(row), expected)
+        assert_same(copied.item(row), expected)
+
+
+@given(written(), st.data())
+def test_a_range_of_rows_travels_in_parts(
+    case: tuple[Rows, list[Any]], data: st.DataObject
+) -> None:
+    rows, values = case
+    low = data.draw(st.integers(0, len(values)))
+    high = data.draw(st.integers(low, len(values)))
+    others = like(rows)
+    others.load(low, high, pickle.loads(pickle.dumps(rows.export(low, high))))
+    assert_same(others.items(low, high), values[low:high])
+
+
+@given(written())
+def test_what_spilled_is_read_where_it_is_put(case: tuple[Rows, list[Any]]) -> None:
+    rows, values = case
+    n = len(values)
+    arena = Arena(rows.layout.size)
+    (worker,), (caller,) = rows.layout.bind(arena, spill=True), rows.layout.bind(arena, spill=True)
+    for row, value in enumerate(values):
+        worker.write(row, value)
+    caller.put_spilled(pickle.loads(pickle.dumps(worker.take_spilled(0, n))))
+    assert worker.take_spilled(0, n) == []
+    assert_same(caller.items(0, n), values)
+
+
+@given(recipes(), st.integers(0, 3))
+def test_rows_never_written_read_as_the_empty_batch(recipe: Recipe, n: int) -> None:
+    space = recipe.build()
+    assert_identical(bound(space, n).read(), create_empty_array(space, n))
+
+
+@given(recipes(), seeds, st.integers(0, 255))
+def test_torn_rows_do_not_crash(recipe: Recipe, seed: int, byte: int) -> None:
+    """A worker that dies while it writes leaves anything in blocks of a fixed size."""
+    space = recipe.build()
+    layout = Layout.compile(space, 2)
+    arena = Arena(layout.size)
+    (rows,) = layout.bind(arena)
+    torn = np.random.default_rng(seed).integers(0, 256, layout.size, dtype=np.uint8)
+    if layout.has_variable:  # whose size is written last
+        return
+    arena.buffer[:] = torn if byte else 255
+    rows.read()
+    rows.items(0, 2)
+
+
+# --- the rows: views, copies, errors -------------------------------------------------------------
+
+
+def test_arrays_are_live_views_or_copies() -> None:
+    rows = bound(Box(0, 1, (2,)), 3)
+    live, copy, gathered = rows.read(), rows.read(copy=True), rows.read(at=np.array([1]))
+    rows.write(1, np.ones(2, np.float32))
+    assert live[1].tolist() == [1, 1]
+    assert not copy.any()
+    assert not gathered.any()
+    assert not np.shares_memory(rows.read(at=slice(0, 2)), live)
+
+
+def test_values_of_rows_belong_to_who_asked() -> None:
+    rows = bound(ROBOT, 2)
+    rows.write(0, ROBOT.sample())
+    item, (first, _) = rows.item(0), rows.items(0, 2)
+    expected = rows.items(0, 1)[0]
+    rows.write(0, ROBOT.sample())
+    assert_identical(item, expected)
+    assert_identical(first, expected)
+    first["arm"]["position"][:] = 0
+
+
+def test_decoded_arrays_are_writable_and_alive() -> None:
+    space = Graph(Box(0, 1, (2,)), Discrete(3), seed=1)
+    rows = bound(space)
+    rows.write(0, space.sample(num_nodes=3, num_edges=2))
+    graph = rows.item(0)
+    rows.write(0, space.sample())
+    for array in graph:
+        assert array.flags.writeable
+        assert array.flags.aligned
+        array[:] = 0
+
+
+def test_a_shorter_value_leaves_nothing_of_the_longer_one() -> None:
+    text, sequence, choice = (
+        Text(9, min_length=0),
+        Sequence(Discrete(9)),
+        OneOf([Text(5), Box(0, 1)]),
+    )
+    rows = bound(Tuple((text, sequence, choice)), 2)
+    box = np.zeros(1, np.float32)
+    for value in (
+        ("nine-char", tuple(map(np.int64, range(9))), (np.int64(0), "abcde")),
+        ("", (), (np.int64(1), box)),
+        ("x", (np.int64(1),), (np.int64(0), "")),
+    ):
+        rows.write(1, value)
+        assert_identical(rows.item(1), value)
+
+
+def test_a_value_of_variable_size_may_grow_out_of_its_place_and_back() -> None:
+    rows = bound(Sequence(Box(0, 1, (100,))), 1, spill=True, variable_capacity=1000)
+    small = (np.ones(100, np.float32),)
+    for value in (small, small * 5, small, small * 3, ()):
+        rows.write(0, value)
+        assert_identical(rows.item(0), value)
+    assert rows.take_spilled(0, 1) == []
+
+
+def test_a_row_whose_spill_was_lost_reads_as_empty() -> None:
+    rows = bound(Sequence(Box(0, 1, (100,))), 1, spill=True, variable_capacity=0)
+    rows.write(0, (np.ones(100, np.float32),))
+    ((leaf, row, data),) = rows.take_spilled(0, 1)
+    assert (leaf, row) == (0, 0)
+    assert len(data) >= 400
+    assert rows.item(0) == ()
+
+
+def test_without_spill_the_error_names_the_size_needed() -> None:
+    space = Dict(a=Sequence(Box(0, 1, (100,))), b=Sequence(Discrete(2)))
+    value = {"a": (np.ones(100, np.float32),), "b": ()}
+    with pytest.raises(ValueError, match=r"row 1: \['a'\].*variable_capacity=\d+ or more") as info:
+        bound(space, variable_capacity=128).write(1, value)
+    needed = int(str(info.value).split("variable_capacity=")[1].split()[0])
+    bound(space, variable_capacity=needed).write(1, value)
+    with pytest.raises(ValueError, match="variable_capacity"):
+        bound(space, variable_capacity=needed - 64).write(1, value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ((), None, "row 1: expected a dict with the keys 'camera', 'arm'"),
+        ((), {}, "found a dict with no keys"),
+        (("arm",), {"position": 0}, r"\['arm'\]: expected a dict with the keys 'position'"),
+        (("arm",), [1, 2], r"found \[1, 2\] \(list of length 2\)"),
+        (("arm", "position"), np.zeros(7), None),
+        (("arm", "position"), np.zeros((7, 1)), r"\['arm'\]\['position'\]: expected float32"),
+        (("camera",), np.zeros((4, 4, 3)), r"expected uint8 of shape \(4, 4, 3\), found float64"),
+        (("camera",), np.full((4, 4, 3), 300), "values from 300 to 300"),
+        (("mode",), 3, None),
+        (("mode",), 3.0, r"\['mode'\]: expected int64 of shape \(\)"),
+        (("mode",), np.zeros(1, int), r"found int64 of shape \(1,\)"),
+        (("word",), "too long", "expected a str of at most 5 characters"),
+        (("word",), 3, "expected a str"),
+        (("buttons",), (np.ones(8, np.int8),), "expected a tuple of length 2"),
+        (("buttons",), [[1] * 8, True], None),
+        (("buttons",), {0: 1, 1: 2}, "expected a tuple of length 2"),
+    ],
+)
+def test_what_does_not_fit_is_found_with_its_path(
+    path: tuple[str, ...], value: Any, message: str | None
+) -> None:
+    whole: Any = dict(ROBOT.sample())
+    if path:
+        inner = whole
+        for key in path[:-1]:
+            inner[key] = inner = dict(inner[key])
+        inner[path[-1]] = value
+    else:
+        whole = value
+    rows = bound(ROBOT)
+    if message is None:
+        rows.write(1, whole)
+        return
+    with pytest.raises(Mismatch, match=message) as info:
+        rows.write(1, whole)
+    assert info.value.row == 1
+    assert info.value.path[: len(path)] == path
+
+
+def test_a_dict_with_another_key_is_found() -> None:
+    with pytest.raises(Mismatch, match="with the keys 'a', found a dict with the keys 'a', 'b'"):
+        bound(Dict(a=Discrete(2))).write(0, {"a": 1, "b": 1})
+    with pytest.raises(KeyError):
+        bound(Dict(a=Discrete(2))).write(0, {})
+
+
+@pytest.mark.parametrize("value", [None, 1, (5, 0), (-1, 0), (0,), (0, 1, 2), ("0", 1), (0.0, 1)])
+def test_a_choice_wants_a_branch_and_a_value(value: Any) -> None:
+    with pytest.raises(Mismatch, match=r"a tuple \(branch, value\) with a branch from 0 to 1"):
+        bound(OneOf([Discrete(2), Text(3)])).write(0, value)
+
+
+def test_the_value_of_a_branch_is_checked() -> None:
+    rows = bound(OneOf([Discrete(2), Box(0, 1, (2,))]))
+    with pytest.raises(Mismatch, match=r"row 2: \[1\]: expected float32 of shape \(2,\)"):
+        rows.write(2, (1, np.zeros(3)))
+    assert rows.item(2) == ()
+
+
+def test_members_of_a_sequence_are_checked_and_cast() -> None:
+    rows = bound(Dict(s=Sequence(Dict(x=Box(0, 1, (2,))))))
+    rows.write(0, {"s": [{"x": [0.5, 1]}]})
+    assert_identical(rows.item(0), {"s": ({"x": np.array([0.5, 1], np.float32)},)})
+    with pytest.raises(Mismatch, match=r"\['s'\]\[1\]\['x'\]: expected float32 of shape \(2,\)"):
+        rows.write(0, {"s": ({"x": [0, 1]}, {"x": [0]})})
+    with pytest.raises(Mismatch, match="expected a tuple of values"):
+        rows.write(0, {"s": 3})
+
+
+def test_parts_of_a_graph_are_checked_and_cast() -> None:
+    rows = bound(Graph(Box(0, 1, (2,)), Discrete(3)))
+    nodes, links = np.zeros((2, 2)), [[0, 1]]
+    rows.write(0, GraphInstance(nodes, [2], links))
+    graph = rows.item(0)
+    assert graph.nodes.dtype == np.float32
+    assert graph.edges.tolist() == [2]
+    assert graph.edge_links.tolist() == [[0, 1]]
+    for value, message in (
+        (None, "a graph with nodes, edges and edge_links"),
+        (GraphInstance(3, None, None), r"\['nodes'\]: expected a sequence of float32"),
+        (GraphInstance(np.zeros((2, 3)), None, None), r"\['nodes'\]: expected float32"),
+        (GraphInstance(nodes, [0.5], links), r"\['edges'\]: expected int64"),
+        (GraphInstance(nodes, [0], [[0, 1, 2]]), r"\['edge_links'\]: expected integers of shape"),
+        (GraphInstance(nodes, [0], [[0.0, 1.0]]), r"\['edge_links'\]: expected integers"),
+    ):
+        with pytest.raises(Mismatch, match=message):
+            rows.write(0, value)
+
+
+def test_a_graph_without_an_edge_space_has_no_edges() -> None:
+    rows = bound(Graph(Box(0, 1, (2,)), None))
+    with pytest.raises(Mismatch, match=r"\['edges'\]: expected None"):
+        rows.write(0, GraphInstance(np.zeros((1, 2)), [0], [[0, 0]]))
+
+
+def test_a_graph_of_another_library_is_taken() -> None:
+    class Foreign:
+        nodes, edges, edge_links = np.ones((3, 2), np.float32), None, None
+
+    rows = bound(Graph(Box(0, 1, (2,)), Discrete(3)))
+    rows.write(0, Foreign())
+    assert_identical(rows.item(0), GraphInstance(Foreign.nodes, None, None))
+
+
+def test_graphs_and_sequences_without_rows() -> None:
+    rows = bound(Tuple((Graph(Box(0, 1, (0, 2)), Discrete(3)), Sequence(Box(0, 1, (0,))))))
+    value = (
+        GraphInstance(
+            np.zeros((3, 0, 2), np.float32), np.zeros(0, int), np.zeros((0, 2), np.int32)
+        ),
+        (np.zeros(0, np.float32),) * 4,
+    )
+    rows.write(0, value)
+    assert_identical(rows.item(0), value)
+
+
+def test_a_batch_is_checked_before_any_of_it_is_written() -> None:
+    space = Dict(a=Discrete(9), b=Text(3))
+    rows = bound(space)
+    rows.write_batch({"a": [1, 2, 3], "b": ("a", "b", "c")})
+    before = rows.read(copy=True)
+    with pytest.raises(Mismatch, match=r"row 2: \['b'\]: expected a str"):
+        rows.write_batch({"a": [4, 5, 6], "b": ("d", "e", "too long")})
+    assert_identical(rows.read(), before)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({"a": [1, 2], "b": ("x", "y", "z")}, r"\['a'\]: expected int64 of shape \(3,\)"),
+        ({"a": [1, 2, "x"], "b": ("x", "y", "z")}, r"row 2: \['a'\]: expected int64"),
+        ({"a": [1, 2, 3], "b": ("x", "y")}, r"\['b'\]: expected a tuple of 3 values"),
+        ({"a": [1, 2, 3], "b": "xyz"}, r"\['b'\]: expected a tuple of 3 values"),
+        ({"a": [1, 2, 3]}, "expected a dict with the keys 'a', 'b'"),
+        ([{"a": 1, "b": "x"}] * 3, "expected a dict with the keys 'a', 'b'"),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_refused(batch: Any, message: str) -> None:
+    rows = bound(Dict(a=Discrete(9), b=Text(3)))
+    with pytest.raises(Mismatch, match=message):
+        rows.check_batch(batch, 3)
+    with pytest.raises(Mismatch, match=message):
+        rows.write_batch(batch)
+
+
+def test_a_batch_that_fits_is_not_copied() -> None:
+    batch = np.zeros((3, 2), np.float32)
+    assert bound(Box(0, 1, (2,))).check_batch(batch, 3) is batch
+
+
+def test_one_value_does_not_fill_a_batch() -> None:
+    with pytest.raises(Mismatch, match=r"expected float32 of shape \(3, 2\)"):
+        bound(Box(0, 1, (2,))).write_batch(np.zeros((1, 2), np.float32))
+
+
+def test_slots_of_a_ring_are_apart() -> None:
+    layout = Layout.compile(ROBOT, 2, slots=3)
+    slots = layout.bind(Arena(layout.size))
+    values = [ROBOT.sample() for _ in slots]
+    for rows, value in zip(slots, values, strict=True):
+        rows.write(1, value)
+    for rows, value in zip(slots, values, strict=True):
+        assert_identical(rows.item(1), value)
+    for one, other in pairwise(slots):
+        assert not np.shares_memory(one.read()["camera"], other.read()["camera"])
+
+
+def test_layouts_lie_side_by_side_in_one_arena() -> None:
+    first = Layout.compile(ROBOT, 3)
+    second = Layout.compile(Sequence(Discrete(3)), 3, offset=first.size)
+    arena = Arena(first.size + second.size)
+    (one,), (other,) = first.bind(arena), second.bind(arena)
+    values = [ROBOT.sample() for _ in range(3)]
+    for row, value in enumerate(values):
+        one.write(row, value)
+        other.write(row, (np.int64(row),))
+    assert_identical(one.items(0, 3), values)
+    assert_identical(other.items(0, 3), [(np.int64(row),) for row in range(3)])

@@ -1,0 +1,187 @@
+"""Arena: zeroed, aligned, shared without a name, and gone with its last user."""
+
+from __future__ import annotations
+
+import array
+import gc
+import multiprocessing
+import os
+import socket
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vecspaces.memory import ALIGNMENT, Arena
+
+START_METHODS = multiprocessing.get_all_start_methods()
+on_posix = pytest.mark.skipif(sys.platform == "win32", reason="no file descriptors to look at")
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+@pytest.fixture(params=[Arena, Arena.shared], ids=["private", "shared"])
+def make(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 63, 64, 65, 100_000])
+def test_memory_has_the_size_asked_for_and_is_zero(make: Any, nbytes: int) -> None:
+    arena = make(nbytes)
+    assert arena.nbytes == arena.buffer.nbytes == nbytes
+    assert not arena.buffer.any()
+
+
+def test_memory_is_aligned_and_writable(make: Any) -> None:
+    arena = make(100)
+    assert arena.buffer.ctypes.data % ALIGNMENT == 0
+    arena.buffer[:] = 7
+    assert (arena.buffer == 7).all()
+
+
+def test_a_negative_size_is_refused(make: Any) -> None:
+    with pytest.raises(ValueError, match="nbytes: expected a size of at least 0, found -1"):
+        make(-1)
+
+
+def test_views_share_the_memory(make: Any) -> None:
+    arena = make(128)
+    view = arena.view("float32", (2, 3), offset=64)
+    view[1, 2] = 5
+    assert view.dtype == np.float32
+    assert arena.view(np.float32, 6, 64)[5] == 5
+    assert arena.buffer[64 + 20 : 64 + 24].any()
+
+
+@pytest.mark.parametrize("offset", [-1, 121, 1000])
+def test_a_view_outside_the_memory_is_refused(make: Any, offset: int) -> None:
+    with pytest.raises(ValueError, match="inside the 128 bytes"):
+        make(128).view("float64", (), offset)
+
+
+def test_views_outlive_the_arena_and_its_closing(make: Any) -> None:
+    arena = make(64)
+    view = arena.view("int64", 8)
+    arena.close()
+    arena.close()
+    with pytest.raises(ValueError, match="closed"):
+        _ = arena.buffer
+    del arena
+    gc.collect()
+    view[:] = 3
+    assert view.sum() == 24
+
+
+def test_an_empty_view_of_empty_memory(make: Any) -> None:
+    assert make(0).view("float32", (0, 4)).shape == (0, 4)
+
+
+def test_its_text_says_what_it_is() -> None:
+    private, shared = Arena(8), Arena.shared(8)
+    assert "8 bytes, private" in repr(private)
+    assert "8 bytes, shared" in repr(shared)
+    shared.close()
+    assert "closed" in repr(shared)
+    assert private.handle is None
+    assert private.fd is None
+
+
+@on_posix
+def test_the_descriptor_does_not_survive_exec_and_is_closed_with_the_arena() -> None:
+    arena = Arena.shared(64)
+    fd = arena.fd
+    assert isinstance(fd, int)
+    assert not os.get_inheritable(fd)
+    del arena
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+@on_linux
+def test_the_mapping_goes_with_its_last_view() -> None:
+    def mappings() -> int:
+        return Path("/proc/self/maps").read_text().count("memfd:vecspaces")
+
+    before = mappings()
+    arena = Arena.shared(64)
+    view = arena.view("uint8", 64)
+    del arena
+    assert mappings() == before + 1
+    del view
+    gc.collect()
+    assert mappings() == before
+
+
+@on_posix
+def test_without_memfd_an_unlinked_private_file_serves(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    arena = Arena.shared(1000)
+    assert arena.fd is not None
+    status = os.fstat(arena.fd)
+    assert stat.S_IMODE(status.st_mode) == 0o600
+    assert status.st_nlink == 0
+    assert not list(tmp_path.iterdir())
+    assert not os.get_inheritable(arena.fd)
+    other = Arena.attach(os.dup(arena.fd), 1000)
+    other.buffer[999] = 9
+    assert arena.buffer[999] == 9
+
+
+@on_posix
+def test_attach_owns_the_descriptor_even_when_it_fails() -> None:
+    arena = Arena.shared(64)
+    assert arena.fd is not None
+    duplicate = os.dup(arena.fd)
+    with pytest.raises(ValueError, match="mmap"):
+        Arena.attach(duplicate, 1 << 20)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(duplicate)
+
+
+@on_posix
+def test_attach_refuses_what_is_no_descriptor() -> None:
+    with pytest.raises(TypeError, match="expected a file descriptor, found 'name'"):
+        Arena.attach("name", 64)
+
+
+@on_posix
+def test_a_descriptor_sent_over_a_socket_maps_the_same_memory() -> None:
+    arena = Arena.shared(256)
+    assert arena.fd is not None
+    left, right = socket.socketpair()
+    with left, right:
+        descriptors = array.array("i", [arena.fd]).tobytes()
+        left.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+        _, control, _, _ = right.recvmsg(1, socket.CMSG_SPACE(4))
+    received = array.array("i", control[0][2])[0]
+    other = Arena.attach(received, 256)
+    other.view("int32", 64)[:] = np.arange(64)
+    assert arena.view("int32", 64)[63] == 63
+
+
+def test_an_arena_cannot_be_pickled_by_mistake(make: Any) -> None:
+    from multiprocessing.reduction import ForkingPickler
+
+    with pytest.raises(RuntimeError, match="inheritance"):
+        ForkingPickler.dumps(make(8))
+
+
+def _fill(arena: Arena, value: int) -> None:
+    arena.buffer[:] = value
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_a_child_writes_into_it_under_every_start_method(method: str) -> None:
+    arena = Arena.shared(100)
+    child = multiprocessing.get_context(method).Process(target=_fill, args=(arena, 42))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert (arena.buffer == 42).all()
+    child.close()
