@@ -130,6 +130,7 @@ class WorkerDiedError(WorkerError):
         command: What the worker was doing.
         exitcode: The exit code of the process; negative numbers are signals, None is unknown.
         signal: The name of the signal that ended it and its usual cause, if a signal did.
+        node: The machine of a cluster that it ran on, if it was not this one.
     """
 
     def __init__(
@@ -140,10 +141,12 @@ class WorkerDiedError(WorkerError):
         command: str = "",
         exitcode: int | None = None,
         signal: str | None = None,
+        node: str | None = None,
     ) -> None:
         super().__init__(message, env_ids, worker, command)
         self.exitcode = exitcode
         self.signal = signal
+        self.node = node
 
 
 _USUAL_CAUSES = {

@@ -14,7 +14,7 @@ import numpy as np
 from vecspaces.vector.agreement import ObservationMode, check_mode
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process import ProcessBackend
-from vecspaces.vector.faults import RestartBudget
+from vecspaces.vector.faults import choose_budget
 from vecspaces.vector.settings import Settings
 from vecspaces.vector.streaming import StreamingVectorEnv
 from vecspaces.vector.vector_env import ActType, ObsType
@@ -102,10 +102,6 @@ class AsyncVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
                 "worker is not supported: use on_worker_death for crashes, and subclass "
                 "AsyncVectorEnv or wrap the environment for other behaviour"
             )
-        if on_worker_death not in ("raise", "restart"):
-            raise ValueError(
-                f"on_worker_death must be 'raise' or 'restart', found {on_worker_death!r}"
-            )
         self.env_fns = list(env_fns)
         self.shared_memory = shared_memory
         self.context = context
@@ -122,11 +118,7 @@ class AsyncVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
             stats=stats,
             start_timeout=start_timeout,
             step_timeout=step_timeout,
-            budget=(
-                RestartBudget(max_restarts, restart_window)
-                if on_worker_death == "restart"
-                else None
-            ),
+            budget=choose_budget(on_worker_death, max_restarts, restart_window),
         )
         settings.check(len(self.env_fns))
         self.num_workers = _choose_workers(len(self.env_fns), num_workers, max_concurrency)

@@ -39,11 +39,6 @@ class Command(NamedTuple):
     slot: int
     payloads: Mapping[int, Any]
 
-    @property
-    def name(self) -> str:
-        """Its name in messages."""
-        return self.op.name.lower().removesuffix("_rows")
-
 
 class Conductor:
     """Drives a backend through the protocol.
@@ -167,7 +162,7 @@ class Conductor:
         try:
             while not done() and not self._failures:
                 if not self._gather(deadline) and timeout is not None and not self._build_by:
-                    raise faults.overdue(self.command.name, timeout, *self._busy_rows())
+                    raise faults.overdue(self.command.op.verb, timeout, *self._busy_rows())
             if self._failures:
                 self._hear_others()
         except (StepTimeoutError, KeyboardInterrupt):
@@ -220,7 +215,7 @@ class Conductor:
 
     # ------------------------------------------------------------------ faults
 
-    def _mourn(self, worker: int, exitcode: int | None) -> None:
+    def _mourn(self, worker: int, death: faults.Death) -> None:
         """Replace a dead worker and repeat what it was asked, or note the fault."""
         self._build_by.pop(worker, None)
         if worker in self._gone:
@@ -234,7 +229,7 @@ class Conductor:
             'on_worker_death="restart" goes on by itself'
         )
         error = faults.died(
-            worker, rows, self.command.name, exitcode, self._running(worker), advice
+            worker, rows, self.command.op.verb, death, self._running(worker), advice
         )
         try:
             if budget is None:
@@ -243,7 +238,7 @@ class Conductor:
         except VecspacesError as fault:
             self._gone.add(worker)
             self._waiting.discard(worker)
-            self._failures.append(Failure(tuple(rows), self.command.name, fault, "", worker))
+            self._failures.append(Failure(tuple(rows), self.command.op.verb, fault, "", worker))
             return
         lost = {}
         for row in rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,8 +26,20 @@ def name_rows(rows: Sequence[int]) -> str:
     return f"environments {', '.join(map(str, rows))}"
 
 
+class Death(NamedTuple):
+    """How a worker ended.
+
+    Attributes:
+        exitcode: As multiprocessing says it; None if nobody knows.
+        node: The machine of a cluster that it ran on; None for this one.
+    """
+
+    exitcode: int | None
+    node: str | None = None
+
+
 def died(
-    worker: int, rows: Sequence[int], command: str, exitcode: int | None, busy: int, advice: str
+    worker: int, rows: Sequence[int], command: str, death: Death, busy: int, advice: str
 ) -> WorkerDiedError:
     """Make the error for a dead worker.
 
@@ -34,22 +47,24 @@ def died(
         worker: Its index.
         rows: Its environments.
         command: What it was doing.
-        exitcode: How it ended, as multiprocessing says it.
+        death: How it ended.
         busy: The environment that was running when it died; -1 if none was.
         advice: What to do next.
 
     Returns:
         The error, to be raised.
     """
-    phrase, signal = describe_exit(exitcode)
+    phrase, signal = describe_exit(death.exitcode)
+    where = f" on node {death.node}" if death.node else ""
     running = f" while environment {busy} was running" if busy in rows else ""
     return WorkerDiedError(
-        f"worker {worker} ({name_rows(rows)}) {phrase} during {command}{running}: {advice}",
+        f"worker {worker}{where} ({name_rows(rows)}) {phrase} during {command}{running}: {advice}",
         rows,
         worker,
         command,
-        exitcode,
+        death.exitcode,
         signal,
+        death.node,
     )
 
 
@@ -111,7 +126,32 @@ class RestartBudget:
             error.command,
             error.exitcode,
             error.signal,
+            error.node,
         )
+
+
+def choose_budget(
+    on_worker_death: str, max_restarts: int, restart_window: float
+) -> RestartBudget | None:
+    """Understand what a constructor was told about dead workers.
+
+    Args:
+        on_worker_death: `"raise"` or `"restart"`.
+        max_restarts: How many restarts within the window are taken for bad luck.
+        restart_window: In seconds.
+
+    Returns:
+        The budget; None for `"raise"`.
+
+    Raises:
+        ValueError: It is neither, or a number is negative.
+    """
+    if on_worker_death not in ("raise", "restart"):
+        raise ValueError(f"on_worker_death must be 'raise' or 'restart', found {on_worker_death!r}")
+    for name, value in (("max_restarts", max_restarts), ("restart_window", restart_window)):
+        if value < 0:
+            raise ValueError(f"{name} must be at least 0, found {value}")
+    return RestartBudget(max_restarts, restart_window) if on_worker_death == "restart" else None
 
 
 def restart_seed(seed: int | None, count: int) -> int | None:

@@ -21,7 +21,7 @@ class Reply(NamedTuple):
         worker: Its index.
         op: `DONE`, `PART`, `FAILED`, `BUILT` or `DIED`.
         seq: The sequence number of the command that it answers.
-        payload: Merged infos or results, a `Failure`, or a dead worker's exit code.
+        payload: Merged infos or results, a `Failure`, or a `Death`.
     """
 
     worker: int

@@ -16,8 +16,11 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
 import socket
+import sys
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +28,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from vecspaces.errors import StepTimeoutError, WorkerDiedError, describe_exit
+from vecspaces.errors import StepTimeoutError
 from vecspaces.memory import Arena
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Planner, Reply
@@ -33,6 +36,7 @@ from vecspaces.vector.backends.birth import THREAD_VARIABLES, assign_rows, plan_
 from vecspaces.vector.backends.channel import CallerEnd, Frame, Poller, pack, watchable
 from vecspaces.vector.backends.worker import worker_main
 from vecspaces.vector.failures import Failure
+from vecspaces.vector.faults import Death, died, name_rows
 from vecspaces.vector.members import GroupDescription
 from vecspaces.vector.protocol import Op
 from vecspaces.vector.storage import Storage, StoragePlan
@@ -57,6 +61,8 @@ class _Handle:
         channel: The way to it.
         watch: A descriptor that becomes readable when it ends; None where there is none.
         build_by: When its environments must be built, on the monotonic clock; None once they are.
+        alive: Whether it is not known to have ended.
+        asked: What it was last asked for.
     """
 
     process: BaseProcess
@@ -64,6 +70,7 @@ class _Handle:
     watch: int | None
     build_by: float | None
     alive: bool = True
+    asked: Op = Op.BUILD
 
 
 class ProcessBackend:
@@ -151,7 +158,7 @@ class ProcessBackend:
             daemon=self._daemon,
         )
         try:
-            with clear_mpi_env_vars(), _environment(setup.threads):
+            with clear_mpi_env_vars(), _environment(setup.threads), self._no_interrupt():
                 process.start()
         except BaseException:
             ours.close()
@@ -167,6 +174,19 @@ class ProcessBackend:
                 self._poller.add(fd)
         return _Handle(process, channel, watch, time.monotonic() + self._start_timeout)
 
+    @contextlib.contextmanager
+    def _no_interrupt(self) -> Iterator[None]:
+        """Let a new process be born deaf to Ctrl-C; the worker listens once it ignores it."""
+        # Not where a fork server would stay deaf, and bear deaf children to others.
+        if sys.platform == "win32" or self._context.get_start_method() == "forkserver":
+            yield
+            return
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
     def _await_built(self, deadline: float) -> None:
         """Wait until every worker has built its environments."""
         described: dict[int, GroupDescription] = {}
@@ -176,7 +196,7 @@ class ProcessBackend:
                 late = [index for index in range(len(self._handles)) if index not in described]
                 ids = [number for index in late for number in self._setups[index].factories]
                 raise StepTimeoutError(
-                    f"environments {_join(ids)} were not built within start_timeout: "
+                    f"{name_rows(ids)} were not built within start_timeout: "
                     "allow more time, or find out what their env_fn waits for",
                     ids,
                 )
@@ -191,21 +211,18 @@ class ProcessBackend:
 
     def _raise_stillborn(self, reply: Reply) -> None:
         """Say why a worker died before its environments were built."""
-        if reply.payload == UNGUARDED_MAIN:
+        if reply.payload.exitcode == UNGUARDED_MAIN:
             raise RuntimeError(
                 "the script makes an AsyncVectorEnv while it is imported by a worker: put what it "
                 'runs below `if __name__ == "__main__":`, or use context="fork" where there is one'
             )
-        ids = self._setups[reply.worker].factories
-        phrase, signal = describe_exit(reply.payload)
-        raise WorkerDiedError(
-            f"worker {reply.worker} {phrase} while it built environments {_join(ids)}: run their "
-            "env_fn in this process to see why",
-            ids,
+        raise died(
             reply.worker,
+            self._setups[reply.worker].factories,
             "build",
             reply.payload,
-            signal,
+            -1,
+            "run the env_fn in this process to see why",
         )
 
     def _bind(self, index: int, lost: Any) -> None:
@@ -226,7 +243,9 @@ class ProcessBackend:
             return
         if payload is not None or not self._rows_suffice:
             payload = self._with_actions(worker, op, payload)
-        channel = self._handles[worker].channel
+        handle = self._handles[worker]
+        handle.asked = op
+        channel = handle.channel
         channel.send(pack(op, slot, seq, payload))
         if channel.pending:
             self._poller.write_too(channel.fd, True)
@@ -268,7 +287,7 @@ class ProcessBackend:
             if ended or (fd == handle.watch and not frames):
                 died.add(index)
         for index in died:
-            replies.append(Reply(index, Op.DIED, 0, self._exitcode(self._handles[index])))
+            replies.append(Reply(index, Op.DIED, 0, self._last_words(self._handles[index])))
         return replies
 
     def _understand(self, index: int, frame: Frame) -> Reply:
@@ -276,9 +295,13 @@ class ProcessBackend:
         op, slot, seq, _ = frame
         try:
             payload = frame.load()
-        except Exception as error:  # a result that can be pickled but not unpickled
+        except Exception:  # an info or a result that can be pickled but not unpickled
             ids = self.slices[index] if self._descriptions else self._setups[index].factories
-            return Reply(index, Op.FAILED, seq, Failure.of(error, ids, "call", index))
+            text = f"{traceback.format_exc()}\n(what the worker answered could not be unpickled)"
+            failure = Failure(tuple(ids), self._handles[index].asked.verb, None, text, index)
+            return Reply(index, Op.FAILED, seq, failure)
+        if isinstance(payload, Failure):
+            payload = replace(payload, worker=index)
         if op is Op.BUILT:
             self._handles[index].build_by = None
             if self._descriptions and payload.layout != self._descriptions[index].layout:
@@ -286,11 +309,8 @@ class ProcessBackend:
                     "environments that were built again have other spaces than before: an env_fn "
                     "must give the same spaces each time"
                 )
-                return Reply(
-                    index, Op.FAILED, seq, Failure.of(changed, self.slices[index], "build")
-                )
-        elif op is Op.FAILED:
-            payload = replace(payload, worker=index)
+                failure = Failure.of(changed, self.slices[index], "build", index)
+                return Reply(index, Op.FAILED, seq, failure)
         elif op is Op.PART:
             rows, columns, spilled, exported = payload
             self._take_in(index, slot, spilled, exported)
@@ -362,12 +382,12 @@ class ProcessBackend:
         with contextlib.suppress(ValueError):  # not gone yet: the kernel will see to it
             handle.process.close()
 
-    def _exitcode(self, handle: _Handle) -> int | None:
+    def _last_words(self, handle: _Handle) -> Death:
         """Learn how a worker ended, and stop listening to it."""
         handle.alive = False
         self._forget(handle)
         handle.process.join(_KILL_SECONDS)
-        return handle.process.exitcode
+        return Death(handle.process.exitcode)
 
     def _forget(self, handle: _Handle) -> None:
         for fd in (handle.channel.fd, handle.watch):
@@ -392,8 +412,3 @@ def _environment(threads: int | None) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _join(ids: Sequence[int]) -> str:
-    """Name environments in a message."""
-    return ", ".join(map(str, ids)) if len(ids) <= 8 else f"{ids[0]} to {ids[-1]}"

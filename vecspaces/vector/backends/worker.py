@@ -49,6 +49,8 @@ def worker_main(
     # Ctrl-C is the caller's affair; what a fork inherited for SIGTERM is too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     _leave_with(setup.caller)
     setup.settle()
     channel = WorkerEnd(sock)
@@ -109,15 +111,19 @@ class Worker:
                 payload: Any = self._unpack(frame) if data else None
                 if op is Op.STEP_ROWS:
                     for part in self._step_rows(slot, payload):
-                        send(self._pack(Op.PART, slot, seq, part))
+                        send(self._pack(frame, Op.PART, part, part[1]))
                     continue
                 result = execute(group, op, slot, payload)
-                answer = self._pack(Op.DONE, slot, seq, self._attach(op, slot, result))
+                if op is Op.CALL:
+                    found = dict(zip(payload[3], result, strict=True))
+                    answer = self._pack(frame, Op.DONE, result, found)
+                else:
+                    answer = self._pack(frame, Op.DONE, self._attach(op, slot, result), result)
             except EnvironmentFailed as error:
                 answer = pack(Op.FAILED, slot, seq, error.failure)
             except BaseException as error:
                 rows = range(group.low, group.high)
-                answer = pack(Op.FAILED, slot, seq, Failure.of(error, rows, op.name.lower()))
+                answer = pack(Op.FAILED, slot, seq, Failure.of(error, rows, op.verb))
             try:
                 send(answer)
             except (BrokenPipeError, ConnectionResetError):
@@ -155,28 +161,39 @@ class Worker:
             return result, spilled, None
         return result, None, self._storage.export(slot, low, high)
 
-    def _pack(self, op: Op, slot: int, seq: int, payload: Any) -> bytes:
-        """Pack an answer; find the environment whose info cannot be pickled."""
-        try:
-            return pack(op, slot, seq, payload)
-        except Exception as error:
-            raise EnvironmentFailed(self._blame(error, payload)) from None
+    def _pack(self, frame: Frame, op: Op, payload: Any, told: Any) -> bytes:
+        """Pack an answer; say which environment told what cannot be pickled.
 
-    def _blame(self, error: Exception, payload: Any) -> Failure:
-        rows = range(self._group.low, self._group.high)
-        columns = payload[0] if isinstance(payload, tuple) else None
-        if isinstance(columns, list):  # a part begins with its rows
-            columns = payload[1]
-        if not isinstance(columns, dict):
-            return Failure.of(error, rows, "call")
-        for row in rows:
-            for key, column in take(columns, [row], [0]).items():
-                try:
-                    cloudpickle.dumps(column)
-                except Exception as reason:
-                    message = f"environment {row}: info[{key!r}] cannot be pickled: {reason!r}"
-                    return Failure.of(InvalidInfoError(message), (row,), "step")
-        return Failure.of(error, rows, "step")
+        Args:
+            frame: The command.
+            op: What the answer is.
+            payload: What it carries.
+            told: Of that, what environments told: columns of infos, or one result per row.
+        """
+        try:
+            return pack(op, frame.slot, frame.seq, payload)
+        except Exception as error:
+            rows = range(self._group.low, self._group.high)
+            failure = _blame(told, rows, frame.op) or Failure.of(error, rows, frame.op.verb)
+            raise EnvironmentFailed(failure) from None
+
+
+def _blame(told: Any, rows: Iterable[int], op: Op) -> Failure | None:
+    """Find the environment that told what cannot be pickled."""
+    for row in rows:
+        if op is Op.CALL:
+            parts = {"the result of the call": told[row]} if row in told else {}
+        else:
+            columns = take(told or {}, [row], [0])
+            parts = {f"info[{key!r}]": column for key, column in columns.items()}
+        for what, value in parts.items():
+            try:
+                cloudpickle.dumps(value)
+            except Exception as reason:
+                message = f"environment {row}: {what} cannot be pickled: {reason!r}"
+                kind = TypeError if op is Op.CALL else InvalidInfoError
+                return Failure.of(kind(message), (row,), op.verb)
+    return None
 
 
 def _leave_with(caller: int) -> None:
