@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from tests.compare import assert_identical, without_0d_arrays
 from tests.strategies import Recipe, recipes, seeds
+from vecspaces.seeding import copy_generator
 from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
 from vecspaces.spaces.batching import (
     batch_length,
     batch_limits,
     batch_space,
     contains_all,
-    copy_generator,
     explain_all,
     stack,
     unstack,

@@ -210,7 +210,7 @@ def _(space: MultiDiscrete[Any], x: Any) -> Vector:
 @flatten.register(Text)
 def _(space: Text, x: str) -> Vector:
     codes = np.full(space.max_length, len(space.character_list), np.int32)
-    codes[: len(x)] = [space.character_index(character) for character in x]
+    codes[: len(x)] = list(map(space.character_index, x))
     return codes
 
 
