@@ -7,7 +7,7 @@ and hand out the rows that they wrote.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic
 
 import numpy as np
@@ -20,6 +20,7 @@ from vecspaces.vector import infos as infos_module
 from vecspaces.vector.agreement import agree
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
+from vecspaces.vector.calling import CallingVectorEnv
 from vecspaces.vector.conductor import Command, Conductor
 from vecspaces.vector.infos import Columns
 from vecspaces.vector.members import GroupDescription
@@ -27,15 +28,14 @@ from vecspaces.vector.protocol import Event, Op, State
 from vecspaces.vector.resets import plan_reset
 from vecspaces.vector.ring import Ring, Rollout
 from vecspaces.vector.settings import Settings
-from vecspaces.vector.stats import Stats, summarise
 from vecspaces.vector.storage import StoragePlan
-from vecspaces.vector.vector_env import ActType, ObsType, StepResult, VectorEnv
+from vecspaces.vector.vector_env import ActType, ObsType, StepResult
 
 # `close()` ends within five seconds: four to ask, one to insist.
 _CLOSE_SECONDS = 4.0
 
 
-class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
+class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
     """A vector env of single environments; constructors choose the backend.
 
     Args:
@@ -44,7 +44,6 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     """
 
     def __init__(self, backend: Backend, settings: Settings) -> None:
-        self._backend = backend
         self._settings = settings
         self._mode = settings.autoreset_mode
         self.autoreset_mode = settings.autoreset_mode
@@ -53,11 +52,11 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         backend.open(self._plan, settings.start_timeout)
         self._storage = backend.storage
         self._ring = Ring(settings.buffers, self._storage.plan.slots)
-        self._conductor = Conductor(backend, settings, self._restore, self._take_part)
+        conductor = Conductor(backend, settings, self._restore, self._take_part)
+        super().__init__(backend, conductor)
         # In DISABLED mode: the environments whose episode is over.
         self._finished = np.zeros(self.num_envs, dtype=np.bool_)
         self._reset_rows: npt.NDArray[np.intp] = np.arange(self.num_envs)
-        self._call_ids: list[int] = []
 
     def _plan(self, descriptions: Sequence[GroupDescription]) -> StoragePlan:
         """Take in what the groups tell, and lay out the rows."""
@@ -88,20 +87,6 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             num_workers=len(descriptions),
             stats=settings.stats,
         )
-
-    @property
-    def np_random(self) -> Any:
-        """The environments' own generators, one per environment; from workers, copies."""
-        return self.get_attr("np_random")
-
-    @np_random.setter
-    def np_random(self, value: Any) -> None:
-        self.set_attr("np_random", value)
-
-    @property
-    def np_random_seed(self) -> Any:
-        """The environments' own seeds, one per environment."""
-        return self.get_attr("np_random_seed")
 
     # ------------------------------------------------------------------ reset
 
@@ -261,9 +246,12 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         try:
             self._storage.actions.write_batch(actions, at=at)
         except Mismatch as error:
-            where = "" if error.row is None else f" of environment {error.row}"
+            finding = Mismatch(error.expected, error.found, error.path, name="actions")
+            where = ""
+            if error.row is not None:
+                where = f" for environment {np.arange(self.num_envs)[at][error.row]}"
             raise InvalidActionError(
-                f"actions{error}{where}: a batch must fit action_space {self.action_space}"
+                f"{finding}{where}: a batch must fit action_space {self.action_space}"
             ) from None
 
     def _refuse_finished(self, rows: Sequence[int] | npt.NDArray[np.intp]) -> None:
@@ -306,171 +294,15 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             ValueError: There were fewer or more steps, or observations have no fixed size.
         """
         self._conductor.check(Event.STEP_ASYNC)
-        steps = self._ring.end_rollout()
+        steps = self._ring.rollout_steps
+        observations = self._storage.plan.observations.ring(self._storage.arena, steps + 1)
+        self._ring.begins_rollout = True
         return Rollout(
-            self._storage.plan.observations.ring(self._storage.arena, steps + 1),
+            observations,
             self._storage.rewards[1 : steps + 1].copy(),
             self._storage.terminations[1 : steps + 1].copy(),
             self._storage.truncations[1 : steps + 1].copy(),
         )
-
-    # ------------------------------------------------------------------ calls
-
-    def call(
-        self,
-        name: str | Callable[..., Any],
-        *args: Any,
-        env_ids: Sequence[int] | None = None,
-        **kwargs: Any,
-    ) -> tuple[Any, ...]:
-        """Call a method of the environments, or get an attribute that is no method.
-
-        Args:
-            name: The method or attribute; wrappers are looked through. Or a function: it is called
-                where the environment runs, with the environment as its first argument.
-            *args: Positional arguments.
-            env_ids: The environments concerned; None: all.
-            **kwargs: Keyword arguments.
-
-        Returns:
-            One result per environment.
-
-        Raises:
-            ValueError: `name` is `reset`, `step` or `close`, which have methods of their own.
-        """
-        self.call_async(name, *args, env_ids=env_ids, **kwargs)
-        return self.call_wait()
-
-    def call_async(
-        self,
-        name: str | Callable[..., Any],
-        *args: Any,
-        env_ids: Sequence[int] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Begin a `call`; `call_wait` ends it. The arguments are those of `call`."""
-        if name in ("reset", "step", "close"):
-            raise ValueError(
-                f"call({name!r}) would go past the bookkeeping of episodes: use {name}() itself"
-            )
-        state = self._conductor.check(Event.CALL_ASYNC)
-        self._call_ids = self._chosen(env_ids)
-        payloads = {
-            worker: (name, args, kwargs, rows) for worker, rows in self._by_worker(self._call_ids)
-        }
-        self._conductor.submit(state, Op.CALL, 0, payloads)
-
-    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """End a `call` that `call_async` began.
-
-        Args:
-            timeout: The longest wait, in seconds; None: `step_timeout`.
-
-        Returns:
-            One result per environment.
-
-        Raises:
-            NoAsyncCallError: No call is pending.
-            StepTimeoutError: It took too long; the call stays pending.
-        """
-        conductor = self._conductor
-        conductor.wait(Event.CALL_WAIT, timeout)
-        results: dict[int, Any] = {}
-        for worker, values in conductor.results.items():
-            rows = conductor.command.payloads[worker][3]
-            results.update(zip(rows, values, strict=True))
-        return tuple(results[row] for row in self._call_ids)
-
-    def get_attr(self, name: str, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
-        """Get an attribute of the environments.
-
-        Args:
-            name: The attribute.
-            env_ids: The environments concerned; None: all.
-
-        Returns:
-            One value per environment.
-        """
-        return self.call(name, env_ids=env_ids)
-
-    def set_attr(self, name: str, values: Any, *, env_ids: Sequence[int] | None = None) -> None:
-        """Set an attribute of the environments themselves, not of their wrappers.
-
-        Args:
-            name: The attribute.
-            values: A list or tuple of one value per environment concerned, or one value for all.
-            env_ids: The environments concerned; None: all.
-
-        Raises:
-            ValueError: A wrong number of values.
-        """
-        state = self._conductor.check(Event.CALL_ASYNC)
-        ids = self._chosen(env_ids)
-        if not isinstance(values, (list, tuple)):
-            values = [values] * len(ids)
-        if len(values) != len(ids):
-            raise ValueError(
-                f"set_attr({name!r}) got {len(values)} values for {len(ids)} environments: "
-                "give one per environment, or one that is no list or tuple for all"
-            )
-        chosen = dict(zip(ids, values, strict=True))
-        payloads = {
-            worker: (name, {row: chosen[row] for row in rows})
-            for worker, rows in self._by_worker(ids)
-        }
-        self._conductor.submit(state, Op.SET_ATTR, 0, payloads)
-        self._conductor.wait(Event.CALL_WAIT, None)
-
-    def render(self, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
-        """Render environments.
-
-        Args:
-            env_ids: The environments concerned; None: all.
-
-        Returns:
-            One frame per environment, as its `render` gives it.
-        """
-        return self.call("render", env_ids=env_ids)
-
-    def stats(self) -> Stats:
-        """Tell how long the steps and autoresets of each environment take.
-
-        Returns:
-            Counts, means, 99th percentiles and shares of waiting.
-
-        Raises:
-            ValueError: The vector env was not made with `stats=True`.
-        """
-        counters = self._storage.counters()
-        if counters is None:
-            raise ValueError("stats() needs a vector env that was made with stats=True")
-        conductor = self._conductor
-        if conductor.state is State.IDLE:
-            everyone = dict.fromkeys(range(len(self._backend.slices)))
-            conductor.submit(conductor.check(Event.CALL_ASYNC), Op.FLUSH, 0, everyone)
-            conductor.wait(Event.CALL_WAIT, None)
-        return summarise(*counters, tuple(self._backend.slices))
-
-    def _chosen(self, env_ids: Sequence[int] | None) -> list[int]:
-        """Check a choice of environments."""
-        if env_ids is None:
-            return list(range(self.num_envs))
-        ids = [int(number) for number in env_ids]
-        bad = [number for number in ids if not 0 <= number < self.num_envs]
-        if bad:
-            raise ValueError(f"env_ids must lie between 0 and {self.num_envs - 1}, found {bad[0]}")
-        if len(set(ids)) < len(ids):
-            raise ValueError(f"env_ids must name each environment once, found {ids}")
-        return ids
-
-    def _by_worker(self, ids: Sequence[int]) -> list[tuple[int, list[int]]]:
-        """Sort environments by the worker that holds them."""
-        chosen = []
-        for worker, within in enumerate(self._backend.slices):
-            rows = [row for row in ids if row in within]
-            if rows:
-                chosen.append((worker, rows))
-        return chosen
 
     # ------------------------------------------------------------------ what the conductor asks for
 
@@ -511,7 +343,10 @@ class GroupedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         conductor = self._conductor
         conductor.state = conductor.check(Event.CLOSE)
         seconds = _CLOSE_SECONDS if timeout is None else max(0.0, timeout)
-        forced = conductor.fail_on_close(self._backend.close(seconds, terminate))
+        try:
+            forced = conductor.fail_on_close(self._backend.close(seconds, terminate))
+        finally:
+            self._storage.release()
         if forced:
             warnings.warn(
                 f"{faults.name_rows(forced)} did not close within {seconds:g} s and were ended "
