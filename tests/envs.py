@@ -1,8 +1,8 @@
 """Environments that tests step: small, deterministic, picklable, telling what happens to them.
 
 They are classes of a module, so that workers of every start method can build them, and they import
-neither Gymnasium nor Hypothesis, so that starting a worker stays cheap. Their spaces may be those of
-either library.
+neither Gymnasium nor Hypothesis, so that starting a worker stays cheap. Their spaces may be those
+of either library.
 """
 
 from __future__ import annotations
@@ -348,7 +348,7 @@ class Global(Env[Any, Any]):
     def _observe(self) -> Any:
         import random
 
-        return np.array([random.random(), np.random.random()])  # noqa: NPY002
+        return np.array([random.random(), np.random.random()])
 
 
 class Parent(Ledger):

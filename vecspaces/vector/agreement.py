@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from vecspaces.foreign import native_space
+from vecspaces.layout import Layout
 from vecspaces.spaces import Space
 from vecspaces.spaces.utils import is_space_dtype_shape_equiv
 from vecspaces.vector.members import GroupDescription
@@ -77,13 +78,23 @@ def agree(
             )
     if isinstance(observation_mode, tuple):
         batched, single = (native_space(space) for space in observation_mode)
+        _check_observations(observations, single, observation_mode)
+        _check_pair(batched, single, num_envs)
     else:
         single = observations[0]
+        _check_observations(observations, single, observation_mode)
         batched = (
             batch_space(single, num_envs)
             if observation_mode == "same"
             else batch_differing_spaces(observations)
         )
+    return BatchSpaces(batched, single, batch_space(single_action, num_envs), single_action)
+
+
+def _check_observations(
+    observations: Sequence[Space[Any]], single: Space[Any], observation_mode: ObservationMode
+) -> None:
+    """Refuse an environment whose observations do not fit into the batch."""
     same = observation_mode == "same"
     accepted = single if same else None
     for row, space in enumerate(observations):
@@ -101,7 +112,22 @@ def agree(
                 )
             )
         accepted = space
-    return BatchSpaces(batched, single, batch_space(single_action, num_envs), single_action)
+
+
+def _check_pair(batched: Space[Any], single: Space[Any], num_envs: int) -> None:
+    """Refuse a batched space whose arrays are not those that a batch will have."""
+    expected = batch_space(single, num_envs)
+    wanted, found = Layout.compile(expected, 1), Layout.compile(batched, 1)
+    leaves = [
+        [(leaf.path, leaf.dtype, leaf.shape) for leaf in layout.leaves]
+        for layout in (wanted, found)
+    ]
+    if wanted.fixed and leaves[0] != leaves[1]:
+        raise RuntimeError(
+            f"observation_mode: the batched observation_space {batched} does not hold a batch of "
+            f"{num_envs} observations of {single}: expected shapes and dtypes as in {expected}; "
+            "the pair is (observation_space, single_observation_space)"
+        )
 
 
 def _per_row(descriptions: Sequence[GroupDescription], kind: str) -> list[Space[Any]]:

@@ -336,8 +336,14 @@ class EnvGroup:
                 [_as_reward(reward, row) for reward, (row, _) in zip(rewards, singles, strict=True)]
             )
         storage.rewards[slot, at] = batch
-        storage.terminations[slot, at] = terminations
-        storage.truncations[slot, at] = truncations
+        for flags, values in (
+            (storage.terminations, terminations),
+            (storage.truncations, truncations),
+        ):
+            try:
+                flags[slot, at] = values
+            except ValueError:  # an array that holds one flag, for one
+                flags[slot, at] = [bool(value) for value in values]
         return self.low
 
     # ------------------------------------------------------------------ calls and the end
@@ -473,9 +479,11 @@ class EnvGroup:
         if isinstance(error, EnvironmentFailed):
             return error
         if isinstance(error, Mismatch):
+            row = row if error.row is None else error.row
+            finding = Mismatch(error.expected, error.found, error.path, name="observation")
             error = InvalidObservationError(
-                f"environment {row} returned an invalid observation in {command}: "
-                f"observation{error}: make it return what its observation_space says"
+                f"environment {row} returned an invalid observation in {command}: {finding}: "
+                "make it return what its observation_space says"
             ).with_traceback(error.__traceback__)
         elif isinstance(error, InvalidInfoError):
             error = InvalidInfoError(f"environment {row}: {error}")
@@ -497,9 +505,10 @@ def _as_info(info: Any) -> dict[str, Any]:
 def _as_reward(reward: Any, row: int) -> float:
     """Turn any number, or an array that holds one, into a float."""
     array = np.asarray(reward)
-    if array.dtype.kind in "fiub" and array.size == 1 and array.ndim <= 1:
+    is_list = isinstance(reward, (list, tuple))
+    if array.dtype.kind in "fiub" and array.size == 1 and array.ndim <= 1 and not is_list:
         return float(array.reshape(())[()])
-    if array.dtype == object and not isinstance(reward, (list, tuple, str, bytes, type(None))):
+    if array.dtype == object and not is_list:
         with suppress(TypeError, ValueError, OverflowError):
             return float(reward)
     raise InvalidRewardError(

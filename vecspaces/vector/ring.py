@@ -57,15 +57,9 @@ class Ring:
             self._taken += 1
         self.current = slot
 
-    def end_rollout(self) -> int:
-        """Check that a rollout is whole, and let the next step begin another.
-
-        Returns:
-            Its number of steps.
-
-        Raises:
-            ValueError: It is not whole.
-        """
+    @property
+    def rollout_steps(self) -> int:
+        """The number of steps of the rollout that is whole now; a ValueError if none is."""
         steps = self._buffers - 1
         if steps < 1:
             raise ValueError("rollout_view() needs buffers=T + 1 for rollouts of T steps, found 1")
@@ -74,7 +68,6 @@ class Ring:
                 f"rollout_view() needs {steps} steps (buffers - 1) since reset or the last "
                 f"rollout_view, found {self._taken}"
             )
-        self.begins_rollout = True
         return steps
 
     def begin_rollout(self) -> None:

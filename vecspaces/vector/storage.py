@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,6 +160,12 @@ class Storage:
             self.arena.view(np.int64, workers, plan.stats + 8 * math.prod(environments)),
         )
 
+    def release(self) -> None:
+        """Give the memory back; what the caller was given to look at stays valid until dropped."""
+        self.arena.close()
+        del self.observations, self.actions, self.finals
+        del self.rewards, self.terminations, self.truncations, self.progress
+
     def take_spilled(self, slot: int, low: int, high: int) -> Any:
         """Take the observations of rows that did not fit into the arena; None where all did."""
         values = self.observations[slot].take_spilled(low, high)
@@ -173,11 +180,21 @@ class Storage:
         if finals and self.finals is not None:
             self.finals.put_spilled(finals)
 
-    def export(self, slot: int, low: int, high: int) -> list[Any]:
-        """Copy what a step wrote to some rows into a few picklable arrays.
+    def export(self, slot: int, rows: Sequence[int]) -> list[Any]:
+        """Copy what was written to some rows, and to no others, into a few picklable arrays.
 
         For workers that share no memory with the caller.
+
+        Args:
+            slot: The slot of the ring.
+            rows: The rows.
+
+        Returns:
+            What `load` takes.
         """
+        return [(low, high, *self._export(slot, low, high)) for low, high in _runs(rows)]
+
+    def _export(self, slot: int, low: int, high: int) -> list[Any]:
         rows = slice(low, high)
         # Final observations are rare: they travel only in the step in which an episode ended.
         ended = self.terminations[slot, rows] | self.truncations[slot, rows]
@@ -189,18 +206,34 @@ class Storage:
             self.truncations[slot, rows].copy(),
         ]
 
-    def load(self, slot: int, low: int, high: int, parts: list[Any]) -> None:
+    def load(self, slot: int, parts: list[Any]) -> None:
         """Put in what `export` took out in another process."""
-        observations, finals, rewards, terminations, truncations = parts
-        rows = slice(low, high)
-        self.observations[slot].load(low, high, observations)
-        if self.finals is not None and finals is not None:
-            self.finals.load(low, high, finals)
-        self.rewards[slot, rows] = rewards
-        self.terminations[slot, rows] = terminations
-        self.truncations[slot, rows] = truncations
+        for low, high, observations, finals, rewards, terminations, truncations in parts:
+            rows = slice(low, high)
+            self.observations[slot].load(low, high, observations)
+            if self.finals is not None and finals is not None:
+                self.finals.load(low, high, finals)
+            self.rewards[slot, rows] = rewards
+            self.terminations[slot, rows] = terminations
+            self.truncations[slot, rows] = truncations
 
 
 def _align(offset: int) -> int:
     """Round up to the next cache line."""
     return -(-offset // _ALIGNMENT) * _ALIGNMENT
+
+
+def _runs(rows: Sequence[int]) -> list[tuple[int, int]]:
+    """Group rows into runs of neighbours.
+
+    Example:
+        >>> _runs(range(2, 6)), _runs([4, 0, 1])
+        ([(2, 6)], [(0, 2), (4, 5)])
+    """
+    runs: list[tuple[int, int]] = []
+    for row in sorted(rows):
+        if runs and runs[-1][1] == row:
+            runs[-1] = (runs[-1][0], row + 1)
+        else:
+            runs.append((row, row + 1))
+    return runs

@@ -111,3 +111,23 @@ def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
     if op is Op.FLUSH:
         return group.flush_timings()
     raise ValueError(f"{op!r} is no command for a group")
+
+
+def written_rows(group: EnvGroup, op: Op, payload: Any) -> Sequence[int] | None:
+    """Tell which rows a command writes, for backends that must carry them to the caller.
+
+    Args:
+        group: The environments.
+        op: The command.
+        payload: Its arguments.
+
+    Returns:
+        The rows; None for a command that writes none.
+    """
+    if op is Op.STEP:
+        return range(group.low, group.high)
+    if op is Op.STEP_ROWS:
+        return list(payload)
+    if op is Op.RESET:
+        return list(payload[0])
+    return None

@@ -313,20 +313,19 @@ class ProcessBackend:
                 return Reply(index, Op.FAILED, seq, failure)
         elif op is Op.PART:
             rows, columns, spilled, exported = payload
-            self._take_in(index, slot, spilled, exported)
+            self._take_in(slot, spilled, exported)
             payload = rows, columns
         elif op is Op.DONE and isinstance(payload, tuple):
             columns, spilled, exported = payload
-            self._take_in(index, slot, spilled, exported)
+            self._take_in(slot, spilled, exported)
             payload = columns
         return Reply(index, op, seq, payload)
 
-    def _take_in(self, index: int, slot: int, spilled: Any, exported: Any) -> None:
+    def _take_in(self, slot: int, spilled: Any, exported: Any) -> None:
         if spilled is not None:
             self.storage.put_spilled(slot, spilled)
         if exported is not None:
-            rows = self.slices[index]
-            self.storage.load(slot, rows.start, rows.stop, exported)
+            self.storage.load(slot, exported)
 
     # ------------------------------------------------------------------ the end
 

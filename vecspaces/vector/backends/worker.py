@@ -17,7 +17,7 @@ import cloudpickle
 
 from vecspaces.errors import InvalidInfoError
 from vecspaces.memory import Arena
-from vecspaces.vector.backends.backend import execute
+from vecspaces.vector.backends.backend import execute, written_rows
 from vecspaces.vector.backends.birth import WorkerSetup
 from vecspaces.vector.backends.channel import Frame, WorkerEnd, pack, watchable
 from vecspaces.vector.env_group import EnvGroup
@@ -118,7 +118,8 @@ class Worker:
                     found = dict(zip(payload[3], result, strict=True))
                     answer = self._pack(frame, Op.DONE, result, found)
                 else:
-                    answer = self._pack(frame, Op.DONE, self._attach(op, slot, result), result)
+                    told = self._attach(op, slot, result, written_rows(group, op, payload))
+                    answer = self._pack(frame, Op.DONE, told, result)
             except EnvironmentFailed as error:
                 answer = pack(Op.FAILED, slot, seq, error.failure)
             except BaseException as error:
@@ -138,7 +139,7 @@ class Worker:
             columns = self._group.step(slot, chunk)
             at += count
             count = count * 2 if time.perf_counter() - began < _PART_SECONDS else 1
-            yield (chunk, *self._attach(Op.STEP, slot, columns, chunk))
+            yield (chunk, *self._attach(Op.STEP_ROWS, slot, columns, chunk))
 
     def _unpack(self, frame: Frame) -> Any:
         """Put actions that came with the command where the group looks for them."""
@@ -149,17 +150,16 @@ class Worker:
             self._storage.actions.put_spilled(spilled)
         return arguments
 
-    def _attach(self, op: Op, slot: int, result: Any, rows: Sequence[int] | None = None) -> Any:
-        """Add to a result what the shared memory did not take."""
-        if op not in (Op.STEP, Op.RESET):
+    def _attach(self, op: Op, slot: int, result: Any, rows: Sequence[int] | None) -> Any:
+        """Add to what was told about rows what the shared memory did not take of them."""
+        if rows is None:
             return result
-        low, high = self._group.low, self._group.high
         if self._shares_memory:
-            spilled = self._storage.take_spilled(slot, low, high)
-            if rows is None and spilled is None and not result:
+            spilled = self._storage.take_spilled(slot, self._group.low, self._group.high)
+            if op is not Op.STEP_ROWS and spilled is None and not result:
                 return None
             return result, spilled, None
-        return result, None, self._storage.export(slot, low, high)
+        return result, None, self._storage.export(slot, rows)
 
     def _pack(self, frame: Frame, op: Op, payload: Any, told: Any) -> bytes:
         """Pack an answer; say which environment told what cannot be pickled.
