@@ -169,6 +169,22 @@ def test_the_mask_of_one_nested_edge_holds_for_all_edges() -> None:
 
 
 @pytest.mark.parametrize(
+    ("edge_space", "limit"),
+    [
+        (Dict(a=Discrete(2)), {"b": None}),
+        (Dict(a=Discrete(2)), (None,)),
+        (Tuple([Discrete(2)]), (None, None)),
+        (Tuple([Discrete(2)]), {"a": None}),
+        (Discrete(2), np.array([1, 0, 1], np.int8)),
+    ],
+)
+def test_a_wrong_mask_of_one_edge_is_refused_with_its_path(edge_space: Any, limit: Any) -> None:
+    space = Graph(Discrete(3), edge_space, seed=1)
+    with pytest.raises(AssertionError, match=r"^mask\[1\]"):
+        space.sample(mask=(None, limit), num_nodes=9)
+
+
+@pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
         ({"mask": 3}, TypeError, None),

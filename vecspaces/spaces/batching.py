@@ -288,15 +288,19 @@ def batches_from_jsonable(space: Space[Any], jsonable: Any) -> list[Any]:
 
 
 def batch_limits(space: Space[Any], limit: Any, n: int) -> Any:
-    """Repeat the mask, or the probabilities, of one value of `space` for a batch of `n`."""
-    if isinstance(space, Dict) and isinstance(limit, dict):
-        return {
-            key: None if limit[key] is None else batch_limits(member, limit[key], n)
-            for key, member in space.spaces.items()
-        }
-    if isinstance(space, Tuple) and isinstance(limit, tuple):
-        return tuple(
-            None if part is None else batch_limits(member, part, n)
-            for member, part in zip(space.spaces, limit, strict=True)
-        )
+    """Repeat the mask, or the probabilities, of one value of `space` for a batch of `n`.
+
+    What does not fit `space` is returned as it is: the batch will refuse it, and say why.
+    """
+    if limit is None:
+        return None
+    if isinstance(space, Dict):
+        if not isinstance(limit, dict) or limit.keys() != space.spaces.keys():
+            return limit
+        return {key: batch_limits(member, limit[key], n) for key, member in space.spaces.items()}
+    if isinstance(space, Tuple):
+        if not isinstance(limit, tuple) or len(limit) != len(space):
+            return limit
+        members = zip(space.spaces, limit, strict=True)
+        return tuple(batch_limits(member, part, n) for member, part in members)
     return (limit,) * n

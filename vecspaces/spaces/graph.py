@@ -165,7 +165,7 @@ class Graph(Composite[GraphInstance]):
             num_edges = 0
             if num_nodes > 1:
                 num_edges = int(self.np_random.integers(num_nodes * (num_nodes - 1)))
-            if edge_limit is not None and self.edge_space is not None:
+            if self.edge_space is not None:
                 edge_limit = batch_limits(self.edge_space, edge_limit, num_edges)
         elif num_edges < 0:
             raise AssertionError(f"num_edges: expected at least 0 edges, found {num_edges}")
