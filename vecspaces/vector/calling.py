@@ -166,14 +166,16 @@ class CallingVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Raises:
             ValueError: The vector env was not made with `stats=True`.
         """
-        counters = self._backend.storage.counters()
-        if counters is None:
+        storage, conductor = self._backend.storage, self._conductor
+        if storage.plan.stats is None:
             raise ValueError("stats() needs a vector env that was made with stats=True")
-        conductor = self._conductor
-        if conductor.state is State.IDLE:
+        if conductor.state in (State.IDLE, State.CLOSED):  # the law refuses the latter
+            state = conductor.check(Event.CALL_ASYNC)
             everyone = dict.fromkeys(range(len(self._backend.slices)))
-            conductor.submit(conductor.check(Event.CALL_ASYNC), Op.FLUSH, 0, everyone)
+            conductor.submit(state, Op.FLUSH, 0, everyone)
             conductor.wait(Event.CALL_WAIT, None)
+        counters = storage.counters()
+        assert counters is not None
         return summarise(*counters, tuple(self._backend.slices))
 
     def _chosen(self, env_ids: Sequence[int] | None) -> list[int]:

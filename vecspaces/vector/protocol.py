@@ -190,6 +190,11 @@ class Op(IntEnum):
     # said of a worker, not by it
     DIED = 20
 
+    @property
+    def verb(self) -> str:
+        """What environments are doing meanwhile, as errors name it."""
+        return self.name.lower().removesuffix("_rows")
+
 
 # One frame is this header and then its payload. The sequence number of an answer is that of its
 # question, so that a late one is recognised and never taken for the next step's.

@@ -1,0 +1,327 @@
+"""Environments that go wrong in every way the fault tests ask for: once each, at a chosen moment.
+
+Everything here is at module level and picklable, so that it also runs under spawn and forkserver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from vecspaces import Env
+from vecspaces.spaces import Box, Dict, Discrete
+
+MEGABYTE = 1 << 20
+
+
+class OddError(Exception):
+    """An ordinary exception of an environment."""
+
+
+class UnpicklableError(Exception):
+    """Holds what no pickle can carry."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.lock = threading.Lock()
+
+
+class UnloadableError(Exception):
+    """Pickles, but its constructor takes more than pickle gives back."""
+
+    def __init__(self, code: int, what: str) -> None:
+        super().__init__(f"{what} ({code})")
+
+
+def _kill() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("SIGKILL was survived")
+
+
+def _segfault() -> None:
+    faulthandler.disable()  # pytest's would fill the terminal
+    ctypes.string_at(0)
+
+
+def _exit() -> NoReturn:
+    os._exit(3)
+
+
+def _system_exit() -> NoReturn:
+    raise SystemExit(7)
+
+
+def _raise() -> NoReturn:
+    raise OddError("the gripper is stuck")
+
+
+def _raise_unpicklable() -> NoReturn:
+    raise UnpicklableError("the gripper is locked")
+
+
+def _raise_unloadable() -> NoReturn:
+    raise UnloadableError(41, "the gripper is lost")
+
+
+def _hang() -> None:
+    threading.Event().wait()
+
+
+def _hang_in_native_code() -> None:
+    ctypes.PyDLL(None).sleep(1000)  # a PyDLL call keeps the interpreter's lock
+
+
+def _print_megabytes() -> None:
+    for _ in range(64):
+        os.write(sys.__stdout__.fileno() if sys.__stdout__ else 1, b"x" * 65535 + b"\n")
+
+
+def _run_out_of_memory() -> None:
+    import resource  # POSIX alone has it
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    size = pages * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + 64 * MEGABYTE, resource.RLIM_INFINITY))
+    hoard = []
+    try:
+        while True:
+            hoard.append(bytearray(MEGABYTE))
+    finally:
+        hoard.clear()
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+#: What an environment does at its worst moment.
+DEEDS: dict[str, Callable[[], Any]] = {
+    "SIGKILL": _kill,
+    "segfault": _segfault,
+    "os._exit": _exit,
+    "SystemExit": _system_exit,
+    "exception": _raise,
+    "unpicklable exception": _raise_unpicklable,
+    "unloadable exception": _raise_unloadable,
+    "hang": _hang,
+    "hang in native code": _hang_in_native_code,
+    "megabytes on stdout": _print_megabytes,
+    "out of memory": _run_out_of_memory,
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong, and where.
+
+    Args:
+        deed: A key of `DEEDS`, or of the values that `FaultyEnv` spoils.
+        where: `"build"`, `"reset"`, `"step"`, `"call"` or `"close"`.
+        fuse: A file; the fault strikes once, when it finds the file, which it then removes.
+    """
+
+    deed: str
+    where: str
+    fuse: Path
+
+    def strikes(self, where: str) -> bool:
+        """Whether it goes off now."""
+        if where != self.where:
+            return False
+        try:
+            self.fuse.unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def maybe(self, where: str) -> bool:
+        """Do the deed if the moment is come; tell whether a value must be spoilt instead."""
+        if not self.strikes(where):
+            return False
+        if self.deed not in DEEDS:
+            return True
+        DEEDS[self.deed]()
+        return False
+
+
+def good_observation(index: int, draw: float, steps: int) -> dict[str, Any]:
+    return {"place": np.array([index, draw, steps], dtype=np.float32), "phase": steps % 5}
+
+
+def _without_phase(observation: dict[str, Any]) -> dict[str, Any]:
+    return {"place": observation["place"]}
+
+
+#: Observations that the space does not hold: how each is made, and what its message must name.
+SPOILT_OBSERVATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "observation of wrong shape": (
+        lambda good: {**good, "place": np.zeros(4, np.float32)},
+        "observation['place']",
+    ),
+    "observation of shape (1,)": (
+        lambda good: {**good, "place": np.zeros(1, np.float32)},
+        "observation['place']",
+    ),
+    "observation of wrong dtype": (
+        lambda good: {**good, "phase": 2.5},
+        "observation['phase']",
+    ),
+    "observation that lacks a key": (_without_phase, "phase"),
+    "observation of another kind": (lambda good: "a word", "observation"),
+    "observation None": (lambda good: None, "observation"),
+}
+
+#: Rewards that are no number.
+SPOILT_REWARDS: dict[str, Any] = {
+    "reward that is a word": "plenty",
+    "reward None": None,
+    "reward of two numbers": np.array([1.0, 2.0]),
+    "reward that is an object": object(),
+}
+
+class Unloadable:
+    """Pickles, but what it pickles to raises."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _raise, ()
+
+
+#: Infos that are no dict, or that do not survive the way to the caller.
+SPOILT_INFOS: dict[str, Callable[[], Any]] = {
+    "info that is a list": lambda: ["not", "a", "dict"],
+    "info None": lambda: None,
+    "info that cannot be pickled": lambda: {"lock": threading.Lock()},
+    "info that cannot be unpickled": lambda: {"riddle": Unloadable()},
+}
+
+#: Results of a call that do not survive the way to the caller.
+SPOILT_RESULTS: dict[str, Callable[[], Any]] = {
+    "result that cannot be pickled": threading.Lock,
+    "result that cannot be unpickled": Unloadable,
+}
+
+
+class FaultyEnv(Env[Any, Any]):
+    """A good environment but for one moment.
+
+    Args:
+        index: Stands in each of its observations.
+        fault: What goes wrong; None: nothing.
+        episode: The number of steps of an episode.
+    """
+
+    observation_space = Dict(
+        {"place": Box(-np.inf, np.inf, (3,), np.float32), "phase": Discrete(5)}
+    )
+    action_space = Discrete(3)
+
+    def __init__(self, index: int, fault: Fault | None = None, episode: int = 4) -> None:
+        self.index = index
+        self._fault = fault
+        self._episode = episode
+        self._steps = 0
+
+    def _maybe(self, where: str) -> str | None:
+        """Do the deed here; give the kind of value to spoil, if it is one."""
+        if self._fault is not None and self._fault.maybe(where):
+            return self._fault.deed
+        return None
+
+    def _observe(self, spoil: str | None) -> Any:
+        good = good_observation(self.index, self.np_random.random(), self._steps)
+        return SPOILT_OBSERVATIONS[spoil][0](good) if spoil in SPOILT_OBSERVATIONS else good
+
+    def _inform(self, spoil: str | None) -> Any:
+        return SPOILT_INFOS[spoil]() if spoil in SPOILT_INFOS else {"steps": self._steps}
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._steps = 0
+        spoil = self._maybe("reset")
+        return self._observe(spoil), self._inform(spoil)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        spoil = self._maybe("step")
+        reward = SPOILT_REWARDS[spoil] if spoil in SPOILT_REWARDS else float(action)
+        terminated = self._steps == self._episode
+        return self._observe(spoil), reward, terminated, False, self._inform(spoil)
+
+    def poke(self, much: int = 1) -> Any:
+        """A method to call."""
+        spoil = self._maybe("call")
+        return SPOILT_RESULTS[spoil]() if spoil in SPOILT_RESULTS else self.index + much
+
+    def close(self) -> None:
+        self._maybe("close")
+
+
+@dataclass(frozen=True)
+class Factory:
+    """Makes one `FaultyEnv`, and writes down that it did.
+
+    Args:
+        index: The index of the environment.
+        fault: What goes wrong.
+        log: A file that gets a line with the index at each call.
+        episode: The number of steps of an episode.
+    """
+
+    index: int
+    fault: Fault | None = None
+    log: Path | None = None
+    episode: int = 4
+
+    def __call__(self) -> FaultyEnv:
+        if self.log is not None:
+            with self.log.open("a") as log:
+                log.write(f"{self.index}\n")
+        if self.fault is not None and self.fault.maybe("build"):
+            return object()  # type: ignore[return-value]  # that is the fault
+        return FaultyEnv(self.index, self.fault, self.episode)
+
+
+def factories(
+    count: int,
+    folder: Path,
+    deed: str | None = None,
+    where: str = "step",
+    at: int = 2,
+    episode: int = 4,
+) -> list[Factory]:
+    """Make factories of which one builds an environment that goes wrong once `light` was called.
+
+    A fault in construction or reset is lit at once: there is nothing before it.
+    """
+    log, fuse = folder / "built", folder / "fuse"
+    fault = None if deed is None else Fault(deed, where, fuse)
+    if fault is not None and where == "build":
+        light(folder)
+    return [
+        Factory(index, fault if index == at else None, log, episode) for index in range(count)
+    ]
+
+
+def light(folder: Path) -> None:
+    """From now on the fault strikes at its next opportunity."""
+    (folder / "fuse").touch()
+
+
+def built(folder: Path) -> list[int]:
+    """The indices of the factories that were called, in order of the calls."""
+    return [int(line) for line in (folder / "built").read_text().split()]
+
+
+def unlit(folder: Path) -> bool:
+    """Whether the fault struck, or was never lit."""
+    return not (folder / "fuse").exists()
+

@@ -1,0 +1,291 @@
+"""The fault table: whatever goes wrong in an environment, the caller hears the truth, at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tests.compare import assert_identical
+from tests.vector import faulty_envs
+from tests.vector.faulty_envs import FaultyEnv, OddError, built, factories, light, unlit
+from vecspaces.errors import (
+    AlreadyPendingCallError,
+    InvalidInfoError,
+    InvalidObservationError,
+    InvalidRewardError,
+    ResetNeededError,
+    StepTimeoutError,
+    VecspacesError,
+    WorkerDiedError,
+    WorkerError,
+)
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector.failures import EnvironmentTraceback
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="faults are POSIX signals")
+
+NUM_ENVS = 4
+VICTIM = 2
+ACTIONS = np.array([0, 1, 2, 1])
+HANG_SECONDS = 0.3
+
+DEATHS = {
+    "SIGKILL": (-9, "SIGKILL (often the kernel's out-of-memory killer)"),
+    "segfault": (-11, "SIGSEGV (a crash in native code, often the simulator's)"),
+    "os._exit": (3, None),
+}
+TEXTS = {
+    "SystemExit": "SystemExit: 7",
+    "unpicklable exception": "the gripper is locked",
+    "unloadable exception": "the gripper is lost (41)",
+}
+OWN_TYPES: dict[str, type[Exception]] = {"exception": OddError, "out of memory": MemoryError}
+HANGS = ("hang", "hang in native code")
+HARMLESS = ("megabytes on stdout",)
+PLACES = ("build", "reset", "step", "call", "close")
+ANYWHERE = (*DEATHS, *TEXTS, *OWN_TYPES, *HANGS, *HARMLESS)
+SPOILS: dict[str, type[Exception]] = {
+    **dict.fromkeys(faulty_envs.SPOILT_OBSERVATIONS, InvalidObservationError),
+    **dict.fromkeys(faulty_envs.SPOILT_REWARDS, InvalidRewardError),
+    **dict.fromkeys(faulty_envs.SPOILT_INFOS, InvalidInfoError),
+}
+# What the caller cannot unpickle it cannot attribute either: the worker's environments are named.
+GARBLED = "info that cannot be unpickled"
+
+
+class Case(NamedTuple):
+    """One cell of the table: what happens, where, and how many processes share the environments."""
+
+    deed: str
+    where: str
+    workers: int
+
+    @property
+    def worker(self) -> int:
+        """The worker that holds the victim."""
+        return VICTIM * self.workers // NUM_ENVS
+
+    @property
+    def slice(self) -> tuple[int, ...]:
+        """The environments of that worker."""
+        each = NUM_ENVS // self.workers
+        return tuple(range(self.worker * each, (self.worker + 1) * each))
+
+    @property
+    def breaks(self) -> bool:
+        """Whether the vector env needs a reset afterwards."""
+        if self.deed in HARMLESS:
+            return False
+        return self.where != "call" or self.deed in DEATHS or self.deed in HANGS
+
+
+CELLS = [(deed, where) for deed in ANYWHERE for where in PLACES]
+CELLS += [(deed, where) for deed in faulty_envs.SPOILT_OBSERVATIONS for where in ("reset", "step")]
+CELLS += [(deed, "step") for deed in faulty_envs.SPOILT_REWARDS]
+CELLS += [(deed, where) for deed in faulty_envs.SPOILT_INFOS for where in ("reset", "step")]
+TABLE = [Case(deed, where, workers) for deed, where in CELLS for workers in (1, 2, 4)]
+
+# Each kind of fault once, the place going round.
+ONCE = [
+    Case(deed, PLACES[number % len(PLACES)] if deed in ANYWHERE else "step", 2)
+    for number, deed in enumerate((*ANYWHERE, *SPOILS))
+]
+
+
+def name(case: Case) -> str:
+    return f"{case.deed}-{case.where}-{case.workers}"
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    elapsed = time.monotonic() - began
+    assert elapsed < seconds, f"took {elapsed:.2f} s"
+
+
+def make(case: Case, folder: Path, context: str = "fork", **arguments: Any) -> AsyncVectorEnv:
+    env_fns = factories(NUM_ENVS, folder, case.deed, case.where, VICTIM)
+    started = 0.5 if context == "fork" and case == (case.deed, "build", case.workers) else 20.0
+    if case.deed in HANGS:
+        arguments.setdefault("step_timeout", HANG_SECONDS)
+        arguments.setdefault("start_timeout", started if context == "fork" else 5.0)
+    return AsyncVectorEnv(env_fns, num_workers=case.workers, context=context, **arguments)
+
+
+def suffer(case: Case, folder: Path, envs: AsyncVectorEnv) -> Exception | None:
+    """Bring the fault about, after construction; give the error that came."""
+    if case.where != "reset":
+        envs.reset(seed=5)
+        envs.step(ACTIONS)
+    light(folder)
+    deeds = {
+        "reset": lambda: envs.reset(seed=6),
+        "step": lambda: envs.step(ACTIONS),
+        "call": lambda: envs.call("poke"),
+        "close": lambda: envs.close(timeout=HANG_SECONDS),
+    }
+    error = None
+    with within(1.0 + HANG_SECONDS):
+        try:
+            deeds[case.where]()
+        except Exception as caught:
+            error = caught
+    assert unlit(folder), "the fault did not strike"
+    return error
+
+
+def check_truth(error: Exception | None, case: Case) -> None:
+    """The error names what happened, where, and to whom."""
+    deed, where, _ = case
+    if deed in HARMLESS:
+        assert error is None
+    elif deed in DEATHS:
+        exitcode, signal = DEATHS[deed]
+        assert type(error) is WorkerDiedError
+        assert (error.exitcode, error.signal) == (exitcode, signal)
+        assert (error.env_ids, error.worker, error.command) == (case.slice, case.worker, where)
+        if where not in ("build", "close"):
+            assert f"while environment {VICTIM} was running" in str(error)
+    elif deed in HANGS:
+        assert isinstance(error, StepTimeoutError)
+        first = case.slice[0] if where == "build" else VICTIM
+        assert error.env_ids == tuple(row for row in case.slice if row >= first)
+    elif deed == GARBLED:
+        assert type(error) is WorkerError
+        assert (error.env_ids, error.worker, error.command) == (case.slice, case.worker, where)
+        assert "could not be unpickled" in str(error)
+    elif deed in TEXTS:
+        assert type(error) is WorkerError
+        assert (error.env_ids, error.worker, error.command) == ((VICTIM,), case.worker, where)
+        assert TEXTS[deed] in str(error)
+        assert "faulty_envs.py" in str(error), "no traceback of the worker"
+    else:
+        expected = OWN_TYPES.get(deed) or SPOILS[deed]
+        assert type(error) is expected
+        shown = "".join(traceback.format_exception(error))
+        cause = error.__cause__
+        assert isinstance(cause, EnvironmentTraceback)
+        assert f"environment {VICTIM} (worker {case.worker}) failed in {where}" in str(cause)
+        assert str(cause).strip() in shown
+        if deed in SPOILS:
+            assert f"environment {VICTIM}" in str(error)
+        else:
+            assert "faulty_envs.py" in str(cause), "no traceback of the worker"
+
+
+def check_close(case: Case, envs: AsyncVectorEnv) -> None:
+    """`close` ends within its bound, and a second one does nothing."""
+    hangs = case.deed in HANGS and case.where != "close"
+    with within(HANG_SECONDS + 1.0):
+        if hangs:
+            with pytest.warns(RuntimeWarning, match="did not close within"):
+                envs.close(timeout=HANG_SECONDS)
+        else:
+            envs.close(timeout=HANG_SECONDS)
+    envs.close()
+    assert envs.processes == []
+
+
+def run(case: Case, folder: Path, context: str) -> None:
+    if case.where == "build":
+        with within(2.0 if context == "fork" else 30.0):
+            error, envs = None, None
+            try:
+                envs = make(case, folder, context)
+            except Exception as caught:
+                error = caught
+        assert unlit(folder), "the fault did not strike"
+        check_truth(error, case)
+        if envs is not None:
+            check_close(case, envs)
+        return
+    envs = make(case, folder, context)
+    try:
+        if case.where == "close" and case.deed in HANGS:
+            ids = ", ".join(map(str, case.slice)) if len(case.slice) < 4 else "0 to 3"
+            with pytest.warns(RuntimeWarning, match=rf"environments? {ids} did not close within"):
+                assert suffer(case, folder, envs) is None
+        else:
+            check_truth(suffer(case, folder, envs), case)
+    finally:
+        if case.deed in HANGS and case.where == "close":
+            envs.close()
+        else:
+            check_close(case, envs)
+
+
+@pytest.mark.parametrize("case", TABLE, ids=name)
+def test_the_caller_hears_the_truth_and_close_ends(case: Case, tmp_path: Path) -> None:
+    run(case, tmp_path, "fork")
+
+
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+@pytest.mark.parametrize("case", ONCE, ids=name)
+def test_each_fault_under_other_start_methods(case: Case, context: str, tmp_path: Path) -> None:
+    run(case, tmp_path, context)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+@pytest.mark.parametrize("case", [case for case in TABLE if case not in ONCE], ids=name)
+def test_the_full_cross_of_start_methods(case: Case, context: str, tmp_path: Path) -> None:
+    run(case, tmp_path, context)
+
+
+# ---------------------------------------------------------------------- the state after an error
+
+AFTER = [
+    case for case in TABLE if case.workers == 2 and case.where in ("reset", "step", "call")
+]
+
+
+def check_rollout(envs: Any, seed: int = 11) -> None:
+    """A rollout gives what environments without faults give in this process."""
+    healthy = SyncVectorEnv([lambda i=i: FaultyEnv(i) for i in range(NUM_ENVS)])
+    with healthy:
+        assert_identical(envs.reset(seed=seed), healthy.reset(seed=seed))
+        for _ in range(6):
+            assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
+
+
+@pytest.mark.parametrize("case", AFTER, ids=name)
+def test_a_step_after_an_error_says_what_to_do(case: Case, tmp_path: Path) -> None:
+    envs = make(case, tmp_path)
+    suffer(case, tmp_path, envs)
+    if case.breaks:
+        expected = AlreadyPendingCallError if case.deed in HANGS else ResetNeededError
+        with pytest.raises(expected, match="reset"):
+            envs.step(ACTIONS)
+    elif case.where == "reset":
+        envs.step(ACTIONS)
+    else:
+        observations, *_ = envs.step(ACTIONS)
+        steps = 2 if case.where == "call" else 3
+        assert observations["place"][:, 2].tolist() == [steps] * NUM_ENVS
+    envs.close(timeout=0.0, terminate=True)
+
+
+@pytest.mark.parametrize("case", AFTER, ids=name)
+def test_reset_brings_the_vector_env_back_to_work(case: Case, tmp_path: Path) -> None:
+    envs = make(case, tmp_path)
+    suffer(case, tmp_path, envs)
+    with within(1.5):
+        check_rollout(envs)
+    if case.deed in DEATHS or case.deed in HANGS or case.deed == GARBLED:
+        again = list(case.slice)
+    elif case.breaks:
+        again = [VICTIM]
+    else:
+        again = []
+    assert sorted(built(tmp_path)) == sorted([*range(NUM_ENVS), *again])
+    envs.close()
