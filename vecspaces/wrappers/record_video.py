@@ -1,0 +1,251 @@
+"""RecordVideo: frames of chosen environments, side by side, as a GIF or MP4."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Generic, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces.foreign import require_extra
+from vecspaces.vector import VectorEnv, VectorWrapper
+from vecspaces.vector.vector_env import ActType, ObsType, Seed, StepResult
+
+Frame = npt.NDArray[np.uint8]
+
+_GAP = 4  # pixels between the frames of two environments
+_BACKGROUND = 40  # dark grey
+_SUFFIXES = (".gif", ".mp4")
+
+
+class RecordVideo(
+    VectorWrapper[ObsType, ActType, ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]
+):
+    """Writes what `render` shows after every reset and step into one file, as a grid of frames.
+
+    The file is whole when `length` frames are written, or after `close`. In SAME_STEP mode an
+    episode's last frame cannot be seen: its environment is reset already.
+
+    Args:
+        env: The vector env to wrap; its environments were made with `render_mode="rgb_array"`.
+        path: The file; its ending, `.gif` or `.mp4`, is its format.
+        env_ids: The environments to show, row by row; None: all.
+        length: The most frames; None: until `close`.
+        fps: Frames a second; None: what the environments' metadata say, or 30.
+        max_size: The most pixels in width and height; larger grids are shrunk by a whole factor.
+
+    Attributes:
+        frames_written: How many frames are in the file.
+
+    Raises:
+        ValueError: The environments render no images, or an argument is out of its range.
+        FileNotFoundError: The folder of `path` does not exist.
+        ImportError: imageio is not installed, or for MP4 imageio-ffmpeg.
+
+    Example:
+        >>> import os, tempfile
+        >>> from vecspaces import make_vec
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "out.gif")
+        ...     envs = make_vec("CartPole-v1", 4, backend="sync", render_mode="rgb_array")
+        ...     with RecordVideo(envs, path, env_ids=[0, 1]) as envs:
+        ...         _ = envs.reset(seed=1), envs.step(envs.action_space.sample())
+        ...     envs.frames_written, os.path.exists(path)
+        (2, True)
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv[ObsType, ActType, npt.NDArray[Any]],
+        path: str | Path,
+        *,
+        env_ids: Sequence[int] | None = None,
+        length: int | None = None,
+        fps: float | None = None,
+        max_size: int = 1024,
+    ) -> None:
+        super().__init__(env)
+        self.path = Path(path)
+        self._env_ids = list(range(env.num_envs) if env_ids is None else env_ids)
+        self._length = math.inf if length is None else length
+        self._fps = float(fps if fps is not None else env.metadata.get("render_fps") or 30)
+        self._max_size = max_size
+        self._check()
+        require_extra("imageio", "video")
+        if self.path.suffix.lower() == ".mp4":
+            require_extra("imageio_ffmpeg", "video")
+        self._writer: Any = None
+        self.frames_written = 0
+
+    def _check(self) -> None:
+        """Refuse what could not be recorded, before anything is."""
+        if self.render_mode != "rgb_array":
+            raise ValueError(
+                "RecordVideo needs environments made with render_mode='rgb_array', found "
+                f"{self.render_mode!r}"
+            )
+        if self.path.suffix.lower() not in _SUFFIXES:
+            raise ValueError(f"path: expected a name ending in .gif or .mp4, found {self.path}")
+        if not self.path.parent.is_dir():
+            raise FileNotFoundError(f"path: there is no folder {self.path.parent}")
+        bad = [row for row in self._env_ids if not 0 <= row < self.num_envs]
+        if bad or not self._env_ids or len(set(self._env_ids)) < len(self._env_ids):
+            raise ValueError(
+                f"env_ids: expected different numbers from 0 to {self.num_envs - 1}, "
+                f"found {self._env_ids}"
+            )
+        if self._length < 1:
+            raise ValueError(f"length: expected at least 1, found {self._length}")
+        if self._max_size < 1:
+            raise ValueError(f"max_size: expected at least 1 pixel, found {self._max_size}")
+        if not 0 < self._fps < math.inf:
+            raise ValueError(f"fps: expected more than 0 frames a second, found {self._fps}")
+
+    def reset(
+        self, *, seed: Seed | None = None, options: Any = None
+    ) -> tuple[ObsType, dict[str, Any]]:
+        """Begin new episodes, and record what they look like."""
+        result = self.env.reset(seed=seed, options=options)
+        self._record()
+        return result
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
+        """End a `reset` that `reset_async` began, and record what the episodes look like."""
+        result: tuple[ObsType, dict[str, Any]] = self.env.reset_wait(timeout)  # type: ignore[attr-defined]  # not all have it
+        self._record()
+        return result
+
+    def step(self, actions: ActType) -> StepResult:
+        """Take one action in every environment, and record what they look like then."""
+        result = self.env.step(actions)
+        self._record()
+        return result
+
+    def step_wait(self, timeout: float | None = None) -> StepResult:
+        """End a `step` that `step_async` began, and record what the environments look like."""
+        result: StepResult = self.env.step_wait(timeout)  # type: ignore[attr-defined]  # as above
+        self._record()
+        return result
+
+    def send(self, actions: Any, env_ids: Any = None) -> NoReturn:
+        """Refuse: environments that are busy cannot be rendered.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("RecordVideo cannot record send and recv: use step, or unwrap it")
+
+    def close(self, **kwargs: Any) -> None:
+        """Finish the file, and close the wrapped vector env."""
+        try:
+            self._finish()
+        finally:
+            self.env.close(**kwargs)
+
+    def _record(self) -> None:
+        """Write one frame, unless there are enough."""
+        if self.frames_written >= self._length:
+            return
+        grid = shrink(tile(_render(self.env, self._env_ids)), self._max_size)
+        if self._writer is None:
+            self._writer = _open_writer(self.path, self._fps)
+        self._writer.append_data(grid)
+        self.frames_written += 1
+        if self.frames_written >= self._length:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Make the file whole."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+
+def _render(env: VectorEnv[Any, Any, Any], env_ids: list[int]) -> list[Any]:
+    """Render chosen environments; one that cannot choose renders all."""
+    if hasattr(env.unwrapped, "call"):
+        frames: Any = env.render(env_ids=env_ids)  # type: ignore[call-arg]  # as just checked
+        return list(frames)
+    everyone = env.render() or ()
+    return [everyone[row] for row in env_ids]
+
+
+def _open_writer(path: Path, fps: float) -> Any:
+    """Open a file that takes one frame after the other, so that none need be kept."""
+    imageio = require_extra("imageio.v2", "video")
+    if path.suffix.lower() == ".gif":
+        # loop=0: for ever. A GIF's clock counts hundredths of a second.
+        return imageio.get_writer(path, mode="I", duration=1000 / fps, loop=0)
+    return imageio.get_writer(path, mode="I", fps=fps, macro_block_size=2)
+
+
+def tile(frames: Sequence[npt.NDArray[Any]]) -> Frame:
+    """Lay frames out as a grid that is as square as may be, row by row.
+
+    Args:
+        frames: Arrays `(height, width, 3)` or `(height, width)` of uint8; smaller ones are put in
+            the middle of their place.
+
+    Returns:
+        One array `(height, width, 3)` of uint8.
+
+    Raises:
+        ValueError: A frame is no such array.
+
+    Example:
+        >>> tile([np.zeros((10, 20, 3), np.uint8)] * 3).shape
+        (24, 44, 3)
+    """
+    images = [_as_image(number, frame) for number, frame in enumerate(frames)]
+    height = max(image.shape[0] for image in images)
+    width = max(image.shape[1] for image in images)
+    columns = math.ceil(math.sqrt(len(images)))
+    rows = math.ceil(len(images) / columns)
+    shape = (rows * (height + _GAP) - _GAP, columns * (width + _GAP) - _GAP, 3)
+    grid = np.full(shape, _BACKGROUND, dtype=np.uint8)
+    for number, image in enumerate(images):
+        row, column = divmod(number, columns)
+        top = row * (height + _GAP) + (height - image.shape[0]) // 2
+        left = column * (width + _GAP) + (width - image.shape[1]) // 2
+        grid[top : top + image.shape[0], left : left + image.shape[1]] = image
+    return grid
+
+
+def shrink(image: Frame, max_size: int) -> Frame:
+    """Shrink an image by a whole factor, as the mean of squares of pixels.
+
+    Args:
+        image: An array `(height, width, 3)` of uint8.
+        max_size: The most pixels in width and height.
+
+    Returns:
+        The image, or a smaller one; what is left over at the right and bottom edge is cut off.
+
+    Example:
+        >>> shrink(np.zeros((9, 20, 3), np.uint8), 10).shape
+        (4, 10, 3)
+    """
+    factor = math.ceil(max(image.shape[:2]) / max_size)
+    if factor == 1:
+        return image
+    height, width = max(1, image.shape[0] // factor), max(1, image.shape[1] // factor)
+    cut = image[: height * factor, : width * factor]
+    squares = cut.reshape(height, cut.shape[0] // height, width, cut.shape[1] // width, 3)
+    small: Frame = squares.mean(axis=(1, 3)).astype(np.uint8)
+    return small
+
+
+def _as_image(number: int, frame: Any) -> Frame:
+    """Check a frame, and give a grey one its colours."""
+    image = np.asarray(frame)
+    if image.ndim == 2:
+        image = np.repeat(image[:, :, None], 3, axis=2)
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise ValueError(
+            f"frame {number}: expected an array (height, width, 3) of uint8 from render, found "
+            f"{image.dtype} of shape {image.shape}"
+        )
+    return image
