@@ -1,0 +1,198 @@
+"""Box: bounds, shapes, attributes, laws of sampling, membership."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from tests.strategies import Recipe, boxes, seeds
+from vecspaces.spaces import Box
+
+
+def test_the_shape_comes_from_the_argument_from_the_bounds_or_is_one() -> None:
+    assert Box(0, 1).shape == (1,)
+    assert Box(0, 1, (2, 3)).shape == Box(0, 1, [np.int8(2), 3]).shape == (2, 3)
+    assert Box(np.zeros((2, 3)), 1).shape == Box(0, np.ones((2, 3))).shape == (2, 3)
+    assert Box(0, 1, ()).shape == Box(np.array(0.0), 1).shape == ()
+    assert all(type(side) is int for side in Box(0, 1, (np.int64(2),)).shape)
+
+
+def test_bounds_are_arrays_of_the_dtype() -> None:
+    box = Box(0, np.arange(1, 4), dtype=np.uint8)
+    for bound in (box.low, box.high):
+        assert bound.dtype == np.uint8 and bound.shape == (3,)
+    assert box.low.tolist() == [0, 0, 0] and box.high.tolist() == [1, 2, 3]
+
+
+def test_bounds_cannot_be_changed_by_accident() -> None:
+    given_low = np.zeros(3)
+    for box in (Box(given_low, 1), copy.deepcopy(Box(given_low, 1)), Box(0, 1, (3,))):
+        for name in ("low", "high", "bounded_below", "bounded_above"):
+            with pytest.raises(ValueError, match="read-only"):
+                getattr(box, name)[0] = 0
+    box = Box(given_low, 1)
+    given_low[:] = 5
+    assert box.low.tolist() == [0, 0, 0]
+
+
+def test_an_assigned_bound_takes_effect_at_once() -> None:
+    box = Box(0, 1, (3,), np.float64, seed=0)
+    box.sample(), box.contains(np.zeros(3)), repr(box)
+    high = np.full(3, 9.0)
+    box.low, box.high = np.full(3, 8.0), high
+    assert np.all(box.sample() >= 8) and box.sample() in box
+    assert np.zeros(3) not in box
+    assert repr(box) == "Box(8.0, 9.0, (3,), float64)"
+    high[:] = 0  # what was assigned is a copy
+    assert np.all(box.high == 9)
+
+
+def test_a_pickle_has_the_bounds_frozen_again_and_samples_on() -> None:
+    box = Box(np.array([0, -np.inf]), 1, dtype=np.float64, seed=1)
+    box.sample()
+    twin = pickle.loads(pickle.dumps(box))
+    assert not twin.low.flags.writeable
+    assert twin.bounded_below.tolist() == [True, False]
+    assert twin.sample().tolist() == box.sample().tolist()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "manners"),
+    [
+        (0, 1, {"both": True, "below": True, "above": True}),
+        (0, np.inf, {"both": False, "below": True, "above": False}),
+        (-np.inf, 1, {"both": False, "below": False, "above": True}),
+        (-np.inf, np.inf, {"both": False, "below": False, "above": False}),
+        (np.array([0, -np.inf]), 1, {"both": False, "below": False, "above": True}),
+    ],
+)
+def test_is_bounded(low: Any, high: Any, manners: dict[str, bool]) -> None:
+    for dtype in (np.float32, np.int32):
+        box = Box(low, high, dtype=dtype)
+        for manner, expected in manners.items():
+            assert box.is_bounded(manner) is expected  # type: ignore[arg-type]
+        assert box.is_bounded() is manners["both"]
+    with pytest.raises(ValueError, match="^manner: expected 'both', 'below' or 'above', found 'x'"):
+        Box(low, high).is_bounded("x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "mean"),
+    [(2, 4, 3.0), (2, np.inf, 3.0), (-np.inf, 2, 1.0), (-np.inf, np.inf, 0.0)],
+)
+def test_each_kind_of_interval_has_its_law(low: float, high: float, mean: float) -> None:
+    sample = Box(low, high, (20_000,), np.float64, seed=0).sample()
+    assert abs(sample.mean() - mean) < 0.05
+    assert sample.std() == pytest.approx(2 / 12**0.5 if (low, high) == (2, 4) else 1, abs=0.05)
+
+
+def test_integers_are_drawn_evenly_up_to_the_upper_bound() -> None:
+    values, counts = np.unique(Box(-2, 2, (20_000,), np.int8, seed=0).sample(), return_counts=True)
+    assert values.tolist() == [-2, -1, 0, 1, 2]
+    assert counts.min() > 3800
+
+
+@given(recipe=boxes(), seed=seeds)
+def test_samples_are_new_writeable_arrays(recipe: Recipe, seed: int) -> None:
+    box = recipe.build(seed=seed)
+    first, second = box.sample(), box.sample()
+    if isinstance(first, np.ndarray):
+        assert first.flags.writeable and first.flags.c_contiguous
+        assert not np.shares_memory(first, second)
+        first[...] = 0
+
+
+def test_the_dtype_of_an_element_must_be_safe_to_cast() -> None:
+    box = Box(0, 1, (2,), np.float32)
+    for dtype, expected in (("f2", True), ("f8", False), ("i2", True), ("i4", False), ("?", True)):
+        assert box.contains(np.zeros(2, dtype)) is expected
+    assert np.zeros(2, ">f4") in box
+    for dtype in ("c8", "m8[s]", "U1", "O", "V4"):
+        assert not box.contains(np.zeros(2, dtype))
+    assert np.zeros(2) not in Box(0, 1, (2,), np.int64)
+
+
+def test_sequences_and_scalars_are_cast_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [0.5, 1] in Box(0, 1, (2,))
+        assert (0, 1) in Box(0, 1, (2,), np.uint8)
+        assert 0.5 in Box(0, 1, ())
+        assert np.uint8(3) in Box(0, 5, (), np.uint8)
+        assert [0.5, 2] not in Box(0, 1, (2,))
+        assert [[0.5], [1, 2]] not in Box(0, 1, (2,))
+        assert None not in Box(0, 1, ())
+        assert np.float64(1e300) not in Box(0, 1, ())
+
+
+@pytest.mark.parametrize("size", [3, 5000])
+@pytest.mark.parametrize("equal", [False, True])
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (-np.inf, 1), (0, np.inf), (-np.inf, np.inf)])
+def test_nan_is_nowhere_and_an_entry_outside_is_seen(
+    size: int, equal: bool, low: float, high: float
+) -> None:
+    bounds = [np.full(size, bound) for bound in (low, high)]
+    if not equal:
+        bounds[1][0] = 0.75
+    box = Box(*bounds, dtype=np.float64)
+    inside = np.full(size, 0.5)
+    assert inside in box
+    for i in (0, size - 1):
+        wrong = inside.copy()
+        for value in (np.nan, -1.0 if np.isfinite(low) else None, 2.0 if high == 1 else None):
+            if value is not None:
+                wrong[i] = value
+                assert wrong not in box
+
+
+def test_infinity_is_contained_where_there_is_no_bound() -> None:
+    assert np.array([np.inf], np.float32) in Box(0, np.inf)
+    assert np.array([-np.inf], np.float32) not in Box(0, np.inf)
+
+
+def test_explain_names_shape_dtype_and_the_first_entry_outside() -> None:
+    box = Box(0, np.array([[1, 2], [3, 4]]), dtype=np.float32)
+    zeros = np.zeros((2, 2), np.float32)
+    assert box.explain(zeros) is None
+    assert box.explain(zeros[0]) == "expected shape (2, 2), found shape (2,)"
+    assert box.explain(
+        zeros.astype(complex)
+    ) == "expected dtype float32, found dtype complex64" or (
+        box.explain(zeros.astype(complex)) == "expected dtype float32, found dtype complex128"
+    )
+    zeros[1, 0] = 3.5
+    assert box.explain(zeros, "x") == (
+        "x: expected a value from 0.0 to 3.0 at index (1, 0), found 3.5"
+    )
+    assert box.explain("left", "x") == (
+        "x: expected an array of dtype float32, found 'left' of type str"
+    )
+
+
+def test_repr_shortens_equal_bounds() -> None:
+    assert repr(Box(0, 255, (84, 84, 4), np.uint8)) == "Box(0, 255, (84, 84, 4), uint8)"
+    assert repr(Box(np.array([-1.0, -2.0]), 2.5)) == "Box([-1. -2.], 2.5, (2,), float32)"
+    assert repr(Box(0, 1, (0,))) == "Box([], [], (0,), float32)"
+    box = Box(0, 1)
+    assert (box.low_repr, box.high_repr) == (None, None)
+    repr(box)
+    assert (box.low_repr, box.high_repr) == ("0.0", "1.0")
+
+
+def test_equality_is_of_shape_dtype_and_nearly_equal_bounds() -> None:
+    assert Box(0, 1) == Box(0, 1 + 1e-9, dtype=np.float32)
+    assert Box(0, 1) != Box(0, 2)
+    assert Box(0, 1) != Box(0, 1, (2,))
+    assert Box(0, 1) != Box(0, 1, dtype=np.float64)
+
+
+def test_a_mask_is_refused() -> None:
+    for word in ("mask", "probability"):
+        with pytest.raises(Exception, match=f"^{word}: expected None for a Box, found 1 of type"):
+            Box(0, 1).sample(**{word: 1})

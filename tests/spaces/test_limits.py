@@ -1,0 +1,261 @@
+"""Limits: at the ends of every dtype nothing overflows, and samples lie in their space."""
+
+from __future__ import annotations
+
+import warnings
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import BOX_DTYPES, EXTREMES, FLOATS, INTEGERS, junk, seeds
+from vecspaces.spaces import Box, Discrete, MultiDiscrete
+
+SIGNED = [dtype for dtype in INTEGERS if dtype.kind == "i"]
+
+
+def ends(dtype: Any) -> tuple[Any, Any]:
+    """The smallest and the largest number of a dtype."""
+    if dtype.kind == "b":
+        return 0, 1
+    info = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    return info.min.item() if dtype.kind == "f" else info.min, (
+        info.max.item() if dtype.kind == "f" else info.max
+    )
+
+
+def assert_samples_lie_within(space: Any, n: int = 50) -> None:
+    """Sample without a warning, and find every sample in the space, of the space's dtype."""
+    space.seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(n):
+            sample = space.sample()
+            assert space.contains(sample), (space, sample)
+            assert sample.dtype == space.dtype
+
+
+# --- Box ----------------------------------------------------------------------------------------
+
+
+@st.composite
+def extreme_boxes(draw: st.DrawFn) -> Box[Any]:
+    """Boxes whose bounds are at, or one away from, the ends of the dtype; some infinite."""
+    dtype = np.dtype(draw(st.sampled_from(BOX_DTYPES)))
+    smallest, largest = ends(dtype)
+    if dtype.kind == "f":
+        near = [smallest, smallest / 2, -1.0, -0.0, 0.0, 1.0, largest / 2, largest]
+        near += [float(np.finfo(dtype).tiny), -float(np.finfo(dtype).smallest_subnormal)]
+    else:
+        near = [smallest, smallest + 1, 0, 1, largest // 2, largest - 1, largest]
+        near += [bound for bound in EXTREMES if smallest <= bound <= largest]
+    size = draw(st.integers(1, 4))
+    pairs = [sorted(draw(st.tuples(*[st.sampled_from(near)] * 2))) for _ in range(size)]
+    low, high = (np.array([pair[i] for pair in pairs], dtype) for i in (0, 1))
+    if size == 1 and dtype.kind in "if":
+        open_low, open_high = draw(st.booleans()), draw(st.booleans())
+        return Box(
+            -np.inf if open_low else low[0],
+            np.inf if open_high else high[0],
+            (2,),
+            dtype,
+        )
+    return Box(low, high, dtype=dtype)
+
+
+@given(box=extreme_boxes())
+def test_box_samples_lie_within_the_most_extreme_bounds(box: Box[Any]) -> None:
+    assert_samples_lie_within(box, 20)
+
+
+@pytest.mark.parametrize("dtype", BOX_DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (200,), (2, 3)], ids=str)
+def test_a_box_of_the_whole_dtype(dtype: Any, shape: Any) -> None:
+    smallest, largest = ends(dtype)
+    box = Box(smallest, largest, shape, dtype)
+    assert_samples_lie_within(box)
+    for bound in (smallest, largest):
+        assert np.full(shape, bound, dtype) in box
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_all_parts_of_a_whole_integer_dtype_are_drawn(dtype: Any) -> None:
+    smallest, largest = ends(dtype)
+    sample = Box(smallest, largest, (4000,), dtype, seed=0).sample().astype(float)
+    quarter = (float(largest) - float(smallest)) / 4
+    counts, _ = np.histogram(sample, [float(smallest) + i * quarter for i in range(5)])
+    assert counts.min() > 850, counts
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("side", ["low", "high"])
+def test_the_last_three_integers_of_a_dtype_are_all_drawn(dtype: Any, side: str) -> None:
+    smallest, largest = ends(dtype)
+    first = smallest if side == "low" else largest - 2
+    drawn = set(Box(first, first + 2, (300,), dtype, seed=0).sample().tolist())
+    if abs(first) < 2**53:
+        assert drawn == {first, first + 1, first + 2}
+    assert drawn <= {first, first + 1, first + 2}
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
+def test_low_equal_to_high_leaves_one_value(dtype: Any) -> None:
+    for bound in {*ends(dtype), 0}:
+        assert np.all(Box(bound, bound, (5,), dtype, seed=0).sample() == np.array(bound, dtype))
+
+
+@pytest.mark.parametrize("dtype", SIGNED, ids=str)
+@pytest.mark.parametrize("source", [np.float16, np.float32, np.float64])
+def test_infinite_bounds_of_arrays_become_the_exact_limits(dtype: Any, source: Any) -> None:
+    """Gymnasium's report 1699: the limit was rounded in the bound's dtype, and wrapped."""
+    low, high = np.array([-np.inf, 0], source), np.array([1, np.inf], source)
+    kept = low.copy(), high.copy()
+    box = Box(low, high, dtype=dtype)
+    assert box.low.tolist() == [ends(dtype)[0], 0]
+    assert box.high.tolist() == [1, ends(dtype)[1]]
+    assert box.bounded_below.tolist() == [False, True]
+    assert box.bounded_above.tolist() == [True, False]
+    np.testing.assert_equal((low, high), kept)  # the caller's arrays are as they were
+    assert_samples_lie_within(box)
+
+
+@pytest.mark.parametrize("dtype", [*SIGNED, *FLOATS], ids=str)
+@pytest.mark.parametrize("end", [0, 1])
+def test_one_sided_boxes_at_the_ends(dtype: Any, end: int) -> None:
+    bound = ends(dtype)[end]
+    with np.errstate(over="ignore"):  # float16 may round what is drawn beyond its end to infinity
+        for box in (Box(bound, np.inf, (9,), dtype), Box(-np.inf, bound, (9,), dtype)):
+            box.seed(0)
+            assert all(box.sample() in box for _ in range(50))
+
+
+@pytest.mark.parametrize("source", [np.float32, np.float64])
+def test_a_float_bound_just_beyond_an_integer_dtype_is_refused(source: Any) -> None:
+    for dtype in (np.int32, np.int64, np.uint32, np.uint64):
+        beyond = source(2.0) ** (np.iinfo(dtype).bits - (np.dtype(dtype).kind == "i"))
+        for high in (beyond, np.array([beyond])):
+            with pytest.raises(ValueError, match=r"^high: expected "):
+                Box(0, high, (1,), dtype)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_a_box_that_lies_beyond_its_dtype_is_refused(dtype: Any) -> None:
+    smallest, largest = ends(dtype)
+    for bound in (largest + 1, np.array([float(largest) * 2]), np.inf):
+        with pytest.raises(OverflowError, match=r"^low: expected "):
+            Box(bound, largest, (1,), dtype)
+    with pytest.raises(OverflowError, match=r"^high: expected "):
+        Box(smallest, smallest - 1, (1,), dtype)
+
+
+def test_ints_of_any_size_are_bounds_of_float64() -> None:
+    assert_samples_lie_within(Box(-(10**300), 10**300, dtype=np.float64))
+    with pytest.raises(ValueError, match=r"^high: expected "):
+        Box(0, 10**400, dtype=np.float64)
+
+
+@given(seed=seeds)
+def test_a_range_beyond_float64_is_drawn_from_evenly(seed: int) -> None:
+    largest = np.finfo(np.float64).max
+    sample = Box(-largest, largest, (400,), np.float64, seed=seed).sample()
+    assert np.isfinite(sample).all()
+    assert 130 < (sample > 0).sum() < 270
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
+def test_box_contains_no_number_that_its_dtype_would_wrap(dtype: Any) -> None:
+    smallest, largest = ends(dtype)
+    box = Box(smallest, largest, (), dtype)
+    assert largest in box and smallest in box
+    if dtype.kind != "f":
+        for x in (largest + 1, smallest - 1, 10**30, -(10**30), float("inf"), float("nan")):
+            assert x not in box
+        if dtype.itemsize < 8:
+            assert np.int64(largest + 1) not in box
+            assert np.float64(largest + 1) not in box
+    assert 10**400 not in box
+
+
+@given(value=junk())
+def test_box_membership_of_scalars_and_lists_is_arithmetic(value: Any) -> None:
+    """What an integer Box takes as an int lies between its bounds as a number, not as bits."""
+    box = Box(-100, 100, (), np.int8)
+    if value in box and isinstance(value, (int, float, np.integer, np.floating)):
+        assert -100 <= int(value) <= 100
+
+
+# --- Discrete and MultiDiscrete -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("n", [1, 2, 3, 100])
+def test_discrete_at_both_ends_of_every_dtype(dtype: Any, n: int) -> None:
+    smallest, largest = ends(dtype)
+    for start in (smallest, largest - n + 1):
+        space = Discrete(n, start=start, dtype=dtype)
+        assert_samples_lie_within(space)
+        last = start + n - 1
+        for x, expected in ((start, True), (last, True), (start - 1, False), (last + 1, False)):
+            assert space.contains(x) is expected
+        mask = np.zeros(n, np.int8)
+        mask[-1] = 1
+        assert int(space.sample(mask=mask)) == last
+        assert int(space.sample(probability=mask.astype(float))) == last
+        assert space.from_jsonable(space.to_jsonable([last])) == [last]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_discrete_of_nearly_the_whole_dtype(dtype: Any) -> None:
+    smallest, largest = ends(dtype)
+    assert_samples_lie_within(Discrete(largest, start=0, dtype=dtype))
+    assert_samples_lie_within(Discrete(largest, start=smallest, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_a_discrete_whose_largest_value_does_not_fit_is_refused(dtype: Any) -> None:
+    largest = ends(dtype)[1]
+    with pytest.raises(ValueError, match=r"^n, start: expected the largest value to fit"):
+        Discrete(2, start=largest, dtype=dtype)
+    with pytest.raises(ValueError, match=r"^nvec, start: expected start \+ nvec - 1 to fit"):
+        MultiDiscrete([1, 2], start=[0, largest], dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in INTEGERS if dtype.itemsize < 8], ids=str)
+def test_numpy_integers_that_the_dtype_would_wrap_are_refused(dtype: Any) -> None:
+    beyond = np.int64(ends(dtype)[1] + 1)
+    for name, construct in (
+        ("n", lambda: Discrete(beyond, dtype=dtype)),
+        ("start", lambda: Discrete(1, start=beyond, dtype=dtype)),
+        ("nvec", lambda: MultiDiscrete(np.array([beyond]), dtype=dtype)),
+        ("start", lambda: MultiDiscrete([1], start=np.array([beyond]), dtype=dtype)),
+    ):
+        with pytest.raises(OverflowError, match=f"^{name}: expected "):
+            construct()
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_multi_discrete_at_both_ends_of_every_dtype(dtype: Any) -> None:
+    smallest, largest = ends(dtype)
+    space = MultiDiscrete([3, 3, 1], start=[smallest, largest - 2, largest], dtype=dtype)
+    assert_samples_lie_within(space)
+    first, last = space.start, space.start + (space.nvec - 1)
+    assert first in space and last in space
+    for wrong in (first - np.array([0, 1, 0], dtype), last + np.array([1, 0, 0], dtype)):
+        assert wrong not in space
+    masks = tuple(np.eye(n, dtype=np.int8)[-1] for n in (3, 3, 1))
+    assert space.sample(mask=masks).tolist() == last.tolist()
+    assert space.sample(probability=tuple(m.astype(float) for m in masks)).tolist() == last.tolist()
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_multi_discrete_of_the_largest_count(dtype: Any) -> None:
+    assert_samples_lie_within(MultiDiscrete([ends(dtype)[1]] * 50, dtype=dtype))
+
+
+def test_contains_with_huge_and_odd_numbers() -> None:
+    for space in (Discrete(5), Box(0, 5, (), np.int8), Box(0, 5, ()), MultiDiscrete([5])):
+        for x in (10**400, -(10**400), float("nan"), Fraction(1, 3), 1j, object(), ...):
+            assert space.contains(x) is (x == Fraction(1, 3) and isinstance(space, Box))

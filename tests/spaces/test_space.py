@@ -1,0 +1,188 @@
+"""Space: what every space offers, and what a subclass gets from it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from tests.compare import assert_identical
+from tests.strategies import Recipe, recipes, seeds
+from vecspaces.errors import VecspacesError
+from vecspaces.seeding import copy_generator, np_random
+from vecspaces.spaces import Box, Discrete, Space, Text, Tuple
+from vecspaces.spaces.space import describe
+
+
+class Even(Space[int]):
+    """A space of somebody else: the even integers below ten."""
+
+    def sample(self, mask: Any = None, probability: Any = None) -> int:
+        return 2 * int(self.np_random.integers(5))
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, int) and 0 <= x < 10 and x % 2 == 0
+
+
+class EvenDiscrete(Discrete[Any]):
+    """A subclass that narrows what a space contains."""
+
+    def contains(self, x: Any) -> bool:
+        return super().contains(x) and int(x) % 2 == 0
+
+
+def test_shape_and_dtype_are_normalised() -> None:
+    space = Space[Any]([2, np.int64(3)], "f4")
+    assert space.shape == (2, 3) and isinstance(space.shape, tuple)
+    assert space.dtype == np.dtype("float32") and isinstance(space.dtype, np.dtype)
+    assert Space[Any]().shape is None and Space[Any]().dtype is None
+
+
+def test_shape_and_np_random_cannot_be_assigned() -> None:
+    for name in ("shape", "np_random", "is_np_flattenable"):
+        with pytest.raises(AttributeError):
+            setattr(Box(0, 1), name, None)
+
+
+def test_the_generator_is_made_when_it_is_first_needed() -> None:
+    space = Even()
+    assert space._np_random is None
+    assert isinstance(space.np_random, np.random.Generator)
+    assert space.np_random is space.np_random
+
+
+def test_what_a_subclass_must_define_says_so() -> None:
+    space = Space[Any]()
+    for call in (space.sample, lambda: space.contains(0), lambda: space.is_np_flattenable):
+        with pytest.raises(NotImplementedError, match="^Space does not define "):
+            call()
+
+
+def test_in_is_contains() -> None:
+    assert 4 in Even()
+    assert 5 not in Even()
+
+
+@pytest.mark.parametrize("seed", [-1, "1", 1.0, np.int64(1), [1, 2], b"x", np.random.SeedSequence])
+def test_a_wrong_seed_is_refused_and_named(seed: Any) -> None:
+    for refuse in (lambda: Box(0, 1, seed=seed), lambda: Box(0, 1).seed(seed)):
+        with pytest.raises(VecspacesError, match="^seed: expected "):
+            refuse()
+
+
+def test_seed_none_returns_entropy_that_repeats_the_stream() -> None:
+    space = Discrete(10**6)
+    entropy = space.seed(None)
+    samples = [space.sample() for _ in range(5)]
+    assert space.seed(entropy) == entropy
+    assert [space.sample() for _ in range(5)] == samples
+    assert space.seed() != entropy
+
+
+@given(recipe=recipes(), seed=seeds)
+def test_the_same_seed_repeats_the_samples(recipe: Recipe, seed: int) -> None:
+    space = recipe.build(seed=seed)
+    first = [space.sample() for _ in range(3)]
+    space.seed(seed)
+    assert_identical([space.sample() for _ in range(3)], first)
+
+
+def test_explain_follows_contains_of_a_foreign_subclass() -> None:
+    for space in (Even(), EvenDiscrete(10)):
+        assert space.explain(4) is None
+        answer = space.explain(5, "count")
+        assert answer is not None and answer.startswith("count: expected ")
+    nested = Tuple([Discrete(3), Even()])
+    answer = nested.explain((1, 5), "x")
+    assert answer is not None and answer.startswith("x[1]: expected a value of <")
+
+
+def test_describe_survives_a_repr_that_raises() -> None:
+    class Trap:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    assert describe(Trap()) == "an object of type Trap"
+    assert len(describe("x" * 10**6)) < 100
+    assert len(describe(list(range(10**6)))) < 200
+
+
+def test_a_subclass_is_copied_as_itself_with_its_attributes() -> None:
+    class Named(Box[Any]):
+        def __init__(self, name: str) -> None:
+            super().__init__(0, 1, (2,), seed=3)
+            self.name = name
+            self.notes = [name]
+
+    space = Named("left")
+    for twin in (copy.deepcopy(space), copy.copy(space)):
+        assert type(twin) is Named and twin.name == "left"
+    assert copy.deepcopy(space).notes is not space.notes
+    assert copy.copy(space).notes is space.notes
+
+
+def test_a_subclass_with_its_own_reduce_is_deep_copied_by_it() -> None:
+    class Reduced(Even):
+        def __init__(self, n: int) -> None:
+            super().__init__()
+            self.n = n
+
+        def __reduce__(self) -> Any:
+            return Reduced, (self.n + 1,)
+
+    assert copy.deepcopy(Reduced(1)).n == 2
+
+
+def test_members_that_share_a_generator_share_it_in_a_deep_copy() -> None:
+    generator = np.random.default_rng(0)
+    space = Tuple([Discrete(9, seed=generator), Discrete(9, seed=generator)])
+    twin = copy.deepcopy(space)
+    assert twin[0].np_random is twin[1].np_random
+    assert twin[0].np_random is not generator
+
+
+@pytest.mark.parametrize("bits", [np.random.PCG64, np.random.MT19937, np.random.Philox])
+def test_a_copied_generator_goes_on_by_itself(bits: Any) -> None:
+    generator = np.random.Generator(bits(5))
+    generator.integers(9, size=3, dtype=np.int8)  # leaves half-used bits in the buffer
+    twin = copy_generator(generator)
+    expected = generator.integers(9, size=20, dtype=np.int32).tolist()
+    assert twin.integers(9, size=20, dtype=np.int32).tolist() == expected
+    assert generator.random() == twin.random()
+    children = [rng.bit_generator.seed_seq.spawn(1)[0] for rng in (generator, twin)]
+    assert children[0].spawn_key == children[1].spawn_key == (0,)
+
+
+def test_np_random_returns_generator_and_seed() -> None:
+    generator, seed = np_random(7)
+    assert seed == 7 and isinstance(generator, np.random.Generator)
+    assert generator.random() == np.random.Generator(np.random.PCG64(7)).random()
+
+
+def test_pickles_with_the_names_of_old_gym_are_read() -> None:
+    space = Even()
+    generator = np.random.default_rng(0)
+    space.__setstate__({"shape": (2,), "np_random": generator, "dtype": None})
+    assert space.shape == (2,) and space.np_random is generator
+    discrete = Discrete.__new__(Discrete)
+    discrete.__setstate__({"n": 3, "_shape": (), "dtype": np.dtype("int64"), "_np_random": None})
+    assert discrete == Discrete(3)
+
+
+@given(recipe=recipes(), seed=seeds)
+def test_a_pickled_space_is_no_larger_for_having_been_sampled(recipe: Recipe, seed: int) -> None:
+    space = recipe.build(seed=seed)
+    space.seed(seed)
+    before = len(pickle.dumps(space))
+    space.sample()
+    assert len(pickle.dumps(space)) <= before * 1.1 + 500
+
+
+def test_jsonable_of_a_foreign_space_is_a_list() -> None:
+    assert Even().to_jsonable(iter([2, 4])) == [2, 4]
+    assert Even().from_jsonable([2, 4]) == [2, 4]
+    assert Text(3).from_jsonable(Text(3).to_jsonable(["ab"])) == ["ab"]

@@ -1,0 +1,166 @@
+"""Text: lengths, charsets, masks, membership."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import Recipe, seeds, texts
+from vecspaces.spaces import Text
+
+i8 = np.int8
+
+
+@given(recipe=texts(), seed=seeds)
+def test_samples_have_an_allowed_length_and_allowed_characters(recipe: Recipe, seed: int) -> None:
+    space = recipe.build(seed=seed)
+    for _ in range(5):
+        sample = space.sample()
+        assert type(sample) is str
+        assert space.min_length <= len(sample) <= space.max_length
+        assert set(sample) <= space.character_set
+
+
+def test_lengths_and_characters_are_spread_evenly() -> None:
+    space = Text(3, charset="ab", seed=0)
+    samples = [space.sample() for _ in range(3000)]
+    assert min(sum(len(s) == n for s in samples) for n in (1, 2, 3)) > 900
+    joined = "".join(samples)
+    assert 0.45 < joined.count("a") / len(joined) < 0.55
+
+
+def test_a_string_keeps_its_order_and_a_set_is_sorted() -> None:
+    assert Text(1, charset="bcab").character_list == ("b", "c", "a")
+    assert Text(1, charset={"b", "c", "a"}).character_list == ("a", "b", "c")
+    assert Text(1, charset="bca").characters == "abc"
+    assert Text(1, charset="bca").character_set == frozenset("abc")
+    assert [Text(1, charset="bca").character_index(c) for c in "bca"] == [0, 1, 2]
+    assert type(Text(1).character_index("a")) is np.int32
+    with pytest.raises(KeyError):
+        Text(1, charset="a").character_index("b")
+
+
+def test_samples_do_not_depend_on_the_hash_seed() -> None:
+    program = (
+        "from vecspaces.spaces import Text; print(Text(20, charset=set('qwerty'), seed=1).sample())"
+    )
+    drawn = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(drawn) == 1
+
+
+def test_a_mask_gives_length_and_characters() -> None:
+    space = Text(5, charset="abc", seed=0)
+    assert space.sample(mask=(3, np.array([0, 1, 0], i8))) == "bbb"
+    assert len(space.sample(mask=(np.int8(4), None))) == 4
+    assert set(space.sample(mask=(5, np.array([1, 0, 1], i8)))) <= set("ac")
+    assert space.sample(probability=(2, np.array([0.0, 0.0, 1.0]))) == "cc"
+
+
+def test_no_character_is_an_empty_string_or_an_error() -> None:
+    nothing = np.zeros(3, i8)
+    assert Text(5, min_length=0, charset="abc").sample(mask=(3, nothing)) == ""
+    assert Text(5, min_length=0, charset="").sample() == ""
+    for space, limit in ((Text(5, charset="abc"), (None, nothing)), (Text(5, charset=""), None)):
+        with pytest.raises(ValueError, match="expected a character to draw from"):
+            space.sample(mask=limit)
+
+
+@pytest.mark.parametrize(
+    ("x", "expected"),
+    [
+        ("a", True),
+        ("abc", True),
+        ("", False),
+        ("abca", False),
+        ("abd", False),
+        (np.str_("ab"), True),
+        (None, False),
+        (5, False),
+        (["a"], False),
+        (b"a", False),
+        (np.array("a"), False),
+    ],
+)
+def test_contains(x: Any, expected: bool) -> None:
+    space = Text(3, charset="abc")
+    assert space.contains(x) is expected
+    assert (space.explain(x) is None) is expected
+
+
+def test_a_str_that_lies_about_itself_is_taken_at_its_characters() -> None:
+    class Liar(str):
+        def __len__(self) -> int:
+            raise RuntimeError
+
+        def __iter__(self) -> Any:
+            raise RuntimeError
+
+    assert Liar("ab") in Text(3)
+    assert Liar("abcd") not in Text(3)
+    assert Text(3).explain(Liar("abcd")) is not None
+
+
+def test_explain_names_length_and_foreign_characters() -> None:
+    space = Text(3, charset="abc")
+    assert space.explain("abca", "word") == (
+        "word: expected 1 to 3 characters, found 4 in 'abca' of type str"
+    )
+    assert space.explain("axy", "word") == "word: expected characters of 'abc', found 'xy'"
+    assert space.explain(7, "word") == "word: expected a str, found 7 of type int"
+
+
+@given(text=st.text(min_size=1, max_size=5))
+def test_any_unicode_text_survives_json(text: str) -> None:
+    space = Text(5, charset=frozenset(text))
+    assert text in space
+    assert space.from_jsonable(json.loads(json.dumps(space.to_jsonable([text])))) == [text]
+
+
+def test_copies_share_what_never_changes() -> None:
+    space = Text(5, charset="abc")
+    for twin in (copy.deepcopy(space), pickle.loads(pickle.dumps(space)), Text(9, charset="abc")):
+        assert twin.character_list is space.character_list
+
+
+def test_equality_is_of_lengths_and_character_set() -> None:
+    assert Text(3, charset="ab") == Text(3, charset="ba")
+    for other in (Text(4, charset="ab"), Text(3, min_length=0, charset="ab"), Text(3), 3):
+        assert Text(3, charset="ab") != other
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"max_length": 2.0}, TypeError, "^max_length: expected an integer, found 2.0 of type"),
+        ({"max_length": 2, "min_length": -1}, ValueError, "^min_length: expected at least 0"),
+        (
+            {"max_length": 2, "min_length": 3},
+            ValueError,
+            "^min_length: expected at most max_length",
+        ),
+        ({"max_length": 2, "charset": ["ab"]}, ValueError, "^charset: expected single characters"),
+        ({"max_length": 2, "charset": [1]}, TypeError, "^charset: expected characters, found 1"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        Text(**arguments)
