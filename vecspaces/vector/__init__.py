@@ -6,6 +6,7 @@ from vecspaces.vector import utils
 from vecspaces.vector.async_vector_env import AsyncVectorEnv
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.infos import infos_as_list
+from vecspaces.vector.ray_vector_env import RayVectorEnv
 from vecspaces.vector.ring import Rollout
 from vecspaces.vector.stats import Stats
 from vecspaces.vector.streaming import Transition
@@ -21,6 +22,7 @@ from vecspaces.vector.vector_env import (
 __all__ = [
     "AsyncVectorEnv",
     "AutoresetMode",
+    "RayVectorEnv",
     "Rollout",
     "Stats",
     "SyncVectorEnv",

@@ -73,6 +73,17 @@ class WorkerSetup:
         unpack_registrations(self.registrations)
 
 
+def cut(total: int, parts: int) -> list[range]:
+    """Cut `total` things into contiguous parts whose sizes differ by at most one.
+
+    Example:
+        >>> cut(7, 3)
+        [range(0, 2), range(2, 4), range(4, 7)]
+    """
+    bounds = [total * part // parts for part in range(parts + 1)]
+    return [range(low, high) for low, high in itertools.pairwise(bounds)]
+
+
 def plan_workers(
     env_fns: Sequence[Callable[[], Any]],
     num_workers: int,
@@ -92,7 +103,6 @@ def plan_workers(
     Returns:
         One setup per worker.
     """
-    bounds = np.linspace(0, len(env_fns), num_workers + 1).astype(int).tolist()
     # Read, not drawn from: the caller's own numbers stay what they are.
     state = hashlib.sha256(pickle.dumps((random.getstate(), np.random.get_state()))).digest()
     words = np.frombuffer(state, dtype=np.uint32).tolist()
@@ -100,16 +110,16 @@ def plan_workers(
     return [
         WorkerSetup(
             index,
-            low,
-            high - low,
-            CloudpickleWrapper(functools.partial(list, env_fns[low:high])),
+            part.start,
+            len(part),
+            CloudpickleWrapper(functools.partial(list, env_fns[part.start : part.stop])),
             autoreset_mode,
             threads,
             (*words, index, 0),
             registrations,
             os.getpid(),
         )
-        for index, (low, high) in enumerate(itertools.pairwise(bounds))
+        for index, part in enumerate(cut(len(env_fns), num_workers))
     ]
 
 

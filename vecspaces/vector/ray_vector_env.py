@@ -1,0 +1,187 @@
+"""RayVectorEnv: environments in the actors of a Ray cluster, on one machine or many."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic
+
+from vecspaces.vector.agreement import ObservationMode, check_mode
+from vecspaces.vector.async_vector_env import AsyncVectorEnv
+from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.backends.birth import cut, plan_workers
+from vecspaces.vector.backends.ray import PLACEMENTS, RayBackend, RayConnection
+from vecspaces.vector.faults import choose_budget
+from vecspaces.vector.settings import Settings
+from vecspaces.vector.streaming import StreamingVectorEnv
+from vecspaces.vector.vector_env import ActType, ObsType
+
+
+class RayVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
+    """Steps environments in Ray actors, many in each; the contract is that of `AsyncVectorEnv`.
+
+    Needs the extra `ray`. With `processes_per_actor` above 1, an actor runs an `AsyncVectorEnv`: a
+    node of many cores is one actor, and sends one batch per step. Its environments then step
+    together: `send` takes the actions of a whole actor.
+
+    Args:
+        env_fns: Factories of environments; each is called once, in its actor.
+        num_workers: The number of actors; None: as `envs_per_actor` says, or as many as the cluster
+            has CPUs for.
+        envs_per_actor: How many factories an actor gets, at most; excludes `num_workers`.
+        batch_size: How many environments `recv` waits for; None: all.
+        address: The cluster; None: the one that this process is connected to, or a local one,
+            which is shut down with the last vector env that uses it.
+        resources_per_worker: What an actor needs: `num_cpus`, `num_gpus`, `memory`, or names of
+            custom resources.
+        placement: `"spread"` over the nodes, or `"pack"`.
+        processes_per_actor: Worker processes within an actor.
+        copy: Whether observations are copied; otherwise they are views that a later step writes
+            over.
+        observation_mode: As in `AsyncVectorEnv`.
+        autoreset_mode: What follows the end of an episode.
+        buffers: The number of observation slots.
+        variable_capacity: Bytes kept per environment for values of variable size.
+        on_worker_death: `"raise"`, or `"restart"`: a new actor, elsewhere if its node is gone.
+        max_restarts: How many restarts within `restart_window` are taken for bad luck.
+        restart_window: In seconds.
+        step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound.
+        start_timeout: The longest wait for actors to be placed and environments to be built, in
+            seconds.
+        worker_threads: Threads of BLAS, OpenMP and PyTorch in an actor; None leaves them alone.
+
+    Raises:
+        ImportError: Ray is not installed; names the extra.
+        StepTimeoutError: The cluster had no room within `start_timeout`; says what was asked for
+            and what there is.
+        ValueError: An argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        env_fns: Iterable[Callable[[], Any]],
+        *,
+        num_workers: int | None = None,
+        envs_per_actor: int | None = None,
+        batch_size: int | None = None,
+        address: str | None = None,
+        resources_per_worker: Mapping[str, Any] | None = None,
+        placement: str = "spread",
+        processes_per_actor: int = 1,
+        copy: bool = True,
+        observation_mode: ObservationMode = "same",
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        buffers: int = 1,
+        variable_capacity: int = 65536,
+        on_worker_death: str = "raise",
+        max_restarts: int = 3,
+        restart_window: float = 60.0,
+        step_timeout: float | None = None,
+        start_timeout: float = 60.0,
+        worker_threads: int | None = 1,
+    ) -> None:
+        if placement not in PLACEMENTS:
+            raise ValueError(f"placement must be 'spread' or 'pack', found {placement!r}")
+        self.env_fns = list(env_fns)
+        check_mode(observation_mode)
+        settings = Settings(
+            observation_mode,
+            AutoresetMode.of(autoreset_mode),
+            copy=copy,
+            buffers=buffers,
+            variable_capacity=variable_capacity,
+            start_timeout=start_timeout,
+            step_timeout=step_timeout,
+            budget=choose_budget(on_worker_death, max_restarts, restart_window),
+        )
+        settings.check(len(self.env_fns))
+        resources = dict(resources_per_worker or {"num_cpus": processes_per_actor})
+        connection = RayConnection(address)
+        try:
+            self.num_workers = _choose_actors(
+                len(self.env_fns),
+                num_workers,
+                envs_per_actor,
+                int(connection.cpus() / max(resources.get("num_cpus", 1), 1)),
+            )
+            factories = self.env_fns
+            if processes_per_actor > 1:
+                factories = [
+                    _node_factory(
+                        self.env_fns[rows.start : rows.stop],
+                        processes_per_actor,
+                        settings,
+                        worker_threads,
+                    )
+                    for rows in cut(len(self.env_fns), self.num_workers)
+                ]
+            setups = plan_workers(
+                factories, self.num_workers, settings.autoreset_mode, worker_threads, by_value=True
+            )
+            backend = RayBackend(setups, connection, resources, placement, start_timeout)
+            super().__init__(backend, settings, batch_size)
+        except BaseException:
+            connection.close()
+            raise
+        self._finalizer = weakref.finalize(self, _clean_up, backend)
+
+    def close_extras(
+        self, timeout: float | None = None, terminate: bool = False, **kwargs: Any
+    ) -> None:
+        """Close every environment and end every actor; called by `close`."""
+        self._finalizer.detach()
+        super().close_extras(timeout, terminate, **kwargs)
+
+
+def _clean_up(backend: RayBackend) -> None:
+    """End the actors of a vector env that nobody closed."""
+    warnings.warn(
+        "a RayVectorEnv was dropped without close(): use `with` or call close()",
+        ResourceWarning,
+        stacklevel=2,
+    )
+    backend.close(1.0)
+
+
+def _choose_actors(
+    num_factories: int, num_workers: int | None, envs_per_actor: int | None, room: int
+) -> int:
+    """Decide on the number of actors."""
+    if num_workers is not None and envs_per_actor is not None:
+        raise ValueError("give num_workers or envs_per_actor, not both")
+    for name, value in (("num_workers", num_workers), ("envs_per_actor", envs_per_actor)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1 or None, found {value}")
+    if envs_per_actor is not None:
+        return -(-num_factories // envs_per_actor)
+    if num_workers is None:
+        return max(1, min(room, num_factories))
+    if num_workers > num_factories:
+        raise ValueError(
+            f"num_workers={num_workers} is more than the {num_factories} environments: "
+            "an actor needs at least one"
+        )
+    return num_workers
+
+
+def _node_factory(
+    env_fns: list[Callable[[], Any]], processes: int, settings: Settings, threads: int | None
+) -> Callable[[], AsyncVectorEnv[Any, Any]]:
+    """Make the one factory of an actor that runs worker processes of its own."""
+    budget = settings.budget
+    return functools.partial(
+        AsyncVectorEnv,
+        env_fns,
+        observation_mode=settings.observation_mode,
+        autoreset_mode=settings.autoreset_mode,
+        num_workers=min(processes, len(env_fns)),
+        variable_capacity=settings.variable_capacity,
+        step_timeout=settings.step_timeout,
+        start_timeout=settings.start_timeout,
+        worker_threads=threads,
+        on_worker_death="raise" if budget is None else "restart",
+        max_restarts=3 if budget is None else budget.max_restarts,
+        restart_window=60.0 if budget is None else budget.window,
+    )
