@@ -117,7 +117,7 @@ def test_the_message_names_path_expected_and_found() -> None:
 
 def test_300_in_a_uint8_is_never_44() -> None:
     with pytest.raises(
-        Mismatch, match="values from 0 to 255, found int64 .* values from 300 to 300"
+        Mismatch, match=r"values from 0 to 255, found int64 .* values from 300 to 300"
     ):
         fit(300, np.dtype("uint8"), ())
 

@@ -296,12 +296,13 @@ class ValuePort(Port):
         """Decode rows `low` to `high`, one by one."""
         return list(map(self.item, range(low, high)))
 
-    def foreign(self, value: Any, row: int, error: Exception) -> Mismatch:
-        """Turn what `encode`, perhaps a third party's, raised into a finding at this place."""
-        if isinstance(error, Mismatch):
-            return error.at(self.path, row)
-        found = f"{show_value(value)}: {error!r}"
-        return Mismatch("a value that the space can encode", found, self.path, row)
+
+def _encoding_error(value: Any, path: Path, row: int, error: Exception) -> Mismatch:
+    """Turn what `encode`, perhaps a third party's, raised into a finding at its place."""
+    if isinstance(error, Mismatch):
+        return error.at(path, row)
+    found = f"{show_value(value)}: {error!r}"
+    return Mismatch("a value that the space can encode", found, path, row)
 
 
 class EncodedPort(ValuePort):
@@ -309,13 +310,13 @@ class EncodedPort(ValuePort):
 
     def __init__(self, node: Encoded, path: Path, block: ArrayBlock) -> None:
         super().__init__(node, path, [block])
-        rows, encode, decode, foreign = block.array, node.encode, node.decode, self.foreign
+        rows, encode, decode = block.array, node.encode, node.decode
 
         def write(row: int, value: Any) -> None:
             try:
                 encode(value, rows[row, ...])
             except Exception as error:
-                raise foreign(value, row, error) from error
+                raise _encoding_error(value, path, row, error) from error
 
         self.write = write
         self.rows, self.decode, self.decode_rows = rows, decode, node.decode_rows
@@ -371,13 +372,13 @@ class VariablePort(ValuePort):
 
     def __init__(self, node: Variable, path: Path, block: VariableBlock) -> None:
         super().__init__(node, path, [block])
-        encode, store, foreign = node.encode, block.store, self.foreign
+        encode, store = node.encode, block.store
 
         def write(row: int, value: Any) -> None:
             try:
                 data = encode(value)
             except Exception as error:
-                raise foreign(value, row, error) from error
+                raise _encoding_error(value, path, row, error) from error
             store(row, data)
 
         self.write = write

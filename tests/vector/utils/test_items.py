@@ -1,0 +1,296 @@
+"""concatenate, iterate and create_empty_array: round trips for every space, Gymnasium's results."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from types import MappingProxyType
+from typing import Any
+
+import gymnasium
+import gymnasium.vector.utils as theirs
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compare import assert_identical, without_0d_arrays
+from tests.strategies import Recipe, recipes, seeds
+from vecspaces.errors import CustomSpaceError
+from vecspaces.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    MultiBinary,
+    OneOf,
+    Sequence,
+    Space,
+    Text,
+    Tuple,
+)
+from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
+
+
+class Colour(Space[str]):
+    """A space that nobody described."""
+
+
+def drawn(recipe: Recipe, seed: int, n: int) -> tuple[Space[Any], list[Any]]:
+    space = recipe.build(seed=seed)
+    return space, [space.sample() for _ in range(n)]
+
+
+# --- round trips --------------------------------------------------------------------------------
+
+
+@given(recipes(), seeds, st.integers(1, 5))
+def test_items_come_back_from_the_batch(recipe: Recipe, seed: int, n: int) -> None:
+    space, items = drawn(recipe, seed, n)
+    batch = concatenate(space, items, create_empty_array(space, n))
+    again = list(iterate(batch_space(space, n), batch))
+    assert_identical(*map(without_0d_arrays, (again, items)))
+
+
+@pytest.mark.filterwarnings("ignore")
+@given(recipes(), seeds, st.integers(1, 4))
+def test_the_batch_is_gymnasiums(recipe: Recipe, seed: int, n: int) -> None:
+    space, items = drawn(recipe, seed, n)
+    gym_space = recipe.build(gymnasium.spaces)
+    gym_items = gymnasium_graphs(items)
+    expected = theirs.concatenate(gym_space, gym_items, theirs.create_empty_array(gym_space, n))
+    assert_identical(concatenate(space, items, create_empty_array(space, n)), expected)
+
+
+def gymnasium_graphs(value: Any) -> Any:
+    """Turn our graphs into Gymnasium's."""
+    if type(value).__name__ == "GraphInstance":
+        return gymnasium.spaces.GraphInstance(*value)
+    if isinstance(value, dict):
+        return {key: gymnasium_graphs(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(gymnasium_graphs, value))
+    return value
+
+
+@given(recipes(), st.integers(0, 3), st.sampled_from([np.zeros, np.ones]))
+def test_the_empty_batch_is_gymnasiums(recipe: Recipe, n: int, fn: Any) -> None:
+    ours = create_empty_array(recipe.build(), n, fn)
+    assert_identical(ours, theirs.create_empty_array(recipe.build(gymnasium.spaces), n, fn))
+
+
+@given(recipes(), seeds, st.integers(1, 3))
+def test_without_out_the_batch_is_made_anew(recipe: Recipe, seed: int, n: int) -> None:
+    space, items = drawn(recipe, seed, n)
+    with_out = concatenate(space, iter(items), create_empty_array(space, n, fn=np.empty))
+    assert_identical(concatenate(space, items, None), with_out)
+
+
+@pytest.mark.parametrize("fn", [np.zeros, np.ones, np.empty])
+def test_any_function_fills_the_empty_batch(fn: Any) -> None:
+    empty = create_empty_array(Box(0, 1, (3,)), n=2, fn=fn)
+    assert empty.shape == (2, 3)
+    assert empty.dtype == np.float32
+
+
+def test_an_unknown_space_has_no_empty_batch_and_is_concatenated_whole() -> None:
+    assert create_empty_array(Colour(), 2) is None
+    assert concatenate(Colour(), ["red", "blue"], None) == ("red", "blue")
+    space = Dict(colour=Colour(), number=Discrete(3))
+    batch = concatenate(space, [{"colour": "red", "number": 1}], create_empty_array(space, 1))
+    assert_identical(batch, {"colour": ("red",), "number": np.array([1])})
+    assert_identical(
+        list(iterate(batch_space(space, 1), batch)),
+        [{"colour": "red", "number": batch["number"][0]}],
+    )
+
+
+# --- concatenate --------------------------------------------------------------------------------
+
+
+def test_out_is_written_to_and_returned() -> None:
+    space = Dict(a=Box(0, 1, (2,)), b=Tuple((Discrete(3), MultiBinary(2))))
+    out = create_empty_array(space, 3)
+    arrays = out["a"], *out["b"]
+    items = [space.sample() for _ in range(3)]
+    batch = concatenate(space, items, out)
+    assert batch is out
+    assert (batch["a"], *batch["b"]) is not arrays
+    for array, now in zip(arrays, (batch["a"], *batch["b"]), strict=True):
+        assert array is now
+    assert_identical(batch["a"], np.stack([item["a"] for item in items]))
+
+
+def test_what_cannot_be_written_to_is_made_anew_and_the_arrays_beside_it_are_kept() -> None:
+    space = Tuple((Box(0, 1, (2,)), Text(3)))
+    out = create_empty_array(space, 1)
+    batch = concatenate(space, [(np.ones(2, np.float32), "abc")], out)
+    assert batch[0] is out[0]
+    assert batch[1] == ("abc",)
+    frozen = MappingProxyType({"x": np.zeros((1, 2), np.float32)})
+    batch = concatenate(Dict(x=Box(0, 1, (2,))), [{"x": [1, 1]}], frozen)
+    assert batch["x"] is frozen["x"]
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (64, 64)], ids=str)
+@pytest.mark.parametrize("order", ["C", "F", "strided"])
+def test_out_may_lie_in_memory_as_it_likes(shape: tuple[int, ...], order: str) -> None:
+    out = np.zeros((2, *shape), np.float32, order="F" if order == "F" else "C")
+    if order == "strided":
+        out = np.zeros((4, *shape), np.float32)[::2]
+    items = [np.full(shape, value, np.float32) for value in (1, 2)]
+    assert concatenate(Box(0, 9, shape), items, out) is out
+    assert_identical(out.copy("C"), np.stack(items))
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (40, 40)], ids=str)
+def test_items_are_cast_as_the_rule_says(shape: tuple[int, ...]) -> None:
+    space = Box(0, 255, shape, np.uint8)
+    items = [np.full(shape, 7, np.int64), np.full(shape, 8, np.uint8).tolist()]
+    batch = concatenate(space, items, create_empty_array(space, 2))
+    assert batch.dtype == np.uint8
+    assert [int(row.max()) for row in batch] == [7, 8]
+    for value, message in (
+        (np.full(shape, 300), "values from 300 to 300"),
+        (np.full(shape, 3.0), "found float64 of shape"),
+        (np.zeros((*shape, 1), np.uint8), r"found uint8 of shape \(.*1,?\)"),
+        ("x", "found 'x'"),
+    ):
+        with pytest.raises(ValueError, match=rf"items\[1\]: expected uint8.*{message}"):
+            concatenate(space, [items[0], value], create_empty_array(space, 2))
+
+
+def test_out_of_another_dtype_decides() -> None:
+    out = np.zeros((2, 2), np.float64)
+    assert concatenate(Box(0, 1, (2,)), [[0, 1], [1, 0]], out) is out
+    with pytest.raises(ValueError, match=r"items\[0\]: expected int8 of shape"):
+        concatenate(Box(0, 1, (2,)), [np.zeros(2, np.float32)] * 2, np.zeros((2, 2), np.int8))
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ([{"a": [0, 0], "b": ("x", 1)}], r"expected 2 items, the rows of out\['a'\], found 1"),
+        ([{"a": [0, 0], "b": ("x", 1)}] * 3, "found 3"),
+        (
+            [{"a": [0, 0], "b": ("x", 1)}, {"a": [0, 0]}],
+            r"items\[1\]: expected a dict with the keys 'a', 'b', found a dict with the keys 'a'",
+        ),
+        (
+            [{"a": [0, 0], "b": ("x", 1), "c": 0}, {"a": [0, 0], "b": ("x", 1)}],
+            r"items\[0\]: expected a dict with the keys 'a', 'b'",
+        ),
+        ([None, 3], r"items\[0\]: expected a dict with the keys 'a', 'b', found None"),
+        (
+            [{"a": [0, 0], "b": ("x", 1)}, {"a": [0, 0], "b": ("x",)}],
+            r"items\[1\]\['b'\]: expected a tuple of length 2",
+        ),
+        (
+            [{"a": [0, 0], "b": ("x", 1)}, {"a": [0, 0, 0], "b": ("x", 1)}],
+            r"items\[1\]\['a'\]: expected float32 of shape \(2,\)",
+        ),
+        (
+            [{"a": [0, 0], "b": ("x", 1)}, {"a": [0, 0], "b": ("x", "y")}],
+            r"items\[1\]\['b'\]\[1\]: expected int64 of shape \(\), found 'y'",
+        ),
+    ],
+)
+def test_a_wrong_item_is_named_with_its_path(items: list[Any], message: str) -> None:
+    space = Dict(a=Box(0, 1, (2,)), b=Tuple((Text(3), Discrete(3))))
+    with pytest.raises(ValueError, match=message):
+        concatenate(space, items, create_empty_array(space, 2))
+
+
+def test_a_missing_key_is_a_key_error_as_in_gymnasium() -> None:
+    with pytest.raises(KeyError):
+        concatenate(Dict(a=Discrete(2)), [{}], {"a": np.zeros(1, int)})
+
+
+def test_a_wrong_number_of_texts_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected 2 items, the rows of out, found 1"):
+        concatenate(Text(3), ["x"], create_empty_array(Text(3), 2))
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ({"a": np.zeros((1, 3), np.float32)}, r"out\['a'\]: expected an array of shape \(1, 2\)"),
+        ({}, "out: expected a dict with the keys 'a', found a dict with no keys"),
+        (3, "out: expected a dict with the keys 'a', found 3"),
+    ],
+)
+def test_a_wrong_out_is_named(out: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        concatenate(Dict(a=Box(0, 1, (2,))), [{"a": [0, 0]}], out)
+
+
+def test_items_without_data_are_a_batch_too() -> None:
+    space = Dict(a=Tuple(()), b=Dict({}))
+    assert concatenate(space, [{"a": (), "b": {}}] * 2, create_empty_array(space, 2)) == {
+        "a": (),
+        "b": {},
+    }
+
+
+def test_no_items_make_an_empty_batch() -> None:
+    space = Dict(a=Box(0, 1, (2,)), b=Tuple((Text(3), Discrete(3))))
+    assert_identical(concatenate(space, [], None), create_empty_array(space, 0))
+
+
+# --- iterate ------------------------------------------------------------------------------------
+
+
+def test_iterating_copies_nothing() -> None:
+    space = Dict(a=Box(0, 1, (3, 2)), b=Tuple((MultiBinary([3, 2]),)))
+    batch = create_empty_array(space, 1)
+    batch = {"a": batch["a"][0], "b": (batch["b"][0][0],)}
+    for item in iterate(space, batch):
+        assert np.shares_memory(item["a"], batch["a"])
+        assert np.shares_memory(item["b"][0], batch["b"][0])
+
+
+def test_a_member_without_data_is_repeated() -> None:
+    space = Dict(a=Tuple(()), b=Discrete(3))
+    items = [{"a": (), "b": value} for value in (0, 2)]
+    assert list(iterate(batch_space(space, 2), concatenate(space, items, None))) == items
+    assert list(iterate(Tuple(()), ())) == []
+
+
+def test_any_mapping_is_gone_through() -> None:
+    batch = OrderedDict(a=np.arange(2))
+    assert list(iterate(batch_space(Dict(a=Discrete(3)), 2), batch)) == [{"a": 0}, {"a": 1}]
+
+
+@pytest.mark.parametrize(
+    ("space", "items", "error", "message"),
+    [
+        (Discrete(3), 1, TypeError, "expected the space of a batch, found Discrete"),
+        (Tuple((Discrete(3),)), (1,), TypeError, "expected the space of a batch"),
+        (Box(0, 1, ()), np.array(0.5), TypeError, "items: expected a batch of values"),
+        (Dict(a=Box(0, 1, (2,))), {"a": 3}, TypeError, r"items\['a'\]: expected a batch"),
+        (Dict(a=Box(0, 1, (2,))), {"b": 3}, KeyError, "items: expected a dict with the keys 'a'"),
+        (Tuple((Box(0, 1, (2,)),) * 2), ([1],), ValueError, "items: expected a tuple of length 2"),
+        (Text(3), "abc", CustomSpaceError, "expected the space of a batch"),
+        (OneOf([Text(3)]), (0, "a"), CustomSpaceError, "expected the space of a batch"),
+        (Sequence(Discrete(3)), (1, 2), CustomSpaceError, "expected the space of a batch"),
+        (Colour(), "red", CustomSpaceError, "expected the space of a batch"),
+        ("Box", (), TypeError, "expected a vecspaces.Space"),
+    ],
+    ids=str,
+)
+def test_what_is_no_batch_is_refused(
+    space: Any, items: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        iterate(space, items)
+
+
+def test_columns_of_different_lengths_are_refused() -> None:
+    space = batch_space(Dict(a=Discrete(3), b=Discrete(3)), 2)
+    with pytest.raises(ValueError, match="zip"):
+        list(iterate(space, {"a": [1, 2], "b": [1]}))
+
+
+@pytest.mark.parametrize("function", [concatenate, create_empty_array])
+def test_what_is_no_space_is_refused(function: Any) -> None:
+    arguments = ([], None) if function is concatenate else ()
+    with pytest.raises(TypeError, match=r"expected a vecspaces.Space, found 3"):
+        function(3, *arguments)

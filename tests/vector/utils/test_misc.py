@@ -1,0 +1,44 @@
+"""What starting workers needs: functions that travel, and an environment without MPI."""
+
+from __future__ import annotations
+
+import os
+import pickle
+
+import pytest
+
+from vecspaces.vector import utils
+from vecspaces.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
+
+
+def test_a_closure_travels() -> None:
+    offset = 40
+    wrapped: CloudpickleWrapper[int] = CloudpickleWrapper(lambda: offset + 2)
+    assert wrapped() == 42
+    assert pickle.loads(pickle.dumps(wrapped))() == 42
+
+
+def test_mpi_variables_are_hidden_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMPI_RANK", "PMI_SIZE", "OTHER_RANK"):
+        monkeypatch.setenv(name, "1")
+    with pytest.raises(RuntimeError, match="inside"), clear_mpi_env_vars():
+        assert "OMPI_RANK" not in os.environ
+        assert "PMI_SIZE" not in os.environ
+        assert os.environ["OTHER_RANK"] == "1"
+        raise RuntimeError("inside")
+    assert os.environ["OMPI_RANK"] == os.environ["PMI_SIZE"] == "1"
+
+
+def test_the_public_names() -> None:
+    assert set(utils.__all__) == {
+        "CloudpickleWrapper",
+        "batch_differing_spaces",
+        "batch_space",
+        "clear_mpi_env_vars",
+        "concatenate",
+        "create_empty_array",
+        "create_shared_memory",
+        "iterate",
+        "read_from_shared_memory",
+        "write_to_shared_memory",
+    }

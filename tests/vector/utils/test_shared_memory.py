@@ -1,0 +1,320 @@
+"""Shared memory for all ten spaces: what one process writes is what another one reads."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import gymnasium.vector.utils as theirs
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compare import assert_identical, without_0d_arrays
+from tests.strategies import FUNDAMENTAL, Recipe, recipes, seeds
+from vecspaces.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    Graph,
+    GraphInstance,
+    MultiBinary,
+    MultiDiscrete,
+    OneOf,
+    Sequence,
+    Space,
+    Text,
+    Tuple,
+)
+from vecspaces.vector.utils import (
+    create_empty_array,
+    create_shared_memory,
+    read_from_shared_memory,
+    write_to_shared_memory,
+)
+
+START_METHODS = multiprocessing.get_all_start_methods()
+
+
+class Colour(Space[str]):
+    """A space that nobody described."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Colour)
+
+
+def graph(nodes: int, edges: int | None) -> GraphInstance:
+    if edges is None:
+        return GraphInstance(np.full((nodes, 2), nodes, np.float32), None, None)
+    return GraphInstance(
+        np.full((nodes, 2), nodes, np.float32),
+        np.arange(edges) % 3,
+        np.zeros((edges, 2), np.int32),
+    )
+
+
+# A space and the values that are written to the same row, one after the other.
+STORIES: dict[str, tuple[Space[Any], list[Any]]] = {
+    "box": (Box(0, 9, (2, 3)), [np.full((2, 3), i, np.float32) for i in (1, 2)]),
+    "half": (Box(0, 9, (3,), np.float16), [np.full(3, 0.5, np.float16)]),
+    "bool": (Box(0, 1, (3,), bool), [np.array([True, False, True])]),
+    "discrete": (Discrete(5), [np.int64(3), np.int64(4)]),
+    "multi_discrete": (MultiDiscrete([[2, 3], [4, 5]]), [np.array([[1, 2], [3, 4]])]),
+    "multi_binary": (MultiBinary(4), [np.array([1, 0, 1, 1], np.int8)]),
+    "text": (Text(9, min_length=0), ["word", "", "longer", "é漢😀", "x"]),
+    "dict": (
+        Dict(a=Box(0, 9, (2,)), b=Dict(c=Discrete(3))),
+        [{"a": np.ones(2, np.float32), "b": {"c": np.int64(2)}}],
+    ),
+    "tuple": (
+        Tuple((Discrete(3), Text(5))),
+        [(np.int64(1), "abc"), (np.int64(2), "a"), (np.int64(0), "abcde")],
+    ),
+    "sequence": (
+        Sequence(Box(0, 9, (2,))),
+        [(np.ones(2, np.float32),) * length for length in (3, 0, 5, 1)],
+    ),
+    "stacked": (
+        Sequence(Dict(a=Box(0, 9, (2,))), stack=True),
+        [{"a": np.ones((length, 2), np.float32)} for length in (3, 1, 5)],
+    ),
+    "graph": (
+        Graph(Box(0, 9, (2,)), Discrete(3)),
+        [graph(3, 2), graph(5, None), graph(1, 0), graph(40, 100)],
+    ),
+    "one_of": (
+        OneOf([Discrete(3), Text(5), Box(0, 9, (2,)), Sequence(Discrete(3))]),
+        [
+            (np.int64(0), np.int64(2)),
+            (np.int64(1), "abc"),
+            (np.int64(3), (np.int64(1),) * 3),
+            (np.int64(2), np.ones(2, np.float32)),
+            (np.int64(1), ""),
+        ],
+    ),
+    "unknown": (Colour(), ["red", {"any": ["object"]}, "blue"]),
+}
+
+
+def steps() -> list[dict[str, Any]]:
+    """The stories side by side: at each step every space has its next value, then its last."""
+    longest = max(len(values) for _, values in STORIES.values())
+    return [
+        {name: values[min(step, len(values) - 1)] for name, (_, values) in STORIES.items()}
+        for step in range(longest)
+    ]
+
+
+SPACE = Dict({name: space for name, (space, _) in STORIES.items()}, sort_keys=False)
+
+
+# --- one process ----------------------------------------------------------------------------------
+
+
+@given(recipes(), seeds, st.integers(1, 4), st.data())
+def test_what_is_written_is_read(recipe: Recipe, seed: int, n: int, data: st.DataObject) -> None:
+    space = recipe.build(seed=seed)
+    memory = create_shared_memory(space, n)
+    expected = [None] * n
+    order = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=6))
+    for row in order:
+        expected[row] = space.sample()
+        write_to_shared_memory(space, row, expected[row], memory)
+    batch = read_from_shared_memory(space, memory, n)
+    for row in set(order):
+        assert_identical(*map(without_0d_arrays, (memory.rows.item(row), expected[row])))
+    assert_identical(batch, memory.rows.read())
+
+
+@given(recipes((*FUNDAMENTAL, "Dict", "Tuple")), seeds, st.integers(1, 3))
+@pytest.mark.filterwarnings("ignore")
+def test_reading_gives_what_gymnasium_gives(recipe: Recipe, seed: int, n: int) -> None:
+    space, gym_space = recipe.build(seed=seed), recipe.build(gymnasium.spaces)
+    memory = create_shared_memory(space, n)
+    gym_memory = theirs.create_shared_memory(gym_space, n, PrivateMemory)
+    for row in range(n):
+        value = space.sample()
+        write_to_shared_memory(space, row, value, memory)
+        theirs.write_to_shared_memory(gym_space, row, value, gym_memory)
+    expected = theirs.read_from_shared_memory(gym_space, gym_memory, n)
+    assert_identical(read_from_shared_memory(space, memory, n), expected)
+
+
+class PrivateMemory:
+    """A context for Gymnasium that leaves nothing behind, as multiprocessing's heap would."""
+
+    @staticmethod
+    def Array(kind: Any, size: int) -> Any:  # noqa: N802 (multiprocessing's name)
+        element = kind if isinstance(kind, type) else np.ctypeslib.as_ctypes_type(np.dtype(kind))
+        block = (element * size)()
+        return SimpleNamespace(get_obj=lambda: block)
+
+
+def test_arrays_are_live_views() -> None:
+    space = Dict(a=Box(0, 9, (2,)), b=Text(3))
+    memory = create_shared_memory(space, 2)
+    batch = read_from_shared_memory(space, memory, 2)
+    write_to_shared_memory(space, 1, {"a": np.ones(2, np.float32), "b": "x"}, memory)
+    assert batch["a"].tolist() == [[0, 0], [1, 1]]
+    assert batch["b"] == ("0", "0")
+    assert read_from_shared_memory(space, memory, 2)["b"] == ("0", "x")
+    batch["a"][0] = 5
+    assert read_from_shared_memory(space, memory, 2)["a"][0].tolist() == [5, 5]
+
+
+@given(recipes(), st.integers(0, 3))
+def test_memory_never_written_reads_as_the_empty_batch(recipe: Recipe, n: int) -> None:
+    space = recipe.build()
+    empty = create_empty_array(space, n)
+    assert_identical(read_from_shared_memory(space, create_shared_memory(space, n), n), empty)
+
+
+def test_a_text_longer_than_its_space_is_an_error_and_leaves_the_row() -> None:
+    memory = create_shared_memory(Text(3), 1)
+    write_to_shared_memory(Text(3), 0, "abc", memory)
+    with pytest.raises(ValueError, match="expected a str of at most 3 characters, found 'abcd'"):
+        write_to_shared_memory(Text(3), 0, "abcd", memory)
+    assert read_from_shared_memory(Text(3), memory) == ("abc",)
+
+
+def test_a_value_larger_than_its_place_is_never_truncated() -> None:
+    space = Sequence(Box(0, 1, (1000,)))
+    memory = create_shared_memory(space, 1, variable_capacity=1000)
+    with pytest.raises(ValueError, match=r"needs 40\d\d bytes, .* pass variable_capacity=40\d\d"):
+        write_to_shared_memory(space, 0, (np.zeros(1000, np.float32),), memory)
+    assert read_from_shared_memory(space, memory) == ((),)
+    memory = create_shared_memory(space, 1, variable_capacity=5000)
+    write_to_shared_memory(space, 0, (np.ones(1000, np.float32),), memory)
+    assert read_from_shared_memory(space, memory)[0][0].sum() == 1000
+
+
+@pytest.mark.parametrize("index", [-1, 2, 100])
+def test_an_index_out_of_range_is_refused(index: int) -> None:
+    memory = create_shared_memory(Discrete(3), 2)
+    with pytest.raises(IndexError, match=f"index: expected 0 to 1, found {index}"):
+        write_to_shared_memory(Discrete(3), index, 1, memory)
+
+
+def test_memory_of_another_space_or_number_is_refused() -> None:
+    memory = create_shared_memory(Discrete(3), 2)
+    with pytest.raises(ValueError, match=r"space: expected Discrete\(3\).*found Discrete\(4\)"):
+        read_from_shared_memory(Discrete(4), memory, 2)
+    with pytest.raises(ValueError, match=r"space: expected Discrete\(3\)"):
+        write_to_shared_memory(Text(4), 0, "x", memory)
+    with pytest.raises(ValueError, match="n: expected 2, which the shared memory was made for"):
+        read_from_shared_memory(Discrete(3), memory)
+
+
+def test_an_equal_space_serves() -> None:
+    memory = create_shared_memory(Discrete(3), 1)
+    for _ in range(2):
+        write_to_shared_memory(Discrete(3), 0, 2, memory)
+    assert read_from_shared_memory(Discrete(3), memory).tolist() == [2]
+
+
+def test_what_is_no_space_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"expected a vecspaces.Space, found 3"):
+        create_shared_memory(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [Box, Discrete, Text])
+def test_a_subclass_is_carried_as_its_parent(kind: type) -> None:
+    child = type("Child", (kind,), {})
+    space = Tuple((child(3) if kind is not Box else child(0, 1, (2,)),))
+    memory = create_shared_memory(space, 2)
+    value = space.sample()
+    write_to_shared_memory(space, 1, value, memory)
+    assert memory.layout.has_variable is False
+    assert_identical(memory.rows.item(1), value)
+
+
+# --- across processes -----------------------------------------------------------------------------
+
+
+def _write_on_request(space: Any, memory: Any, pipe: Connection) -> None:
+    with pipe:
+        for step in iter(pipe.recv, None):
+            write_to_shared_memory(space, 1, steps()[step], memory)
+            pipe.send(step)
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_another_process_writes_and_every_read_shows_it(method: str) -> None:
+    context = multiprocessing.get_context(method)
+    memory = create_shared_memory(SPACE, 3, context)
+    ours, its = context.Pipe()
+    writer = context.Process(target=_write_on_request, args=(SPACE, memory, its))
+    writer.start()
+    its.close()
+    with ours:
+        untouched = memory.rows.item(0)
+        for step, values in enumerate(steps()):
+            ours.send(step)
+            assert ours.poll(60)
+            assert ours.recv() == step
+            batch = read_from_shared_memory(SPACE, memory, 3)
+            found = {name: row_of(SPACE[name], column, 1) for name, column in batch.items()}
+            assert_identical(found, values)
+            assert_identical(memory.rows.item(0), untouched)
+        ours.send(None)
+    writer.join(60)
+    assert writer.exitcode == 0
+    writer.close()
+
+
+def row_of(space: Space[Any], column: Any, row: int) -> Any:
+    if isinstance(space, Dict):
+        return {key: row_of(member, column[key], row) for key, member in space.spaces.items()}
+    if isinstance(space, Tuple):
+        return tuple(row_of(member, column[i], row) for i, member in enumerate(space.spaces))
+    return column[row]
+
+
+def _write_and_die(space: Any, memory: Any, pipe: Connection) -> None:
+    write_to_shared_memory(space, 0, steps()[0], memory)
+    pipe.send("written")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /dev/shm")
+@pytest.mark.parametrize("method", START_METHODS)
+def test_nothing_is_left_of_a_killed_process(method: str) -> None:
+    before = set(os.listdir("/dev/shm"))
+    context = multiprocessing.get_context(method)
+    memory = create_shared_memory(SPACE, 1, context)
+    ours, its = context.Pipe()
+    writer = context.Process(target=_write_and_die, args=(SPACE, memory, its))
+    writer.start()
+    its.close()
+    with ours:
+        assert ours.poll(60)
+        assert ours.recv() == "written"
+    writer.join(60)
+    assert writer.exitcode == -signal.SIGKILL
+    writer.close()
+    # Only the semaphores that multiprocessing itself may keep could be here, and none is.
+    assert set(os.listdir("/dev/shm")) <= before
+    assert memory.rows.item(0)["text"] == "word"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_one_call_makes_one_block_and_it_goes_with_the_memory() -> None:
+    def mappings() -> int:
+        return Path("/proc/self/maps").read_text().count("memfd:vecspaces")
+
+    before = mappings()
+    memory = create_shared_memory(SPACE, 4)
+    assert mappings() == before + 1
+    view = read_from_shared_memory(SPACE, memory, 4)["box"]
+    del memory
+    assert mappings() == before + 1
+    del view
+    assert mappings() == before
