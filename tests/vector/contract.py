@@ -888,17 +888,13 @@ class VectorEnvContract:
                 kept.append(views[-1].copy())
                 for view, copy in zip(views[-3:], kept[-3:], strict=True):
                     assert_identical(view, copy)
-                if len(views) > 3:
-                    assert_identical(views[-4], kept[-1])  # the same slot by now
 
     def test_with_copy_false_nothing_is_copied(self) -> None:
         with self.make(ledgers(2), copy=False) as envs:
             first, _ = envs.reset(seed=0)
-            second, rewards, *flags, _ = envs.step([1, 2])
-            assert np.shares_memory(first, second)
-            again, more_rewards, *more_flags, _ = envs.step([1, 2])
-            assert np.shares_memory(second, again)
-            for one, other in zip([rewards, *flags], [more_rewards, *more_flags], strict=True):
+            results = [envs.step([1, 2]) for _ in range(3)]
+            assert any(np.shares_memory(first, result[0]) for result in results)
+            for one, other in zip(results[0][1:4], results[2][1:4], strict=True):
                 assert not np.shares_memory(one, other)
 
     @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])

@@ -174,6 +174,10 @@ class CallingVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             everyone = dict.fromkeys(range(len(self._backend.slices)))
             conductor.submit(state, Op.FLUSH, 0, everyone)
             conductor.wait(Event.CALL_WAIT, None)
+            for worker, found in conductor.results.items():
+                if found is not None:
+                    rows = self._backend.slices[worker]
+                    storage.load_counters(worker, rows.start, rows.stop, found)
         counters = storage.counters()
         assert counters is not None
         return summarise(*counters, tuple(self._backend.slices))

@@ -113,7 +113,7 @@ class EnvGroup:
             lost: After a restart: the seed of each row whose episode died with the former worker.
         """
         self._place(low)
-        self._storage = storage
+        self._storage, self._worker = storage, worker
         # A memoryview stores an int in half the time that an array takes.
         self._progress = storage.progress.data[worker : worker + 1]
         self._progress[0] = -1
@@ -421,10 +421,15 @@ class EnvGroup:
             parts.setdefault(self._member_of[row], []).append(row)
         return list(parts.values())
 
-    def flush_timings(self) -> None:
-        """Count the clock readings gathered so far, for `stats()`."""
+    def flush_timings(self) -> Any:
+        """Count the clock readings gathered so far, for `stats()`.
+
+        Returns:
+            The counters, for a caller that shares no memory with this process; else None.
+        """
         if self._timings is not None:
             self._timings.flush()
+        return self._storage.export_counters(self._worker, self.low, self.high)
 
     def close(self) -> Failure | None:
         """Close every environment, whatever the others do; give the first failure."""

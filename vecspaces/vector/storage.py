@@ -166,6 +166,19 @@ class Storage:
         del self.observations, self.actions, self.finals
         del self.rewards, self.terminations, self.truncations, self.progress
 
+    def export_counters(self, worker: int, low: int, high: int) -> Any:
+        """Copy the counters of a worker and of its rows; None where all see them anyway."""
+        counters = self.counters()
+        if counters is None or self.arena.handle is not None:
+            return None
+        return [counters[0][low:high].copy(), counters[1][worker].copy()]
+
+    def load_counters(self, worker: int, low: int, high: int, counters: Any) -> None:
+        """Put in what `export_counters` took out in another process."""
+        mine = self.counters()
+        if mine is not None:
+            mine[0][low:high], mine[1][worker] = counters
+
     def take_spilled(self, slot: int, low: int, high: int) -> Any:
         """Take the observations of rows that did not fit into the arena; None where all did."""
         values = self.observations[slot].take_spilled(low, high)
