@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import re
 import time
 import warnings
 from dataclasses import dataclass, field
@@ -26,11 +27,13 @@ from vecspaces.cli.console import (
 )
 from vecspaces.cli.episodes import EpisodeStatistics
 from vecspaces.make import make_vec
+from vecspaces.wrappers import RecordVideo
 
 if TYPE_CHECKING:
     from vecspaces.vector import VectorEnv
 
 _REFRESH_SECONDS = 0.2  # drawing the bar costs a millisecond or two: under 1 % of the rollout
+_FRAMES = 300  # what a person looks at: six seconds of CartPole
 _CLOSE_SECONDS = 0.5  # close() ends within this plus one: under the two seconds after Ctrl-C
 
 
@@ -139,6 +142,21 @@ def rollout(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the table as JSON.")
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help=f"Record the first {_FRAMES} steps as a picture: .gif or .mp4."
+        ),
+    ] = None,
+    shown: Annotated[
+        str | None,
+        typer.Option(
+            "--envs",
+            metavar="0,1,2,3",
+            help="The environments to record.",
+            show_default="the first four",
+        ),
+    ] = None,
     traceback: TracebackOption = False,
 ) -> None:
     """Roll out a random policy in many environments; show its speed and its episodes."""
@@ -148,6 +166,8 @@ def rollout(
         refuse(f"--seed: expected a number that is not negative, found {seed}")
     if json_file is not None and (json_file.is_dir() or not json_file.parent.is_dir()):
         refuse(f"--json: expected a file in a folder that exists, found {json_file}")
+    if shown is not None and record is None:
+        refuse("--envs: expected --record FILE with it, found none")
     vector_kwargs = {
         name: value
         for name, value in [("num_workers", num_workers), ("context", context)]
@@ -161,7 +181,12 @@ def rollout(
     import_from_here()
     try:
         with refusing(traceback=traceback):
-            envs = make_vec(env, num_envs, backend=backend, vector_kwargs=vector_kwargs)
+            rendering: dict[str, Any] = {} if record is None else {"render_mode": "rgb_array"}
+            envs = make_vec(
+                env, num_envs, backend=backend, vector_kwargs=vector_kwargs, **rendering
+            )
+            if record is not None:
+                envs = _recorded(envs, record, shown)
         result = Outcome(env, backend, envs.num_envs, getattr(envs, "num_workers", 0), seed)
         finished = _run(envs, result, steps)
     except KeyboardInterrupt:  # before there was anything to show
@@ -170,8 +195,27 @@ def rollout(
     if json_file is not None:
         with refusing(traceback=traceback):
             json_file.write_text(json.dumps(result.as_json(), indent=2) + "\n", encoding="utf-8")
+    if isinstance(envs, RecordVideo):
+        output().print(f"{envs.frames_written} frames in {record}", markup=False, soft_wrap=True)
     if not finished:
         raise typer.Exit(130)
+
+
+def _recorded(
+    envs: VectorEnv[Any, Any, Any], path: Path, shown: str | None
+) -> VectorEnv[Any, Any, Any]:
+    """Wrap a vector env so that its first steps are recorded; close it where that cannot be."""
+    try:
+        if shown is None:
+            env_ids = list(range(min(4, envs.num_envs)))
+        elif not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", shown):
+            raise ValueError(f"--envs: expected numbers with commas, as 0,1,2,3; found {shown!r}")
+        else:
+            env_ids = [int(number) for number in shown.split(",")]
+        return RecordVideo(envs, path, env_ids=env_ids, length=_FRAMES)
+    except BaseException:
+        envs.close(timeout=_CLOSE_SECONDS)
+        raise
 
 
 def _run(envs: VectorEnv[Any, Any, Any], result: Outcome, steps: int) -> bool:

@@ -42,7 +42,6 @@ class RecordVideo(
 
     Raises:
         ValueError: The environments render no images, or an argument is out of its range.
-        FileNotFoundError: The folder of `path` does not exist.
         ImportError: imageio is not installed, or for MP4 imageio-ffmpeg.
 
     Example:
@@ -90,7 +89,7 @@ class RecordVideo(
         if self.path.suffix.lower() not in _SUFFIXES:
             raise ValueError(f"path: expected a name ending in .gif or .mp4, found {self.path}")
         if not self.path.parent.is_dir():
-            raise FileNotFoundError(f"path: there is no folder {self.path.parent}")
+            raise ValueError(f"path: expected a folder that exists, found {self.path.parent}")
         bad = [row for row in self._env_ids if not 0 <= row < self.num_envs]
         if bad or not self._env_ids or len(set(self._env_ids)) < len(self._env_ids):
             raise ValueError(
@@ -231,11 +230,13 @@ def shrink(image: Frame, max_size: int) -> Frame:
     factor = math.ceil(max(image.shape[:2]) / max_size)
     if factor == 1:
         return image
-    height, width = max(1, image.shape[0] // factor), max(1, image.shape[1] // factor)
-    cut = image[: height * factor, : width * factor]
-    squares = cut.reshape(height, cut.shape[0] // height, width, cut.shape[1] // width, 3)
-    small: Frame = squares.mean(axis=(1, 3)).astype(np.uint8)
-    return small
+    height, width = (max(1, size // factor) for size in image.shape[:2])
+    total = np.zeros((height, width, 3), dtype=np.uint32)
+    # One strided pass for each place in the square: many times the speed of a mean over two axes.
+    for top, left in np.ndindex(min(factor, image.shape[0]), min(factor, image.shape[1])):
+        total += image[top::factor, left::factor][:height, :width]
+    count = min(factor, image.shape[0]) * min(factor, image.shape[1])
+    return (total // count).astype(np.uint8)
 
 
 def _as_image(number: int, frame: Any) -> Frame:
