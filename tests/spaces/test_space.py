@@ -58,7 +58,7 @@ def test_the_generator_is_made_when_it_is_first_needed() -> None:
 def test_what_a_subclass_must_define_says_so() -> None:
     space = Space[Any]()
     for call in (space.sample, lambda: space.contains(0), lambda: space.is_np_flattenable):
-        with pytest.raises(NotImplementedError, match="^Space does not define "):
+        with pytest.raises(NotImplementedError, match=r"^Space does not define "):
             call()
 
 
@@ -70,7 +70,7 @@ def test_in_is_contains() -> None:
 @pytest.mark.parametrize("seed", [-1, "1", 1.0, np.int64(1), [1, 2], b"x", np.random.SeedSequence])
 def test_a_wrong_seed_is_refused_and_named(seed: Any) -> None:
     for refuse in (lambda: Box(0, 1, seed=seed), lambda: Box(0, 1).seed(seed)):
-        with pytest.raises(VecspacesError, match="^seed: expected "):
+        with pytest.raises(VecspacesError, match=r"^seed: expected "):
             refuse()
 
 
@@ -106,7 +106,7 @@ def test_describe_survives_a_repr_that_raises() -> None:
         def __repr__(self) -> str:
             raise RuntimeError
 
-    assert describe(Trap()) == "an object of type Trap"
+    assert describe(Trap()).endswith("of type Trap")
     assert len(describe("x" * 10**6)) < 100
     assert len(describe(list(range(10**6)))) < 200
 
