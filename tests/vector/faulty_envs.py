@@ -116,14 +116,17 @@ DEEDS: dict[str, Callable[[], Any]] = {
     "out of memory": _run_out_of_memory,
 }
 
+#: A deed of its own: waits until `open_gate` is called.
+GATE = "gate"
+
 
 @dataclass(frozen=True)
 class Fault:
     """What goes wrong, and where.
 
     Args:
-        deed: A key of `DEEDS`, or of the values that `FaultyEnv` spoils.
-        where: `"build"`, `"reset"`, `"step"`, `"call"` or `"close"`.
+        deed: A key of `DEEDS`, `GATE`, or a key of the values that `FaultyEnv` spoils.
+        where: `"build"`, `"reset"`, `"step"`, `"call"`, `"get"`, `"set"`, `"render"` or `"close"`.
         fuse: A file; the fault strikes once, when it finds the file, which it then removes.
     """
 
@@ -144,6 +147,9 @@ class Fault:
     def maybe(self, where: str) -> bool:
         """Do the deed if the moment is come; tell whether a value must be spoilt instead."""
         if not self.strikes(where):
+            return False
+        if self.deed == GATE:
+            self.fuse.with_name("gate").read_bytes()
             return False
         if self.deed not in DEEDS:
             return True
@@ -227,6 +233,7 @@ class FaultyEnv(Env[Any, Any]):
         self._fault = fault
         self._episode = episode
         self._steps = 0
+        self._strength = 7
 
     def _maybe(self, where: str) -> str | None:
         """Do the deed here; give the kind of value to spoil, if it is one."""
@@ -260,6 +267,21 @@ class FaultyEnv(Env[Any, Any]):
         """A method to call."""
         spoil = self._maybe("call")
         return SPOILT_RESULTS[spoil]() if spoil in SPOILT_RESULTS else self.index + much
+
+    @property
+    def strength(self) -> int:
+        """An attribute to get and set."""
+        self._maybe("get")
+        return self._strength
+
+    @strength.setter
+    def strength(self, value: int) -> None:
+        self._maybe("set")
+        self._strength = value
+
+    def render(self) -> Any:
+        self._maybe("render")
+        return np.full((2, 2, 3), self.index, np.uint8)
 
     def close(self) -> None:
         self._maybe("close")
@@ -303,6 +325,8 @@ def factories(
     A fault in construction or reset is lit at once: there is nothing before it.
     """
     log, fuse = folder / "built", folder / "fuse"
+    if deed == GATE:
+        os.mkfifo(folder / "gate")
     fault = None if deed is None else Fault(deed, where, fuse)
     if fault is not None and where == "build":
         light(folder)
@@ -319,6 +343,11 @@ def light(folder: Path) -> None:
 def built(folder: Path) -> list[int]:
     """The indices of the factories that were called, in order of the calls."""
     return [int(line) for line in (folder / "built").read_text().split()]
+
+
+def open_gate(folder: Path) -> None:
+    """Let the environment at the gate go on; waits until it is there."""
+    (folder / "gate").write_bytes(b"!")
 
 
 def unlit(folder: Path) -> bool:

@@ -22,7 +22,6 @@ from vecspaces.vector.settings import Settings
 # named.
 _GRACE = 0.1
 
-_LATE = (State.OVERDUE_RESET, State.OVERDUE_STEP, State.OVERDUE_CALL)
 _CALLS = (Op.CALL, Op.SET_ATTR, Op.FLUSH)
 
 
@@ -72,6 +71,8 @@ class Conductor:
         self._on_part = on_part
         self._seq = 0
         self._waiting: set[int] = set()
+        # Of those that owe an answer, the ones whose caller gave up waiting.
+        self._late: set[int] = set()
         # Workers that are gone, or must not be used again, and those that are being built again.
         self._gone: set[int] = set()
         self._build_by: dict[int, float] = {}
@@ -102,6 +103,7 @@ class Conductor:
         self._seq += 1
         self.command = Command(op, slot, payloads)
         self._waiting = set(payloads)
+        self._late = set()
         self.results = {}
         self._failures = []
         self.state = state
@@ -122,8 +124,7 @@ class Conductor:
 
     def replace_workers(self) -> None:
         """Before a reset: replace workers that are gone, or still busy with a call that is late."""
-        late = self._waiting if self.state in _LATE else set()
-        for worker in sorted(self._gone | late):
+        for worker in sorted(self._gone | (self._late & self._waiting)):
             self._build(worker, None)
             self.broken.difference_update(self._backend.slices[worker])
         self._gone.clear()
@@ -167,6 +168,7 @@ class Conductor:
                 self._hear_others()
         except (StepTimeoutError, KeyboardInterrupt):
             self.state = next_state(self.state, Event.TIMEOUT)
+            self._late = set(self._waiting)
             raise
         if self._failures:
             self._raise_failure()

@@ -1,0 +1,219 @@
+"""Every wait is bounded, and what comes too late is never taken for something else."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compare import assert_identical
+from tests.vector.faulty_envs import (
+    GATE,
+    Factory,
+    Fault,
+    FaultyEnv,
+    OddError,
+    built,
+    factories,
+    light,
+    open_gate,
+)
+from vecspaces.errors import AlreadyPendingCallError, StepTimeoutError
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the gate is a FIFO")
+
+ACTIONS = np.array([0, 1, 2, 1])
+SHORT = 0.1
+
+
+@pytest.fixture
+def healthy() -> Iterator[SyncVectorEnv[Any, Any]]:
+    """What the environments give when nothing is late, at the same point of the same rollout."""
+    with SyncVectorEnv([lambda i=i: FaultyEnv(i) for i in range(4)]) as envs:
+        envs.reset(seed=5)
+        envs.step(ACTIONS)
+        yield envs
+
+
+def started(folder: Path, where: str, deed: str = GATE, **arguments: Any) -> AsyncVectorEnv:
+    """Two workers, of which the second will be late."""
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+        factories(4, folder, deed, where), num_workers=2, context="fork", **arguments
+    )
+    envs.reset(seed=5)
+    envs.step(ACTIONS)
+    light(folder)
+    return envs
+
+
+BEGIN: dict[str, Callable[[Any], Any]] = {
+    "reset": lambda envs: envs.reset_async(seed=8),
+    "step": lambda envs: envs.step_async(ACTIONS),
+    "call": lambda envs: envs.call_async("poke", 3),
+}
+
+
+@pytest.mark.parametrize("what", BEGIN)
+def test_waiting_again_after_a_timeout_gets_the_right_answer(
+    what: str, tmp_path: Path, healthy: Any
+) -> None:
+    BEGIN[what](healthy)
+    expected = getattr(healthy, f"{what}_wait")()
+    with started(tmp_path, what) as envs:
+        BEGIN[what](envs)
+        wait = getattr(envs, f"{what}_wait")
+        for _ in range(2):
+            with pytest.raises(StepTimeoutError) as caught:
+                wait(timeout=SHORT)
+            assert caught.value.env_ids == (2, 3)
+        open_gate(tmp_path)
+        assert_identical(wait(), expected)
+        assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
+
+
+def test_a_timeout_names_who_is_running_and_what_to_do(tmp_path: Path) -> None:
+    with started(tmp_path, "step") as envs:
+        envs.step_async(ACTIONS)
+        with pytest.raises(
+            StepTimeoutError,
+            match=r"step did not end within 0\.1 s: environments 2, 3 still busy "
+            r"\(environment 2 running now\): wait again, call reset\(\).*, or close\(\)",
+        ):
+            envs.step_wait(timeout=SHORT)
+        open_gate(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "where, touch",
+    [
+        ("get", lambda envs: envs.get_attr("strength")),
+        ("set", lambda envs: envs.set_attr("strength", 3)),
+        ("render", lambda envs: envs.render()),
+        ("call", lambda envs: envs.call("poke")),
+    ],
+)
+def test_step_timeout_bounds_everything_else_too(
+    where: str, touch: Callable[[Any], Any], tmp_path: Path
+) -> None:
+    with started(tmp_path, where, step_timeout=SHORT) as envs:
+        with pytest.raises(StepTimeoutError) as caught:
+            touch(envs)
+        assert 2 in caught.value.env_ids
+        open_gate(tmp_path)
+
+
+def test_a_step_while_a_late_one_is_pending_is_refused(tmp_path: Path) -> None:
+    with started(tmp_path, "step", step_timeout=SHORT) as envs:
+        with pytest.raises(StepTimeoutError):
+            envs.step(ACTIONS)
+        with pytest.raises(AlreadyPendingCallError, match="step that timed out"):
+            envs.step(ACTIONS)
+        open_gate(tmp_path)
+
+
+def test_reset_after_a_timeout_replaces_the_busy_workers_alone(tmp_path: Path) -> None:
+    with started(tmp_path, "step", step_timeout=5.0) as envs:
+        envs.step_async(ACTIONS)
+        with pytest.raises(StepTimeoutError):
+            envs.step_wait(timeout=SHORT)
+        before = [process.pid for process in envs.processes]
+        envs.reset(seed=8)
+        after = [process.pid for process in envs.processes]
+        assert before[0] == after[0]
+        assert before[1] != after[1]
+        assert built(tmp_path)[4:] == [2, 3]
+
+
+def _one_fails_one_is_late(folder: Path, where: str) -> AsyncVectorEnv[Any, Any]:
+    """Environment 0 raises while environment 2, in another worker, is at the gate."""
+    late = factories(4, folder, GATE, where)
+    (folder / "other").mkdir()
+    fails = Fault("exception", where, folder / "other" / "fuse")
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+        [Factory(0, fails), *late[1:]], num_workers=2, context="fork"
+    )
+    envs.reset(seed=5)
+    envs.step(ACTIONS)
+    light(folder)
+    light(folder / "other")
+    return envs
+
+
+def test_a_late_step_is_not_taken_for_the_next_reset(tmp_path: Path, healthy: Any) -> None:
+    with _one_fails_one_is_late(tmp_path, "step") as envs:
+        with pytest.raises(OddError):
+            envs.step(ACTIONS)
+        envs.reset_async(seed=8)
+        open_gate(tmp_path)
+        assert_identical(envs.reset_wait(), healthy.reset(seed=8))
+        assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
+
+
+def test_a_late_result_is_not_taken_for_the_next_call(tmp_path: Path, healthy: Any) -> None:
+    with _one_fails_one_is_late(tmp_path, "call") as envs:
+        with pytest.raises(OddError):
+            envs.call("poke", 100)
+        envs.call_async("poke", 5)
+        open_gate(tmp_path)
+        assert envs.call_wait() == (5, 6, 7, 8)
+        assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
+
+
+def test_an_interrupted_wait_leaves_the_step_pending(tmp_path: Path, healthy: Any) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with started(tmp_path, "step") as envs:
+            signal.setitimer(signal.ITIMER_REAL, SHORT)
+            with pytest.raises(KeyboardInterrupt):
+                envs.step(ACTIONS)
+            open_gate(tmp_path)
+            assert_identical(envs.step_wait(), healthy.step(ACTIONS))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_recv_that_timed_out_has_lost_nothing(tmp_path: Path) -> None:
+    with started(tmp_path, "step", batch_size=4) as envs:
+        envs.send(ACTIONS)
+        with pytest.raises(StepTimeoutError) as caught:
+            envs.recv(timeout=SHORT)
+        assert 2 in caught.value.env_ids
+        open_gate(tmp_path)
+        transition = envs.recv()
+        assert sorted(transition.env_ids.tolist()) == [0, 1, 2, 3]
+        assert transition.observations["place"][:, 2].tolist() == [2] * 4
+        assert transition.rewards.tolist() == ACTIONS[transition.env_ids].tolist()
+
+
+def test_reset_after_a_timeout_of_recv_replaces_the_busy_worker(
+    tmp_path: Path, healthy: Any
+) -> None:
+    with started(tmp_path, "step", "hang", step_timeout=0.5) as envs:
+        envs.send(ACTIONS)
+        with pytest.raises(StepTimeoutError):
+            envs.recv(timeout=SHORT)
+        assert_identical(envs.reset(seed=8), healthy.reset(seed=8))
+        assert built(tmp_path)[4:] == [2, 3]
+
+
+def test_a_death_is_heard_at_once_while_another_worker_is_busy(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    env_fns = factories(4, tmp_path, "hang", "step", at=0)
+    env_fns[2] = factories(4, tmp_path / "other", "SIGKILL", "step")[2]
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(env_fns, num_workers=2, context="fork")
+    envs.reset()
+    light(tmp_path)
+    light(tmp_path / "other")
+    with pytest.raises(Exception, match=r"worker 1 .*SIGKILL"):
+        envs.step(ACTIONS)
+    envs.close(terminate=True)
