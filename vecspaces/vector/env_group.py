@@ -7,11 +7,8 @@ and is the same object in each. Autoreset is written here and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from time import perf_counter_ns
 from typing import Any
-
-import numpy as np
 
 from vecspaces.errors import InvalidInfoError, InvalidObservationError, InvalidRewardError
 from vecspaces.layout import Mismatch
@@ -27,6 +24,7 @@ from vecspaces.vector.members import (
     rows_of,
     set_attribute,
 )
+from vecspaces.vector.outcomes import as_flags, as_info, as_rewards
 from vecspaces.vector.stats import Timings
 from vecspaces.vector.storage import Storage
 from vecspaces.vector.vector_member import VectorMember
@@ -119,8 +117,13 @@ class EnvGroup:
         self._progress[0] = -1
         counters = storage.counters()
         if counters is not None:
+            starts = [row for row, _ in self._singles] + [member.low for member in self._vectors]
+            self._starts = np.array(starts, dtype=np.intp)
+            widths = np.ones(storage.plan.num_envs, dtype=np.intp)
+            for member in self._vectors:
+                widths[member.low] = member.count
             self._timings = Timings(
-                counters[0], counters[1][worker], self._mode is AutoresetMode.NEXT_STEP
+                counters[0], counters[1][worker], self._mode is AutoresetMode.NEXT_STEP, widths
             )
         # Rows whose next step is no step: a reset is due, or their episode was lost.
         self._due: set[int] = set()
@@ -234,18 +237,22 @@ class EnvGroup:
                 if info or info.__class__ is not dict:
                     self._note(infos, row, info)
                 if timings is not None:
-                    timings.stamps.append(perf_counter_ns())
+                    timings.stamp()
             if rewards:
                 row = self._put(slot, singles, rewards, terminations, truncations)
             for member in self._vectors:
                 progress[0] = row = member.low
                 if rows is None or row in rows:
                     columns.append(self._step_vector(slot, member))
+                    if timings is not None:
+                        timings.stamp()
         except _RAISED as error:
+            if timings is not None:
+                timings.abandon()
             raise self._failed(error, row, "step") from None
         progress[0] = -1
         if timings is not None:
-            timings.finish([row for row, _ in singles])
+            timings.finish(self._timed_rows(rows))
         return self._merged(infos, columns)
 
     def _work(self, rows: Sequence[int] | None) -> tuple[list[tuple[int, Any]], Sequence[Any]]:
@@ -257,6 +264,10 @@ class EnvGroup:
         singles = [pair for pair in self._singles if wanted is None or pair[0] in wanted]
         return singles, [actions.item(row) for row, _ in singles]
 
+    def _timed_rows(self, rows: Sequence[int] | None) -> npt.NDArray[np.intp]:
+        """The rows whose steps were timed, in the order of stepping; a vector env's first only."""
+        return self._starts if rows is None else self._starts[np.isin(self._starts, rows)]
+
     def _end_episode(self, row: int, env: Any, observation: Any, info: Any) -> tuple[Any, Any]:
         """Do what the mode asks for at the end of an episode; give what `step` returns."""
         if self._mode is AutoresetMode.NEXT_STEP:
@@ -265,9 +276,9 @@ class EnvGroup:
             # Copied before the reset: environments reuse their arrays.
             assert self._storage.finals is not None
             self._storage.finals.write(row, observation)
-            final_info = _as_info(info)
+            final_info = as_info(info)
             observation, info = self._autoreset(row, env)
-            info = {**_as_info(info), "final_info": final_info}
+            info = {**as_info(info), "final_info": final_info}
         return observation, info
 
     def _autoreset(self, row: int, env: Any) -> tuple[Any, Any]:
@@ -301,7 +312,7 @@ class EnvGroup:
             observation, reset_info = self._autoreset(row, env)
             if self._mode is AutoresetMode.SAME_STEP:
                 write(row, observation)
-                info = {**_as_info(reset_info), "final_info": {}, **info}
+                info = {**as_info(reset_info), "final_info": {}, **info}
         return 0.0, False, True, info
 
     def _step_vector(self, slot: int, member: VectorMember) -> Columns:
@@ -327,23 +338,9 @@ class EnvGroup:
             if len(rewards) == self.high - self.low
             else [row for row, _ in singles]
         )
-        try:
-            batch = np.array(rewards)
-        except ValueError:  # ragged
-            batch = np.empty(0, dtype=object)
-        if batch.dtype.kind not in "fiub" or batch.shape != (len(rewards),):
-            batch = np.array(
-                [_as_reward(reward, row) for reward, (row, _) in zip(rewards, singles, strict=True)]
-            )
-        storage.rewards[slot, at] = batch
-        for flags, values in (
-            (storage.terminations, terminations),
-            (storage.truncations, truncations),
-        ):
-            try:
-                flags[slot, at] = values
-            except ValueError:  # an array that holds one flag, for one
-                flags[slot, at] = [bool(value) for value in values]
+        storage.rewards[slot, at] = as_rewards(rewards, [row for row, _ in singles])
+        storage.terminations[slot, at] = as_flags(terminations)
+        storage.truncations[slot, at] = as_flags(truncations)
         return self.low
 
     # ------------------------------------------------------------------ calls and the end
@@ -471,7 +468,7 @@ class EnvGroup:
     def _note(self, infos: list[tuple[int, Info]], row: int, info: Any) -> None:
         """Keep an info that says something."""
         if info or not isinstance(info, dict):
-            infos.append((row, _as_info(info)))
+            infos.append((row, as_info(info)))
 
     def _merged(self, infos: list[tuple[int, Info]], columns: list[Columns]) -> Columns:
         if infos:
@@ -496,28 +493,3 @@ class EnvGroup:
             row = error.args[1]
             error = InvalidRewardError(error.args[0])
         return EnvironmentFailed(Failure.of(error, (row,), command))
-
-
-def _as_info(info: Any) -> dict[str, Any]:
-    """Check that an info is a dict."""
-    if not isinstance(info, dict):
-        raise InvalidInfoError(
-            f"expected a dict as info, found {type(info).__name__}: return {{}} for no info"
-        )
-    return info
-
-
-def _as_reward(reward: Any, row: int) -> float:
-    """Turn any number, or an array that holds one, into a float."""
-    array = np.asarray(reward)
-    is_list = isinstance(reward, (list, tuple))
-    if array.dtype.kind in "fiub" and array.size == 1 and array.ndim <= 1 and not is_list:
-        return float(array.reshape(())[()])
-    if array.dtype == object and not is_list:
-        with suppress(TypeError, ValueError, OverflowError):
-            return float(reward)
-    raise InvalidRewardError(
-        f"environment {row} returned {reward!r} ({type(reward).__name__}) as its reward: "
-        "expected a number",
-        row,
-    )

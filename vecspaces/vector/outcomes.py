@@ -1,0 +1,87 @@
+"""What environments return beside observations, checked: rewards, flags and infos."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces.errors import InvalidInfoError, InvalidRewardError
+
+
+def as_rewards(rewards: list[Any], rows: Sequence[int]) -> npt.NDArray[Any]:
+    """Make one array of the rewards of some environments.
+
+    Args:
+        rewards: Numbers, or arrays that hold one.
+        rows: The environments, for the message.
+
+    Returns:
+        An array of numbers, one per environment.
+
+    Raises:
+        InvalidRewardError: One is no number; the arguments are the message and its environment.
+    """
+    try:
+        batch = np.array(rewards)
+    except ValueError:  # ragged
+        batch = np.empty(0, dtype=object)
+    if batch.dtype.kind in "fiub" and batch.shape == (len(rewards),):
+        return batch
+    return np.array([_as_reward(one, row) for one, row in zip(rewards, rows, strict=True)])
+
+
+def _as_reward(reward: Any, row: int) -> float:
+    """Turn any number, or an array that holds one, into a float."""
+    array = np.asarray(reward)
+    is_list = isinstance(reward, (list, tuple))
+    if array.dtype.kind in "fiub" and array.size == 1 and array.ndim <= 1 and not is_list:
+        return float(array.reshape(())[()])
+    if array.dtype == object and not is_list:
+        with suppress(TypeError, ValueError, OverflowError):
+            return float(reward)
+    raise InvalidRewardError(
+        f"environment {row} returned {reward!r} ({type(reward).__name__}) as its reward: "
+        "expected a number",
+        row,
+    )
+
+
+def as_flags(flags: list[Any]) -> npt.NDArray[np.bool_]:
+    """Make one array of the terminations or truncations of some environments.
+
+    Args:
+        flags: Truth values, or arrays that hold one.
+
+    Returns:
+        One truth value per environment.
+    """
+    try:
+        batch = np.array(flags, dtype=np.bool_)
+    except ValueError:  # some are arrays and some are not
+        batch = np.empty(0, dtype=np.bool_)
+    if batch.shape == (len(flags),):
+        return batch
+    return np.array([bool(flag) for flag in flags])
+
+
+def as_info(info: Any) -> dict[str, Any]:
+    """Check that an info is a dict.
+
+    Args:
+        info: What an environment returned.
+
+    Returns:
+        The info itself.
+
+    Raises:
+        InvalidInfoError: It is none.
+    """
+    if not isinstance(info, dict):
+        raise InvalidInfoError(
+            f"expected a dict as info, found {type(info).__name__}: return {{}} for no info"
+        )
+    return info
