@@ -30,6 +30,7 @@ class Timings:
         environments: Shape `(num_envs, 2, bins)`, int64, shared with the caller.
         worker: Shape `(2,)`, int64, shared with the caller.
         resets_are_steps: Whether the step that resets does nothing else (NEXT_STEP).
+        widths: Shape `(num_envs,)`: how many rows, from this one on, are stepped as one.
     """
 
     def __init__(
@@ -37,64 +38,86 @@ class Timings:
         environments: npt.NDArray[np.int64],
         worker: npt.NDArray[np.int64],
         resets_are_steps: bool,
+        widths: npt.NDArray[np.intp],
     ) -> None:
-        self._environments = environments
+        # Flat, as `np.add.at` is fast with one index alone.
+        self._counters = environments.reshape(-1)
         self._worker = worker
         self._resets_are_steps = resets_are_steps
+        self._widths = widths
         self._began: int | None = None
-        self.stamps: list[int] = []
+        self._stamps: list[int] = []
         self._starts: list[int] = []
-        self._rows: list[int] = []
+        self._passes: list[npt.NDArray[np.intp]] = []
         self._resets: list[tuple[int, int, int]] = []
+        self._note = self._stamps.append
 
     def start(self) -> None:
         """A pass over environments begins."""
         now = perf_counter_ns()
         if self._began is None:
             self._began = now
-        self._starts.append(len(self.stamps))
-        self.stamps.append(now)
+        self._starts.append(len(self._stamps))
+        self._note(now)
+
+    def stamp(self) -> None:
+        """The next environment of the pass has been stepped."""
+        self._note(perf_counter_ns())
 
     def reset(self, row: int, nanoseconds: int) -> None:
         """A reset took so long, inside a step."""
-        self._resets.append((row, nanoseconds, len(self.stamps)))
+        self._resets.append((row, nanoseconds, len(self._stamps)))
 
-    def finish(self, rows: list[int]) -> None:
+    def finish(self, rows: npt.NDArray[np.intp]) -> None:
         """The pass is over; `rows` were its environments, in order."""
-        self._rows.extend(rows)
-        if len(self.stamps) > _FLUSH:
+        self._passes.append(rows)
+        if len(self._stamps) > _FLUSH:
             self.flush()
+
+    def abandon(self) -> None:
+        """An environment of the pass failed: nothing of the pass counts."""
+        start = self._starts.pop()
+        del self._stamps[start:]
+        self._resets = [reset for reset in self._resets if reset[2] <= start]
 
     def flush(self) -> None:
         """Count what was gathered."""
-        if self._began is None or not self.stamps:
+        if self._began is None or not self._stamps:
             return
-        stamps = np.array(self.stamps, dtype=np.int64)
-        took = np.diff(stamps)
+        took = np.diff(np.array(self._stamps, dtype=np.int64))
         # What lies between two passes is waiting, not stepping.
         within = np.ones(len(took), dtype=np.bool_)
         within[np.array(self._starts[1:], dtype=np.intp) - 1] = False
         self._worker[0] += int(took[within].sum())
         self._worker[1] = perf_counter_ns() - self._began
         is_step = within.copy()
-        for row, nanoseconds, at in self._resets:
-            took[at - 1] = max(took[at - 1] - nanoseconds, 0)
-            is_step[at - 1] &= not self._resets_are_steps
-            self._count(1, np.array([row]), np.array([nanoseconds]))
-        rows = np.array(self._rows, dtype=np.intp)
-        self._count(0, rows[is_step[within]], took[is_step])
-        for gathered in (self.stamps, self._starts, self._rows, self._resets):
+        if self._resets:
+            reset_rows, nanoseconds, ends = np.array(self._resets, dtype=np.int64).T
+            took[ends - 1] = np.maximum(took[ends - 1] - nanoseconds, 0)
+            is_step[ends - 1] &= not self._resets_are_steps
+            self._count(1, reset_rows, nanoseconds)
+        rows = np.concatenate(self._passes)[is_step[within]]
+        self._count(0, *self._spread(rows, took[is_step]))
+        for gathered in (self._stamps, self._starts, self._passes, self._resets):
             gathered.clear()
 
-    def _count(self, kind: int, rows: npt.NDArray[np.intp], took: npt.NDArray[np.int64]) -> None:
+    def _spread(
+        self, rows: npt.NDArray[np.intp], took: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
+        """Give the time of a step to every row that it stepped."""
+        widths = self._widths[rows]
+        if len(rows) == 0 or widths.max() == 1:
+            return rows, took
+        before = np.cumsum(widths) - widths
+        within = np.arange(widths.sum()) - np.repeat(before, widths)
+        return np.repeat(rows, widths) + within, np.repeat(took, widths)
+
+    def _count(self, kind: int, rows: npt.NDArray[Any], took: npt.NDArray[np.int64]) -> None:
         bins = np.clip(np.log2(np.maximum(took, 1)) * _PER_OCTAVE, 0, _BINS - 1).astype(np.intp)
-        counters = self._environments[:, kind]
-        np.add.at(counters[:, _COUNT], rows, 1)
-        np.add.at(counters[:, _TOTAL], rows, took)
-        # One environment's histogram at a time: `np.add.at` with a pair of indices is far slower.
-        for row in np.unique(rows):
-            found = np.bincount(bins[rows == row], minlength=_BINS)
-            counters[row, _HISTOGRAM:] += found
+        at = (rows * ENV_SHAPE[0] + kind) * ENV_SHAPE[1]
+        np.add.at(self._counters, at + _COUNT, 1)
+        np.add.at(self._counters, at + _TOTAL, took)
+        np.add.at(self._counters, at + _HISTOGRAM + bins, 1)
 
 
 @dataclass(frozen=True)
@@ -102,7 +125,8 @@ class Stats:
     """What `VectorEnv.stats()` tells; times in seconds, one entry per environment or worker.
 
     Args:
-        steps: Steps of each environment; autoresets do not count.
+        steps: Steps of each environment; autoresets do not count, but for those that a vector env
+            among the environments makes itself.
         step_mean: Mean time of a step.
         step_p99: 99th percentile of the time of a step, at most 9 % off.
         resets: Autoresets of each environment.
