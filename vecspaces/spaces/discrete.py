@@ -115,9 +115,8 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
             ValueError: Both were given.
         """
         if mask is None and probability is None:
-            sample: IntegerT_cov = self.start + self.np_random.integers(
-                self.n, dtype=self.dtype.type
-            )
+            rng = self._np_random or self.np_random  # without the property's own call
+            sample: IntegerT_cov = self.start + rng.integers(self.n, dtype=self.dtype.type)
             return sample
         refuse_both(mask, probability)
         if mask is not None:

@@ -86,7 +86,8 @@ class MultiBinary(Space["npt.NDArray[np.int8]"]):
         """
         if probability is None:
             if mask is None:
-                return self.np_random.integers(0, 2, self._shape, np.int8)
+                rng = self._np_random or self.np_random  # without the property's own call
+                return rng.integers(0, 2, self.n, np.int8)
             check_mask(mask, "mask", self._shape, largest=2)
             return np.where(mask == 2, self.np_random.integers(0, 2, self._shape, np.int8), mask)
         refuse_both(mask, probability)

@@ -104,7 +104,8 @@ class MultiDiscrete(Space["npt.NDArray[IntegerT_cov]"], Generic[IntegerT_cov]):
             ValueError: Both were given.
         """
         if mask is None and probability is None:
-            drawn = self.np_random.random(self._shape) * self.nvec
+            rng = self._np_random or self.np_random  # without the property's own call
+            drawn = rng.random(self._shape) * self.nvec
             sample: npt.NDArray[IntegerT_cov] = drawn.astype(self.dtype) + self.start
             return sample
         refuse_both(mask, probability)
