@@ -222,8 +222,10 @@ class EnvGroup:
         infos: list[tuple[int, Info]] = []
         columns: list[Columns] = []
         row = self.low
+        note = None
         if timings is not None:
             timings.start()
+            note = timings.note
         try:
             for (row, env), action in zip(singles, actions, strict=True):
                 progress[0] = row
@@ -239,16 +241,16 @@ class EnvGroup:
                 truncations.append(truncated)
                 if info or info.__class__ is not dict:
                     self._note(infos, row, info)
-                if timings is not None:
-                    timings.stamp()
+                if note is not None:
+                    note(perf_counter_ns())
             if rewards:
                 row = self._put(slot, singles, rewards, terminations, truncations)
             for member in self._vectors:
                 progress[0] = row = member.low
                 if rows is None or row in rows:
                     columns.append(self._step_vector(slot, member))
-                    if timings is not None:
-                        timings.stamp()
+                    if note is not None:
+                        note(perf_counter_ns())
         except _RAISED as error:
             if timings is not None:
                 timings.abandon()
@@ -306,7 +308,7 @@ class EnvGroup:
             observation, info = self._autoreset(row, env)
             write(row, observation)
             return 0.0, False, False, info
-        # The caller has put the last observation that it knew into the row already.
+        # The caller shows the last observation that it knew.
         self._seeds[row] = self._lost.pop(row)
         info = {"worker_restarted": True}
         if self._mode is AutoresetMode.NEXT_STEP:

@@ -46,11 +46,12 @@ class Timings:
         self._resets_are_steps = resets_are_steps
         self._widths = widths
         self._began: int | None = None
+        # `note(perf_counter_ns())`, once for each environment that a pass has stepped.
         self._stamps: list[int] = []
+        self.note = self._stamps.append
         self._starts: list[int] = []
         self._passes: list[npt.NDArray[np.intp]] = []
         self._resets: list[tuple[int, int, int]] = []
-        self._note = self._stamps.append
 
     def start(self) -> None:
         """A pass over environments begins."""
@@ -58,11 +59,7 @@ class Timings:
         if self._began is None:
             self._began = now
         self._starts.append(len(self._stamps))
-        self._note(now)
-
-    def stamp(self) -> None:
-        """The next environment of the pass has been stepped."""
-        self._note(perf_counter_ns())
+        self.note(now)
 
     def reset(self, row: int, nanoseconds: int) -> None:
         """A reset took so long, inside a step."""
