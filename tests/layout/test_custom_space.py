@@ -1,0 +1,152 @@
+"""Spaces of third parties: carried whole, or by what they say that their values are made of."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compare import assert_identical
+from vecspaces.layout import Encoded, Layout, Mismatch, Variable, describe
+from vecspaces.layout.packing import dump, load
+from vecspaces.memory import Arena
+from vecspaces.spaces import Dict, Space, Tuple
+from vecspaces.vector.utils import (
+    batch_space,
+    concatenate,
+    create_empty_array,
+    create_shared_memory,
+    iterate,
+    read_from_shared_memory,
+    write_to_shared_memory,
+)
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_space.py"
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The example, as it is before it registers anything."""
+    specification = importlib.util.spec_from_file_location("custom_space", EXAMPLE)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    monkeypatch.setitem(sys.modules, "custom_space", module)  # where pickles look for its classes
+    specification.loader.exec_module(module)
+    return module
+
+
+def nested(example: ModuleType) -> Space[Any]:
+    matrix = example.ComplexMatrix(2, 3)
+    return Dict(deeper=Tuple((matrix, Dict(x=matrix))), plain=matrix, seed=1)
+
+
+@pytest.mark.parametrize("registered", [False, True], ids=["whole", "by its bytes"])
+def test_it_works_in_everything(example: ModuleType, registered: bool) -> None:
+    if registered:
+        example.register()
+    space = nested(example)
+    items = [space.sample() for _ in range(3)]
+    batched = batch_space(space, 3)
+    batch = concatenate(space, items, create_empty_array(space, 3))
+    assert batch in batched
+    assert batched.sample() in batched
+    assert_identical(list(iterate(batched, batch)), items)
+    memory = create_shared_memory(space, 3)
+    for row, item in enumerate(items):
+        write_to_shared_memory(space, row, item, memory)
+    assert_identical(read_from_shared_memory(space, memory, 3), batch)
+    assert isinstance(batch["plain"], np.ndarray if registered else tuple)
+    assert memory.layout.fixed is registered
+
+
+def test_a_sample_of_the_batched_space_is_a_batch(example: ModuleType) -> None:
+    example.register()
+    space = nested(example)
+    layout = Layout.compile(space, 3)
+    (rows,) = layout.bind(Arena(layout.size))
+    sample = batch_space(space, 3).sample()
+    rows.write_batch(sample)
+    assert_identical(rows.read()["plain"], np.stack(sample["plain"]))
+
+
+def test_the_example_rolls_out_the_same_either_way(example: ModuleType) -> None:
+    whole = example.roll()
+    example.register()
+    by_its_bytes = example.roll()
+    assert by_its_bytes.shape == (4, 2, 2)
+    np.testing.assert_allclose(by_its_bytes, np.stack(whole), atol=1e-6)
+
+
+class Fraction(Space[Any]):
+    """Pairs of integers, as a class of their own has them."""
+
+
+class Huge(Space[Any]):
+    """Integers of any size."""
+
+
+@describe.register(Fraction)
+def _(space: Fraction) -> Encoded:
+    def encode(value: Any, out: Any) -> None:
+        out[:] = value.numerator, value.denominator
+
+    def decode(block: Any) -> Any:
+        return complex(*block.tolist())
+
+    return Encoded(np.dtype(np.int64), (2,), encode, decode)
+
+
+@describe.register(Huge)
+def _(space: Huge) -> Variable:
+    return Variable(
+        lambda value: value.to_bytes(value.bit_length() // 8 + 1, "little"),
+        lambda data: int.from_bytes(data, "little"),
+        lambda fill: 0,
+    )
+
+
+def test_a_space_says_how_a_value_is_written_and_read() -> None:
+    memory = create_shared_memory(Tuple((Fraction(), Huge())), 2)
+    write_to_shared_memory(memory.layout.space, 1, (7, 10**50), memory)
+    assert memory.rows.read() == ((0j, 7 + 1j), (0, 10**50))
+
+
+def test_what_it_cannot_encode_is_a_mismatch_with_its_cause() -> None:
+    memory = create_shared_memory(Dict(f=Fraction()), 2)
+    with pytest.raises(Mismatch, match=r"row 1: \['f'\]: .*found 'half' .*AttributeError") as info:
+        write_to_shared_memory(memory.layout.space, 1, {"f": "half"}, memory)
+    assert isinstance(info.value.__cause__, AttributeError)
+
+
+def test_what_cannot_be_pickled_by_name_is_sent_by_value() -> None:
+    class Local:
+        value = 42
+
+    memory = create_shared_memory(Space())
+    write_to_shared_memory(memory.layout.space, 0, [Local(), lambda: 43], memory)
+    ((instance, function),) = memory.rows.read()
+    assert (instance.value, function()) == (42, 43)
+
+
+def test_what_cannot_be_pickled_at_all_is_a_mismatch() -> None:
+    memory = create_shared_memory(Space())
+    with pytest.raises(
+        Mismatch, match="expected a value that the space can encode, found <generator"
+    ):
+        write_to_shared_memory(memory.layout.space, 0, (x for x in ()), memory)
+
+
+def test_arrays_of_a_pickle_lie_beside_it() -> None:
+    value = {"a": np.arange(1000), "b": [np.zeros((0, 3)), np.float32(1)], "c": functools.partial}
+    data = bytearray(dump(value))
+    again = load(data)
+    assert_identical(again["a"], value["a"])
+    assert_identical(again["b"], value["b"])
+    assert np.shares_memory(again["a"], np.frombuffer(data, np.uint8))
+    again["a"][0] = 5
