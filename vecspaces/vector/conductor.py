@@ -17,6 +17,7 @@ from vecspaces.vector.backends.backend import Backend, Reply
 from vecspaces.vector.failures import Failure
 from vecspaces.vector.protocol import Event, Op, State, next_state
 from vecspaces.vector.settings import Settings
+from vecspaces.vector.vector_member import Wanted
 
 # After a first fault, how long others may take to report theirs: then the lowest environment is
 # named.
@@ -45,9 +46,8 @@ class Conductor:
     Args:
         backend: Where the groups run, opened.
         settings: Timeouts and the budget of restarts.
-        restore: Called as `restore(worker, command)` when a command is about to be repeated for a
-            new
-            worker: puts the last known observations back into its rows, and gives the payload.
+        repeat: Called as `repeat(worker, command)` when a worker was replaced: gives what the new
+            one is asked for, if the command is still open.
         on_part: Called as `on_part(worker, rows, columns)` with each part of a stream; tells
             whether the worker owes more.
 
@@ -55,19 +55,21 @@ class Conductor:
         state: What the vector env is doing.
         results: By worker, what it answered to the last command.
         broken: Environments that must be built again.
+        lost: Environments whose episode died with their worker, until a step has said so.
         seeds: The seed of each environment's last seeded reset.
+        options: The options that each environment's autoresets get.
     """
 
     def __init__(
         self,
         backend: Backend,
         settings: Settings,
-        restore: Callable[[int, Command], Any],
+        repeat: Callable[[int, Command], Any],
         on_part: Callable[[int, Sequence[int], Any], bool],
     ) -> None:
         self._backend = backend
         self._settings = settings
-        self._restore = restore
+        self._repeat = repeat
         self._on_part = on_part
         self._seq = 0
         self._waiting: set[int] = set()
@@ -80,9 +82,11 @@ class Conductor:
         num_envs = backend.storage.plan.num_envs
         self._restarts = [0] * num_envs
         self.seeds: list[int | None] = [None] * num_envs
+        self.options: list[Mapping[str, Any] | None] = [None] * num_envs
         self.state = State.IDLE
         self.results: dict[int, Any] = {}
         self.broken: set[int] = set()
+        self.lost: set[int] = set()
         self.command = Command(Op.RESET, 0, {})
 
     def check(self, event: Event) -> State:
@@ -129,7 +133,7 @@ class Conductor:
             self.broken.difference_update(self._backend.slices[worker])
         self._gone.clear()
 
-    def _build(self, worker: int, lost: Mapping[int, int | None] | None) -> None:
+    def _build(self, worker: int, lost: Wanted | None) -> None:
         """Put a new worker in the place of another."""
         self._backend.submit(worker, Op.BUILD, 0, 0, lost)
         self._build_by[worker] = time.monotonic() + self._settings.start_timeout
@@ -242,12 +246,14 @@ class Conductor:
             self._waiting.discard(worker)
             self._failures.append(Failure(tuple(rows), self.command.op.verb, fault, "", worker))
             return
-        lost = {}
+        again = {}
         for row in rows:
             self._restarts[row] += 1
-            lost[row] = faults.restart_seed(self.seeds[row], self._restarts[row])
-        payload = self._restore(worker, self.command)
-        self._build(worker, lost)
+            seed = faults.restart_seed(self.seeds[row], self._restarts[row])
+            again[row] = seed, self.options[row]
+        self.lost.update(rows)
+        payload = self._repeat(worker, self.command)
+        self._build(worker, again)
         if worker in self._waiting:
             command = self.command
             self._backend.submit(worker, command.op, command.slot, self._seq, payload)

@@ -30,7 +30,7 @@ from vecspaces.vector.members import (
 from vecspaces.vector.outcomes import as_flags, as_info, as_rewards
 from vecspaces.vector.stats import Timings
 from vecspaces.vector.storage import Storage
-from vecspaces.vector.vector_member import VectorMember
+from vecspaces.vector.vector_member import VectorMember, Wanted
 
 Info = Mapping[str, Any]
 
@@ -103,7 +103,7 @@ class EnvGroup:
         storage: Storage,
         low: int,
         worker: int,
-        lost: Mapping[int, int | None] | None = None,
+        lost: Wanted | None = None,
     ) -> None:
         """Take a place among all rows.
 
@@ -111,7 +111,8 @@ class EnvGroup:
             storage: Where the rows lie.
             low: The number of this group's first row.
             worker: The index of the worker that this group is.
-            lost: After a restart: the seed of each row whose episode died with the former worker.
+            lost: After a restart, for each row whose episode died with the former worker: the seed
+                to go on with, and the options of its autoresets.
         """
         self._place(low)
         self._storage, self._worker = storage, worker
@@ -130,10 +131,12 @@ class EnvGroup:
             )
         # Rows whose next step is no step: a reset is due, or their episode was lost.
         self._due: set[int] = set()
-        self._lost: dict[int, int | None] = dict(lost or {})
+        self._lost = {row: seed for row, (seed, _) in (lost or {}).items()}
         self._due.update(self._lost)
         self._seeds: dict[int, int | None] = {}
-        self._options: dict[int, Mapping[str, Any]] = {}
+        self._options = {
+            row: given for row, (_, given) in (lost or {}).items() if given is not None
+        }
 
     # ------------------------------------------------------------------ the life of an environment
 
@@ -166,7 +169,11 @@ class EnvGroup:
         write = self._storage.observations[slot].write
         infos: list[tuple[int, Info]] = []
         columns: list[Columns] = []
-        wanted = dict(zip(rows, zip(seeds, options, strict=True), strict=True))
+        wanted = {
+            # A restarted environment that was not reset since starts from its own seed.
+            row: (self._lost.get(row, self._seeds.get(row)) if seed is None else seed, given)
+            for row, seed, given in zip(rows, seeds, options, strict=True)
+        }
         row = self.low
         try:
             for row, (_, given) in wanted.items():
@@ -178,9 +185,6 @@ class EnvGroup:
                     continue
                 self._progress[0] = row
                 seed, given = wanted[row]
-                if seed is None:
-                    # A restarted environment that was not reset since starts from its own seed.
-                    seed = self._lost.get(row, self._seeds.get(row))
                 observation, info = env.reset(seed=seed, options=given)
                 write(row, observation)
                 self._note(infos, row, info)
@@ -322,7 +326,11 @@ class EnvGroup:
 
     def _step_vector(self, slot: int, member: VectorMember) -> Columns:
         """Step a vector env of many rows, or report that its episodes were lost."""
-        lost = {row: self._lost.pop(row) for row in member.rows if row in self._lost}
+        lost = {
+            row: (self._lost.pop(row), self._options.get(row))
+            for row in member.rows
+            if row in self._lost
+        }
         self._due.difference_update(lost)
         if lost:
             return member.report_lost(self._storage, slot, lost)

@@ -52,7 +52,7 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
         backend.open(self._plan, settings.start_timeout)
         self._storage = backend.storage
         self._ring = Ring(settings.buffers, self._storage.plan.slots)
-        conductor = Conductor(backend, settings, self._restore, self._take_part)
+        conductor = Conductor(backend, settings, self._repeat, self._take_part)
         super().__init__(backend, conductor)
         # In DISABLED mode: the environments whose episode is over.
         self._finished = np.zeros(self.num_envs, dtype=np.bool_)
@@ -144,6 +144,7 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
         for row in plan.rows:
             if plan.seeds[row] is not None:
                 conductor.seeds[row] = plan.seeds[row]
+            conductor.options[row] = plan.options[row] if plan.keep_options else None
         self._reset_rows = plan.rows
         conductor.submit(state, Op.RESET, slot, payloads)
 
@@ -163,6 +164,7 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
         slot = self._conductor.wait(Event.RESET_WAIT, timeout)
         self._ring.commit(slot)
         self._conductor.broken.difference_update(self._reset_rows.tolist())
+        self._conductor.lost.difference_update(self._reset_rows.tolist())
         self._finished[self._reset_rows] = False
         return self._storage.observations[slot].read(copy=self.copy), self._infos()
 
@@ -225,6 +227,9 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
         """
         slot = self._conductor.wait(Event.STEP_WAIT, timeout)
         storage = self._storage
+        if self._conductor.lost:
+            for columns in self._conductor.results.values():
+                self._put_back(slot, self._ring.current, columns)
         self._ring.commit(slot)
         terminations = storage.terminations[slot].copy()
         truncations = storage.truncations[slot].copy()
@@ -306,18 +311,27 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
 
     # ------------------------------------------------------------------ what the conductor asks for
 
-    def _restore(self, worker: int, command: Command) -> Any:
-        """Put back what was known of a dead worker's rows; give what its successor is asked."""
-        if command.op is Op.STEP:
-            self._put_back(command.slot, self._ring.current, list(self._backend.slices[worker]))
+    def _repeat(self, worker: int, command: Command) -> Any:
+        """Give what a new worker is asked for in place of the one that died."""
         return command.payloads.get(worker)
 
-    def _put_back(self, slot: int, known: int, rows: Sequence[int]) -> None:
-        """Copy the last known observations over rows that may be torn."""
+    def _put_back(self, slot: int, known: int, columns: Columns | None) -> None:
+        """Where a step reports lost episodes, show the last observations that were known.
+
+        Args:
+            slot: The slot that the step wrote.
+            known: The slot that holds what was known before.
+            columns: The infos of the step.
+        """
+        restarted = columns.get("worker_restarted") if columns else None
+        if restarted is None:
+            return
+        # An environment may use the key for something of its own.
+        rows = [row for row in restarted.rows.tolist() if row in self._conductor.lost]
+        self._conductor.lost.difference_update(rows)
         storage, at = self._storage, np.array(rows, dtype=np.intp)
-        storage.observations[slot].copy_rows(storage.observations[known], at)
-        if storage.finals is not None:
-            storage.finals.copy_rows(storage.observations[known], at)
+        shown = storage.observations[slot] if storage.finals is None else storage.finals
+        shown.copy_rows(storage.observations[known], at)
 
     def _take_part(self, worker: int, rows: Sequence[int], columns: Any) -> bool:
         """A part of a stream has come; only vector envs that stream get any."""

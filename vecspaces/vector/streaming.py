@@ -198,6 +198,8 @@ class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
 
     def _take_part(self, worker: int, rows: Sequence[int], columns: Columns | None) -> bool:
         """Some environments have answered; tell whether others of their worker have not."""
+        if self._conductor.lost:
+            self._put_back(self._ring.current, self._ring.turn(), columns)
         for row in rows:
             told = infos_module.take(columns, [row], [0]) if columns else {}
             if told:
@@ -207,9 +209,7 @@ class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
         within = self._backend.slices[worker]
         return bool(self._outstanding[within.start : within.stop].any())
 
-    def _restore(self, worker: int, command: Command) -> Any:
+    def _repeat(self, worker: int, command: Command) -> Any:
         if command.op is not Op.STEP_ROWS:
-            return super()._restore(worker, command)
-        rows = [row for row in self._backend.slices[worker] if self._outstanding[row]]
-        self._put_back(command.slot, self._ring.turn(), rows)
-        return rows
+            return super()._repeat(worker, command)
+        return [row for row in self._backend.slices[worker] if self._outstanding[row]]

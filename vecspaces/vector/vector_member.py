@@ -114,18 +114,19 @@ class VectorMember:
                     storage.finals.write(self.low + int(row), finals[row])
         return infos_module.shift(infos_module.columns_of(infos, self.count), self.low)
 
-    def report_lost(self, storage: Storage, slot: int, lost: Mapping[int, int | None]) -> Columns:
+    def report_lost(self, storage: Storage, slot: int, lost: Wanted) -> Columns:
         """Take the step after a restart: every episode was lost with the former worker.
 
         Args:
-            storage: Where the rows lie; they hold the last observations known.
+            storage: Where the rows lie.
             slot: The slot of the ring.
-            lost: The new seed of each row.
+            lost: The new seed of each row, and the options of its autoresets.
 
         Returns:
             The infos, with `worker_restarted`.
         """
-        observations, infos = self.env.reset(seed=_one_seed([lost[row] for row in self.rows]))
+        seeds, options = zip(*(lost[row] for row in self.rows), strict=True)
+        observations, infos = self.env.reset(seed=_one_seed(seeds), options=self._options(options))
         columns = infos_module.columns_of(infos, self.count)
         marks: list[tuple[int, dict[str, Any]]] = []
         for row in range(self.count):

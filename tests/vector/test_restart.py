@@ -1,0 +1,564 @@
+"""Restart: a dead worker is replaced, its episodes are truncated, and nobody else notices."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compare import assert_identical
+from tests.vector.faulty_envs import (
+    DEEDS,
+    Factory,
+    Fault,
+    FaultyEnv,
+    OddError,
+    built,
+    factories,
+    light,
+)
+from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
+from vecspaces.spaces import Discrete, Sequence
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, faults
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
+
+ACTIONS = np.array([0, 1, 2, 1])
+LOST, KEPT = [2, 3], [0, 1]
+LONG = 1000
+MODES = list(AutoresetMode)
+
+
+def start(
+    folder: Path,
+    where: str = "step",
+    mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+    deed: str = "SIGKILL",
+    **arguments: Any,
+) -> AsyncVectorEnv[Any, Any]:
+    """Two workers of two environments, two steps into an episode; the second may die any time."""
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+        factories(4, folder, deed, where, episode=LONG),
+        num_workers=2,
+        context="fork",
+        autoreset_mode=mode,
+        on_worker_death="restart",
+        **arguments,
+    )
+    envs.reset(seed=5)
+    for _ in range(2):
+        envs.step(ACTIONS)
+    return envs
+
+
+@pytest.fixture(params=MODES, ids=lambda mode: mode.name)
+def mode(request: pytest.FixtureRequest) -> AutoresetMode:
+    return request.param  # type: ignore[no-any-return]  # pytest does not know
+
+
+@pytest.fixture
+def healthy(request: pytest.FixtureRequest) -> Iterator[SyncVectorEnv[Any, Any]]:
+    """The same environments in this process, where nobody dies, two steps into the episode."""
+    mode = AutoresetMode.NEXT_STEP
+    if "mode" in request.fixturenames:
+        mode = request.getfixturevalue("mode")
+    with SyncVectorEnv(
+        [Factory(index, episode=LONG) for index in range(4)], autoreset_mode=mode
+    ) as envs:
+        envs.reset(seed=5)
+        for _ in range(2):
+            envs.step(ACTIONS)
+        yield envs
+
+
+def restart_seed(seed: int, count: int) -> int:
+    """As documented: the seed of the k-th restart."""
+    return int(np.random.SeedSequence(seed, spawn_key=(count,)).generate_state(1)[0])
+
+
+def reborn(row: int, count: int = 1, seed: int = 5) -> FaultyEnv:
+    """The environment that a restart makes, not yet reset; and its first observation."""
+    env = FaultyEnv(row, episode=LONG)
+    env.first = env.reset(seed=restart_seed(seed + row, count))[0]  # type: ignore[attr-defined]
+    return env
+
+
+def pick(batch: Any, rows: list[int]) -> Any:
+    return {key: value[rows] for key, value in batch.items()}
+
+
+def stack(observations: list[Any]) -> Any:
+    return {
+        "phase": np.array([one["phase"] for one in observations], np.int64),
+        "place": np.stack([one["place"] for one in observations]),
+    }
+
+
+def check_others(result: Any, expected: Any) -> None:
+    """The rows of the worker that lived are those of a run without deaths, bit for bit."""
+    assert_identical(pick(result[0], KEPT), pick(expected[0], KEPT))
+    for ours, theirs in zip(result[1:4], expected[1:4], strict=True):
+        assert_identical(ours[KEPT], theirs[KEPT])
+    assert_identical(result[4]["steps"][KEPT], expected[4]["steps"][KEPT])
+
+
+def check_lost(result: Any) -> None:
+    """The step that was lost says so."""
+    _, rewards, terminations, truncations, infos = result
+    assert rewards[LOST].tolist() == [0.0, 0.0]
+    assert terminations[LOST].tolist() == [False, False]
+    assert truncations[LOST].tolist() == [True, True]
+    assert truncations[KEPT].tolist() == [False, False]
+    assert infos["worker_restarted"].dtype == np.bool_
+    assert infos["worker_restarted"].tolist() == [False, False, True, True]
+    assert infos["_worker_restarted"].tolist() == [False, False, True, True]
+
+
+# ---------------------------------------------------------------------- the step that was lost
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_a_lost_step_is_a_truncation_in_every_autoreset_mode(
+    shared_memory: bool, tmp_path: Path, mode: AutoresetMode, healthy: Any
+) -> None:
+    known = healthy._storage.observations[0].read(copy=True)
+    with start(tmp_path, mode=mode, shared_memory=shared_memory) as envs:
+        light(tmp_path)
+        result = envs.step(ACTIONS)
+        check_others(result, healthy.step(ACTIONS))
+        check_lost(result)
+        new = [reborn(row) for row in LOST]
+        firsts = stack([env.first for env in new])  # type: ignore[attr-defined]
+        last = pick(known, LOST)
+        if mode is AutoresetMode.SAME_STEP:
+            assert_identical(pick(result[0], LOST), firsts)
+            assert result[4]["_final_obs"].tolist() == [False, False, True, True]
+            assert_identical(stack(list(result[4]["final_obs"][LOST])), last)
+        else:
+            assert_identical(pick(result[0], LOST), last)
+        if mode is AutoresetMode.NEXT_STEP:
+            result = envs.step(ACTIONS)
+            check_others(result, healthy.step(ACTIONS))
+            assert_identical(pick(result[0], LOST), firsts)
+            assert result[1][LOST].tolist() == [0.0, 0.0]
+            assert not result[3].any()
+            assert "worker_restarted" not in result[4]
+        if mode is AutoresetMode.DISABLED:
+            mask = np.array([False, False, True, True])
+            observations, _ = envs.reset(options={"reset_mask": mask})
+            # The new worker has reset them once already, with the seed of the restart.
+            assert_identical(pick(observations, LOST), stack([env.reset()[0] for env in new]))
+        result = envs.step(ACTIONS)
+        check_others(result, healthy.step(ACTIONS))
+        expected = [env.step(ACTIONS[row])[0] for row, env in zip(LOST, new, strict=True)]
+        assert_identical(pick(result[0], LOST), stack(expected))
+        assert result[1][LOST].tolist() == [2.0, 1.0]
+        assert sorted(built(tmp_path)) == [0, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("deed", ["segfault", "os._exit"])
+def test_any_death_restarts(deed: str, tmp_path: Path) -> None:
+    with start(tmp_path, deed=deed) as envs:
+        light(tmp_path)
+        check_lost(envs.step(ACTIONS))
+
+
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_other_start_methods_restart_too(context: str, tmp_path: Path) -> None:
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+        factories(4, tmp_path, "SIGKILL"), num_workers=2, context=context, on_worker_death="restart"
+    )
+    with envs:
+        envs.reset(seed=5)
+        light(tmp_path)
+        check_lost(envs.step(ACTIONS))
+        observations, *_ = envs.step(ACTIONS)
+        firsts = stack([reborn(row).first for row in LOST])  # type: ignore[attr-defined]
+        assert_identical(pick(observations, LOST), firsts)
+
+
+def test_an_exception_is_no_death(tmp_path: Path) -> None:
+    with start(tmp_path, deed="exception") as envs:
+        light(tmp_path)
+        with pytest.raises(Exception, match="gripper"):
+            envs.step(ACTIONS)
+        envs.reset()
+
+
+def test_what_a_view_showed_stays_whole_when_a_worker_dies(tmp_path: Path) -> None:
+    with start(tmp_path, copy=False, buffers=3) as envs:
+        shown = [envs.step(ACTIONS)[0] for _ in range(2)]
+        kept = [{key: value.copy() for key, value in one.items()} for one in shown]
+        light(tmp_path)
+        newest, *_ = envs.step(ACTIONS)
+        assert_identical(shown[1], kept[1])
+        assert_identical(pick(newest, LOST), pick(kept[1], LOST))
+
+
+def test_seeds_of_restarts_follow_from_the_reset_seed_and_their_number(tmp_path: Path) -> None:
+    with start(tmp_path, max_restarts=5) as envs:
+        for count in (1, 2, 3):
+            light(tmp_path)
+            check_lost(envs.step(ACTIONS))
+            observations, *_ = envs.step(ACTIONS)
+            expected = stack([reborn(row, count).first for row in LOST])  # type: ignore[attr-defined]
+            assert_identical(pick(observations, LOST), expected)
+
+
+def test_a_restart_without_seeds_is_a_fresh_start(tmp_path: Path) -> None:
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+        factories(4, tmp_path, "SIGKILL"), num_workers=2, context="fork", on_worker_death="restart"
+    )
+    with envs:
+        envs.reset()
+        light(tmp_path)
+        check_lost(envs.step(ACTIONS))
+        observations, *_ = envs.step(ACTIONS)
+        assert observations["place"][LOST, 2].tolist() == [0.0, 0.0]
+
+
+# ---------------------------------------------------------------------- deaths elsewhere
+
+
+def kill(envs: Any, worker: int) -> None:
+    """Kill a worker that is idle, and wait until it is gone."""
+    process = envs.processes[worker]
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+
+
+def test_a_death_between_two_steps_loses_the_next_step(
+    tmp_path: Path, mode: AutoresetMode, healthy: Any
+) -> None:
+    with start(tmp_path, mode=mode) as envs:
+        kill(envs, 1)
+        result = envs.step(ACTIONS)
+        check_others(result, healthy.step(ACTIONS))
+        check_lost(result)
+
+
+def test_a_death_in_a_full_reset_repeats_it(tmp_path: Path, healthy: Any) -> None:
+    with start(tmp_path, "reset") as envs:
+        light(tmp_path)
+        assert_identical(envs.reset(seed=9), healthy.reset(seed=9))
+        for _ in range(3):
+            assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
+
+
+def test_a_death_in_a_partial_reset_repeats_it_and_truncates_the_neighbour(
+    tmp_path: Path, mode: AutoresetMode, healthy: Any
+) -> None:
+    known = healthy._storage.observations[0].read(copy=True)
+    mask = {"reset_mask": np.array([False, False, True, False])}
+    with start(tmp_path, "reset", mode) as envs:
+        light(tmp_path)
+        observations, _ = envs.reset(seed=20, options=mask)
+        expected, _ = healthy.reset(seed=20, options=mask)
+        assert_identical(observations, expected)
+        observations, rewards, _, truncations, infos = envs.step(ACTIONS)
+        expected, *_ = healthy.step(ACTIONS)
+        assert_identical(pick(observations, [0, 1, 2]), pick(expected, [0, 1, 2]))
+        assert truncations.tolist() == [False, False, False, True]
+        assert infos["worker_restarted"].tolist() == [False, False, False, True]
+        assert rewards[3] == 0.0
+        if mode is AutoresetMode.SAME_STEP:
+            assert_identical(infos["final_obs"][3]["place"], known["place"][3])
+        else:
+            assert_identical(pick(observations, [3]), pick(known, [3]))
+
+
+@pytest.mark.parametrize(
+    "where, touch, expected",
+    [
+        ("call", lambda envs: envs.call("poke", 10), (10, 11, 12, 13)),
+        ("get", lambda envs: envs.get_attr("strength"), (7, 7, 7, 7)),
+        (
+            "set",
+            lambda envs: envs.set_attr("strength", [1, 2, 3, 4]) or envs.get_attr("strength"),
+            (1, 2, 3, 4),
+        ),
+        ("render", lambda envs: tuple(frame[0, 0, 0] for frame in envs.render()), (0, 1, 2, 3)),
+    ],
+)
+def test_a_death_in_a_call_repeats_it_and_the_next_step_is_a_truncation(
+    where: str,
+    touch: Callable[[Any], Any],
+    expected: Any,
+    tmp_path: Path,
+    mode: AutoresetMode,
+    healthy: Any,
+) -> None:
+    known = healthy._storage.observations[0].read(copy=True)
+    with start(tmp_path, where, mode) as envs:
+        light(tmp_path)
+        assert touch(envs) == expected
+        result = envs.step(ACTIONS)
+        check_others(result, healthy.step(ACTIONS))
+        check_lost(result)
+        if mode is AutoresetMode.SAME_STEP:
+            assert_identical(stack(list(result[4]["final_obs"][LOST])), pick(known, LOST))
+        else:
+            assert_identical(pick(result[0], LOST), pick(known, LOST))
+
+
+def test_a_death_in_a_call_of_other_environments_is_a_truncation_later(tmp_path: Path) -> None:
+    with start(tmp_path) as envs:
+        kill(envs, 1)
+        assert envs.call("poke", env_ids=[0]) == (1,)
+        check_lost(envs.step(ACTIONS))
+
+
+def test_a_death_while_streaming_is_a_truncation(tmp_path: Path) -> None:
+    with start(tmp_path, batch_size=2) as envs:
+        known = envs._storage.observations[envs._ring.current].read(copy=True)
+        light(tmp_path)
+        envs.send(ACTIONS)
+        seen: dict[int, Any] = {}
+        for _ in range(2):
+            got = envs.recv()
+            for place, row in enumerate(got.env_ids.tolist()):
+                seen[row] = (
+                    {key: value[place] for key, value in got.observations.items()},
+                    got.rewards[place],
+                    got.truncations[place],
+                    bool(got.infos.get("worker_restarted", np.zeros(2, bool))[place]),
+                )
+        assert sorted(seen) == [0, 1, 2, 3]
+        for row in KEPT:
+            assert seen[row][1:] == (float(ACTIONS[row]), False, False)
+            assert seen[row][0]["place"][2] == 3
+        for row in LOST:
+            assert seen[row][1:] == (0.0, True, True)
+            assert_identical(seen[row][0]["place"], known["place"][row])
+        envs.send(ACTIONS)
+        after = [envs.recv() for _ in range(2)]
+        steps = {
+            row: float(place[2])
+            for got in after
+            for row, place in zip(got.env_ids.tolist(), got.observations["place"], strict=True)
+        }
+        assert steps == {0: 4.0, 1: 4.0, 2: 0.0, 3: 0.0}
+
+
+def test_a_streaming_death_before_send_is_a_truncation_too(tmp_path: Path) -> None:
+    with start(tmp_path) as envs:
+        kill(envs, 1)
+        envs.send(ACTIONS[[3]], env_ids=[3])
+        envs.send(ACTIONS[KEPT], env_ids=KEPT)
+        envs.send(ACTIONS[[2]], env_ids=[2])
+        got = envs.recv()
+        lost = np.isin(got.env_ids, LOST)
+        assert (got.truncations == lost).all()
+        assert (got.infos["worker_restarted"] == lost).all()
+
+
+def test_the_rows_of_a_vector_env_are_truncated_together(
+    tmp_path: Path, mode: AutoresetMode
+) -> None:
+    fns = factories(4, tmp_path, "SIGKILL", episode=LONG)
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+        [
+            lambda: SyncVectorEnv(fns[:2], autoreset_mode=mode),
+            lambda: SyncVectorEnv(fns[2:], autoreset_mode=mode),
+        ],
+        num_workers=2,
+        context="fork",
+        autoreset_mode=mode,
+        on_worker_death="restart",
+    )
+    with envs:
+        envs.reset(seed=5)
+        known, *_ = envs.step(ACTIONS)
+        light(tmp_path)
+        result = envs.step(ACTIONS)
+        check_lost(result)
+        if mode is AutoresetMode.SAME_STEP:
+            assert_identical(stack(list(result[4]["final_obs"][LOST])), pick(known, LOST))
+            assert result[0]["place"][:, 2].tolist() == [2, 2, 0, 0]
+        else:
+            assert_identical(pick(result[0], LOST), pick(known, LOST))
+
+
+# ---------------------------------------------------------------------- the budget
+
+
+def test_too_many_deaths_raise_and_tell_the_history(tmp_path: Path) -> None:
+    with start(tmp_path, max_restarts=2) as envs:
+        for _ in range(2):
+            light(tmp_path)
+            check_lost(envs.step(ACTIONS))
+            envs.step(ACTIONS)
+        light(tmp_path)
+        with pytest.raises(WorkerDiedError) as caught:
+            envs.step(ACTIONS)
+        error = caught.value
+        assert (error.env_ids, error.worker, error.command) == ((2, 3), 1, "step")
+        assert (error.exitcode, error.signal is not None) == (-9, True)
+        assert "workers died 3 times within 60 s, and max_restarts is 2" in str(error)
+        assert str(error).count("s ago: worker 1 (environments 2, 3)") == 3
+        envs.reset(seed=1)
+        envs.step(ACTIONS)
+
+
+@pytest.mark.parametrize("where", ["reset", "step", "call"])
+def test_a_crash_loop_ends(where: str) -> None:
+    fns = [Factory(index) for index in range(3)]
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+        [*fns, Doomed(where)], num_workers=2, context="fork", on_worker_death="restart"
+    )
+    with pytest.raises(WorkerDiedError, match="workers died 4 times"), envs:
+        envs.reset()
+        for _ in range(4):
+            envs.call("poke")
+            envs.step(ACTIONS)
+            envs.step(ACTIONS)
+
+
+class Doomed:
+    """Makes environments that die in one place, every time."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def __call__(self) -> FaultyEnv:
+        env = FaultyEnv(3)
+        if self.where == "call":
+            env.poke = DEEDS["SIGKILL"]  # type: ignore[method-assign]
+        else:
+            setattr(env, self.where, lambda *_, **__: DEEDS["SIGKILL"]())
+        return env
+
+
+def test_an_env_fn_that_fails_at_the_restart_is_heard(tmp_path: Path) -> None:
+    factory = Factory(3, Fault("exception", "build", tmp_path / "fuse"))
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+        [Factory(0), Factory(1), Factory(2), factory],
+        num_workers=2,
+        context="fork",
+        on_worker_death="restart",
+    )
+    with envs:
+        envs.reset(seed=5)
+        light(tmp_path)
+        kill(envs, 1)
+        with pytest.raises(OddError) as caught:
+            envs.step(ACTIONS)
+        assert "environment 3 (worker 1) failed in build" in str(caught.value.__cause__)
+        with pytest.raises(ResetNeededError):
+            envs.step(ACTIONS)
+        envs.reset(seed=5)
+        envs.step(ACTIONS)
+
+
+def test_an_env_fn_that_hangs_at_the_restart_is_bounded(tmp_path: Path) -> None:
+    factory = Factory(3, Fault("hang", "build", tmp_path / "fuse"))
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+        [Factory(0), Factory(1), Factory(2), factory],
+        num_workers=2,
+        context="fork",
+        on_worker_death="restart",
+        start_timeout=0.5,
+    )
+    with envs:
+        envs.reset(seed=5)
+        light(tmp_path)
+        kill(envs, 1)
+        with pytest.raises(StepTimeoutError, match="not built again within start_timeout") as late:
+            envs.step(ACTIONS)
+        assert late.value.env_ids == (2, 3)
+        envs.reset(seed=5)
+        envs.step(ACTIONS)
+
+
+class WithOptions(FaultyEnv):
+    """Shows the options of its last reset in its infos."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index, episode=2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        observation, _ = super().reset(seed=seed)
+        return observation, {"options": (options or {}).get("level", -1)}
+
+
+@pytest.mark.parametrize("as_vector", [False, True])
+def test_options_that_were_to_be_kept_survive_a_restart(as_vector: bool) -> None:
+    def make(index: int) -> Any:
+        return WithOptions(index)
+
+    fns: list[Any] = [lambda i=i: make(i) for i in range(2)]
+    if as_vector:
+        fns = [fns[0], lambda: SyncVectorEnv([lambda: make(1)])]
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+        fns, num_workers=2, context="fork", on_worker_death="restart"
+    )
+    actions = np.zeros(2, np.int64)
+    with envs:
+        envs.reset(seed=5, options=[{"level": 3}, {"level": 4}])
+        kill(envs, 1)
+        envs.step(actions)
+        infos = envs.step(actions)[4]
+        assert infos["options"][1] == 4
+
+
+class Growing(FaultyEnv):
+    """Observations of variable size, some too large for the arena."""
+
+    observation_space = Sequence(Discrete(1000))  # type: ignore[assignment]
+
+    def _observe(self, spoil: str | None) -> Any:
+        return tuple(range(self._steps * 200 + self.index))
+
+
+@pytest.mark.parametrize("capacity", [64, 65536])
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_last_known_observations_of_variable_size_are_shown_too(
+    capacity: int, shared_memory: bool, mode: AutoresetMode
+) -> None:
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+        [lambda i=i: Growing(i, episode=LONG) for i in range(2)],
+        num_workers=2,
+        context="fork",
+        on_worker_death="restart",
+        autoreset_mode=mode,
+        variable_capacity=capacity,
+        shared_memory=shared_memory,
+    )
+    actions = np.zeros(2, np.int64)
+    with envs:
+        envs.reset(seed=5)
+        known, *_ = envs.step(actions)
+        kill(envs, 1)
+        observations, *_, infos = envs.step(actions)
+        assert len(observations[0]) == 400
+        if mode is AutoresetMode.SAME_STEP:
+            assert observations[1] == (0,)
+            assert infos["final_obs"][1] == known[1]
+        else:
+            assert observations[1] == known[1]
+
+
+def test_deaths_older_than_the_window_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(faults.time, "monotonic", lambda: now)
+    budget = faults.RestartBudget(max_restarts=1, window=10.0)
+    death = WorkerDiedError("worker 0 was ended: so it goes", (0,), 0, "step", -9, "SIGKILL")
+    budget.spend(death)
+    now = 110.5
+    budget.spend(death)
+    now = 111.0
+    with pytest.raises(WorkerDiedError, match=r"died 2 times.*0\.5 s ago.*; 0\.0 s ago"):
+        budget.spend(death)
+
+
+def test_max_restarts_zero_raises_at_once(tmp_path: Path) -> None:
+    with start(tmp_path, max_restarts=0) as envs:
+        light(tmp_path)
+        with pytest.raises(WorkerDiedError, match="died 1 times"):
+            envs.step(ACTIONS)
