@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import singledispatch
+from struct import Struct
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,7 +22,7 @@ from vecspaces.layout.nodes import (
     Variable,
     empty_batch,
 )
-from vecspaces.layout.packing import Part, dump, join, load, split
+from vecspaces.layout.packing import dump, load, nbytes, padding
 from vecspaces.layout.ports import fit_values
 from vecspaces.spaces import (
     Box,
@@ -136,34 +137,32 @@ def _describe_text(space: Text) -> Encoded:
 
 @describe.register(Sequence)
 def _describe_sequence(space: Sequence) -> Variable:
+    """Lay out the number of values, then the values."""
     feature = describe(space.feature_space)
     pack, unpack = _batch_codec(feature)
     simple = isinstance(feature, (Array, Variable))
+
+    def encode_batch(batch: Any) -> bytes:
+        count, rows = pack(batch)
+        return b"".join((_SEQUENCE.pack(count, 0), rows))
+
+    def decode_batch(data: bytearray) -> Any:
+        return unpack(data, _SEQUENCE.size, _SEQUENCE.unpack_from(data)[0])
 
     def encode(value: Any) -> bytes:
         if not isinstance(value, (tuple, list)):
             raise Mismatch("a tuple of values", show_value(value))
         # A list of arrays packs as a batch of them; other values are checked one by one.
-        return join(pack(value if simple else tuple(fit_values(feature, value))))
+        return encode_batch(value if simple else tuple(fit_values(feature, value)))
 
-    def decode(data: bytearray) -> Any:
-        return tuple(unpack(*split(data)))
-
-    if not space.stack:
-        return Variable(encode, decode, lambda fill: ())
-    return Variable(
-        lambda value: join(pack(value)),
-        lambda data: unpack(*split(data)),
-        lambda fill: empty_batch(feature, 1, fill),
-    )
+    if space.stack:
+        return Variable(encode_batch, decode_batch, lambda fill: empty_batch(feature, 1, fill))
+    return Variable(encode, lambda data: tuple(decode_batch(data)), lambda fill: ())
 
 
 @describe.register(Graph)
 def _describe_graph(space: Graph) -> Variable:
-    """Lay out six parts: count and rows of the nodes, of the edges, of the edge links.
-
-    None has no bytes in its count.
-    """
+    """Lay out a table, then nodes, edges and edge links."""
     node = describe(space.node_space)
     edge = None if space.edge_space is None else describe(space.edge_space)
     pack_nodes, unpack_nodes = _batch_codec(node)
@@ -175,20 +174,23 @@ def _describe_graph(space: Graph) -> Variable:
         except AttributeError:
             expected = "a graph with nodes, edges and edge_links"
             raise Mismatch(expected, show_value(value)) from None
-        return join(
-            [
-                *pack_nodes(nodes, ("nodes",)),
-                *(_NONE if edges is None else pack_edges(edges, ("edges",))),
-                *(_NONE if links is None else _pack_links(links)),
-            ]
-        )
+        node_count, nodes = pack_nodes(nodes, ("nodes",))
+        edge_count, edges = _NONE if edges is None else pack_edges(edges, ("edges",))
+        link_type, links = _NONE if links is None else _pack_links(links)
+        pad_nodes, pad_edges = padding(nodes), padding(edges)
+        edges_at = _GRAPH.size + nbytes(nodes) + len(pad_nodes)
+        links_at = edges_at + nbytes(edges) + len(pad_edges)
+        table = _GRAPH.pack(node_count, edge_count, link_type, edges_at, links_at, 0)
+        return b"".join((table, nodes, pad_nodes, edges, pad_edges, links))
 
     def decode(data: bytearray) -> GraphInstance:
-        node_count, nodes, edge_count, edges, kind, links = split(data)
+        node_count, edge_count, link_type, edges_at, links_at, _ = _GRAPH.unpack_from(data)
         return GraphInstance(
-            unpack_nodes(node_count, nodes),
-            unpack_edges(edge_count, edges) if edge_count else None,
-            np.frombuffer(links, bytes(kind).decode()).reshape(-1, 2) if kind else None,
+            unpack_nodes(data, _GRAPH.size, node_count),
+            None if edge_count < 0 else unpack_edges(data, edges_at, edge_count),
+            None
+            if link_type < 0
+            else np.frombuffer(data, chr(link_type), -1, links_at).reshape(-1, 2),
         )
 
     def empty(fill: Fill) -> GraphInstance:
@@ -200,48 +202,51 @@ def _describe_graph(space: Graph) -> Variable:
     return Variable(encode, decode, empty)
 
 
-_Pack: TypeAlias = Callable[..., tuple[Part, Part]]
-_Unpack: TypeAlias = Callable[[memoryview, memoryview], Any]
+# Tables in front of the rows; their sizes are multiples of 16, so that rows are aligned.
+_SEQUENCE = Struct("=qq")
+_GRAPH = Struct("=6q")
 
-_NONE: tuple[Part, Part] = (b"", b"")
+_Pack: TypeAlias = Callable[..., tuple[int, Any]]
+_Unpack: TypeAlias = Callable[[bytearray, int, int], Any]
+
+_NONE: tuple[int, Any] = (-1, b"")
 
 
 def _batch_codec(node: Node) -> tuple[_Pack, _Unpack]:
-    """Give encode and decode of a batch of any length, in two parts: its length, then its rows.
+    """Give encode and decode of a batch of any length: the number of its rows, and their bytes.
 
     Rows of arrays are their bytes; any other batch is a pickle.
     """
     if not isinstance(node, Array):
-        return lambda batch, path=(): (b"\0", dump(batch)), lambda count, rows: load(rows)
+        return lambda batch, path=(): (0, dump(batch)), lambda data, at, count: load(data, at)
     dtype, shape = node.dtype, node.shape
 
-    def pack(batch: Any, path: Path = ()) -> tuple[Part, Part]:
+    def pack(batch: Any, path: Path = ()) -> tuple[int, Any]:
         try:
             count = len(batch)
         except TypeError:
             expected = f"a sequence of {show_type(dtype, shape)}"
             raise Mismatch(expected, show_value(batch), path) from None
-        head = count.to_bytes(8, "little")
         if count == 0:  # [] has a shape of its own
-            return head, b""
-        return head, np.ascontiguousarray(fit_batch(batch, count, dtype, shape, path))
+            return 0, b""
+        return count, np.ascontiguousarray(fit_batch(batch, count, dtype, shape, path))
 
-    def unpack(count: memoryview, rows: memoryview) -> NDArray[Any]:
-        length = int.from_bytes(count, "little")
-        return np.frombuffer(rows, dtype).reshape((length, *shape))
+    def unpack(data: bytearray, at: int, count: int) -> NDArray[Any]:
+        rows: NDArray[Any] = np.ndarray((count, *shape), dtype, data, at)
+        return rows
 
     return pack, unpack
 
 
-def _refuse_edges(edges: Any, path: Path) -> tuple[Part, Part]:
+def _refuse_edges(edges: Any, path: Path) -> tuple[int, Any]:
     raise Mismatch("None, as the graph's space has no edges", show_value(edges), path)
 
 
-_NO_EDGES: tuple[_Pack, _Unpack] = (_refuse_edges, lambda count, rows: None)
+_NO_EDGES: tuple[_Pack, _Unpack] = (_refuse_edges, lambda data, at, count: None)
 
 
-def _pack_links(links: Any) -> tuple[Part, Part]:
+def _pack_links(links: Any) -> tuple[int, Any]:
     links = np.ascontiguousarray(links)
     if links.dtype.kind not in "iu" or links.ndim != 2 or links.shape[1] != 2:
         raise Mismatch("integers of shape (edges, 2)", show_value(links), ("edge_links",))
-    return links.dtype.str.encode(), links
+    return ord(links.dtype.char), links

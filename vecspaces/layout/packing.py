@@ -21,11 +21,21 @@ Part: TypeAlias = bytes | memoryview | NDArray[Any]
 _PADDING = tuple(bytes(size) for size in range(_ALIGNMENT))
 
 
+def nbytes(part: Part) -> int:
+    """Count the bytes of a part."""
+    return len(part) if isinstance(part, bytes) else part.nbytes
+
+
+def padding(part: Part) -> bytes:
+    """Give the zeros behind a part that align the next one."""
+    return _PADDING[-nbytes(part) % _ALIGNMENT]
+
+
 def join(parts: Sequence[Part]) -> bytes:
-    """Put contiguous parts end to end, behind a table of their sizes.
+    """Put parts end to end, behind a table of their sizes.
 
     Args:
-        parts: Bytes, memoryviews and arrays, all C-contiguous.
+        parts: Any number of them.
 
     Returns:
         What `split` takes apart.
@@ -34,28 +44,27 @@ def join(parts: Sequence[Part]) -> bytes:
         >>> [bytes(part) for part in split(bytearray(join([b"left", b"", b"right"])))]
         [b'left', b'', b'right']
     """
-    sizes = [len(part) if isinstance(part, bytes) else part.nbytes for part in parts]
-    table = np.array((len(sizes), *sizes), np.int64).tobytes()
-    pieces: list[Any] = [table, _PADDING[-len(table) % _ALIGNMENT]]
-    for part, size in zip(parts, sizes, strict=True):
-        pieces += (part, _PADDING[-size % _ALIGNMENT])
+    table = np.array((len(parts), *map(nbytes, parts)), np.int64).tobytes()
+    pieces: list[Any] = []
+    for part in (table, *parts):
+        pieces += (part, padding(part))
     return b"".join(pieces)
 
 
-def split(data: bytearray | memoryview) -> list[memoryview]:
+def split(data: bytearray, at: int = 0) -> list[memoryview]:
     """Take apart what `join` put together.
 
     Args:
-        data: What `join` returned, in memory that the parts may keep.
+        data: Bytes that hold it, which the parts may keep.
+        at: Where it begins.
 
     Returns:
         Views of the parts, writable.
     """
-    view = memoryview(data)
-    count = int.from_bytes(view[:8], sys.byteorder)
-    sizes = view[8 : 8 + 8 * count].cast("q").tolist()
-    table = 8 + 8 * count
-    starts = accumulate((_padded(size) for size in sizes), initial=_padded(table))
+    view = memoryview(data)[at:]
+    table = 8 + 8 * int.from_bytes(view[:8], sys.byteorder)
+    sizes = view[8:table].cast("q").tolist()
+    starts = accumulate(map(_padded, sizes), initial=_padded(table))
     return [view[start : start + size] for start, size in zip(starts, sizes, strict=False)]
 
 
@@ -81,9 +90,9 @@ def dump(value: Any) -> bytes:
     return join([head, *(buffer.raw() for buffer in buffers)])
 
 
-def load(data: bytearray | memoryview) -> Any:
-    """Give back what `dump` pickled; its arrays lie in `data` and are writable."""
-    head, *buffers = split(data)
+def load(data: bytearray, at: int = 0) -> Any:
+    """Give back what `dump` pickled, from `at` on; its arrays lie in `data` and are writable."""
+    head, *buffers = split(data, at)
     return pickle.loads(head, buffers=buffers)
 
 
