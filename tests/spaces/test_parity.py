@@ -273,6 +273,8 @@ def test_a_constructor_accepts_and_refuses_what_gymnasiums_does(
 ) -> None:
     ours = outcome(lambda: getattr(spaces, name)(*copy.deepcopy(args), **kwargs))
     theirs = outcome(lambda: getattr(gymnasium.spaces, name)(*copy.deepcopy(args), **kwargs))
+    if ours is OverflowError and np.lib.NumpyVersion(np.__version__) < "2.0.0":
+        return  # NumPy 1.26 wraps integers around, and Gymnasium with it
     if isinstance(theirs, type):
         assert isinstance(ours, type) and issubclass(ours, theirs), (ours, theirs)
     else:
