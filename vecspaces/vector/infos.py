@@ -232,24 +232,27 @@ def finish(columns: Columns, num_envs: int) -> dict[str, Any]:
     return infos
 
 
-def columns_of(infos: Mapping[str, Any], num_envs: int) -> Columns:
+def columns_of(infos: Mapping[str, Any], num_envs: int, reporting: Rows | None = None) -> Columns:
     """Turn finished infos, as a vector env returns them, into columns again.
 
     Args:
-        infos: Arrays and `_key` masks; a key without a mask counts as reported by all.
+        infos: Arrays and `_key` masks.
         num_envs: The number of environments of that vector env.
+        reporting: The environments that a key without a mask counts as reported by; None: all.
 
     Returns:
         Columns over rows `0` to `num_envs - 1`.
     """
+    if reporting is None:
+        reporting = np.arange(num_envs, dtype=np.intp)
     columns: Columns = {}
     for key, value in infos.items():
         if key.startswith("_") and key[1:] in infos:
             continue
         mask = infos.get(f"_{key}")
-        rows = np.arange(num_envs, dtype=np.intp) if mask is None else np.flatnonzero(mask)
+        rows = reporting if mask is None else np.flatnonzero(mask)
         if isinstance(value, dict):
-            columns[key] = Column(rows, columns_of(value, num_envs))
+            columns[key] = Column(rows, columns_of(value, num_envs, rows))
         elif isinstance(value, np.ndarray) and value.shape[:1] == (num_envs,):
             columns[key] = Column(rows, value[rows])
         elif isinstance(value, (list, tuple)) and len(value) == num_envs:

@@ -1,0 +1,325 @@
+"""as_vec_env: what Stable-Baselines3's own DummyVecEnv gives, on every backend, in every mode."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from tests.compare import assert_identical
+from tests.envs import Drift, Ledger, wrapped_ledger
+from vecspaces import spaces
+from vecspaces.errors import InvalidActionError
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.wrappers import RecordEpisodeStatistics
+
+sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
+from stable_baselines3.common import vec_env as sb3_vec_env  # noqa: E402
+from stable_baselines3.common.monitor import Monitor  # noqa: E402
+
+from vecspaces.adapters.stable_baselines3 import as_vec_env  # noqa: E402
+
+BACKENDS = {"sync": SyncVectorEnv, "async": partial(AsyncVectorEnv, num_workers=2)}
+MODES = list(AutoresetMode)
+
+
+@pytest.fixture(params=BACKENDS)
+def constructor(request: pytest.FixtureRequest) -> Any:
+    return BACKENDS[request.param]
+
+
+class Course(gymnasium.Env[Any, Any]):
+    """Terminates, or is truncated, after some steps; talks at resets and at steps."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def __init__(self, number: int, space: Any = None, render_mode: str | None = None) -> None:
+        box = gymnasium.spaces.Box(-100, 100, (2,), np.float32)
+        self.observation_space = box if space is None else space
+        self.number, self.render_mode = number, render_mode
+        self.time = 0
+        self.options: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        self.options.append(options)
+        return self._observe(), {"start": int(self.np_random.integers(100))}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        over = self.time > 2 + self.number
+        cut = over and self.number % 2 == 1
+        return self._observe(), 0.1 * self.number, over and not cut, cut, {"time": self.time}
+
+    def _observe(self) -> Any:
+        noise = self.np_random.random()
+        array = np.array([self.time, noise], np.float32)
+        if isinstance(self.observation_space, gymnasium.spaces.Dict):
+            return {"array": array, "time": self.time % 5}
+        return array
+
+    def render(self) -> Any:
+        return np.full((4, 6, 3), self.number, np.uint8)
+
+    def multiply(self, factor: int, plus: int = 0) -> int:
+        return self.number * factor + plus
+
+
+def courses(count: int = 4, **arguments: Any) -> list[Any]:
+    return [partial(Course, number, **arguments) for number in range(count)]
+
+
+def monitored(number: int) -> Any:
+    return Monitor(Course(number)) if number % 2 else Course(number)
+
+
+def followed(vec_env: Any, steps: int = 12, seed: int = 5) -> list[Any]:
+    """Everything that a run shows, resets included."""
+    vec_env.seed(seed)
+    told: list[Any] = [vec_env.reset(), [dict(info) for info in vec_env.reset_infos]]
+    rng = np.random.default_rng(seed)
+    for _ in range(steps):
+        observations, rewards, dones, infos = vec_env.step(rng.integers(3, size=vec_env.num_envs))
+        told += [observations, rewards, dones, [dict(sorted(info.items())) for info in infos]]
+        told.append([dict(info) for info in vec_env.reset_infos])
+    vec_env.close()
+    return told
+
+
+# ---------------------------------------------------------------------- a run
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+def test_a_run_is_that_of_dummy_vec_env(constructor: Any, mode: AutoresetMode) -> None:
+    ours = as_vec_env(constructor(courses(), autoreset_mode=mode))
+    assert isinstance(ours, sb3_vec_env.VecEnv)
+    assert_identical(followed(ours), followed(sb3_vec_env.DummyVecEnv(courses())))
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+def test_a_run_with_a_dict_of_observations_is_that_of_dummy_vec_env(mode: AutoresetMode) -> None:
+    space = gymnasium.spaces.Dict(
+        array=gymnasium.spaces.Box(-100, 100, (2,), np.float32), time=gymnasium.spaces.Discrete(5)
+    )
+    env_fns = courses(space=space)
+    ours = followed(as_vec_env(SyncVectorEnv(env_fns, autoreset_mode=mode)))
+    theirs = followed(sb3_vec_env.DummyVecEnv(env_fns))
+    for mine, other in zip(ours, theirs, strict=True):
+        if isinstance(mine, list):  # an int of an environment is what its space samples in ours
+            for info in (*mine, *other):
+                if "terminal_observation" in info:
+                    info["terminal_observation"]["time"] = int(info["terminal_observation"]["time"])
+        assert_identical(
+            dict(mine) if isinstance(mine, dict) else mine,
+            dict(other) if isinstance(other, dict) else other,
+        )
+
+
+def test_observations_given_out_are_not_written_over() -> None:
+    vec_env = as_vec_env(SyncVectorEnv(courses(2)))
+    first = vec_env.reset()
+    kept = first.copy()
+    vec_env.step(np.zeros(2, int))
+    assert_identical(first, kept)
+    vec_env.close()
+
+
+def test_spaces_are_those_of_one_environment_and_gymnasiums() -> None:
+    vec_env = as_vec_env(SyncVectorEnv(courses(2)))
+    assert vec_env.observation_space == Course(0).observation_space
+    assert vec_env.action_space == gymnasium.spaces.Discrete(3)
+    vec_env.close()
+
+
+def test_options_reach_the_next_reset_and_no_other() -> None:
+    vec_env = as_vec_env(SyncVectorEnv(courses(2), autoreset_mode="SameStep"))
+    vec_env.set_options({"track": 3})
+    vec_env.reset()
+    for _ in range(4):
+        vec_env.step(np.zeros(2, int))
+    vec_env.reset()
+    assert vec_env.get_attr("options") == [[{"track": 3}, None, None], [{"track": 3}, None, None]]
+    vec_env.close()
+
+
+def test_options_may_differ_between_environments() -> None:
+    vec_env = as_vec_env(SyncVectorEnv(courses(2)))
+    vec_env.set_options([{"track": 1}, {}])
+    vec_env.reset()
+    assert vec_env.get_attr("options") == [[{"track": 1}], [None]]
+    vec_env.close()
+
+
+def test_seed_gives_each_environment_its_own_and_tells_them() -> None:
+    vec_env = as_vec_env(SyncVectorEnv(courses(3)))
+    assert vec_env.seed(7) == [7, 8, 9]
+    assert len(set(vec_env.seed())) == 3
+    vec_env.close()
+
+
+def test_whole_numbers_may_come_as_floats() -> None:
+    class Switches(Ledger):
+        action_space = spaces.MultiBinary(5)  # type: ignore[assignment]
+
+        def step(self, action: Any) -> Any:
+            return super().step(action.sum())
+
+    vec_env = as_vec_env(SyncVectorEnv([Switches] * 2))
+    vec_env.reset()
+    observations, *_ = vec_env.step(np.array([[1, 0, 1, 0, 0], [0] * 5], np.float32))
+    assert observations[:, 3].tolist() == [2, 0]
+    with pytest.raises(InvalidActionError):
+        vec_env.step(np.full((2, 5), 0.5, np.float32))
+    vec_env.close()
+
+
+# ---------------------------------------------------------------------- reaching the environments
+
+
+def test_methods_and_attributes_with_indices(constructor: Any) -> None:
+    vec_env = as_vec_env(constructor(courses()))
+    assert vec_env.env_method("multiply", 3, plus=1) == [1, 4, 7, 10]
+    assert vec_env.env_method("multiply", 3, indices=[2, 0]) == [6, 0]
+    assert vec_env.get_attr("number", indices=-1) == [3]
+    vec_env.set_attr("number", [5], indices=[1])
+    assert vec_env.get_attr("number") == [0, [5], 2, 3]
+    vec_env.close()
+
+
+def test_get_attr_gives_a_method_and_does_not_call_it() -> None:
+    vec_env = as_vec_env(SyncVectorEnv(courses(1)))
+    assert vec_env.get_attr("multiply")[0](2, 1) == 1
+    vec_env.close()
+
+
+def test_has_attr_looks_through_wrappers(constructor: Any) -> None:
+    vec_env = as_vec_env(constructor([partial(wrapped_ledger, 0), partial(wrapped_ledger, 1)]))
+    assert [vec_env.has_attr(name) for name in ("number", "layers", "nowhere")] == [
+        True,
+        True,
+        False,
+    ]
+    vec_env.close()
+
+
+def test_env_is_wrapped_tells_which(constructor: Any) -> None:
+    vec_env = as_vec_env(constructor([partial(monitored, number) for number in range(4)]))
+    assert vec_env.env_is_wrapped(Monitor) == [False, True, False, True]
+    assert vec_env.env_is_wrapped(Monitor, indices=1) == [True]
+    assert vec_env.env_is_wrapped(gymnasium.wrappers.ClipReward) == [False] * 4
+    vec_env.close()
+
+
+def test_images_are_tiled_as_dummy_vec_env_tiles_them(constructor: Any) -> None:
+    vec_env = as_vec_env(constructor(courses(render_mode="rgb_array")))
+    theirs = sb3_vec_env.DummyVecEnv(courses(render_mode="rgb_array"))
+    assert_identical(list(vec_env.get_images()), list(theirs.get_images()))
+    assert_identical(vec_env.render(), theirs.render())
+    vec_env.close()
+    theirs.close()
+
+
+def test_without_images_it_warns_and_gives_none() -> None:
+    vec_env = as_vec_env(SyncVectorEnv(courses(2)))
+    with pytest.warns(UserWarning, match="render_mode='rgb_array'"):
+        assert vec_env.get_images() == [None, None]
+    vec_env.close()
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+def test_observations_that_would_be_written_over_are_refused() -> None:
+    with (
+        SyncVectorEnv(courses(2), copy=False) as envs,
+        pytest.raises(ValueError, match="copy=True"),
+    ):
+        as_vec_env(envs)
+
+
+def test_a_simulator_is_told_how_to_get_in() -> None:
+    with pytest.raises(TypeError, match=r"SyncVectorEnv\(\[lambda: vector_env\]\)"):
+        as_vec_env(Drift(2))
+    vec_env = as_vec_env(SyncVectorEnv([partial(Drift, 2)]))
+    vec_env.reset()
+    assert vec_env.step(np.zeros((2, 2)))[0].shape == (2, 2)
+    vec_env.close()
+
+
+def test_what_is_no_vector_env_of_ours_is_refused() -> None:
+    with pytest.raises(TypeError, match="found str"):
+        as_vec_env("CartPole-v1")  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------- Stable-Baselines3's own
+
+
+def cart_poles(mode: str = "SameStep", count: int = 2) -> Any:
+    env_fns = [partial(gymnasium.make, "CartPole-v1")] * count
+    return AsyncVectorEnv(env_fns, num_workers=1, autoreset_mode=mode)
+
+
+@pytest.mark.parametrize("name", ["VecNormalize", "VecMonitor", "VecFrameStack", "VecCheckNan"])
+def test_its_wrappers_do_what_they_do_around_dummy_vec_env(name: str) -> None:
+    extra = {"VecFrameStack": {"n_stack": 3}}.get(name, {})
+    runs = []
+    for vec_env in (
+        as_vec_env(SyncVectorEnv(courses(), autoreset_mode="SameStep")),
+        sb3_vec_env.DummyVecEnv(courses()),
+    ):
+        told = followed(getattr(sb3_vec_env, name)(vec_env, **extra))
+        for entry in told:  # how long an episode took differs from run to run
+            for info in entry if isinstance(entry, list) else ():
+                info.get("episode", {}).pop("t", None)
+        runs.append(told)
+    assert_identical(*runs)
+
+
+@pytest.mark.parametrize("name", ["PPO", "A2C", "DQN"])
+def test_its_algorithms_train(name: str) -> None:
+    settings = {
+        "PPO": {"n_steps": 32, "batch_size": 32, "n_epochs": 2},
+        "DQN": {"learning_starts": 50},
+    }
+    vec_env = sb3_vec_env.VecMonitor(as_vec_env(cart_poles()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PPO would rather have another device
+        model = getattr(sb3, name)("MlpPolicy", vec_env, seed=1, **settings.get(name, {}))
+        model.learn(256)
+    assert model.num_timesteps >= 256
+    assert len(model.ep_info_buffer) > 2
+    vec_env.close()
+
+
+def test_training_gives_the_numbers_of_dummy_vec_env() -> None:
+    weights = []
+    for vec_env in (
+        as_vec_env(SyncVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 2)),
+        sb3_vec_env.DummyVecEnv([partial(gymnasium.make, "CartPole-v1")] * 2),
+    ):
+        model = sb3.A2C("MlpPolicy", vec_env, seed=3).learn(200)
+        weights.append([parameter.detach().numpy() for parameter in model.policy.parameters()])
+        vec_env.close()
+    assert_identical(*weights)
+
+
+def test_its_evaluation_runs() -> None:
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    vec_env = sb3_vec_env.VecMonitor(as_vec_env(cart_poles()))
+    mean, _ = evaluate_policy(sb3.A2C("MlpPolicy", vec_env), vec_env, n_eval_episodes=3)
+    assert mean > 0
+    vec_env.close()
+
+
+def test_our_episode_statistics_inside_are_those_that_its_log_shows() -> None:
+    vec_env = as_vec_env(RecordEpisodeStatistics(cart_poles()))
+    model = sb3.A2C("MlpPolicy", vec_env, seed=1).learn(200)
+    assert len(model.ep_info_buffer) > 2
+    vec_env.close()
