@@ -226,10 +226,7 @@ class EnvGroup:
         infos: list[tuple[int, Info]] = []
         columns: list[Columns] = []
         row = self.low
-        note = None
-        if timings is not None:
-            timings.start()
-            note = timings.note
+        note = None if timings is None else timings.start()
         try:
             for (row, env), action in zip(singles, actions, strict=True):
                 progress[0] = row
@@ -261,7 +258,7 @@ class EnvGroup:
             raise self._failed(error, row, "step") from None
         progress[0] = -1
         if timings is not None:
-            timings.finish(self._timed_rows(rows))
+            timings.finish(self._timed_rows(rows, singles))
         return self._merged(infos, columns)
 
     def _work(self, rows: Sequence[int] | None) -> tuple[list[tuple[int, Any]], Sequence[Any]]:
@@ -273,9 +270,14 @@ class EnvGroup:
         singles = [pair for pair in self._singles if wanted is None or pair[0] in wanted]
         return singles, [actions.item(row) for row, _ in singles]
 
-    def _timed_rows(self, rows: Sequence[int] | None) -> npt.NDArray[np.intp]:
-        """The rows whose steps were timed, in the order of stepping; a vector env's first only."""
-        return self._starts if rows is None else self._starts[np.isin(self._starts, rows)]
+    def _timed_rows(
+        self, rows: Sequence[int] | None, singles: list[tuple[int, Any]]
+    ) -> npt.NDArray[np.intp] | list[int]:
+        """The rows that were stepped, in order; of a vector env the first only."""
+        if rows is None:
+            return self._starts
+        lows = [member.low for member in self._vectors if member.low in rows]
+        return [row for row, _ in singles] + lows
 
     def _end_episode(self, row: int, env: Any, observation: Any, info: Any) -> tuple[Any, Any]:
         """Do what the mode asks for at the end of an episode; give what `step` returns."""
@@ -380,15 +382,13 @@ class EnvGroup:
             EnvironmentFailed: An environment raised, or lacks the attribute.
         """
         results: dict[int, Any] = {}
-        for row in rows:
-            if row in results:
-                continue
+        for part in self.whole(rows):
+            self._progress[0] = row = part[0]
             member = self.members[self._member_of[row]]
-            self._progress[0] = row
             try:
                 if isinstance(member, VectorMember):
-                    values = member.call(name, args, kwargs)
-                    results.update(zip(member.rows, values, strict=True))
+                    values = member.call(name, args, kwargs, part)
+                    results.update(zip(part, values, strict=True))
                 else:
                     results[row] = call_member(member, name, args, kwargs)
             except _RAISED as error:

@@ -1,34 +1,44 @@
-"""How long steps and resets take, counted at the price of one clock reading a step."""
+"""How long steps and resets take, counted at the price of a fraction of a clock reading a step."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
 from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+Rows = npt.NDArray[np.intp] | list[int]
+
 # Eight bins an octave: a percentile read from them is at most 9 % off.
 _PER_OCTAVE = 8
 _OCTAVES = 40  # 1 ns to 18 minutes
 _BINS = _PER_OCTAVE * _OCTAVES
-_COUNT, _TOTAL, _HISTOGRAM = 0, 1, 2
+_ALL, _COUNT, _TOTAL, _HISTOGRAM = 0, 1, 2, 3
 
-#: Numbers per environment: (count, total, histogram) of steps, then of resets.
-ENV_SHAPE = (2, 2 + _BINS)
-#: Numbers per worker: nanoseconds at work, and since its first command.
-WORKER_SHAPE = (2,)
+#: Numbers per environment, for its steps and then for its resets: how many there were, how many of
+#: them were timed, their nanoseconds, and the histogram of these.
+ENV_SHAPE = (2, _HISTOGRAM + _BINS)
+#: Numbers per worker: environment steps, how many of them were timed, the nanoseconds that these
+#: took, and the nanoseconds since its first command.
+WORKER_SHAPE = (4,)
 
 _FLUSH = 4096
+# Steps shorter than this are timed in one pass of four on the average, so that the clock costs next
+# to nothing; the gaps are drawn, so that no rhythm of an environment hides in them.
+_SHORT = 20_000
+_GAPS = np.random.default_rng(0).integers(1, 6, 1021).tolist()
 
 
 class Timings:
     """Gathers clock readings cheaply and counts them in bulk.
 
     Args:
-        environments: Shape `(num_envs, 2, bins)`, int64, shared with the caller.
-        worker: Shape `(2,)`, int64, shared with the caller.
+        environments: Shape `(num_envs, *ENV_SHAPE)`, int64, shared with the caller.
+        worker: Shape `WORKER_SHAPE`, int64, shared with the caller.
         resets_are_steps: Whether the step that resets does nothing else (NEXT_STEP).
         widths: Shape `(num_envs,)`: how many rows, from this one on, are stepped as one.
     """
@@ -46,62 +56,89 @@ class Timings:
         self._resets_are_steps = resets_are_steps
         self._widths = widths
         self._began: int | None = None
-        # `note(perf_counter_ns())`, once for each environment that a pass has stepped.
+        self._gaps = cycle(_GAPS)
+        self._short = False
+        self._gap = 0
+        # Of the timed passes: clock readings, where each pass begins among them, and its rows.
         self._stamps: list[int] = []
-        self.note = self._stamps.append
         self._starts: list[int] = []
-        self._passes: list[npt.NDArray[np.intp]] = []
+        self._timed: list[Rows] = []
+        self._untimed: list[Rows] = []
+        # Row, nanoseconds, and the clock reading that follows; 0 in a pass that is not timed.
         self._resets: list[tuple[int, int, int]] = []
+        self._resets_before = 0
+        self._is_timed = False
 
-    def start(self) -> None:
-        """A pass over environments begins."""
+    def start(self) -> Callable[[int], None] | None:
+        """Begin a pass over environments.
+
+        Returns:
+            What to call with `perf_counter_ns()` after each of them; None: this pass is not timed.
+        """
+        self._resets_before = len(self._resets)
+        self._is_timed = self._gap == 0
+        if not self._is_timed:
+            self._gap -= 1
+            return None
+        if self._short:
+            self._gap = next(self._gaps)
         now = perf_counter_ns()
         if self._began is None:
             self._began = now
         self._starts.append(len(self._stamps))
-        self.note(now)
+        self._stamps.append(now)
+        return self._stamps.append
 
     def reset(self, row: int, nanoseconds: int) -> None:
         """A reset took so long, inside a step."""
-        self._resets.append((row, nanoseconds, len(self._stamps)))
+        self._resets.append((row, nanoseconds, len(self._stamps) if self._is_timed else 0))
 
-    def finish(self, rows: npt.NDArray[np.intp]) -> None:
-        """The pass is over; `rows` were its environments, in order."""
-        self._passes.append(rows)
+    def finish(self, rows: Rows) -> None:
+        """End the pass; `rows` were its environments, in order."""
+        (self._timed if self._is_timed else self._untimed).append(rows)
         if len(self._stamps) > _FLUSH:
             self.flush()
 
     def abandon(self) -> None:
         """An environment of the pass failed: nothing of the pass counts."""
-        start = self._starts.pop()
-        del self._stamps[start:]
-        self._resets = [reset for reset in self._resets if reset[2] <= start]
+        del self._resets[self._resets_before :]
+        if self._is_timed:
+            del self._stamps[self._starts.pop() :]
 
     def flush(self) -> None:
         """Count what was gathered."""
-        if self._began is None or not self._stamps:
+        if self._began is None or not self._timed:
             return
         took = np.diff(np.array(self._stamps, dtype=np.int64))
         # What lies between two passes is waiting, not stepping.
         within = np.ones(len(took), dtype=np.bool_)
         within[np.array(self._starts[1:], dtype=np.intp) - 1] = False
-        self._worker[0] += int(took[within].sum())
-        self._worker[1] = perf_counter_ns() - self._began
+        timed = np.concatenate(self._timed)
+        untimed = np.concatenate(self._untimed) if self._untimed else timed[:0]
+        busy = int(took[within].sum())
+        self._worker[:3] += len(timed) + len(untimed), len(timed), busy
+        self._worker[3] = perf_counter_ns() - self._began
+        self._short = busy < _SHORT * len(timed)
+
         is_step = within.copy()
-        if self._resets:
-            reset_rows, nanoseconds, ends = np.array(self._resets, dtype=np.int64).T
-            took[ends - 1] = np.maximum(took[ends - 1] - nanoseconds, 0)
-            is_step[ends - 1] &= not self._resets_are_steps
-            self._count(1, reset_rows, nanoseconds)
-        rows = np.concatenate(self._passes)[is_step[within]]
-        self._count(0, *self._spread(rows, took[is_step]))
-        for gathered in (self._stamps, self._starts, self._passes, self._resets):
+        resets = np.array(self._resets, dtype=np.int64).reshape(-1, 3)
+        nanoseconds, ends = resets[resets[:, 2] > 0, 1:].T
+        took[ends - 1] = np.maximum(took[ends - 1] - nanoseconds, 0)
+        is_step[ends - 1] &= not self._resets_are_steps
+        self._count(1, resets[:, 0], resets[:, 1])
+        self._add(1, _ALL, resets[:, 0], 1)
+        self._count(0, *self._spread(timed[is_step[within]], took[is_step]))
+        self._add(0, _ALL, self._spread(np.concatenate([timed, untimed]))[0], 1)
+        if self._resets_are_steps:
+            self._add(0, _ALL, resets[:, 0], -1)
+        for gathered in (self._stamps, self._starts, self._timed, self._untimed, self._resets):
             gathered.clear()
 
     def _spread(
-        self, rows: npt.NDArray[np.intp], took: npt.NDArray[np.int64]
+        self, rows: npt.NDArray[np.intp], took: npt.NDArray[np.int64] | None = None
     ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
-        """Give the time of a step to every row that it stepped."""
+        """Give a step, and its time, to every row that it stepped."""
+        took = rows if took is None else took
         widths = self._widths[rows]
         if len(rows) == 0 or widths.max() == 1:
             return rows, took
@@ -111,15 +148,20 @@ class Timings:
 
     def _count(self, kind: int, rows: npt.NDArray[Any], took: npt.NDArray[np.int64]) -> None:
         bins = np.clip(np.log2(np.maximum(took, 1)) * _PER_OCTAVE, 0, _BINS - 1).astype(np.intp)
-        at = (rows * ENV_SHAPE[0] + kind) * ENV_SHAPE[1]
-        np.add.at(self._counters, at + _COUNT, 1)
-        np.add.at(self._counters, at + _TOTAL, took)
-        np.add.at(self._counters, at + _HISTOGRAM + bins, 1)
+        self._add(kind, _COUNT, rows, 1)
+        self._add(kind, _TOTAL, rows, took)
+        self._add(kind, _HISTOGRAM + bins, rows, 1)
+
+    def _add(self, kind: int, number: Any, rows: npt.NDArray[Any], amount: Any) -> None:
+        np.add.at(self._counters, (rows * ENV_SHAPE[0] + kind) * ENV_SHAPE[1] + number, amount)
 
 
 @dataclass(frozen=True)
 class Stats:
     """What `VectorEnv.stats()` tells; times in seconds, one entry per environment or worker.
+
+    All steps and resets are counted. All resets are timed, and all steps that take 20 us or more on
+    the average; of shorter ones about a quarter, drawn at random.
 
     Args:
         steps: Steps of each environment; autoresets do not count, but for those that a vector env
@@ -153,30 +195,33 @@ def summarise(
     """Turn the counters into `Stats`.
 
     Args:
-        environments: Shape `(num_envs, 2, bins)`.
-        workers: Shape `(num_workers, 2)`.
+        environments: Shape `(num_envs, *ENV_SHAPE)`.
+        workers: Shape `(num_workers, *WORKER_SHAPE)`.
         slices: The environments of each worker.
 
     Returns:
         The summary.
     """
-    counts = environments[:, :, _COUNT]
-    totals = environments[:, :, _TOTAL] * 1e-9
-    means = totals / np.maximum(counts, 1)
+    everything, counts = environments[:, :, _ALL], environments[:, :, _COUNT]
+    means = environments[:, :, _TOTAL] * 1e-9 / np.maximum(counts, 1)
     p99 = np.apply_along_axis(_p99, 2, environments[:, :, _HISTOGRAM:])
-    elapsed = np.maximum(workers[:, 1], 1) * 1e-9
+    steps, timed, busy, elapsed = workers.T
+    elapsed = np.maximum(elapsed, 1) * 1e-9
+    busy = busy * 1e-9 * steps / np.maximum(timed, 1)
     owner = np.zeros(len(environments), dtype=np.intp)
     for number, rows in enumerate(slices):
         owner[rows.start : rows.stop] = number
+    env_busy = (means * everything).sum(axis=1)
     return Stats(
-        counts[:, 0].copy(),
+        everything[:, 0].copy(),
         means[:, 0],
         p99[:, 0],
-        counts[:, 1].copy(),
+        everything[:, 1].copy(),
         means[:, 1],
         p99[:, 1],
-        1.0 - totals.sum(axis=1) / elapsed[owner],
-        1.0 - workers[:, 0] * 1e-9 / elapsed,
+        # Where only some steps were timed, what was busy is an estimate.
+        np.clip(1.0 - env_busy / elapsed[owner], 0.0, 1.0),
+        np.clip(1.0 - busy / elapsed, 0.0, 1.0),
         slices,
     )
 

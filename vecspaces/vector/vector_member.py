@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from vecspaces.foreign import is_foreign_vector_env
+from vecspaces.layout import Mismatch
 from vecspaces.vector import infos as infos_module
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.infos import Columns
@@ -44,6 +46,8 @@ class VectorMember:
         self.render_mode: str | None = env.render_mode
         self.low = 0
         self._mode = mode
+        # Where its last observations lie.
+        self._slot = 0
         # What the reset after a lost episode returned, until the step that hands it out.
         self._held: tuple[Any, Columns] | None = None
 
@@ -70,14 +74,24 @@ class VectorMember:
             The infos.
         """
         self._held = None
-        seeds = [wanted[row][0] if row in wanted else None for row in self.rows]
+        seed = self._seed([wanted[row][0] if row in wanted else None for row in self.rows])
         options = self._options([wanted[row][1] for row in rows])
-        if len(rows) < self.count:
+        others = np.setdiff1d(np.arange(self.low, self.high), rows)
+        if len(others) == 0:
+            observations, infos = self.env.reset(seed=seed, options=options)
+            self._write(storage, slot, observations)
+        else:
             mask = np.zeros(self.count, dtype=np.bool_)
             mask[np.array(rows) - self.low] = True
+            known = storage.observations[self._slot].read(copy=True, at=others)
             options = {**(options or {}), "reset_mask": mask}
-        observations, infos = self.env.reset(seed=_one_seed(seeds), options=options)
-        self._write(storage, slot, observations)
+            observations, infos = self.env.reset(seed=seed, options=options)
+            self._write(storage, slot, observations)
+            if not _same(known, storage.observations[slot].read(copy=True, at=others)):
+                raise ValueError(
+                    f"{self.env!r} does not know options['reset_mask']: it reset all of its "
+                    "environments; reset them together"
+                )
         return infos_module.shift(infos_module.columns_of(infos, self.count), self.low)
 
     def step(self, storage: Storage, slot: int) -> Columns:
@@ -126,7 +140,7 @@ class VectorMember:
             The infos, with `worker_restarted`.
         """
         seeds, options = zip(*(lost[row] for row in self.rows), strict=True)
-        observations, infos = self.env.reset(seed=_one_seed(seeds), options=self._options(options))
+        observations, infos = self.env.reset(seed=self._seed(seeds), options=self._options(options))
         columns = infos_module.columns_of(infos, self.count)
         marks: list[tuple[int, dict[str, Any]]] = []
         for row in range(self.count):
@@ -145,7 +159,11 @@ class VectorMember:
         return marked
 
     def call(
-        self, name: str | Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        name: str | Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        rows: Sequence[int],
     ) -> list[Any]:
         """Call a method of its environments, or of itself where it holds none apart.
 
@@ -154,41 +172,75 @@ class VectorMember:
                 envs, which call none with their environments, of the vector env itself.
             args: Positional arguments.
             kwargs: Keyword arguments.
+            rows: Those of its rows that are concerned.
 
         Returns:
-            One result per row.
+            One result per row of `rows`.
         """
+        at = [row - self.low for row in rows]
         if name == "render":
             frames = self.env.render()
-            return list(frames) if frames is not None else [None] * self.count
-        if callable(name):
-            if hasattr(self.env, "call") and not is_foreign_vector_env(self.env):
-                return list(self.env.call(name, *args, **kwargs))
-            return [name(self.env, *args, **kwargs)] * self.count
-        if hasattr(self.env, "call"):
-            return list(self.env.call(name, *args, **kwargs))
-        attribute = getattr(self.env, name)
-        result = attribute(*args, **kwargs) if callable(attribute) else attribute
-        return [result] * self.count
+            return [None if frames is None else frames[position] for position in at]
+        if not self._has_apart or (callable(name) and is_foreign_vector_env(self.env)):
+            attribute = partial(name, self.env) if callable(name) else getattr(self.env, name)
+            result = attribute(*args, **kwargs) if callable(attribute) else attribute
+            return [result] * len(rows)
+        if not is_foreign_vector_env(self.env):
+            return list(self.env.call(name, *args, env_ids=at, **kwargs))
+        self._check_all(rows, f"call({name!r})")
+        results = self.env.call(name, *args, **kwargs)
+        return [results[position] for position in at]
 
     def set_attr(self, name: str, values: Sequence[Any], rows: Sequence[int]) -> None:
         """Set an attribute of its environments, or of itself where it holds none apart.
 
         Args:
             name: The attribute.
-            values: One per row.
-            rows: The rows concerned.
+            values: One per row of `rows`.
+            rows: Those of its rows that are concerned.
         """
-        if not hasattr(self.env, "set_attr"):
-            setattr(self.env.unwrapped, name, values[0])
-        elif len(rows) == self.count:
-            self.env.set_attr(name, list(values))
+        at = [row - self.low for row in rows]
+        if self._has_apart and not is_foreign_vector_env(self.env):
+            self.env.set_attr(name, list(values), env_ids=at)
+            return
+        self._check_all(rows, f"set_attr({name!r})")
+        if self._has_apart:
+            self.env.set_attr(name, [values[at.index(number)] for number in range(self.count)])
+        elif any(value is not values[0] for value in values):
+            raise ValueError(
+                f"set_attr({name!r}) got different values for the environments of {self.env!r}, "
+                "which has one attribute for all of them"
+            )
         else:
-            self.env.set_attr(name, list(values), env_ids=[row - self.low for row in rows])
+            setattr(self.env.unwrapped, name, values[0])
+
+    @property
+    def _has_apart(self) -> bool:
+        """Whether its environments are objects of their own."""
+        return hasattr(self.env, "call") and hasattr(self.env, "set_attr")
+
+    def _check_all(self, rows: Sequence[int], what: str) -> None:
+        if len(rows) < self.count:
+            raise ValueError(
+                f"{what} concerns some environments of {self.env!r}, which knows all of them or "
+                f"none: name environments {self.low} to {self.high - 1} together"
+            )
 
     def close(self) -> None:
         """Close the vector env."""
         self.env.close()
+
+    def _seed(self, seeds: Sequence[int | None]) -> int | list[int | None] | None:
+        """Say seeds in the way that the vector env takes: all take an int, only some a list."""
+        known = [seed for seed in seeds if seed is not None]
+        if not known:
+            return None
+        if list(seeds) == list(range(known[0], known[0] + self.count)):
+            return known[0]
+        if self._has_apart:
+            return list(seeds)
+        # One generator serves all of its environments, and depends on all of their seeds.
+        return int(np.random.SeedSequence(known).generate_state(1)[0])
 
     def _options(self, options: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
         """One mapping for all, which is what vector envs take."""
@@ -200,7 +252,11 @@ class VectorMember:
         return None if options[0] is None else dict(options[0])
 
     def _write(self, storage: Storage, slot: int, observations: Any) -> None:
-        storage.observations[slot].write_batch(observations, at=slice(self.low, self.high))
+        try:
+            storage.observations[slot].write_batch(observations, at=slice(self.low, self.high))
+        except Mismatch as error:
+            raise error.at((), self.low + (error.row or 0)) from None
+        self._slot = slot
 
     def _put(
         self, storage: Storage, slot: int, rewards: Any, terminations: Any, truncations: Any
@@ -211,11 +267,12 @@ class VectorMember:
         storage.truncations[slot, at] = truncations
 
 
-def _one_seed(seeds: Sequence[int | None]) -> int | list[int | None] | None:
-    """Say seeds in the shortest way: every vector env takes an int, only some take a list."""
-    if all(seed is None for seed in seeds):
-        return None
-    first = seeds[0]
-    if first is not None and list(seeds) == list(range(first, first + len(seeds))):
-        return first
-    return list(seeds)
+def _same(one: Any, other: Any) -> bool:
+    """Whether two batches of observations are equal to the last bit."""
+    if isinstance(one, dict):
+        return all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, np.ndarray):
+        return bool(one.shape == other.shape and one.tobytes() == other.tobytes())
+    return bool(one == other)
