@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -65,6 +66,11 @@ def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
             raise TypeError(
                 f"options[{number}] must be a mapping or None, found {type(given).__name__}"
             )
+        if given is not None and "reset_mask" in given:
+            raise ValueError(
+                f"options[{number}] holds a reset_mask, which belongs to all environments: give one "
+                "mapping of options, or reset all environments"
+            )
     return ResetPlan(rows, seeds, list(options), True)
 
 
@@ -81,14 +87,24 @@ def spread_seeds(seed: Any, num_envs: int) -> list[int | None]:
         return [int(child.generate_state(1)[0]) for child in seed.spawn(num_envs)]
     if isinstance(seed, (int, np.integer)):
         return [int(seed) + number for number in range(num_envs)]
-    if not isinstance(seed, (Sequence, np.ndarray)) or isinstance(seed, str):
+    if not isinstance(seed, (Sequence, np.ndarray)) or isinstance(seed, (str, bytes)):
         raise TypeError(
             "seed must be None, an int, a sequence of one int or None per environment, or a "
             f"numpy.random.SeedSequence, found {type(seed).__name__}"
         )
     if len(seed) != num_envs:
         raise ValueError(f"expected {num_envs} seeds, one per environment, found {len(seed)}")
-    return [None if one is None else int(one) for one in seed]
+    return [None if one is None else _as_seed(one, number) for number, one in enumerate(seed)]
+
+
+def _as_seed(seed: Any, number: int) -> int:
+    """Take an integer, of Python or NumPy, and nothing that would have to be rounded."""
+    try:
+        return operator.index(seed)
+    except TypeError:
+        raise TypeError(
+            f"seed[{number}] must be an int or None, found {type(seed).__name__}"
+        ) from None
 
 
 def _masked_rows(mask: Any, num_envs: int) -> npt.NDArray[np.intp]:
