@@ -222,3 +222,42 @@ def test_ctrl_c_shows_the_table_and_leaves_nothing(
     assert errors == ""
     assert "steps/s" in output
     assert [pid for pid in stepping if is_alive(pid)] == []
+
+
+def test_record_makes_a_picture_of_chosen_environments(tmp_path: Path) -> None:
+    import imageio.v3 as iio
+
+    path = tmp_path / "out.gif"
+    arguments = [
+        "CartPole-v1",
+        "--num-envs",
+        "3",
+        "--steps",
+        "30",
+        "--backend",
+        "sync",
+        "--seed",
+        "1",
+    ]
+    result = rollout(*arguments, "--record", str(path), "--envs", "0,2")
+    assert result.exit_code == 0, result.output
+    frames = iio.imread(path)
+    assert f"{len(frames)} frames in" in result.output
+    assert frames.shape[1:] == (200, 602, 3)
+    assert frames.max() == 255
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--envs", "0"], "--record FILE with it"),
+        (["--record", "out.gif", "--envs", "a"], "numbers with commas"),
+        (["--record", "out.gif", "--envs", "8"], "from 0 to 1"),
+        (["--record", "out.png"], ".gif or .mp4"),
+    ],
+    ids=str,
+)
+def test_a_recording_that_cannot_be_is_refused(arguments: list[str], message: str) -> None:
+    result = rollout("CartPole-v1", "--num-envs", "2", "--backend", "sync", *arguments)
+    assert result.exit_code == 2
+    assert message in result.output

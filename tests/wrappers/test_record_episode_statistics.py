@@ -1,0 +1,184 @@
+"""RecordEpisodeStatistics: Gymnasium's numbers, on every backend, in every autoreset mode."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from tests.adapters.side_by_side import MODES
+from tests.compare import assert_identical
+from tests.envs import Drift, Ledger, ledgers
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, infos_as_list
+from vecspaces.wrappers import RecordEpisodeStatistics
+
+BACKENDS = {"sync": SyncVectorEnv, "async": partial(AsyncVectorEnv, num_workers=2)}
+QUEUES = ("return_queue", "length_queue")
+RUNNING = ("episode_returns", "episode_lengths", "prev_dones", "episode_count")
+
+
+@pytest.fixture(params=BACKENDS)
+def constructor(request: pytest.FixtureRequest) -> Any:
+    return BACKENDS[request.param]
+
+
+def silent(count: int) -> list[Any]:
+    """Factories of environments whose episodes last 2, 3, 4, 2, ... steps, with no infos."""
+    return ledgers(count, talks=False)
+
+
+def no_actions(envs: Any) -> Any:
+    return np.zeros(envs.num_envs, np.int64)
+
+
+# ---------------------------------------------------------------------- beside Gymnasium's
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+def test_it_records_what_gymnasiums_records(constructor: Any, mode: Any) -> None:
+    env_fns = [partial(gymnasium.make, "CartPole-v1")] * 3
+    theirs = gymnasium.wrappers.vector.RecordEpisodeStatistics(
+        gymnasium.vector.SyncVectorEnv(env_fns, autoreset_mode=mode), buffer_length=4
+    )
+    # Gymnasium takes the mask out of the caller's dict before its own wrapper looks for it.
+    keep = theirs.env.reset
+    theirs.env.reset = lambda *, seed=None, options=None: keep(
+        seed=seed, options=dict(options or {})
+    )
+    ours = RecordEpisodeStatistics(constructor(env_fns, autoreset_mode=mode), buffer_length=4)
+    theirs.reset(seed=1)
+    ours.reset(seed=1)
+    rng = np.random.default_rng(1)
+    for _ in range(120):
+        actions = rng.integers(2, size=3)
+        *_, terminations, truncations, mine = ours.step(actions)
+        *_, expected = theirs.step(actions)
+        assert_identical(without_times(mine), without_times(expected))
+        for name in RUNNING:
+            assert np.array_equal(getattr(ours, name), getattr(theirs, name)), name
+        ended = terminations | truncations
+        if mode is MODES[-1] and ended.any():
+            theirs.reset(options={"reset_mask": ended.copy()})
+            ours.reset(options={"reset_mask": ended})
+    assert ours.episode_count > 6
+    for name in QUEUES:
+        assert list(getattr(ours, name)) == list(getattr(theirs, name)), name
+    assert len(ours.time_queue) == len(theirs.time_queue) == 4
+    ours.close()
+    theirs.close()
+
+
+def without_times(infos: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: infos[key] for key in ("episode", "_episode") if key in infos}
+    if "episode" in kept:
+        kept["episode"] = {key: kept["episode"][key] for key in ("r", "l")}
+    return kept
+
+
+# ---------------------------------------------------------------------- what it tells
+
+
+def test_returns_lengths_and_times_are_arrays_with_a_mask() -> None:
+    with RecordEpisodeStatistics(SyncVectorEnv(silent(3))) as envs:
+        began = time.perf_counter()
+        envs.reset(seed=1)
+        for _ in range(2):
+            *_, infos = envs.step(no_actions(envs))
+        took = time.perf_counter() - began
+    episode = infos["episode"]
+    assert infos["_episode"].tolist() == [True, False, False]
+    assert [episode[key].dtype for key in "rlt"] == [np.float64, np.int64, np.float64]
+    assert episode["l"].tolist() == [2, 0, 0]
+    assert episode["r"].tolist() == [0.375, 0.0, 0.0]
+    assert 0 < episode["t"][0] <= round(took, 6)
+    assert episode["t"][1:].tolist() == [0.0, 0.0]
+
+
+def test_each_environments_info_holds_its_own_statistics_alone() -> None:
+    with RecordEpisodeStatistics(SyncVectorEnv(silent(3))) as envs:
+        envs.reset()
+        for _ in range(2):
+            *_, infos = envs.step(no_actions(envs))
+    singles = infos_as_list(infos, 3)
+    assert singles[0]["episode"]["l"] == 2
+    assert "episode" not in singles[1]
+
+
+def test_another_key_may_be_chosen() -> None:
+    with RecordEpisodeStatistics(SyncVectorEnv(silent(1)), stats_key="run") as envs:
+        envs.reset()
+        for _ in range(2):
+            *_, infos = envs.step(no_actions(envs))
+    assert infos["run"]["l"].tolist() == [2]
+
+
+def test_two_of_them_with_one_key_are_refused() -> None:
+    twice = RecordEpisodeStatistics(RecordEpisodeStatistics(SyncVectorEnv(silent(1))))
+    with twice as envs:
+        envs.reset()
+        envs.step(no_actions(envs))
+        with pytest.raises(ValueError, match="another stats_key"):
+            envs.step(no_actions(envs))
+
+
+def test_a_simulator_that_says_no_mode_counts_as_next_step() -> None:
+    drift = Drift(2, length=2)
+    del drift.metadata["autoreset_mode"]
+    envs = RecordEpisodeStatistics(drift)
+    envs.reset()
+    for _ in range(2):
+        *_, infos = envs.step(np.ones((2, 2)))
+    assert infos["episode"]["l"].tolist() == [2, 2]
+
+
+# ---------------------------------------------------------------------- other ways to step
+
+
+def test_step_async_and_step_wait_count_too() -> None:
+    with RecordEpisodeStatistics(AsyncVectorEnv(silent(2), num_workers=1)) as envs:
+        envs.reset_async(seed=1)
+        envs.reset_wait()
+        for _ in range(2):
+            envs.step_async(no_actions(envs))
+            *_, infos = envs.step_wait()
+    assert infos["episode"]["l"].tolist() == [2, 0]
+
+
+def test_a_partial_reset_begins_anew_in_its_environments_alone() -> None:
+    with RecordEpisodeStatistics(SyncVectorEnv([partial(Ledger, length=9)] * 2)) as envs:
+        envs.reset()
+        envs.step(no_actions(envs))
+        envs.reset_async(options={"reset_mask": np.array([True, False])})
+        envs.reset_wait()
+        envs.step(no_actions(envs))
+        assert envs.episode_lengths.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=str)
+@pytest.mark.parametrize("batch_size", [1, 2, 4])
+def test_recv_tells_of_every_episode_once(mode: AutoresetMode, batch_size: int) -> None:
+    inner = AsyncVectorEnv(silent(4), num_workers=2, batch_size=batch_size, autoreset_mode=mode)
+    found: list[tuple[int, int]] = []
+    with RecordEpisodeStatistics(inner) as envs:
+        envs.reset(seed=1)
+        for _ in range(60):
+            transition = envs.recv(timeout=20)
+            if "episode" in transition.infos:
+                mask = transition.infos["_episode"]
+                lengths = transition.infos["episode"]["l"][mask].tolist()
+                found += zip(transition.env_ids[mask].tolist(), lengths, strict=True)
+            envs.send(np.zeros(batch_size, np.int64), transition.env_ids)
+    assert len(found) == envs.episode_count > 3
+    assert all(length == 2 + number % 3 for number, length in found)
+
+
+def test_an_action_sent_before_the_first_recv_counts() -> None:
+    with RecordEpisodeStatistics(AsyncVectorEnv(silent(2), num_workers=1)) as envs:
+        envs.reset()
+        envs.send(no_actions(envs))
+        envs.recv()
+        assert envs.episode_lengths.tolist() == [1, 1]

@@ -1,0 +1,212 @@
+"""RecordVideo: what is in the file, when it is whole, and what is refused."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.envs import Drift, Ledger
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from vecspaces.wrappers import RecordVideo
+from vecspaces.wrappers.record_video import shrink, tile
+
+iio = pytest.importorskip("imageio.v3", reason="imageio is not installed")
+
+BACKENDS = {"sync": SyncVectorEnv, "async": partial(AsyncVectorEnv, num_workers=2)}
+
+
+class Painter(Ledger):
+    """Shows its number as a shade of red, the time of its episode as one of blue."""
+
+    def render(self) -> Any:
+        frame = np.zeros((8, 12, 3), np.uint8)
+        frame[..., 0] = 40 * self.number
+        frame[..., 2] = 60 * self.time
+        return frame
+
+
+def painters(count: int = 4, length: int = 3, render_mode: str | None = "rgb_array") -> list[Any]:
+    return [
+        partial(Painter, number, length=length, render_mode=render_mode) for number in range(count)
+    ]
+
+
+def stepped(envs: VectorEnv[Any, Any, Any], steps: int) -> None:
+    envs.reset(seed=1)
+    for _ in range(steps):
+        envs.step(np.zeros(envs.num_envs, np.int64))
+
+
+def shades(path: Path) -> list[tuple[int, int]]:
+    """The red and blue of the upper left corner of each frame of a file."""
+    return [(int(frame[1, 1, 0]), int(frame[1, 1, 2])) for frame in iio.imread(path)]
+
+
+# ---------------------------------------------------------------------- what is in the file
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_gif_shows_chosen_environments_step_by_step(backend: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.gif"
+    with RecordVideo(BACKENDS[backend](painters()), path, env_ids=[2, 0]) as envs:
+        stepped(envs, 2)
+    frames = iio.imread(path)
+    assert frames.shape == (3, 8, 28, 3)
+    assert shades(path) == [(80, 0), (80, 60), (80, 120)]
+    assert frames[2][1, 20].tolist() == [0, 0, 120]
+
+
+@pytest.mark.parametrize(
+    ("mode", "blues"),
+    [
+        (AutoresetMode.NEXT_STEP, [0, 60, 120, 0, 60]),  # the end is seen, then the beginning
+        (AutoresetMode.SAME_STEP, [0, 60, 0, 60, 0]),
+    ],
+    ids=str,
+)
+def test_it_shows_what_the_mode_shows(
+    mode: AutoresetMode, blues: list[int], tmp_path: Path
+) -> None:
+    path = tmp_path / "out.gif"
+    with RecordVideo(SyncVectorEnv(painters(1, length=2), autoreset_mode=mode), path) as envs:
+        stepped(envs, 4)
+    assert [blue for _, blue in shades(path)] == blues
+
+
+def test_resets_by_mask_are_seen_too(tmp_path: Path) -> None:
+    path = tmp_path / "out.gif"
+    inner = SyncVectorEnv(painters(2, length=2), autoreset_mode=AutoresetMode.DISABLED)
+    with RecordVideo(inner, path) as envs:
+        stepped(envs, 2)
+        envs.reset(options={"reset_mask": np.array([True, False])})
+    assert [blue for _, blue in shades(path)] == [0, 60, 120, 0]
+
+
+def test_step_async_and_reset_async_are_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "out.gif"
+    with RecordVideo(AsyncVectorEnv(painters(2), num_workers=1), path, env_ids=[1]) as envs:
+        envs.reset_async()
+        envs.reset_wait()
+        envs.step_async(np.zeros(2, np.int64))
+        envs.step_wait()
+    assert shades(path) == [(40, 0), (40, 60)]
+
+
+def test_an_mp4_holds_as_many_frames(tmp_path: Path) -> None:
+    ffmpeg = pytest.importorskip("imageio_ffmpeg", reason="imageio-ffmpeg is not installed")
+    path = tmp_path / "out.mp4"
+    with RecordVideo(SyncVectorEnv(painters()), path, fps=10) as envs:
+        stepped(envs, 4)
+    assert ffmpeg.count_frames_and_secs(path) == (5, 0.5)
+
+
+def test_the_speed_is_that_of_the_metadata_or_the_one_given(tmp_path: Path) -> None:
+    for fps, milliseconds in ((None, 250), (20, 50)):
+        path = tmp_path / f"{fps}.gif"
+        with RecordVideo(SyncVectorEnv(painters(1)), path, fps=fps) as envs:
+            stepped(envs, 2)
+        assert iio.immeta(path)["duration"] == milliseconds
+
+
+def test_it_is_whole_after_its_length_and_renders_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "out.gif"
+    with RecordVideo(SyncVectorEnv(painters(1, length=99)), path, length=3) as envs:
+        stepped(envs, 2)
+        assert shades(path) == [(0, 0), (0, 60), (0, 120)]
+        envs.unwrapped.call("__dict__")[0]["render"] = None  # would raise now
+        envs.step(np.zeros(1, np.int64))
+        assert envs.frames_written == 3
+
+
+def test_without_a_frame_there_is_no_file(tmp_path: Path) -> None:
+    RecordVideo(SyncVectorEnv(painters(1)), tmp_path / "out.gif").close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_simulator_that_renders_all_at_once_is_recorded(tmp_path: Path) -> None:
+    class Painting(Drift):
+        render_mode = "rgb_array"
+
+        def render(self) -> Any:
+            shades = [50 * number + self.time for number in range(3)]
+            return tuple(np.full((4, 4, 3), shade, np.uint8) for shade in shades)
+
+    path = tmp_path / "out.gif"
+    with RecordVideo(Painting(3), path, env_ids=[2]) as envs:
+        envs.reset()
+        envs.step(np.zeros((3, 2)))
+    assert shades(path) == [(100, 100), (101, 101)]
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"path": "out.png"}, r"\.gif or \.mp4"),
+        ({"path": "nowhere/out.gif"}, "a folder that exists"),
+        ({"env_ids": [4]}, "from 0 to 3"),
+        ({"env_ids": [1, 1]}, "different numbers"),
+        ({"env_ids": []}, "env_ids"),
+        ({"length": 0}, "length"),
+        ({"fps": 0}, "fps"),
+        ({"max_size": 0}, "max_size"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_refused_at_once(
+    arguments: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / arguments.pop("path", "out.gif")
+    with SyncVectorEnv(painters()) as envs, pytest.raises(ValueError, match=message):
+        RecordVideo(envs, path, **arguments)
+
+
+def test_environments_that_render_nothing_are_refused(tmp_path: Path) -> None:
+    with (
+        SyncVectorEnv(painters(render_mode=None)) as envs,
+        pytest.raises(ValueError, match="render_mode='rgb_array', found None"),
+    ):
+        RecordVideo(envs, tmp_path / "out.gif")
+
+
+def test_send_is_refused(tmp_path: Path) -> None:
+    inner = AsyncVectorEnv(painters(), num_workers=1)
+    with RecordVideo(inner, tmp_path / "out.gif") as envs, pytest.raises(ValueError, match="step"):
+        envs.send(np.zeros(4, np.int64))
+
+
+# ---------------------------------------------------------------------- the grid
+
+
+@pytest.mark.parametrize(
+    ("count", "shape"), [(1, (5, 6)), (2, (5, 16)), (4, (14, 16)), (5, (14, 26))]
+)
+def test_the_grid_is_as_square_as_may_be(count: int, shape: tuple[int, int]) -> None:
+    assert tile([np.zeros((5, 6, 3), np.uint8)] * count).shape == (*shape, 3)
+
+
+def test_smaller_frames_are_in_the_middle_and_grey_ones_get_colours() -> None:
+    grid = tile([np.full((6, 6, 3), 255, np.uint8), np.full((2, 2), 100, np.uint8)])
+    assert grid[2, 12].tolist() == [100, 100, 100]
+    assert grid[0, 12].tolist() == [40, 40, 40]
+
+
+@pytest.mark.parametrize(
+    "frame", [None, np.zeros((4, 4, 3)), np.zeros((4, 4, 4), np.uint8)], ids=str
+)
+def test_what_is_no_frame_is_named(frame: Any) -> None:
+    with pytest.raises(ValueError, match="frame 0: expected an array"):
+        tile([frame])
+
+
+def test_shrinking_is_the_mean_of_squares() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (7, 9, 3)).astype(np.uint8)
+    expected = image[:6, :9].reshape(2, 3, 3, 3, 3).mean(axis=(1, 3)).astype(np.uint8)
+    assert np.array_equal(shrink(image, 3), expected)
+    assert shrink(image, 9) is image
