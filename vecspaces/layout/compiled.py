@@ -316,6 +316,18 @@ class Rows:
         self._port: Port = make_port(layout._node, (), iter(blocks))
         self.write = self._port.write
 
+    def write_rows(self, low: int, values: list[Any]) -> None:
+        """Write the values of consecutive environments: far less than a `write` for each.
+
+        Args:
+            low: The first row.
+            values: One value for each row from there on.
+
+        Raises:
+            Mismatch: As `write`; rows before the one that does not fit may be written.
+        """
+        self._port.write_rows(low, values)
+
     def write_batch(self, batch: Any, at: Index = slice(None)) -> None:
         """Write a batch; all of it is checked before any of it is written.
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vecspaces.layout.blocks import (
     ArrayBlock,
@@ -33,6 +34,9 @@ from vecspaces.layout.casting import (
 from vecspaces.layout.nodes import Array, Choice, Encoded, Node, Record, Variable, walk
 from vecspaces.layout.unrolled import Source
 
+_SEQUENCES = (tuple, list, np.ndarray)
+"""What a value of a Tuple may come as."""
+
 
 class Port(ABC):
     """What every port offers; `Rows` hands its calls on to the port of the whole value.
@@ -42,6 +46,11 @@ class Port(ABC):
     """
 
     write: Callable[[int, Any], None]
+
+    def write_rows(self, low: int, values: list[Any]) -> None:
+        """Write values into the rows from `low` on."""
+        for row, value in enumerate(values, low):
+            self.write(row, value)
 
     @abstractmethod
     def prepare(self, batch: Any, n: int) -> Any:
@@ -113,6 +122,12 @@ class ArrayPort(Port):
 
         return write
 
+    def write_rows(self, low: int, values: list[Any]) -> None:
+        """Write all rows in one pass where every value fits as it is."""
+        rows = self.rows[low : low + len(values)]
+        if not (join(values, rows) if self.shape else fill(values, rows)):
+            super().write_rows(low, values)
+
     def prepare(self, batch: Any, n: int) -> Any:
         """Cast the whole array at once."""
         if (
@@ -155,6 +170,35 @@ class ArrayPort(Port):
         source.line(f"else: {source.name(self.write)}(row, {value})")
 
 
+def join(values: list[Any], out: NDArray[Any]) -> bool:
+    """Write arrays of the very dtype and shape of the rows of `out` in one pass.
+
+    Args:
+        values: As many as `out` has rows.
+        out: Shape `(n, first, ...)`.
+
+    Returns:
+        Whether they were such arrays; if not, nothing is written.
+    """
+    shape = out.shape[1:]
+    try:
+        # NumPy compares the dtypes, the number of axes, and all axes but the first.
+        if list(map(len, values)).count(shape[0]) != len(values) or not out.flags.c_contiguous:
+            return False
+        np.concatenate(values, out=out.reshape(-1, *shape[1:]), casting="no")
+    except (IndexError, TypeError, ValueError):  # scalars, lists, another dtype or shape
+        return False
+    return True
+
+
+def fill(values: list[Any], out: NDArray[Any]) -> bool:
+    """Write scalars of the very dtype of `out`, an array `(n,)`, in one pass; see `join`."""
+    if list(map(type, values)).count(out.dtype.type) != len(values):
+        return False
+    out[:] = values
+    return True
+
+
 class RecordPort(Port):
     """Values with members."""
 
@@ -164,6 +208,15 @@ class RecordPort(Port):
         source = Source()
         self.emit("value", source)
         self.write = source.function()
+
+    def write_rows(self, low: int, values: list[Any]) -> None:
+        """Write the rows of one member after the other."""
+        columns = split_columns(self.node, values)
+        if columns is None:
+            super().write_rows(low, values)  # which finds the value that is no such record
+        else:
+            for child, column in zip(self.children, columns, strict=True):
+                child.write_rows(low, column)
 
     def emit(self, value: str, source: Source) -> None:
         """Add the lines that take a value apart, and then those of every member."""
@@ -179,7 +232,7 @@ class RecordPort(Port):
             source.line("    raise")
             source.line(f"if len({value}) != {count}: {split}({value}, row)")
         else:
-            sequences = source.name((tuple, list, np.ndarray))
+            sequences = source.name(_SEQUENCES)
             source.line(f"if not isinstance({value}, {sequences}) or len({value}) != {count}:")
             source.line(f"    {split}({value}, row)")
             if members:
@@ -238,7 +291,7 @@ def split_record(node: Record, path: Path, value: Any, row: int | None = None) -
     """
     count = len(node.keys)
     if node.container is tuple:
-        if isinstance(value, (tuple, list, np.ndarray)) and len(value) == count:
+        if isinstance(value, _SEQUENCES) and len(value) == count:
             return value
         raise KeyMismatch(f"a tuple of length {count}", show_value(value), path, row)
     try:
@@ -250,6 +303,26 @@ def split_record(node: Record, path: Path, value: Any, row: int | None = None) -
     if isinstance(value, Mapping):
         found = f"a {type(value).__name__} with {show_keys(value)}"
     raise KeyMismatch(f"a dict with {show_keys(node.keys)}", found, path, row) from None
+
+
+def split_columns(node: Record, values: list[Any]) -> list[list[Any]] | None:
+    """Take many values of a record apart.
+
+    Args:
+        node: The record.
+        values: The values.
+
+    Returns:
+        One list for each member; None where a value has not exactly these members.
+    """
+    try:
+        if list(map(len, values)).count(len(node.keys)) != len(values):
+            return None
+        if node.container is tuple and not all(isinstance(value, _SEQUENCES) for value in values):
+            return None
+        return [[value[key] for value in values] for key in node.keys]
+    except (IndexError, KeyError, TypeError):
+        return None
 
 
 class ValuePort(Port):

@@ -133,6 +133,8 @@ class EnvGroup:
         self._due: set[int] = set()
         self._lost = {row: seed for row, (seed, _) in (lost or {}).items()}
         self._due.update(self._lost)
+        # Rows that a step leaves as they are: their lost episodes ended with nothing to show.
+        self._unseen: set[int] = set()
         self._seeds: dict[int, int | None] = {}
         self._options = {
             row: given for row, (_, given) in (lost or {}).items() if given is not None
@@ -217,12 +219,11 @@ class EnvGroup:
         Raises:
             EnvironmentFailed: An environment raised, or returned what cannot be handled.
         """
-        storage, due, timings, progress = self._storage, self._due, self._timings, self._progress
-        write = storage.observations[slot].write
+        due, timings, progress = self._due, self._timings, self._progress
         singles, actions = self._work(rows)
+        observations: list[Any] = []
         rewards: list[Any] = []
-        terminations: list[Any] = []
-        truncations: list[Any] = []
+        ended: list[tuple[int, Any, Any]] = []
         infos: list[tuple[int, Info]] = []
         columns: list[Columns] = []
         row = self.low
@@ -231,21 +232,21 @@ class EnvGroup:
             for (row, env), action in zip(singles, actions, strict=True):
                 progress[0] = row
                 if row in due:
-                    reward, terminated, truncated, info = self._resume(slot, row, env)
+                    observation, reward, terminated, truncated, info = self._resume(slot, row, env)
                 else:
                     observation, reward, terminated, truncated, info = env.step(action)
                     if terminated or truncated:
                         observation, info = self._end_episode(row, env, observation, info)
-                    write(row, observation)
+                observations.append(observation)
                 rewards.append(reward)
-                terminations.append(terminated)
-                truncations.append(truncated)
+                if terminated or truncated:
+                    ended.append((row, terminated, truncated))
                 if info or info.__class__ is not dict:
                     self._note(infos, row, info)
                 if note is not None:
                     note(perf_counter_ns())
-            if rewards:
-                row = self._put(slot, singles, rewards, terminations, truncations)
+            if singles:
+                self._put(slot, [row for row, _ in singles], observations, rewards, ended)
             for member in self._vectors:
                 progress[0] = row = member.low
                 if rows is None or row in rows:
@@ -306,25 +307,25 @@ class EnvGroup:
             self._timings.reset(row, perf_counter_ns() - began)
         return result
 
-    def _resume(self, slot: int, row: int, env: Any) -> tuple[Any, Any, Any, Any]:
+    def _resume(self, slot: int, row: int, env: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Take the step of a row that has no episode to step: begin one, or report a lost one."""
-        write = self._storage.observations[slot].write
         self._due.discard(row)
         if row not in self._lost:
             observation, info = self._autoreset(row, env)
-            write(row, observation)
-            return 0.0, False, False, info
-        # The caller shows the last observation that it knew.
+            return observation, 0.0, False, False, info
         self._seeds[row] = self._lost.pop(row)
-        info = {"worker_restarted": True}
+        observation, info = None, {"worker_restarted": True}
+        if self._mode is AutoresetMode.SAME_STEP:
+            observation, first_info = self._autoreset(row, env)
+            info = {**as_info(first_info), "final_info": {}, **info}
+            return observation, 0.0, False, True, info
+        # The caller shows the last observation that it knew.
+        self._unseen.add(row)
         if self._mode is AutoresetMode.NEXT_STEP:
             self._due.add(row)
         else:
-            observation, reset_info = self._autoreset(row, env)
-            if self._mode is AutoresetMode.SAME_STEP:
-                write(row, observation)
-                info = {**as_info(reset_info), "final_info": {}, **info}
-        return 0.0, False, True, info
+            self._autoreset(row, env)
+        return observation, 0.0, False, True, info
 
     def _step_vector(self, slot: int, member: VectorMember) -> Columns:
         """Step a vector env of many rows, or report that its episodes were lost."""
@@ -341,22 +342,28 @@ class EnvGroup:
     def _put(
         self,
         slot: int,
-        singles: list[tuple[int, Any]],
+        rows: list[int],
+        observations: list[Any],
         rewards: list[Any],
-        terminations: list[Any],
-        truncations: list[Any],
-    ) -> int:
-        """Write rewards and flags of all rows at once; raise for the first reward that is none."""
+        ended: list[tuple[int, Any, Any]],
+    ) -> None:
+        """Write what the environments of some rows returned; raise for the first misfit."""
         storage = self._storage
-        at: slice | list[int] = (
-            slice(self.low, self.high)
-            if len(rewards) == self.high - self.low
-            else [row for row, _ in singles]
-        )
-        storage.rewards[slot, at] = as_rewards(rewards, [row for row, _ in singles])
-        storage.terminations[slot, at] = as_flags(terminations)
-        storage.truncations[slot, at] = as_flags(truncations)
-        return self.low
+        consecutive = rows[-1] - rows[0] == len(rows) - 1
+        if consecutive and not self._unseen:
+            storage.observations[slot].write_rows(rows[0], observations)
+        else:
+            for row, observation in zip(rows, observations, strict=True):
+                if row not in self._unseen:
+                    storage.observations[slot].write(row, observation)
+            self._unseen.clear()
+        at: slice | list[int] = slice(rows[0], rows[-1] + 1) if consecutive else rows
+        storage.rewards[slot, at] = as_rewards(rewards, rows)
+        storage.terminations[slot, at] = storage.truncations[slot, at] = False
+        if ended:
+            at, terminated, truncated = map(list, zip(*ended, strict=True))
+            storage.terminations[slot, at] = as_flags(terminated)
+            storage.truncations[slot, at] = as_flags(truncated)
 
     # ------------------------------------------------------------------ calls and the end
 
@@ -475,6 +482,7 @@ class EnvGroup:
     def _forget(self, row: int) -> None:
         """A reset row owes nothing any more."""
         self._due.discard(row)
+        self._unseen.discard(row)
         self._lost.pop(row, None)
         self._seeds.pop(row, None)
 
