@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable
 from functools import singledispatch
 from struct import Struct
@@ -66,6 +67,47 @@ def describe(space: Any) -> Node:
         f"space: expected a vecspaces.Space, found {show_value(space)}; "
         "vecspaces.adapters.gymnasium.from_gymnasium converts Gymnasium's"
     )
+
+
+def described(space: Space[Any]) -> Node:
+    """Give `describe(space)`, remembered while the space lives: for functions called step by step.
+
+    Spaces have no hash, so they are known by identity. Only what cannot change under our hands is
+    remembered: no classes of third parties, and no Dict after a member of it was replaced.
+
+    Args:
+        space: The space of one environment's value.
+
+    Returns:
+        Its node.
+    """
+    known = _remembered.get(id(space))
+    if known is not None and known[0]() is space:
+        for members, seen in known[1]:
+            if tuple(members.values()) != seen:
+                break
+        else:
+            return known[2]
+    node = describe(space)
+    dicts: list[tuple[dict[str, Any], tuple[Any, ...]]] = []
+    if _is_settled(space, dicts):
+        key = id(space)
+        _remembered[key] = weakref.ref(space, lambda _: _remembered.pop(key, None)), dicts, node
+    return node
+
+
+_remembered: dict[int, tuple[weakref.ref[Any], list[Any], Node]] = {}
+
+
+def _is_settled(space: Any, dicts: list[Any]) -> bool:
+    """Whether a space is of our own classes all through; lists the members of every Dict in it."""
+    if type(space) is Dict:
+        members = tuple(space.spaces.values())
+        dicts.append((space.spaces, members))
+        return all(_is_settled(member, dicts) for member in members)
+    if type(space) in (OneOf, Tuple):
+        return all(_is_settled(member, dicts) for member in space.spaces)
+    return type(space) in (Box, Discrete, MultiBinary, MultiDiscrete, Text)
 
 
 @describe.register(Space)

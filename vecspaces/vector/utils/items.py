@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from operator import is_
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vecspaces.errors import CustomSpaceError
-from vecspaces.layout import Array, Mismatch, Record, describe
+from vecspaces.layout import Array, Mismatch, Record
 from vecspaces.layout.blocks import ArrayBlock
 from vecspaces.layout.casting import Path, fit_batch, show_path, show_value
+from vecspaces.layout.describe import described
 from vecspaces.layout.nodes import Node, empty_batch
 from vecspaces.layout.ports import ArrayPort, split_record
 from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
@@ -20,8 +22,8 @@ _BATCHES = (Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple)
 """What can be a column of a batch; a Tuple with any other space in it stands for single values."""
 
 
-_SMALL = 1024
-"""Bytes of a row up to which making an array of the rows and copying it beats `np.concatenate`."""
+_SMALL = 65536
+"""Bytes of a batch of vectors up to which joining their bytes is faster than `np.concatenate`."""
 
 
 def create_empty_array(space: Space[Any], n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
@@ -44,7 +46,7 @@ def create_empty_array(space: Space[Any], n: int = 1, fn: Callable[..., Any] = n
         {'position': array([[0., 0.],
                [0., 0.]], dtype=float32), 'color': array([0, 0])}
     """
-    return empty_batch(describe(space), n, fn)
+    return empty_batch(described(space), n, fn)
 
 
 def concatenate(space: Space[Any], items: Iterable[Any], out: Any) -> Any:
@@ -69,7 +71,7 @@ def concatenate(space: Space[Any], items: Iterable[Any], out: Any) -> Any:
         array([[0.  , 1.  ],
                [0.5 , 0.25]], dtype=float32)
     """
-    return _concatenate(describe(space), list(items), out, ())
+    return _concatenate(described(space), list(items), out, ())
 
 
 def _concatenate(node: Node, items: list[Any], out: Any, path: Path) -> Any:
@@ -94,8 +96,8 @@ def _stack(node: Array, items: list[Any], out: Any, path: Path) -> Any:
             f"found {show_value(out)}"
         )
     try:
-        if out.nbytes <= _SMALL * n:
-            out[...] = fit_batch(items, n, out.dtype, node.shape, path)
+        if not node.shape:
+            out[...] = fit_batch(items, n, out.dtype, (), path)
         elif not _join(items, out):
             write = ArrayPort(node, path, ArrayBlock(out)).write
             for row, item in enumerate(items):
@@ -106,17 +108,20 @@ def _stack(node: Array, items: list[Any], out: Any, path: Path) -> Any:
 
 
 def _join(items: list[Any], out: NDArray[Any]) -> bool:
-    """Write arrays of the very shape and dtype of the rows of `out` in one go, if they are such.
-
-    NumPy compares the dtypes, the number of axes, and all axes but the first.
-    """
-    shape = out.shape[1:]
+    """Write arrays of the very shape and dtype of the rows of `out` in one go, if they are such."""
+    n, dtype = len(items), out.dtype
     try:
-        if list(map(len, items)).count(shape[0]) != len(items) or not out.flags.c_contiguous:
+        if not out.flags.c_contiguous or list(map(len, items)).count(out.shape[1]) != n:
             return False
-        np.concatenate(items, out=out.reshape(-1, *shape[1:]), casting="no")
-    except (IndexError, TypeError, ValueError):  # scalars, lists, another shape or dtype
-        return False
+        if out.ndim > 2 or out.nbytes > _SMALL:
+            # NumPy compares the dtypes, the number of axes, and all axes but the first.
+            np.concatenate(items, out=out.reshape(-1, *out.shape[2:]), casting="no")
+        elif [item.dtype for item in items].count(dtype) == n == [i.ndim for i in items].count(1):
+            out[...] = np.frombuffer(b"".join(items), dtype).reshape(out.shape)
+        else:
+            return False
+    except (AttributeError, BufferError, TypeError, ValueError):
+        return False  # lists, strided arrays, or another shape or dtype
     return True
 
 
@@ -130,10 +135,10 @@ def _concatenate_members(node: Record, items: list[Any], out: Any, path: Path) -
         _concatenate(child, column, old, (*path, key))
         for child, column, old, key in zip(node.children, columns, outs, node.keys, strict=True)
     ]
+    if out is not None and all(map(is_, members, outs)):
+        return out
     if isinstance(out, MutableMapping):
         out.update(zip(node.keys, members, strict=True))
-        return out
-    if out is not None and all(new is old for new, old in zip(members, outs, strict=True)):
         return out
     return node.build(members)
 
@@ -177,7 +182,7 @@ def iterate(space: Space[Any], items: Any) -> Iterator[Any]:
         >>> next(iterate(Dict(position=Box(-1, 1, (2, 3))), {"position": np.zeros((2, 3))}))
         {'position': array([0., 0., 0.])}
     """
-    rows = _rows(space, describe(space), items, ())
+    rows = _rows(space, described(space), items, ())
     return iter(()) if rows is None else rows
 
 
