@@ -318,7 +318,7 @@ class Conductor:
             The environments that had to be ended by force.
         """
         late: list[int] = []
-        for worker, op, _, payload in replies:
+        for worker, op, _, payload in sorted(replies, key=lambda reply: reply.worker):
             rows = self._backend.slices[worker]
             if op is Op.CLOSE:
                 late.extend(rows)

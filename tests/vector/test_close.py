@@ -1,0 +1,391 @@
+"""close() ends within its bound, from every state, and everything that was held is freed."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.vector.faulty_envs import (
+    Factory,
+    Fault,
+    FaultyEnv,
+    OddError,
+    factories,
+    light,
+)
+from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError, WorkerDiedError
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="stopped by signals")
+
+ACTIONS = np.array([0, 1, 2, 1])
+SOON = 0.2
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    elapsed = time.monotonic() - began
+    assert elapsed < seconds, f"took {elapsed:.2f} s"
+
+
+def make(folder: Path, deed: str | None = None, where: str = "step", **arguments: Any) -> Any:
+    return AsyncVectorEnv(
+        factories(4, folder, deed, where), num_workers=2, context="fork", **arguments
+    )
+
+
+# ---------------------------------------------------------------------- from every state
+
+
+def _idle(envs: Any, folder: Path) -> None:
+    envs.reset()
+
+
+def _reset_pending(envs: Any, folder: Path) -> None:
+    envs.reset_async()
+
+
+def _step_pending(envs: Any, folder: Path) -> None:
+    envs.reset()
+    envs.step_async(ACTIONS)
+
+
+def _call_pending(envs: Any, folder: Path) -> None:
+    envs.call_async("poke")
+
+
+def _streaming(envs: Any, folder: Path) -> None:
+    envs.reset()
+    envs.send(ACTIONS[:2], env_ids=[0, 1])
+
+
+def _broken(envs: Any, folder: Path) -> None:
+    envs.reset()
+    os.kill(envs.processes[1].pid, signal.SIGKILL)
+    with pytest.raises(WorkerDiedError):
+        envs.step(ACTIONS)
+
+
+def _large_actions_pending(envs: Any, folder: Path) -> None:
+    envs.call_async("poke", b"x" * (1 << 24))
+
+
+STATES: dict[str, Callable[[Any, Path], None]] = {
+    "new": lambda envs, folder: None,
+    "idle": _idle,
+    "reset pending": _reset_pending,
+    "step pending": _step_pending,
+    "call pending": _call_pending,
+    "streaming": _streaming,
+    "broken": _broken,
+    "much to send": _large_actions_pending,
+}
+
+
+@pytest.mark.parametrize("terminate", [False, True])
+@pytest.mark.parametrize("state", STATES)
+def test_close_ends_at_once_from_every_state(state: str, terminate: bool, tmp_path: Path) -> None:
+    envs = make(tmp_path)
+    STATES[state](envs, tmp_path)
+    pids = [process.pid for process in envs.processes]
+    with within(1.0):
+        envs.close(terminate=terminate)
+    assert envs.closed
+    assert envs.processes == []
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    with within(0.1):
+        envs.close()
+        envs.close(timeout=1.0, terminate=True)
+    for use in (envs.reset, lambda: envs.step(ACTIONS), lambda: envs.call("poke"), envs.recv):
+        with pytest.raises(ClosedEnvironmentError):
+            use()
+
+
+@pytest.mark.parametrize("deed", ["hang", "hang in native code"])
+@pytest.mark.parametrize("where", ["reset", "step", "call", "close"])
+def test_close_bounds_a_hang_and_names_it(where: str, deed: str, tmp_path: Path) -> None:
+    envs = make(tmp_path, deed, where)
+    envs.reset()
+    light(tmp_path)
+    with contextlib.suppress(StepTimeoutError):
+        if where == "reset":
+            envs.reset_async()
+            envs.reset_wait(timeout=SOON)
+        elif where == "step":
+            envs.step_async(ACTIONS)
+            envs.step_wait(timeout=SOON)
+        elif where == "call":
+            envs.call_async("poke")
+            envs.call_wait(timeout=SOON)
+    with (
+        within(SOON + 1.0),
+        pytest.warns(RuntimeWarning, match=r"environments 2, 3 did not close within 0\.2 s"),
+    ):
+        envs.close(timeout=SOON)
+
+
+def test_close_bounds_a_hang_by_five_seconds_when_not_told_otherwise(tmp_path: Path) -> None:
+    envs = make(tmp_path, "hang", "close")
+    light(tmp_path)
+    with within(5.0), pytest.warns(RuntimeWarning, match="did not close"):
+        envs.close()
+
+
+@pytest.mark.parametrize("terminate", [False, True])
+def test_close_ends_stopped_workers(terminate: bool, tmp_path: Path) -> None:
+    envs = make(tmp_path)
+    envs.reset()
+    for process in envs.processes:
+        os.kill(process.pid, signal.SIGSTOP)
+    with within(SOON + 1.0), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        envs.close(timeout=SOON, terminate=terminate)
+
+
+def test_close_while_a_worker_is_being_built_again(tmp_path: Path) -> None:
+    factory = Factory(3, Fault("hang", "build", tmp_path / "fuse"))
+    envs: Any = AsyncVectorEnv(
+        [*factories(3, tmp_path), factory],
+        num_workers=2,
+        context="fork",
+        on_worker_death="restart",
+    )
+    envs.reset()
+    light(tmp_path)
+    os.kill(envs.processes[1].pid, signal.SIGKILL)
+    envs.processes[1].join()
+    envs.step_async(ACTIONS)
+    before = signal.signal(signal.SIGALRM, _interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, SOON)
+        with pytest.raises(KeyboardInterrupt):
+            envs.step_wait()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    with within(1.0):
+        envs.close()
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_close_has_freed_everything(tmp_path: Path) -> None:
+    envs = make(tmp_path, "hang", "close")
+    light(tmp_path)
+    before = signal.signal(signal.SIGALRM, _interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, SOON)
+        with within(1.5), pytest.raises(KeyboardInterrupt):
+            envs.close(timeout=30.0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert envs.closed
+    assert envs.processes == []
+
+
+# ---------------------------------------------------------------------- what environments say
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_an_exception_in_close_is_raised_once_all_is_freed(kind: str, tmp_path: Path) -> None:
+    fns = factories(4, tmp_path, "exception", "close")
+    envs: Any = SyncVectorEnv(fns) if kind == "sync" else AsyncVectorEnv(fns, num_workers=2)
+    light(tmp_path)
+    with pytest.raises(OddError, match="gripper") as caught:
+        envs.close()
+    assert "environment 2" in str(caught.value.__cause__)
+    envs.close()
+
+
+def test_one_exception_in_close_does_not_keep_the_others_from_closing(tmp_path: Path) -> None:
+    class Tells(FaultyEnv):
+        def close(self) -> None:
+            (tmp_path / str(self.index)).touch()
+            if self.index % 2 == 0:
+                raise OddError(f"number {self.index}")
+
+    envs: Any = AsyncVectorEnv(
+        [lambda i=i: Tells(i) for i in range(4)], num_workers=2, context="fork"
+    )
+    with pytest.raises(OddError, match="number 0"):
+        envs.close()
+    assert {path.name for path in tmp_path.iterdir()} == {"0", "1", "2", "3"}
+
+
+def test_what_a_broken_environment_says_in_close_is_dropped(tmp_path: Path) -> None:
+    class Broken(FaultyEnv):
+        def step(self, action: Any) -> Any:
+            raise OddError("in step")
+
+        def close(self) -> None:
+            raise OddError("in close")
+
+    envs: Any = AsyncVectorEnv([lambda: Broken(0)], context="fork")
+    envs.reset()
+    with pytest.raises(OddError, match="in step"):
+        envs.step(np.array([0]))
+    envs.close()
+
+
+# ---------------------------------------------------------------------- what is freed
+
+
+def held() -> set[str]:
+    """Descriptors and mappings of shared memory."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.add(f"{name} {os.readlink(f'/proc/self/fd/{name}')}")
+    maps = Path("/proc/self/maps").read_text()
+    return found | set(re.findall(r"^\S+(?=.*memfd:)", maps, re.M))
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+def test_a_closed_vector_env_that_is_still_held_holds_nothing(tmp_path: Path) -> None:
+    gc.collect()
+    before = held()
+    envs = make(tmp_path)
+    envs.reset()
+    envs.step(ACTIONS)
+    assert held() - before
+    envs.close()
+    assert held() - before == set()
+    assert envs.num_envs == 4
+
+
+def test_observations_that_were_not_copied_outlive_close(tmp_path: Path) -> None:
+    envs = make(tmp_path, copy=False)
+    observations, _ = envs.reset(seed=3)
+    envs.close()
+    assert observations["place"][:, 0].tolist() == [0, 1, 2, 3]
+
+
+def test_an_environment_with_a_stubborn_thread_does_not_keep_its_worker(tmp_path: Path) -> None:
+    class Threaded(FaultyEnv):
+        def __init__(self, index: int) -> None:
+            super().__init__(index)
+            threading.Thread(target=threading.Event().wait).start()
+
+    envs: Any = AsyncVectorEnv([lambda: Threaded(0)], context="fork")
+    with within(1.5):
+        envs.close()
+
+
+def test_a_dead_worker_is_noticed_though_its_own_child_holds_its_descriptors(
+    tmp_path: Path,
+) -> None:
+    class Parent(FaultyEnv):
+        def __init__(self, index: int) -> None:
+            super().__init__(index)
+            self.child = os.fork()
+            if self.child == 0:
+                threading.Event().wait()
+
+        def poke(self, much: int = 1) -> int:
+            return self.child
+
+        def step(self, action: Any) -> Any:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    envs: Any = AsyncVectorEnv([lambda: Parent(0)], context="fork")
+    envs.reset()
+    (child,) = envs.call("poke")
+    try:
+        with within(1.0), pytest.raises(WorkerDiedError):
+            envs.step(np.array([0]))
+        with within(1.0):
+            envs.close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+# ---------------------------------------------------------------------- dropped without close
+
+
+def test_dropped_without_close_it_warns_and_cleans_up_when_collected(tmp_path: Path) -> None:
+    envs = make(tmp_path)
+    envs.reset()
+    pids = [process.pid for process in envs.processes]
+    with pytest.warns(ResourceWarning, match=r"dropped without close\(\)"):
+        del envs
+        gc.collect()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def run_script(body: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that makes `envs` of two workers in its own interpreter."""
+    program = f"""
+import os, sys
+sys.path.insert(0, {os.getcwd()!r})
+from tests.vector.faulty_envs import Factory
+from vecspaces.vector import AsyncVectorEnv
+if __name__ == "__main__":
+    envs = AsyncVectorEnv([Factory(i) for i in range(4)], num_workers=2, context="fork")
+    envs.reset()
+    print(*[process.pid for process in envs.processes], flush=True)
+{textwrap.indent(textwrap.dedent(body), "    ")}
+"""
+    return subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+
+
+@pytest.mark.parametrize(
+    "ending, code", [("", 0), ("sys.exit(4)", 4), ("raise RuntimeError('so it ends')", 1)]
+)
+def test_dropped_without_close_it_warns_and_cleans_up_at_exit(ending: str, code: int) -> None:
+    with within(10.0):
+        run = run_script(ending)
+    assert run.returncode == code
+    assert "ResourceWarning: an AsyncVectorEnv was dropped without close()" in run.stderr
+    assert run.stderr.count("Traceback") == (1 if code == 1 else 0)
+    for pid in map(int, run.stdout.split()):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_vector_env_that_failed_to_be_made_leaves_no_warning(tmp_path: Path) -> None:
+    with warnings.catch_warnings(), pytest.raises(OddError):
+        warnings.simplefilter("error")
+        make(tmp_path, "exception", "build")
+    gc.collect()
+
+
+def test_a_forked_child_of_the_caller_does_not_end_its_workers(tmp_path: Path) -> None:
+    envs = make(tmp_path)
+    envs.reset()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            del envs
+            gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    envs.step(ACTIONS)
+    envs.close()
+

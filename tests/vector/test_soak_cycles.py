@@ -1,0 +1,93 @@
+"""A hundred lives of a vector env leave the caller as it was."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.vector.faulty_envs import Factory, factories, light
+from vecspaces.vector import AsyncVectorEnv
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+
+
+def live(**arguments: Any) -> None:
+    """Create, run, close."""
+    with AsyncVectorEnv([Factory(i) for i in range(4)], num_workers=2, **arguments) as envs:
+        envs.reset(seed=1)
+        for _ in range(8):
+            envs.step(np.zeros(4, np.int64))
+        envs.call("poke")
+
+
+def counts() -> dict[str, int]:
+    """What a leak would add to."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "processes": len(children),
+        "threads": threading.active_count(),
+        "mappings of shared memory": Path("/proc/self/maps").read_text().count("memfd:"),
+        "names in /dev/shm": len(os.listdir("/dev/shm")),
+    }
+
+
+def resident() -> int:
+    """Bytes of memory that this process has now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def cycle(times: int, **arguments: Any) -> None:
+    live(**arguments)
+    live(**arguments)
+    gc.collect()
+    before, memory = counts(), resident()
+    for _ in range(times):
+        live(**arguments)
+    gc.collect()
+    assert counts() == before
+    assert resident() <= 1.05 * memory
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_a_hundred_cycles_leave_nothing(shared_memory: bool) -> None:
+    cycle(100, context="fork", shared_memory=shared_memory)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_a_hundred_cycles_of_other_start_methods_leave_nothing(context: str) -> None:
+    cycle(100, context=context)
+
+
+def test_faults_and_restarts_leave_nothing_either(tmp_path: Path) -> None:
+    def suffer(folder: Path) -> None:
+        folder.mkdir()
+        envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+            factories(4, folder, "SIGKILL"),
+            num_workers=2,
+            context="fork",
+            on_worker_death="restart",
+            copy=False,
+        )
+        with envs:
+            envs.reset(seed=1)
+            light(folder)
+            for _ in range(3):
+                envs.step(np.zeros(4, np.int64))
+
+    suffer(tmp_path / "first")
+    gc.collect()
+    before = counts()
+    for number in range(20):
+        suffer(tmp_path / str(number))
+    gc.collect()
+    assert counts() == before
