@@ -51,6 +51,12 @@ class Failure:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         return cls(tuple(env_ids), command, exception, text, worker)
 
+    @classmethod
+    def unreadable(cls, env_ids: Sequence[int], command: str, worker: int) -> Failure:
+        """Record that an answer could not be unpickled, while that exception is handled."""
+        text = f"{traceback.format_exc()}\n(what the worker answered could not be unpickled)"
+        return cls(tuple(env_ids), command, None, text, worker)
+
     def __reduce__(self) -> tuple[Any, ...]:
         try:
             pickled = cloudpickle.dumps(self.exception)

@@ -32,10 +32,12 @@ class Death(NamedTuple):
     Attributes:
         exitcode: As multiprocessing says it; None if nobody knows.
         node: The machine of a cluster that it ran on; None for this one.
+        cause: What the cluster says of it.
     """
 
     exitcode: int | None
     node: str | None = None
+    cause: Exception | None = None
 
 
 def died(
@@ -55,9 +57,11 @@ def died(
         The error, to be raised.
     """
     phrase, signal = describe_exit(death.exitcode)
+    if death.cause is not None:
+        phrase = "was lost"
     where = f" on node {death.node}" if death.node else ""
     running = f" while environment {busy} was running" if busy in rows else ""
-    return WorkerDiedError(
+    error = WorkerDiedError(
         f"worker {worker}{where} ({name_rows(rows)}) {phrase} during {command}{running}: {advice}",
         rows,
         worker,
@@ -66,6 +70,8 @@ def died(
         signal,
         death.node,
     )
+    error.__cause__ = death.cause
+    return error
 
 
 def overdue(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +13,8 @@ from vecspaces.vector.agreement import ObservationMode, check_mode
 from vecspaces.vector.async_vector_env import AsyncVectorEnv
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.birth import cut, plan_workers
-from vecspaces.vector.backends.ray import PLACEMENTS, RayBackend, RayConnection
+from vecspaces.vector.backends.cluster import PLACEMENTS, Connection, choose_resources
+from vecspaces.vector.backends.ray import RayBackend
 from vecspaces.vector.faults import choose_budget
 from vecspaces.vector.settings import Settings
 from vecspaces.vector.streaming import StreamingVectorEnv
@@ -44,6 +46,7 @@ class RayVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         autoreset_mode: What follows the end of an episode.
         buffers: The number of observation slots.
         variable_capacity: Bytes kept per environment for values of variable size.
+        stats: Whether steps and resets are timed, for `stats()`.
         on_worker_death: `"raise"`, or `"restart"`: a new actor, elsewhere if its node is gone.
         max_restarts: How many restarts within `restart_window` are taken for bad luck.
         restart_window: In seconds.
@@ -75,6 +78,7 @@ class RayVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         buffers: int = 1,
         variable_capacity: int = 65536,
+        stats: bool = False,
         on_worker_death: str = "raise",
         max_restarts: int = 3,
         restart_window: float = 60.0,
@@ -92,19 +96,19 @@ class RayVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             copy=copy,
             buffers=buffers,
             variable_capacity=variable_capacity,
+            stats=stats,
             start_timeout=start_timeout,
             step_timeout=step_timeout,
             budget=choose_budget(on_worker_death, max_restarts, restart_window),
         )
         settings.check(len(self.env_fns))
-        resources = dict(resources_per_worker or {"num_cpus": processes_per_actor})
-        connection = RayConnection(address)
+        if processes_per_actor < 1:
+            raise ValueError(f"processes_per_actor must be at least 1, found {processes_per_actor}")
+        resources = choose_resources(resources_per_worker, processes_per_actor)
+        connection = Connection(address)
         try:
             self.num_workers = _choose_actors(
-                len(self.env_fns),
-                num_workers,
-                envs_per_actor,
-                int(connection.cpus() / max(resources.get("num_cpus", 1), 1)),
+                len(self.env_fns), num_workers, envs_per_actor, connection, resources
             )
             factories = self.env_fns
             if processes_per_actor > 1:
@@ -120,12 +124,12 @@ class RayVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             setups = plan_workers(
                 factories, self.num_workers, settings.autoreset_mode, worker_threads, by_value=True
             )
-            backend = RayBackend(setups, connection, resources, placement, start_timeout)
+            backend = RayBackend(setups, connection, resources, placement)
+            self._finalizer = weakref.finalize(self, _clean_up, backend)
             super().__init__(backend, settings, batch_size)
         except BaseException:
             connection.close()
             raise
-        self._finalizer = weakref.finalize(self, _clean_up, backend)
 
     def close_extras(
         self, timeout: float | None = None, terminate: bool = False, **kwargs: Any
@@ -137,16 +141,21 @@ class RayVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
 
 def _clean_up(backend: RayBackend) -> None:
     """End the actors of a vector env that nobody closed."""
-    warnings.warn(
-        "a RayVectorEnv was dropped without close(): use `with` or call close()",
-        ResourceWarning,
-        stacklevel=2,
-    )
-    backend.close(1.0)
+    if backend.actors:
+        warnings.warn(
+            "a RayVectorEnv was dropped without close(): use `with` or call close()",
+            ResourceWarning,
+            stacklevel=2,
+        )
+        backend.close(1.0)
 
 
 def _choose_actors(
-    num_factories: int, num_workers: int | None, envs_per_actor: int | None, room: int
+    num_factories: int,
+    num_workers: int | None,
+    envs_per_actor: int | None,
+    connection: Connection,
+    resources: Mapping[str, float],
 ) -> int:
     """Decide on the number of actors."""
     if num_workers is not None and envs_per_actor is not None:
@@ -157,7 +166,7 @@ def _choose_actors(
     if envs_per_actor is not None:
         return -(-num_factories // envs_per_actor)
     if num_workers is None:
-        return max(1, min(room, num_factories))
+        return max(1, min(connection.room_for(resources), num_factories))
     if num_workers > num_factories:
         raise ValueError(
             f"num_workers={num_workers} is more than the {num_factories} environments: "
@@ -172,16 +181,25 @@ def _node_factory(
     """Make the one factory of an actor that runs worker processes of its own."""
     budget = settings.budget
     return functools.partial(
-        AsyncVectorEnv,
+        _start_processes,
         env_fns,
+        copy=False,  # the actor has rows of its own
         observation_mode=settings.observation_mode,
         autoreset_mode=settings.autoreset_mode,
         num_workers=min(processes, len(env_fns)),
         variable_capacity=settings.variable_capacity,
-        step_timeout=settings.step_timeout,
         start_timeout=settings.start_timeout,
         worker_threads=threads,
         on_worker_death="raise" if budget is None else "restart",
         max_restarts=3 if budget is None else budget.max_restarts,
         restart_window=60.0 if budget is None else budget.window,
     )
+
+
+def _start_processes(
+    env_fns: list[Callable[[], Any]], **arguments: Any
+) -> AsyncVectorEnv[Any, Any]:
+    """Make the vector env of an actor, there."""
+    # An actor has threads of Ray's, and a fork would take over their locks without them.
+    safe = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    return AsyncVectorEnv(env_fns, context=safe, **arguments)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import cloudpickle
+
+from vecspaces.errors import InvalidInfoError
 from vecspaces.vector.env_group import EnvGroup
+from vecspaces.vector.failures import Failure
+from vecspaces.vector.infos import take
 from vecspaces.vector.members import GroupDescription
 from vecspaces.vector.protocol import Op
 from vecspaces.vector.storage import Storage, StoragePlan
@@ -130,4 +135,31 @@ def written_rows(group: EnvGroup, op: Op, payload: Any) -> Sequence[int] | None:
         return list(payload)
     if op is Op.RESET:
         return list(payload[0])
+    return None
+
+
+def blame(told: Any, rows: Iterable[int], op: Op) -> Failure | None:
+    """Find the environment that told what cannot be pickled.
+
+    Args:
+        told: What environments told: columns of infos, or for a call the result of each row.
+        rows: The rows to look at.
+        op: The command.
+
+    Returns:
+        The failure of the first such row, or None.
+    """
+    for row in rows:
+        if op is Op.CALL:
+            parts = {"the result of the call": told[row]} if row in told else {}
+        else:
+            columns = take(told or {}, [row], [0])
+            parts = {f"info[{key!r}]": column for key, column in columns.items()}
+        for what, value in parts.items():
+            try:
+                cloudpickle.dumps(value)
+            except Exception as reason:
+                message = f"environment {row}: {what} cannot be pickled: {reason!r}"
+                kind = TypeError if op is Op.CALL else InvalidInfoError
+                return Failure.of(kind(message), (row,), op.verb)
     return None

@@ -18,6 +18,7 @@ import numpy as np
 
 from vecspaces.foreign import pack_registrations, unpack_registrations
 from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.failures import Failure
 from vecspaces.vector.members import GroupDescription
 from vecspaces.vector.utils import CloudpickleWrapper
 
@@ -127,6 +128,15 @@ def assign_rows(descriptions: Sequence[GroupDescription]) -> list[range]:
     """Give each worker its rows, in order."""
     ends = list(itertools.accumulate(sum(description.counts) for description in descriptions))
     return [range(low, high) for low, high in itertools.pairwise([0, *ends])]
+
+
+def misbuilt(rows: Sequence[int], worker: int) -> Failure:
+    """Say that environments came back with other spaces than the caller laid rows out for."""
+    changed = RuntimeError(
+        "environments that were built again have other spaces than before: an env_fn must give "
+        "the same spaces each time"
+    )
+    return Failure.of(changed, rows, "build", worker)
 
 
 def _limit_threads(threads: int | None) -> None:

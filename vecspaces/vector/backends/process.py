@@ -20,7 +20,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +31,12 @@ from vecspaces.errors import StepTimeoutError
 from vecspaces.memory import Arena
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Planner, Reply
-from vecspaces.vector.backends.birth import THREAD_VARIABLES, assign_rows, plan_workers
+from vecspaces.vector.backends.birth import (
+    THREAD_VARIABLES,
+    assign_rows,
+    misbuilt,
+    plan_workers,
+)
 from vecspaces.vector.backends.channel import CallerEnd, Frame, Poller, pack, watchable
 from vecspaces.vector.backends.worker import worker_main
 from vecspaces.vector.failures import Failure
@@ -297,20 +301,14 @@ class ProcessBackend:
             payload = frame.load()
         except Exception:  # an info or a result that can be pickled but not unpickled
             ids = self.slices[index] if self._descriptions else self._setups[index].factories
-            text = f"{traceback.format_exc()}\n(what the worker answered could not be unpickled)"
-            failure = Failure(tuple(ids), self._handles[index].asked.verb, None, text, index)
+            failure = Failure.unreadable(ids, self._handles[index].asked.verb, index)
             return Reply(index, Op.FAILED, seq, failure)
         if isinstance(payload, Failure):
             payload = replace(payload, worker=index)
         if op is Op.BUILT:
             self._handles[index].build_by = None
             if self._descriptions and payload.layout != self._descriptions[index].layout:
-                changed = RuntimeError(
-                    "environments that were built again have other spaces than before: an env_fn "
-                    "must give the same spaces each time"
-                )
-                failure = Failure.of(changed, self.slices[index], "build", index)
-                return Reply(index, Op.FAILED, seq, failure)
+                return Reply(index, Op.FAILED, seq, misbuilt(self.slices[index], index))
         elif op is Op.PART:
             rows, columns, spilled, exported = payload
             self._take_in(slot, spilled, exported)
@@ -330,19 +328,36 @@ class ProcessBackend:
     # ------------------------------------------------------------------ the end
 
     def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
-        """Ask, wait, terminate, kill; always ends."""
-        deadline = time.monotonic() + timeout
+        """Ask, wait, terminate, kill; always ends, even if it is interrupted."""
         wrong: list[Reply] = []
+        # Those that may be asked; a worker that builds would not hear it.
         asked = {
             index
             for index, handle in enumerate(self._handles)
             if handle.alive and not terminate and handle.build_by is None
         }
-        for index in asked:
+        unanswered = set(asked)
+        try:
+            self._ask_to_close(unanswered, time.monotonic() + timeout, wrong)
+        finally:
+            # Those that answered are on their way out; the others are told by the system.
+            for index, handle in enumerate(self._handles):
+                if index in unanswered or index not in asked:
+                    handle.process.terminate()
+            self._join_all(_TERMINATE_SECONDS)
+            for handle in self._handles:
+                self._bury(handle)
+            self._handles = []
+        wrong.extend(Reply(index, Op.CLOSE, 0, None) for index in unanswered)
+        return wrong
+
+    def _ask_to_close(self, unanswered: set[int], deadline: float, wrong: list[Reply]) -> None:
+        """Ask workers to close their environments; strike those that did off `unanswered`."""
+        for index in unanswered:
             self._handles[index].channel.send(pack(Op.CLOSE, 0, 0))
-        while asked and time.monotonic() < deadline:
+        while unanswered and time.monotonic() < deadline:
             for reply in self.collect(max(0.0, deadline - time.monotonic())):
-                if reply.worker not in asked:
+                if reply.worker not in unanswered:
                     continue  # it answered, and then it ended: that is how it should be
                 if reply.op is Op.DIED:
                     wrong.append(reply)
@@ -351,17 +366,7 @@ class ProcessBackend:
                         wrong.append(reply._replace(op=Op.FAILED))
                 else:
                     continue
-                asked.discard(reply.worker)
-        wrong.extend(Reply(index, Op.CLOSE, 0, None) for index in sorted(asked))
-        # Those that answered are on their way out; the others are told by the system.
-        for index, handle in enumerate(self._handles):
-            if terminate or index in asked or handle.build_by is not None:
-                handle.process.terminate()
-        self._join_all(_TERMINATE_SECONDS)
-        for handle in self._handles:
-            self._bury(handle)
-        self._handles = []
-        return wrong
+                unanswered.discard(reply.worker)
 
     def _join_all(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

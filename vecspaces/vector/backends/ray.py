@@ -10,114 +10,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import pickle
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from vecspaces.errors import StepTimeoutError
-from vecspaces.foreign import require_extra
-from vecspaces.vector.backends.backend import Planner, Reply, execute, written_rows
-from vecspaces.vector.backends.birth import WorkerSetup, assign_rows
-from vecspaces.vector.env_group import EnvGroup
-from vecspaces.vector.failures import EnvironmentFailed, Failure
-from vecspaces.vector.faults import Death, died
+import cloudpickle
+
+from vecspaces.errors import StepTimeoutError, WorkerDiedError
+from vecspaces.vector.backends.actor import GroupActor
+from vecspaces.vector.backends.backend import Planner, Reply
+from vecspaces.vector.backends.birth import WorkerSetup, assign_rows, misbuilt
+from vecspaces.vector.backends.cluster import Connection, Room
+from vecspaces.vector.failures import Failure
+from vecspaces.vector.faults import Death, died, name_rows
 from vecspaces.vector.members import GroupDescription
 from vecspaces.vector.protocol import Op
 from vecspaces.vector.storage import Storage, StoragePlan
 
-PLACEMENTS = {"spread": "SPREAD", "pack": "DEFAULT"}
 
-# What `ray.remote` takes by name; other resources are the user's own.
-_OPTIONS = ("num_cpus", "num_gpus", "memory")
+class _Question(NamedTuple):
+    """What an answer on its way will be an answer to."""
 
-
-class RayConnection:
-    """This process's way to a cluster; a Ray that we started ends with the last of its users.
-
-    Args:
-        address: The cluster; None: the one that this process is connected to, or a local one.
-    """
-
-    _users = 0
-
-    def __init__(self, address: str | None) -> None:
-        self.ray = require_extra("ray", "ray")
-        # A Ray that was there before us is not ours to end.
-        self._ours = bool(RayConnection._users) or not self.ray.is_initialized()
-        if not self.ray.is_initialized():
-            self.ray.init(
-                **({"include_dashboard": False} if address is None else {"address": address})
-            )
-        RayConnection._users += self._ours
-
-    def cpus(self) -> int:
-        """The CPUs of the whole cluster."""
-        return int(self.ray.cluster_resources().get("CPU", 0))
-
-    def close(self) -> None:
-        """Leave the cluster; a second call does nothing."""
-        if self._ours:
-            self._ours = False
-            RayConnection._users -= 1
-            if not RayConnection._users:
-                self.ray.shutdown()
-
-
-class GroupActor:
-    """What runs in an actor: a group, and rows of its own.
-
-    Args:
-        setup: What to build.
-    """
-
-    def __init__(self, setup: WorkerSetup) -> None:
-        self._setup = setup
-        self._group: EnvGroup | None = None
-
-    def build(self) -> tuple[Op, Any, str]:
-        """Build the environments; tell of them, and on which node."""
-        ray = require_extra("ray", "ray")
-        node: str = ray.util.get_node_ip_address()
-        self._setup.settle()
-        try:
-            self._group = EnvGroup(
-                self._setup.env_fns(), self._setup.autoreset_mode, self._setup.first
-            )
-            return Op.BUILT, self._group.describe(), node
-        except EnvironmentFailed as error:
-            return Op.FAILED, error.failure, node
-
-    def bind(self, plan: StoragePlan, low: int, lost: Mapping[int, int | None] | None) -> None:
-        """Make the rows."""
-        if self._group is not None:
-            self._storage = Storage(plan)
-            self._group.bind(self._storage, low, self._setup.index, lost)
-
-    def execute(self, op: Op, slot: int, payload: Any, actions: Any) -> tuple[Op, Any, Any]:
-        """Do what a command asks for; give the answer and what it wrote."""
-        group = self._group
-        assert group is not None
-        try:
-            if actions is not None:
-                self._storage.actions.load(group.low, group.high, actions)
-            result = execute(group, op, slot, payload)
-        except EnvironmentFailed as error:
-            return Op.FAILED, error.failure, None
-        except BaseException as error:
-            everyone = range(group.low, group.high)
-            return Op.FAILED, Failure.of(error, everyone, op.verb), None
-        written = written_rows(group, op, payload)
-        if written is None:
-            return Op.DONE, result, None
-        exported = self._storage.export(slot, written)
-        if op is Op.STEP_ROWS:
-            return Op.PART, (payload, result), exported
-        return Op.DONE, result, exported
-
-    def close(self) -> Failure | None:
-        """Close the environments."""
-        return None if self._group is None else self._group.close()
+    worker: int
+    op: Op
+    seq: int
+    slot: int
 
 
 class RayBackend:
@@ -126,9 +46,8 @@ class RayBackend:
     Args:
         setups: What each actor builds.
         connection: The way to the cluster; closed with the backend.
-        resources: What an actor needs, as `ray.remote` takes it: `num_cpus`, `num_gpus`, names.
+        resources: What an actor needs, as `choose_resources` gives it.
         placement: `"spread"` over the nodes, or `"pack"`.
-        start_timeout: The longest wait for an actor that replaces another, in seconds.
     """
 
     slices: list[range]
@@ -137,169 +56,210 @@ class RayBackend:
     def __init__(
         self,
         setups: Sequence[WorkerSetup],
-        connection: RayConnection,
-        resources: Mapping[str, Any],
+        connection: Connection,
+        resources: Mapping[str, float],
         placement: str,
-        start_timeout: float,
     ) -> None:
         self._connection = connection
         self._ray = connection.ray
         self._setups = list(setups)
-        self._resources = dict(resources)
-        self._start_timeout = start_timeout
-        known = {key: value for key, value in self._resources.items() if key in _OPTIONS}
-        custom = {key: value for key, value in self._resources.items() if key not in _OPTIONS}
-        self._class = self._ray.remote(GroupActor).options(
-            scheduling_strategy=PLACEMENTS[placement], resources=custom or None, **known
-        )
-        self._actors: list[Any] = []
-        self._nodes: list[str] = []
-        # What each answer on its way will be an answer to: worker, sequence number, slot.
-        self._expected: dict[Any, tuple[int, int, int]] = {}
+        self._resources = resources
+        self._placement = placement
+        self._room: Room | None = None
+        self._nodes = [""] * len(self._setups)
+        self._questions: dict[Any, _Question] = {}
+        self._newest = 0
         self._descriptions: list[GroupDescription] = []
         self._plan: StoragePlan | None = None
+        self.actors: list[Any] = []
+
+    # ------------------------------------------------------------------ birth
 
     def open(self, plan: Planner, timeout: float) -> None:
         """Start all actors at once, learn their spaces, and give them their rows."""
         try:
+            self._room = Room(self._connection, len(self._setups), self._resources, self._placement)
             for index in range(len(self._setups)):
-                self._nodes.append("")
-                self._actors.append(self._launch(index))
-            self._await_built(time.monotonic() + timeout, timeout)
+                self.actors.append(self._launch(index))
+            self._await_built(timeout)
             self._plan = plan(self._descriptions)
             self.storage = Storage(self._plan)
+            # Nobody can see from here which environment an actor is busy with.
             self.storage.progress[:] = -1
             self.slices = assign_rows(self._descriptions)
-            for index in range(len(self._actors)):
+            for index in range(len(self.actors)):
                 self._bind(index, None)
         except BaseException:
             self.close(0.0, terminate=True)
             raise
 
     def _launch(self, index: int) -> Any:
-        actor = self._class.remote(self._setups[index])
-        self._expected[actor.build.remote()] = index, 0, 0
+        """Start an actor, and let it build its environments."""
+        assert self._room is not None
+        setup = self._setups[index]
+        actor = self._room.start(GroupActor, index)
+        answer = actor.build.remote(cloudpickle.dumps(setup), setup.factories)
+        self._questions[answer] = _Question(index, Op.BUILD, 0, 0)
+        self._nodes[index] = ""
         return actor
 
     def _bind(self, index: int, lost: Any) -> None:
         low = self.slices[index].start
-        # The actor works in order, so nobody has to wait for this.
-        self._actors[index].bind.remote(self._plan, low, lost)
+        # An actor does one thing after the other, so nobody has to wait for this.
+        self.actors[index].bind.remote(self._plan, low, lost)
 
-    def _await_built(self, deadline: float, timeout: float) -> None:
+    def _await_built(self, timeout: float) -> None:
         """Wait until every actor has built its environments."""
+        deadline = time.monotonic() + timeout
         described: dict[int, GroupDescription] = {}
-        while len(described) < len(self._actors):
+        while len(described) < len(self.actors):
             replies = self.collect(max(0.0, deadline - time.monotonic()))
             if not replies and time.monotonic() >= deadline:
-                self._raise_unplaced(set(range(len(self._actors))) - set(described), timeout)
-            for worker, op, _, payload in replies:
+                self._raise_unbuilt(set(range(len(self.actors))) - set(described), timeout)
+            for worker, op, _, payload in sorted(replies, key=lambda reply: reply.worker):
                 if op is Op.FAILED:
                     payload.throw()
                 elif op is Op.DIED:
                     setup = self._setups[worker]
-                    raise died(worker, setup.factories, "build", payload, -1, "see Ray's logs")
+                    raise died(
+                        worker, setup.factories, "build", payload, -1, "the cause above says more"
+                    )
                 else:
                     described[worker] = payload
-        self._descriptions = [described[index] for index in range(len(self._actors))]
+        self._descriptions = [described[index] for index in range(len(self.actors))]
 
-    def _raise_unplaced(self, late: set[int], timeout: float) -> None:
+    def _raise_unbuilt(self, late: set[int], timeout: float) -> None:
         """Say what was asked of the cluster, and what it has."""
         ids = [number for index in sorted(late) for number in self._setups[index].factories]
-        there, free = self._ray.cluster_resources(), self._ray.available_resources()
-        lines = []
-        for key, amount in self._resources.items():
-            name = {"num_cpus": "CPU", "num_gpus": "GPU"}.get(key, key)
-            lines.append(
-                f"{name}: {len(self._actors)} x {amount:g} asked for, "
-                f"{there.get(name, 0):g} there, {free.get(name, 0):g} free"
-            )
         raise StepTimeoutError(
-            f"{len(late)} of {len(self._actors)} actors had not built their environments within "
-            f"start_timeout ({timeout:g} s); {'; '.join(lines)}: use fewer workers, ask less in "
-            "resources_per_worker, or add nodes",
+            f"{name_rows(ids)} were not built within start_timeout ({timeout:g} s): {len(late)} of "
+            f"{len(self.actors)} actors are not ready. {self.explain_delay()}. Where there is too "
+            "little, use fewer workers, ask for less in resources_per_worker, or add nodes; else "
+            "allow more time, or find out what the env_fn waits for",
             ids,
         )
+
+    def explain_delay(self) -> str:
+        """Tell what was asked of the cluster, and what there is."""
+        assert self._room is not None
+        return self._room.shortage()
+
+    # ------------------------------------------------------------------ commands
 
     def submit(self, worker: int, op: Op, slot: int, seq: int, payload: Any = None) -> None:
         """Ask an actor for something."""
         if op is Op.BUILD:
             self._replace(worker, payload)
             return
+        self._newest = seq
         actions = None
         if op in (Op.STEP, Op.STEP_ROWS):
             rows = self.slices[worker]
             actions = self.storage.actions.export(rows.start, rows.stop)
-        answer = self._actors[worker].execute.remote(op, slot, payload, actions)
-        self._expected[answer] = worker, seq, slot
+        # By our own hand, so that what cannot be unpickled is a failure with a name.
+        packed = None if payload is None else cloudpickle.dumps(payload)
+        answer = self.actors[worker].execute.remote(op, slot, packed, actions)
+        self._questions[answer] = _Question(worker, op, seq, slot)
 
     def _replace(self, worker: int, lost: Any) -> None:
         """Put a new actor in the place of one that is dead, or too slow."""
-        self._ray.kill(self._actors[worker])
-        self._expected = {
-            answer: what for answer, what in self._expected.items() if what[0] != worker
-        }
+        assert self._room is not None
+        self._room.end(self.actors[worker])
+        self._forget(worker)
         self._setups[worker] = self._setups[worker].reborn()
-        self._actors[worker] = self._launch(worker)
+        self.actors[worker] = self._launch(worker)
         self._bind(worker, lost)
+
+    def _forget(self, worker: int) -> None:
+        """Wait no more for the answers of an actor."""
+        self._questions = {
+            answer: question
+            for answer, question in self._questions.items()
+            if question.worker != worker
+        }
 
     def collect(self, timeout: float | None) -> list[Reply]:
         """Wait for answers and deaths."""
-        waiting = list(self._expected)
+        waiting = list(self._questions)
         if not waiting:
-            time.sleep(min(timeout or 0.0, 0.01))
             return []
         ready, rest = self._ray.wait(waiting, num_returns=1, timeout=timeout)
         if ready and rest:
-            more, _ = self._ray.wait(rest, num_returns=len(rest), timeout=0)
-            ready += more
-        return [reply for answer in ready for reply in self._understand(answer)]
+            ready += self._ray.wait(rest, num_returns=len(rest), timeout=0)[0]
+        replies = (self._understand(answer) for answer in ready)
+        return [reply for reply in replies if reply is not None]
 
-    def _understand(self, answer: Any) -> list[Reply]:
+    def _understand(self, answer: Any) -> Reply | None:
         """Take in an answer and what came with it."""
-        if answer not in self._expected:
-            return []  # its actor was found dead a moment ago
-        worker, seq, slot = self._expected.pop(answer)
+        question = self._questions.pop(answer, None)
+        if question is None:
+            return None  # its actor was found dead a moment ago
+        worker, asked, seq, slot = question
+        rows = self.slices[worker] if self._descriptions else self._setups[worker].factories
         try:
-            op, payload, more = self._ray.get(answer)
-        except self._ray.exceptions.RayActorError:
-            self._expected = {
-                other: what for other, what in self._expected.items() if what[0] != worker
-            }
-            return [Reply(worker, Op.DIED, 0, Death(None, self._nodes[worker]))]
-        except Exception as error:  # an answer that cannot be pickled or unpickled
-            rows = self.slices[worker] if self._descriptions else self._setups[worker].factories
-            failure = Failure.of(error, rows, "call", worker)
-            return [Reply(worker, Op.FAILED, seq, failure)]
-        if seq == 0 and op in (Op.BUILT, Op.FAILED):
+            op, packed, more = self._ray.get(answer)
+        except (self._ray.exceptions.RayTaskError, self._ray.exceptions.RaySystemError) as error:
+            return Reply(worker, Op.FAILED, seq, Failure.of(error, rows, asked.verb, worker))
+        except self._ray.exceptions.RayError as error:
+            self._forget(worker)
+            return Reply(worker, Op.DIED, 0, Death(None, self._nodes[worker] or None, error))
+        try:
+            payload: Any = None if packed is None else pickle.loads(packed)
+        except Exception:
+            return Reply(worker, Op.FAILED, seq, Failure.unreadable(rows, asked.verb, worker))
+        if asked is Op.BUILD:
             self._nodes[worker] = more
-        elif more is not None:
+        elif more is not None and seq == self._newest:
             self.storage.load(slot, more)
         if op is Op.FAILED:
-            payload = replace(payload, worker=worker)
-        return [Reply(worker, op, seq, payload)]
+            return self._blame(question, payload)
+        known = self._descriptions[worker] if self._descriptions else None
+        if op is Op.BUILT and known is not None and payload.layout != known.layout:
+            return Reply(worker, Op.FAILED, seq, misbuilt(rows, worker))
+        return Reply(worker, op, seq, payload)
+
+    def _blame(self, question: _Question, failure: Failure) -> Reply:
+        """Add to a failure where it happened."""
+        worker = question.worker
+        if question.op is Op.BUILD:
+            self._forget(worker)  # nothing can be asked of environments that are not there
+        if isinstance(failure.exception, WorkerDiedError) and failure.exception.node is None:
+            failure.exception.node = self._nodes[worker]
+        return Reply(worker, Op.FAILED, question.seq, replace(failure, worker=worker))
+
+    # ------------------------------------------------------------------ the end
 
     def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
         """Ask every actor to close its environments, then end it; always ends."""
         wrong: list[Reply] = []
-        asked: dict[Any, int] = {}
-        if not terminate:
-            asked = {actor.close.remote(): index for index, actor in enumerate(self._actors)}
-        if asked:
-            done, late = self._ray.wait(list(asked), num_returns=len(asked), timeout=timeout)
-            wrong.extend(Reply(asked[answer], Op.CLOSE, 0, None) for answer in late)
-            for answer in done:
-                wrong.extend(self._closed(asked[answer], answer))
-        for actor in self._actors:
-            self._ray.kill(actor)
-        self._actors = []
-        self._expected = {}
+        if self._connection.open:
+            if not terminate:
+                wrong = self._ask_to_close(timeout)
+            if self._room is not None:
+                for actor in self.actors:
+                    with contextlib.suppress(self._ray.exceptions.RayError):
+                        self._room.end(actor)
+                self._room.close()
+        self.actors = []
+        self._questions = {}
+        self._room = None
         self._connection.close()
         return wrong
 
-    def _closed(self, worker: int, answer: Any) -> list[Reply]:
-        try:
-            failure = self._ray.get(answer)
-        except self._ray.exceptions.RayActorError:
-            return [Reply(worker, Op.DIED, 0, Death(None, self._nodes[worker]))]
-        return [] if failure is None else [Reply(worker, Op.FAILED, 0, failure)]
+    def _ask_to_close(self, timeout: float) -> list[Reply]:
+        """Let environments close; give what went wrong."""
+        building = {question.worker for question in self._questions.values() if not question.seq}
+        asked = {
+            actor.close.remote(): index
+            for index, actor in enumerate(self.actors)
+            if index not in building
+        }
+        if not asked:
+            return []
+        done, late = self._ray.wait(list(asked), num_returns=len(asked), timeout=timeout)
+        for answer in done:
+            self._questions[answer] = _Question(asked[answer], Op.CLOSE, 0, 0)
+        replies = [self._understand(answer) for answer in done]
+        wrong = [reply for reply in replies if reply is not None and reply.op is not Op.DONE]
+        wrong.extend(Reply(asked[answer], Op.CLOSE, 0, None) for answer in late)
+        return sorted(wrong, key=lambda reply: reply.worker)

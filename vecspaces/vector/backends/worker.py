@@ -13,16 +13,12 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import cloudpickle
-
-from vecspaces.errors import InvalidInfoError
 from vecspaces.memory import Arena
-from vecspaces.vector.backends.backend import execute, written_rows
+from vecspaces.vector.backends.backend import blame, execute, written_rows
 from vecspaces.vector.backends.birth import WorkerSetup
 from vecspaces.vector.backends.channel import Frame, WorkerEnd, pack, watchable
 from vecspaces.vector.env_group import EnvGroup
 from vecspaces.vector.failures import EnvironmentFailed, Failure
-from vecspaces.vector.infos import take
 from vecspaces.vector.protocol import Op
 from vecspaces.vector.storage import Storage
 
@@ -174,26 +170,8 @@ class Worker:
             return pack(op, frame.slot, frame.seq, payload)
         except Exception as error:
             rows = range(self._group.low, self._group.high)
-            failure = _blame(told, rows, frame.op) or Failure.of(error, rows, frame.op.verb)
+            failure = blame(told, rows, frame.op) or Failure.of(error, rows, frame.op.verb)
             raise EnvironmentFailed(failure) from None
-
-
-def _blame(told: Any, rows: Iterable[int], op: Op) -> Failure | None:
-    """Find the environment that told what cannot be pickled."""
-    for row in rows:
-        if op is Op.CALL:
-            parts = {"the result of the call": told[row]} if row in told else {}
-        else:
-            columns = take(told or {}, [row], [0])
-            parts = {f"info[{key!r}]": column for key, column in columns.items()}
-        for what, value in parts.items():
-            try:
-                cloudpickle.dumps(value)
-            except Exception as reason:
-                message = f"environment {row}: {what} cannot be pickled: {reason!r}"
-                kind = TypeError if op is Op.CALL else InvalidInfoError
-                return Failure.of(kind(message), (row,), op.verb)
-    return None
 
 
 def _leave_with(caller: int) -> None:

@@ -1,0 +1,103 @@
+"""What runs in a Ray actor: a group, and rows of its own."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import cloudpickle
+
+from vecspaces.foreign import require_extra
+from vecspaces.vector.backends.backend import blame, execute, written_rows
+from vecspaces.vector.backends.birth import WorkerSetup
+from vecspaces.vector.backends.cluster import name_node
+from vecspaces.vector.env_group import EnvGroup
+from vecspaces.vector.failures import EnvironmentFailed, Failure
+from vecspaces.vector.protocol import Op
+from vecspaces.vector.storage import Storage, StoragePlan
+from vecspaces.vector.vector_member import Wanted
+
+#: What an answer is; its payload, pickled, so that one that cannot be unpickled is known by its
+#: sender; and, as arrays that Ray carries without pickling them, what was written.
+Answer = tuple[Op, "bytes | None", Any]
+
+
+class GroupActor:
+    """A worker of a cluster: does what the caller asks, one command after the other."""
+
+    def __init__(self) -> None:
+        self._group: EnvGroup | None = None
+
+    def build(self, packed: bytes, factories: range) -> Answer:
+        """Build the environments; tell of them, and on which node.
+
+        Args:
+            packed: The pickled `WorkerSetup`.
+            factories: The numbers of its factories, in case that it cannot be unpickled.
+        """
+        node = name_node(require_extra("ray", "ray"))
+        try:
+            setup: WorkerSetup = pickle.loads(packed)
+            setup.settle()
+            self._index = setup.index
+            self._group = EnvGroup(setup.env_fns(), setup.autoreset_mode, setup.first)
+            return Op.BUILT, cloudpickle.dumps(self._group.describe()), node
+        except EnvironmentFailed as error:
+            failure = error.failure
+        except BaseException as error:
+            failure = Failure.of(error, factories, "build")
+        return Op.FAILED, cloudpickle.dumps(failure), node
+
+    def bind(self, plan: StoragePlan, low: int, lost: Wanted | None) -> None:
+        """Make the rows."""
+        if self._group is not None:
+            self._storage = Storage(plan)
+            self._group.bind(self._storage, low, self._index, lost)
+
+    def execute(self, op: Op, slot: int, packed: bytes | None, actions: Any) -> Answer:
+        """Do what a command asks for; give the answer and what it wrote.
+
+        Args:
+            op: The command.
+            slot: The slot of the ring to write.
+            packed: Its pickled arguments; None for none.
+            actions: The exported actions; None for a command that takes none.
+        """
+        group = self._group
+        if group is None:  # it could not be built, as the caller has heard
+            return Op.DONE, None, None
+        rows = range(group.low, group.high)
+        try:
+            payload: Any = None if packed is None else pickle.loads(packed)
+            if actions is not None:
+                self._storage.actions.load(group.low, group.high, actions)
+            result = execute(group, op, slot, payload)
+            written = written_rows(group, op, payload)
+            exported = None if written is None else self._storage.export(slot, written)
+            if op is Op.STEP_ROWS:
+                return Op.PART, _pack((payload, result), result, rows, op), exported
+            told = dict(zip(payload[3], result, strict=True)) if op is Op.CALL else result
+            return Op.DONE, _pack(result, told, rows, op) if result else None, exported
+        except EnvironmentFailed as error:
+            failure = error.failure
+        except BaseException as error:
+            failure = Failure.of(error, rows, op.verb)
+        return Op.FAILED, cloudpickle.dumps(failure), None
+
+    def close(self) -> Answer:
+        """Close the environments."""
+        failure = None if self._group is None else self._group.close()
+        if failure is None:
+            return Op.DONE, None, None
+        return Op.FAILED, cloudpickle.dumps(failure), None
+
+
+def _pack(payload: Any, told: Any, rows: Sequence[int], op: Op) -> bytes:
+    """Pickle what an answer carries; say which environment told what cannot be pickled."""
+    try:
+        packed: bytes = cloudpickle.dumps(payload)
+    except Exception as error:
+        failure = blame(told, rows, op) or Failure.of(error, rows, op.verb)
+        raise EnvironmentFailed(failure) from None
+    return packed
