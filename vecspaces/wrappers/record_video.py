@@ -236,7 +236,8 @@ def shrink(image: Frame, max_size: int) -> Frame:
     for top, left in np.ndindex(min(factor, image.shape[0]), min(factor, image.shape[1])):
         total += image[top::factor, left::factor][:height, :width]
     count = min(factor, image.shape[0]) * min(factor, image.shape[1])
-    return (total // count).astype(np.uint8)
+    small: Frame = (total // count).astype(np.uint8)
+    return small
 
 
 def _as_image(number: int, frame: Any) -> Frame:
