@@ -7,14 +7,14 @@ has a bound is `Encoded`, and what has none is `Variable`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vecspaces.layout.casting import Path
+from vecspaces.layout.casting import KeyMismatch, Path, show_keys, show_value
 
 Fill: TypeAlias = Callable[..., NDArray[Any]]
 """`np.zeros`, `np.empty`, `np.ones`: called as `fill(shape, dtype=dtype)`."""
@@ -74,6 +74,35 @@ class Record:
         if self.container is dict:
             return dict(zip(self.keys, members, strict=True))
         return tuple(members)
+
+    def split(self, path: Path, value: Any, row: int | None = None) -> Any:
+        """Take a value, or a batch, apart.
+
+        Args:
+            path: Where it sits, for the error.
+            value: The value.
+            row: Its row, for the error.
+
+        Returns:
+            The members in the order of `keys`.
+
+        Raises:
+            KeyMismatch: If `value` has not exactly these members.
+        """
+        count = len(self.keys)
+        if self.container is tuple:
+            if isinstance(value, (tuple, list, np.ndarray)) and len(value) == count:
+                return value
+            raise KeyMismatch(f"a tuple of length {count}", show_value(value), path, row)
+        try:
+            if len(value) == count:
+                return [value[key] for key in self.keys]
+        except (IndexError, KeyError, TypeError):
+            pass  # no mapping, or one without these keys
+        found = show_value(value)
+        if isinstance(value, Mapping):
+            found = f"a {type(value).__name__} with {show_keys(value)}"
+        raise KeyMismatch(f"a dict with {show_keys(self.keys)}", found, path, row) from None
 
 
 @dataclass(frozen=True, slots=True)

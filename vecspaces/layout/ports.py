@@ -7,7 +7,7 @@ writing a value costs no look-up and no dispatch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -22,13 +22,11 @@ from vecspaces.layout.blocks import (
     row_numbers,
 )
 from vecspaces.layout.casting import (
-    KeyMismatch,
     Mismatch,
     Path,
     fit,
     fit_batch,
     limits,
-    show_keys,
     show_value,
 )
 from vecspaces.layout.nodes import Array, Choice, Encoded, Node, Record, Variable, walk
@@ -204,7 +202,7 @@ class RecordPort(Port):
 
     def __init__(self, node: Record, path: Path, children: list[Port]) -> None:
         self.node, self.children = node, children
-        self.split = partial(split_record, node, path)
+        self.split = partial(node.split, path)
         source = Source()
         self.emit("value", source)
         self.write = source.function()
@@ -272,57 +270,6 @@ class RecordPort(Port):
             return list(rows)
         keys = self.node.keys
         return [dict(zip(keys, members)) for members in rows]  # noqa: B905 (hot; equal by make)
-
-
-def split_record(node: Record, path: Path, value: Any, row: int | None = None) -> Any:
-    """Take a value of a record, or a batch of them, apart.
-
-    Args:
-        node: The record.
-        path: Where it sits, for the error.
-        value: The value.
-        row: Its row, for the error.
-
-    Returns:
-        The members in the order of `node.keys`.
-
-    Raises:
-        KeyMismatch: If `value` has not exactly these members.
-    """
-    count = len(node.keys)
-    if node.container is tuple:
-        if isinstance(value, _SEQUENCES) and len(value) == count:
-            return value
-        raise KeyMismatch(f"a tuple of length {count}", show_value(value), path, row)
-    try:
-        if len(value) == count:
-            return [value[key] for key in node.keys]
-    except (IndexError, KeyError, TypeError):
-        pass  # no mapping, or one without these keys
-    found = show_value(value)
-    if isinstance(value, Mapping):
-        found = f"a {type(value).__name__} with {show_keys(value)}"
-    raise KeyMismatch(f"a dict with {show_keys(node.keys)}", found, path, row) from None
-
-
-def split_columns(node: Record, values: list[Any]) -> list[list[Any]] | None:
-    """Take many values of a record apart.
-
-    Args:
-        node: The record.
-        values: The values.
-
-    Returns:
-        One list for each member; None where a value has not exactly these members.
-    """
-    try:
-        if list(map(len, values)).count(len(node.keys)) != len(values):
-            return None
-        if node.container is tuple and not all(isinstance(value, _SEQUENCES) for value in values):
-            return None
-        return [[value[key] for value in values] for key in node.keys]
-    except (IndexError, KeyError, TypeError):
-        return None
 
 
 class ValuePort(Port):

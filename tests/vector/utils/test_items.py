@@ -235,6 +235,16 @@ def test_no_items_make_an_empty_batch() -> None:
     assert_identical(concatenate(space, [], None), create_empty_array(space, 0))
 
 
+def test_a_dict_that_changes_is_seen_to_change() -> None:
+    space = Dict(a=Discrete(3), b=Dict(c=Discrete(3)))
+    concatenate(space, [{"a": 1, "b": {"c": 1}}], None)
+    space["b"]["c"] = Box(0, 1, (2,))
+    batch = concatenate(space, [{"a": 1, "b": {"c": [0, 1]}}], None)
+    assert_identical(batch["b"]["c"], np.array([[0, 1]], np.float32))
+    space["d"] = Discrete(2)
+    assert list(create_empty_array(space, 1)) == ["a", "b", "d"]
+
+
 # --- iterate ------------------------------------------------------------------------------------
 
 

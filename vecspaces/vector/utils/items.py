@@ -15,7 +15,7 @@ from vecspaces.layout.blocks import ArrayBlock
 from vecspaces.layout.casting import Path, fit_batch, show_path, show_value
 from vecspaces.layout.describe import described
 from vecspaces.layout.nodes import Node, empty_batch
-from vecspaces.layout.ports import ArrayPort, split_record
+from vecspaces.layout.ports import ArrayPort
 from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 
 _BATCHES = (Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple)
@@ -128,7 +128,7 @@ def _join(items: list[Any], out: NDArray[Any]) -> bool:
 def _concatenate_members(node: Record, items: list[Any], out: Any, path: Path) -> Any:
     columns = _columns(node, items, path)
     try:
-        outs = (None,) * len(node.keys) if out is None else split_record(node, path, out)
+        outs = (None,) * len(node.keys) if out is None else node.split(path, out)
     except Mismatch as error:
         raise error.called("out") from None
     members = [
@@ -150,9 +150,9 @@ def _columns(node: Record, items: list[Any], path: Path) -> list[list[Any]]:
             if list(map(len, items)).count(len(node.keys)) == len(items):
                 return [[item[key] for item in items] for key in node.keys]
         except (IndexError, KeyError, TypeError):
-            pass  # one of them is wrong: `split_record` says which
+            pass  # one of them is wrong: `split` says which
     try:
-        rows = [split_record(node, path, item, row) for row, item in enumerate(items)]
+        rows = [node.split(path, item, row) for row, item in enumerate(items)]
     except Mismatch as error:
         raise error.called("items") from None
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in node.keys]
@@ -201,7 +201,7 @@ def _rows(space: Space[Any], node: Node, items: Any, path: Path) -> Iterator[Any
     if isinstance(space, Tuple) and not all(isinstance(member, _BATCHES) for member in members):
         return _iter(items, path)  # one value for each member
     try:
-        columns = split_record(node, path, items)
+        columns = node.split(path, items)
     except Mismatch as error:
         raise error.called("items") from None
     found = [
