@@ -20,6 +20,7 @@ import numpy.typing as npt
 Rows = npt.NDArray[np.intp]
 
 _PLAIN = (int, float, bool)
+_INTEGERS = (int, np.integer)
 
 
 @dataclass(slots=True)
@@ -71,26 +72,56 @@ def _stack(key: str, rows: list[int], values: list[Any]) -> npt.NDArray[Any] | C
     """Make one array, or nested columns, of the values of a key."""
     if key == "final_obs":
         return _objects(values)
-    kinds = set(map(type, values))
-    if all(kind in _PLAIN or issubclass(kind, np.number) for kind in kinds):
-        array = np.array(values)
-        # Integers beyond 64 bits become objects by themselves.
-        return array if array.ndim == 1 else _objects(values)
-    if all(issubclass(kind, dict) for kind in kinds):
+    groups: dict[Any, list[int]] = {}
+    for position, value in enumerate(values):
+        groups.setdefault(_kind(value), []).append(position)
+    if len(groups) == 1:
+        return _stack_kind(next(iter(groups)), rows, values)
+    # Values of different kinds are objects, each promoted as in a slice that holds its kind alone:
+    # results do not depend on the slices.
+    items = list(values)
+    for kind, positions in groups.items():
+        chosen = [rows[position] for position in positions]
+        stacked = _stack_kind(kind, chosen, [values[position] for position in positions])
+        cells = _cells(Column(np.array(chosen, dtype=np.intp), stacked))
+        for position, cell in zip(positions, cells, strict=True):
+            items[position] = cell
+    return _objects(items)
+
+
+def _kind(value: Any) -> Any:
+    """Tell which values may become one array: numbers, dicts, and arrays of one shape."""
+    kind = type(value)
+    if kind in _PLAIN or issubclass(kind, np.number):
+        return "number"
+    if issubclass(kind, dict):
+        return "dict"
+    if issubclass(kind, np.ndarray):
+        code = value.dtype.kind
+        return value.shape, "number" if code in "biufc" else code if code in "US" else value.dtype
+    return None
+
+
+def _stack_kind(kind: Any, rows: list[int], values: list[Any]) -> npt.NDArray[Any] | Columns:
+    """Make one array, or nested columns, of values of one kind."""
+    if kind is None:
+        return _objects(values)
+    if kind == "dict":
         return merge(list(zip(rows, values, strict=True)))
-    if all(issubclass(kind, np.ndarray) for kind in kinds):
-        return _stack_arrays(values)
-    return _objects(values)
+    if kind != "number":
+        return np.stack(values) if _share([value.dtype for value in values]) else _objects(values)
+    array = np.array(values)
+    # Integers beyond 64 bits become objects by themselves; of two ranges they would be rounded.
+    rounded = array.dtype.kind == "f" and all(isinstance(value, _INTEGERS) for value in values)
+    return _objects(values) if rounded else array
 
 
-def _stack_arrays(values: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Stack arrays of one shape, promoted to one dtype; others become objects."""
-    if len({value.shape for value in values}) == 1:
-        try:
-            return np.stack(values)
-        except TypeError:  # dates and numbers have no common dtype
-            return _objects(values)
-    return _objects(values)
+def _share(dtypes: Sequence[np.dtype[Any]]) -> bool:
+    """Whether an array of a common dtype holds values of all these dtypes as they are."""
+    kinds = {dtype.kind for dtype in dtypes}
+    if kinds <= set("biu"):
+        return np.result_type(*dtypes).kind in "biu"
+    return kinds <= set("biufc") or len(set(dtypes)) == 1 or kinds in ({"U"}, {"S"})
 
 
 def _objects(values: Iterable[Any]) -> npt.NDArray[Any]:
@@ -129,13 +160,14 @@ def _join_columns(key: str, columns: list[Column]) -> Column:
     if len(nested) == len(columns):
         return Column(rows, join(nested))
     arrays = [column.values for column in columns if isinstance(column.values, np.ndarray)]
-    if len(arrays) == len(columns) and all(
-        array.dtype != object and array.shape[1:] == arrays[0].shape[1:] for array in arrays
+    if (
+        len(arrays) == len(columns)
+        and all(
+            array.dtype != object and array.shape[1:] == arrays[0].shape[1:] for array in arrays
+        )
+        and _share([array.dtype for array in arrays])
     ):
-        try:
-            return Column(rows, np.concatenate(arrays))
-        except TypeError:  # no common dtype: keep every value as it is
-            pass
+        return Column(rows, np.concatenate(arrays))
     values: list[Any] = []
     for column in columns:
         values.extend(_cells(column))
@@ -221,10 +253,11 @@ def finish(columns: Columns, num_envs: int) -> dict[str, Any]:
         if isinstance(values, dict):
             infos[key] = finish(values, num_envs)
         else:
+            shape = (num_envs, *values.shape[1:])
             full = (
-                np.full(num_envs, None, dtype=object)
+                np.full(shape, None, dtype=object)
                 if values.dtype == object
-                else np.zeros((num_envs, *values.shape[1:]), dtype=values.dtype)
+                else np.zeros(shape, dtype=values.dtype)
             )
             full[column.rows] = values
             infos[key] = full
@@ -246,8 +279,9 @@ def columns_of(infos: Mapping[str, Any], num_envs: int, reporting: Rows | None =
     if reporting is None:
         reporting = np.arange(num_envs, dtype=np.intp)
     columns: Columns = {}
+    masks = {f"_{key}" for key in infos}
     for key, value in infos.items():
-        if key.startswith("_") and key[1:] in infos:
+        if key in masks:
             continue
         mask = infos.get(f"_{key}")
         rows = reporting if mask is None else np.flatnonzero(mask)

@@ -68,8 +68,8 @@ def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
             )
         if given is not None and "reset_mask" in given:
             raise ValueError(
-                f"options[{number}] holds a reset_mask, which belongs to all environments: give one "
-                "mapping of options, or reset all environments"
+                f"options[{number}] holds a reset_mask, which belongs to all environments: give "
+                "one mapping of options, or reset all environments"
             )
     return ResetPlan(rows, seeds, list(options), True)
 
