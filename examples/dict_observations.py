@@ -1,0 +1,85 @@
+"""Nested observations: each leaf is one array over all environments, whatever its kind.
+
+A robot sees a picture, its joints, a list of things near it that grows and shrinks, and an order in
+words. All of it travels through shared memory.
+
+Run: python examples/dict_observations.py
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from vecspaces import Env, spaces
+from vecspaces.layout import Layout
+from vecspaces.vector import AsyncVectorEnv
+
+ORDERS = ("lift", "push", "wait")
+
+
+class Robot(Env):
+    """Does what it is told, or does not."""
+
+    observation_space = spaces.Dict(
+        camera=spaces.Box(0, 255, (8, 8, 3), np.uint8),
+        joints=spaces.Dict(angle=spaces.Box(-np.pi, np.pi, (6,)), locked=spaces.MultiBinary(6)),
+        nearby=spaces.Sequence(spaces.Box(-1.0, 1.0, (2,)), stack=True),
+        order=spaces.Text(8),
+    )
+    action_space = spaces.Dict(
+        command=spaces.Discrete(len(ORDERS)), torque=spaces.Box(-1.0, 1.0, (6,))
+    )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.angle = np.zeros(6, np.float32)
+        self.time = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        done = ORDERS[action["command"]] == self.order
+        self.angle = np.clip(self.angle + 0.1 * action["torque"], -np.pi, np.pi)
+        self.time += 1
+        return self._observe(), float(done), False, self.time >= 20, {"obeyed": done}
+
+    def _observe(self):
+        random = self.np_random
+        self.order = ORDERS[random.integers(len(ORDERS))]
+        return {
+            "camera": random.integers(0, 256, (8, 8, 3), dtype=np.uint8),
+            "joints": {"angle": self.angle, "locked": np.zeros(6, np.int8)},
+            "nearby": random.uniform(-1, 1, (random.integers(4), 2)).astype(np.float32),
+            "order": self.order,
+        }
+
+
+def obedient(observations: dict) -> dict:
+    """Understand the orders, and move no joint."""
+    commands = [ORDERS.index(order) for order in observations["order"]]
+    torque = np.zeros_like(observations["joints"]["angle"])
+    return {"command": np.array(commands), "torque": torque}
+
+
+def main(num_envs: int, steps: int) -> float:
+    """Roll out the obedient policy; give the share of orders that were obeyed."""
+    print(Layout.compile(Robot.observation_space, num_envs))
+    obeyed = []
+    with AsyncVectorEnv([Robot] * num_envs, autoreset_mode="SameStep") as envs:
+        observations, _ = envs.reset(seed=0)
+        for _ in range(steps):
+            observations, rewards, *_ = envs.step(obedient(observations))
+            obeyed.append(rewards.mean())
+    print("camera", observations["camera"].shape, observations["camera"].dtype)
+    print("joints.angle", observations["joints"]["angle"].shape)
+    print("nearby", [item.shape for item in observations["nearby"]])
+    print("order", observations["order"])
+    return float(np.mean(obeyed))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--num-envs", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=100)
+    print(f"obeyed {main(**vars(parser.parse_args())):.0%} of the orders")

@@ -1,0 +1,61 @@
+"""Every example runs, briefly, as a program of its own, and fits on a page or three."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+BRIEFLY = {
+    "async_rollout": ["--num-envs", "4", "--steps", "200"],
+    "dict_observations": ["--num-envs", "3", "--steps", "10"],
+    "ppo": ["--num-envs", "4", "--steps", "32", "--updates", "2"],
+    "sb3_ppo": ["--num-envs", "4", "--timesteps", "256", "--compare"],
+}
+NEEDS = {"ppo": "torch", "sb3_ppo": "stable_baselines3"}
+SAYS = {
+    "async_rollout": "send/recv",
+    "dict_observations": "obeyed 100% of the orders",
+    "ppo": "update   2  steps     256",
+    "rollout": "observations (64, 4) float32",
+    "sb3_ppo": "SubprocVecEnv",
+}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_it_runs(path: Path) -> None:
+    needed = NEEDS.get(path.stem)
+    if needed is not None and importlib.util.find_spec(needed) is None:
+        pytest.skip(f"{needed} is not installed")
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", str(path), *BRIEFLY.get(path.stem, [])],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert SAYS.get(path.stem, "") in run.stdout
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_it_is_short_and_guards_its_main_part(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert len(source.splitlines()) < 150
+    # Workers that are spawned import the program: without the guard they would run it again.
+    assert 'if __name__ == "__main__":' in source
+
+
+@pytest.mark.full
+@pytest.mark.timeout(240)
+def test_ppo_reaches_a_mean_return_of_475_in_three_minutes() -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    (path,) = [example for example in EXAMPLES if example.stem == "ppo"]
+    run = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, timeout=180, check=True
+    )
+    assert float(run.stdout.split()[-1]) >= 475.0
