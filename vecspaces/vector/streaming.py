@@ -18,6 +18,7 @@ from vecspaces.vector.conductor import Command
 from vecspaces.vector.grouped_vector_env import GroupedVectorEnv
 from vecspaces.vector.infos import Columns
 from vecspaces.vector.protocol import Event, Op, State
+from vecspaces.vector.ring import Rollout
 from vecspaces.vector.settings import Settings
 from vecspaces.vector.vector_env import ActType, ObsType
 
@@ -78,8 +79,20 @@ class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
         self._ready.extend(rows)
         self._fresh.update(rows)
         joined = infos_module.join([part for part in self._conductor.results.values() if part])
-        self._told = {row: infos_module.take(joined, [row], [0]) for row in rows} if joined else {}
+        for row in rows:
+            self._told.pop(row, None)
+            if told := infos_module.take(joined, [row], [0]):
+                self._told[row] = told
         return result
+
+    def rollout_view(self) -> Rollout:
+        """Give the last `buffers - 1` steps as arrays; `batch_size` must be all environments."""
+        if self.batch_size != self.num_envs:
+            raise ValueError(
+                f"rollout_view() needs steps of all environments together, so batch_size must be "
+                f"num_envs={self.num_envs}, found {self.batch_size}"
+            )
+        return super().rollout_view()
 
     def step_async(self, actions: ActType) -> None:
         """Begin a `step` of all environments; `step_wait` ends it."""
