@@ -228,6 +228,18 @@ def test_what_is_written_is_read(case: tuple[Rows, list[Any]]) -> None:
     assert_same(rows.items(1, n), values[1:])
 
 
+@given(written(), st.data())
+def test_rows_written_together_are_rows_written_one_by_one(
+    case: tuple[Rows, list[Any]], data: st.DataObject
+) -> None:
+    rows, values = case
+    low = data.draw(st.integers(0, len(values)))
+    others = like(rows)
+    empty = others.items(0, low)
+    others.write_rows(low, values[low:])
+    assert_same(others.items(0, len(values)), [*empty, *rows.items(low, len(values))])
+
+
 @given(written())
 def test_a_batch_is_written_as_it_is_read(case: tuple[Rows, list[Any]]) -> None:
     rows, values = case
@@ -426,6 +438,33 @@ def test_what_does_not_fit_is_found_with_its_path(
         rows.write(1, whole)
     assert info.value.row == 1
     assert info.value.path[: len(path)] == path
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"a": [0, 0], "b": (1, "x")}, None),
+        ({"a": np.zeros(2), "b": [np.int64(1), "x"]}, None),
+        ({"a": np.zeros(3, np.float32), "b": (1, "x")}, r"\['a'\]: expected float32"),
+        ({"a": np.zeros((2, 1), np.float32), "b": (1, "x")}, r"\['a'\]: expected float32"),
+        ({"a": np.zeros(2, np.float32), "b": (0.5, "x")}, r"\['b'\]\[0\]: expected int64"),
+        ({"a": np.zeros(2, np.float32), "b": (1,)}, r"\['b'\]: expected a tuple of length 2"),
+        ({"a": np.zeros(2, np.float32), "b": "1x"}, r"\['b'\]: expected a tuple of length 2"),
+        ({"a": np.zeros(2, np.float32)}, "expected a dict with the keys 'a', 'b'"),
+        (None, "expected a dict with the keys 'a', 'b'"),
+    ],
+)
+def test_one_of_many_rows_is_cast_or_found(wrong: Any, message: str | None) -> None:
+    space = Dict(a=Box(0, 1, (2,)), b=Tuple((Discrete(3), Text(3))), seed=1)
+    rows = bound(space, 4)
+    values = [space.sample(), wrong, space.sample()]
+    if message is None:
+        rows.write_rows(1, values)
+        assert_identical(rows.items(1, 4)[::2], values[::2])
+        assert rows.item(2)["a"].tolist() == [0, 0]
+        return
+    with pytest.raises(Mismatch, match=f"row 2: {message}"):
+        rows.write_rows(1, values)
 
 
 def test_a_dict_with_another_key_is_found() -> None:

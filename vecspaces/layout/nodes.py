@@ -19,6 +19,9 @@ from vecspaces.layout.casting import KeyMismatch, Path, show_keys, show_value
 Fill: TypeAlias = Callable[..., NDArray[Any]]
 """`np.zeros`, `np.empty`, `np.ones`: called as `fill(shape, dtype=dtype)`."""
 
+SEQUENCES = (tuple, list, np.ndarray)
+"""What a value of a Tuple may come as."""
+
 
 @dataclass(frozen=True, slots=True)
 class Array:
@@ -91,7 +94,7 @@ class Record:
         """
         count = len(self.keys)
         if self.container is tuple:
-            if isinstance(value, (tuple, list, np.ndarray)) and len(value) == count:
+            if isinstance(value, SEQUENCES) and len(value) == count:
                 return value
             raise KeyMismatch(f"a tuple of length {count}", show_value(value), path, row)
         try:

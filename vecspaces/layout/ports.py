@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vecspaces.layout import columns
 from vecspaces.layout.blocks import (
     ArrayBlock,
     Index,
@@ -29,11 +29,17 @@ from vecspaces.layout.casting import (
     limits,
     show_value,
 )
-from vecspaces.layout.nodes import Array, Choice, Encoded, Node, Record, Variable, walk
+from vecspaces.layout.nodes import (
+    SEQUENCES,
+    Array,
+    Choice,
+    Encoded,
+    Node,
+    Record,
+    Variable,
+    walk,
+)
 from vecspaces.layout.unrolled import Source
-
-_SEQUENCES = (tuple, list, np.ndarray)
-"""What a value of a Tuple may come as."""
 
 
 class Port(ABC):
@@ -123,7 +129,7 @@ class ArrayPort(Port):
     def write_rows(self, low: int, values: list[Any]) -> None:
         """Write all rows in one pass where every value fits as it is."""
         rows = self.rows[low : low + len(values)]
-        if not (join(values, rows) if self.shape else fill(values, rows)):
+        if not (columns.join(values, rows) if self.shape else columns.fill(values, rows)):
             super().write_rows(low, values)
 
     def prepare(self, batch: Any, n: int) -> Any:
@@ -168,35 +174,6 @@ class ArrayPort(Port):
         source.line(f"else: {source.name(self.write)}(row, {value})")
 
 
-def join(values: list[Any], out: NDArray[Any]) -> bool:
-    """Write arrays of the very dtype and shape of the rows of `out` in one pass.
-
-    Args:
-        values: As many as `out` has rows.
-        out: Shape `(n, first, ...)`.
-
-    Returns:
-        Whether they were such arrays; if not, nothing is written.
-    """
-    shape = out.shape[1:]
-    try:
-        # NumPy compares the dtypes, the number of axes, and all axes but the first.
-        if list(map(len, values)).count(shape[0]) != len(values) or not out.flags.c_contiguous:
-            return False
-        np.concatenate(values, out=out.reshape(-1, *shape[1:]), casting="no")
-    except (IndexError, TypeError, ValueError):  # scalars, lists, another dtype or shape
-        return False
-    return True
-
-
-def fill(values: list[Any], out: NDArray[Any]) -> bool:
-    """Write scalars of the very dtype of `out`, an array `(n,)`, in one pass; see `join`."""
-    if list(map(type, values)).count(out.dtype.type) != len(values):
-        return False
-    out[:] = values
-    return True
-
-
 class RecordPort(Port):
     """Values with members."""
 
@@ -209,11 +186,11 @@ class RecordPort(Port):
 
     def write_rows(self, low: int, values: list[Any]) -> None:
         """Write the rows of one member after the other."""
-        columns = split_columns(self.node, values)
-        if columns is None:
+        found = columns.split(self.node, values)
+        if found is None:
             super().write_rows(low, values)  # which finds the value that is no such record
         else:
-            for child, column in zip(self.children, columns, strict=True):
+            for child, column in zip(self.children, found, strict=True):
                 child.write_rows(low, column)
 
     def emit(self, value: str, source: Source) -> None:
@@ -230,7 +207,7 @@ class RecordPort(Port):
             source.line("    raise")
             source.line(f"if len({value}) != {count}: {split}({value}, row)")
         else:
-            sequences = source.name(_SEQUENCES)
+            sequences = source.name(SEQUENCES)
             source.line(f"if not isinstance({value}, {sequences}) or len({value}) != {count}:")
             source.line(f"    {split}({value}, row)")
             if members:

@@ -7,12 +7,11 @@ from operator import is_
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vecspaces.errors import CustomSpaceError
-from vecspaces.layout import Array, Mismatch, Record
+from vecspaces.layout import Array, Mismatch, Record, columns
 from vecspaces.layout.blocks import ArrayBlock
-from vecspaces.layout.casting import Path, fit_batch, show_path, show_value
+from vecspaces.layout.casting import Path, show_path, show_value
 from vecspaces.layout.describe import described
 from vecspaces.layout.nodes import Node, empty_batch
 from vecspaces.layout.ports import ArrayPort
@@ -20,10 +19,6 @@ from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 
 _BATCHES = (Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple)
 """What can be a column of a batch; a Tuple with any other space in it stands for single values."""
-
-
-_SMALL = 65536
-"""Bytes of a batch of vectors up to which joining their bytes is faster than `np.concatenate`."""
 
 
 def create_empty_array(space: Space[Any], n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
@@ -96,44 +91,28 @@ def _stack(node: Array, items: list[Any], out: Any, path: Path) -> Any:
             f"found {show_value(out)}"
         )
     try:
-        if not node.shape:
-            out[...] = fit_batch(items, n, out.dtype, (), path)
-        elif not _join(items, out):
-            write = ArrayPort(node, path, ArrayBlock(out)).write
-            for row, item in enumerate(items):
-                write(row, item)
+        if not (columns.join(items, out) if node.shape else columns.fill(items, out)):
+            ArrayPort(node, path, ArrayBlock(out)).write_rows(0, items)
     except Mismatch as error:
         raise error.called("items") from error.__cause__
     return out
 
 
-def _join(items: list[Any], out: NDArray[Any]) -> bool:
-    """Write arrays of the very shape and dtype of the rows of `out` in one go, if they are such."""
-    n, dtype = len(items), out.dtype
-    try:
-        if not out.flags.c_contiguous or list(map(len, items)).count(out.shape[1]) != n:
-            return False
-        if out.ndim > 2 or out.nbytes > _SMALL:
-            # NumPy compares the dtypes, the number of axes, and all axes but the first.
-            np.concatenate(items, out=out.reshape(-1, *out.shape[2:]), casting="no")
-        elif [item.dtype for item in items].count(dtype) == n == [i.ndim for i in items].count(1):
-            out[...] = np.frombuffer(b"".join(items), dtype).reshape(out.shape)
-        else:
-            return False
-    except (AttributeError, BufferError, TypeError, ValueError):
-        return False  # lists, strided arrays, or another shape or dtype
-    return True
-
-
 def _concatenate_members(node: Record, items: list[Any], out: Any, path: Path) -> Any:
-    columns = _columns(node, items, path)
+    found = columns.split(node, items)
+    if found is None:
+        try:
+            rows = [node.split(path, item, row) for row, item in enumerate(items)]
+        except Mismatch as error:
+            raise error.called("items") from None
+        found = [list(column) for column in zip(*rows, strict=True)]
     try:
         outs = (None,) * len(node.keys) if out is None else node.split(path, out)
     except Mismatch as error:
         raise error.called("out") from None
     members = [
         _concatenate(child, column, old, (*path, key))
-        for child, column, old, key in zip(node.children, columns, outs, node.keys, strict=True)
+        for child, column, old, key in zip(node.children, found, outs, node.keys, strict=True)
     ]
     if out is not None and all(map(is_, members, outs)):
         return out
@@ -141,21 +120,6 @@ def _concatenate_members(node: Record, items: list[Any], out: Any, path: Path) -
         out.update(zip(node.keys, members, strict=True))
         return out
     return node.build(members)
-
-
-def _columns(node: Record, items: list[Any], path: Path) -> list[list[Any]]:
-    """Take items apart into one list for each member."""
-    if node.container is dict:
-        try:
-            if list(map(len, items)).count(len(node.keys)) == len(items):
-                return [[item[key] for item in items] for key in node.keys]
-        except (IndexError, KeyError, TypeError):
-            pass  # one of them is wrong: `split` says which
-    try:
-        rows = [node.split(path, item, row) for row, item in enumerate(items)]
-    except Mismatch as error:
-        raise error.called("items") from None
-    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in node.keys]
 
 
 def _wrong_number(expected: int, found: int, path: Path) -> None:
