@@ -76,10 +76,16 @@ class VectorEnv(Generic[ObsType, ActType, ArrayType]):
             options: One mapping for all environments, or a sequence of one per environment.
 
         Returns:
-            A batch of observations, and the infos.
+            A batch of observations, and the infos. This base method returns None: a derived class
+            calls it for the seeding and returns its own.
+
+        Raises:
+            VecspacesError: `seed` is no int; derived classes may take more.
         """
-        if isinstance(seed, (int, np.integer)):
-            self._np_random, self._np_random_seed = seeding.np_random(int(seed))
+        if seed is not None:
+            # One generator takes one seed: a sequence of them is for derived classes to understand.
+            one = int(seed) if isinstance(seed, np.integer) else seed
+            self._np_random, self._np_random_seed = seeding.np_random(cast("int", one))
         return cast("tuple[ObsType, dict[str, Any]]", None)
 
     def step(

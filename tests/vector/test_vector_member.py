@@ -1,0 +1,315 @@
+"""An env_fn that returns a vector env: ours or Gymnasium's, alone or among single environments."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+
+from tests.compare import assert_identical
+from tests.envs import Drift, Ledger, Sampler, failing, ledger_vector, ledgers, observing
+from tests.vector.contract import ALL_SPACES, assert_same_run, assert_same_step, samples
+from vecspaces import spaces
+from vecspaces.adapters.gymnasium import to_gymnasium
+from vecspaces.errors import InvalidObservationError, VecspacesError
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+MODES = list(AutoresetMode)
+KINDS = [SyncVectorEnv, AsyncVectorEnv]
+
+
+def make(kind: type, env_fns: list[Any], **arguments: Any) -> Any:
+    if kind is AsyncVectorEnv:
+        arguments = {"num_workers": min(2, len(env_fns)), **arguments}
+    return kind(env_fns, **arguments)
+
+
+def gymnasium_vector(env_fns: list[Any], mode: AutoresetMode) -> gymnasium.vector.VectorEnv:
+    """Gymnasium's vector env."""
+    return gymnasium.vector.SyncVectorEnv(env_fns, autoreset_mode=mode.value)
+
+
+def foreign_sampler(space: Any) -> Sampler:
+    """A sampler in Gymnasium's spaces, as Gymnasium's vector envs want them."""
+    return Sampler(to_gymnasium(space), to_gymnasium(space))
+
+
+class Wrapped(gymnasium.vector.VectorWrapper):
+    """A wrapper of Gymnasium's, which changes nothing."""
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_gymnasiums_vector_env_is_rows_among_others(kind: type, mode: AutoresetMode) -> None:
+    single = partial(foreign_sampler, ALL_SPACES["Dict"])
+    mixed = [single, partial(gymnasium_vector, [single] * 3, mode), single]
+    with (
+        make(kind, mixed, autoreset_mode=mode) as envs,
+        SyncVectorEnv([single] * 5, autoreset_mode=mode) as flat,
+    ):
+        assert envs.num_envs == 5
+        assert_same_run(envs, flat, steps=20)
+
+
+@pytest.mark.parametrize("name", ["Text", "Graph", "OneOf", "Sequence", "Discrete"])
+def test_all_kinds_of_values_go_through_vector_envs(name: str) -> None:
+    space = ALL_SPACES[name]
+    single = partial(Sampler, space, space)
+    ours = [partial(SyncVectorEnv, [single] * 2), partial(SyncVectorEnv, [single])]
+    with AsyncVectorEnv(ours, num_workers=2) as envs, SyncVectorEnv([single] * 3) as flat:
+        assert_same_run(envs, flat)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_async_vector_env_in_a_worker(mode: AutoresetMode) -> None:
+    inner = partial(AsyncVectorEnv, ledgers(4), num_workers=2, autoreset_mode=mode)
+    with (
+        AsyncVectorEnv([inner], daemon=False, autoreset_mode=mode) as envs,
+        SyncVectorEnv(ledgers(4), autoreset_mode=mode) as flat,
+    ):
+        assert_same_run(envs, flat)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cart_poles_that_are_vectorised_in_numpy(kind: type) -> None:
+    alone = CartPoleVectorEnv(num_envs=5)
+    with make(kind, [partial(CartPoleVectorEnv, num_envs=5)] * 2) as envs:
+        assert envs.num_envs == 10
+        assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+        observations, infos = envs.reset(seed=7)
+        assert_identical(observations[:5], alone.reset(seed=7)[0])
+        assert_identical(observations[5:], CartPoleVectorEnv(num_envs=5).reset(seed=12)[0])
+        for actions in samples(envs, 0, 60):
+            observations, rewards, terminations, truncations, infos = envs.step(actions)
+            expected = alone.step(actions[:5])
+            assert_identical(observations[:5], expected[0])
+            assert rewards.dtype == np.float64
+            assert rewards[:5].tolist() == expected[1].tolist()
+            assert_identical(terminations[:5], expected[2])
+            assert_identical(truncations[:5], expected[3])
+            assert infos == {}
+    alone.close()
+
+
+def test_a_wrapped_vector_env_is_one_too() -> None:
+    with SyncVectorEnv([lambda: Wrapped(CartPoleVectorEnv(num_envs=3))]) as envs:
+        assert envs.reset(seed=0)[0].shape == (3, 4)
+
+
+def test_a_vector_env_without_a_mode_resets_in_the_next_step() -> None:
+    class Silent(Drift):
+        def __init__(self) -> None:
+            super().__init__(2)
+            self.metadata = {}
+
+    with SyncVectorEnv([Silent]) as envs:
+        assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    with pytest.raises(ValueError, match="NEXT_STEP"):
+        SyncVectorEnv([Silent], autoreset_mode="Disabled")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("own", "joined"), [(one, other) for one in MODES for other in MODES if one is not other]
+)
+def test_modes_that_do_not_fit_are_refused_at_construction(
+    kind: type, own: AutoresetMode, joined: AutoresetMode
+) -> None:
+    with pytest.raises(ValueError, match=f"{own.name}.*{joined.name}") as caught:
+        make(kind, [Ledger, partial(ledger_vector, 0, 2, own)], autoreset_mode=joined)
+    assert "environment 1" in str(caught.value.__cause__)
+
+
+def test_spaces_are_compared_row_by_row() -> None:
+    other = partial(observing, spaces.Discrete(3), 0)
+    with pytest.raises(RuntimeError, match=r"environment 3 has"):
+        SyncVectorEnv([*ledgers(1), partial(ledger_vector, 1, 2), other])
+
+
+def test_different_bounds_are_batched_row_by_row() -> None:
+    low = partial(observing, spaces.Box(0, 1, (1,)), np.zeros(1, np.float32))
+    high = partial(observing, spaces.Box(0, 9, (1,)), np.zeros(1, np.float32))
+    with SyncVectorEnv(
+        [low, lambda: SyncVectorEnv([high] * 2)], observation_mode="different"
+    ) as envs:
+        assert envs.observation_space.high.tolist() == [[1], [9], [9]]
+
+
+# --- seeds, options, masks --------------------------------------------------------------------
+
+
+def test_seeds_go_to_each_row() -> None:
+    with SyncVectorEnv([*ledgers(1), partial(ledger_vector, 1, 2)]) as envs:
+        envs.reset(seed=5)
+        envs.reset(seed=[1, None, 9])
+        assert envs.get_attr("seeds") == ([5, 1], [6, None], [7, 9])
+
+
+def test_a_simulator_with_one_generator_gets_one_seed_of_all() -> None:
+    with SyncVectorEnv([partial(Drift, 3)]) as envs:
+        again: list[Any] = []
+        for seed in ([3, 4, 9], [3, 4, 9], [3, 4, 8], np.random.SeedSequence(1)):
+            again.append(envs.reset(seed=seed)[0])
+        assert_identical(again[0], again[1])
+        assert not np.array_equal(again[1], again[2])
+        assert not np.array_equal(again[2], again[3])
+        assert_identical(envs.reset(seed=[3, 4, 5])[0], envs.reset(seed=3)[0])
+
+
+def test_our_own_vector_env_refuses_seeds_that_it_would_ignore() -> None:
+    with pytest.raises(VecspacesError, match="seed: expected a Python int"):
+        Drift(2).reset(seed=[1, 2])
+
+
+def test_options_of_each_row_must_agree_in_a_vector_env() -> None:
+    with SyncVectorEnv([*ledgers(1), partial(ledger_vector, 1, 2)]) as envs:
+        envs.reset(options=[{"time": 1}, {"time": 0}, {"time": 0}])
+        assert [options[-1] for options in envs.get_attr("options")] == [
+            {"time": 1},
+            {"time": 0},
+            {"time": 0},
+        ]
+        with pytest.raises(ValueError, match="one mapping of options"):
+            envs.reset(options=[{}, {"time": 0}, {"time": 1}])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("buffers", [1, 3])
+def test_a_mask_may_choose_some_rows_of_a_vector_env(kind: type, buffers: int) -> None:
+    env_fns = [*ledgers(1), partial(ledger_vector, 1, 3)]
+    with make(kind, env_fns, buffers=buffers) as envs, SyncVectorEnv(ledgers(4)) as flat:
+        for one in (envs, flat):
+            one.reset(seed=0)
+        for actions in samples(flat, 0, 8):
+            for mask in ([True, False, True, False], [False, True, True, True]):
+                options = {"reset_mask": np.array(mask)}
+                assert_same_step(
+                    envs.reset(seed=1, options=options), flat.reset(seed=1, options=options)
+                )
+            assert_same_step(envs.step(actions), flat.step(actions))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("simulator", [partial(CartPoleVectorEnv, num_envs=3), partial(Drift, 3)])
+def test_a_vector_env_that_ignores_the_mask_is_caught(kind: type, simulator: Any) -> None:
+    with make(kind, [simulator] * 2) as envs:
+        envs.reset(seed=0)
+        envs.step(envs.action_space.sample())
+        with pytest.raises(ValueError, match="does not know options"):
+            envs.reset(options={"reset_mask": np.array([True, False, False] * 2)})
+        envs.reset(seed=0)
+        envs.step(envs.action_space.sample())
+        envs.reset(options={"reset_mask": np.array([True] * 3 + [False] * 3)})
+        envs.step(envs.action_space.sample())
+
+
+# --- calls and attributes ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_calls_and_attributes_reach_the_rows(kind: type) -> None:
+    env_fns = [*ledgers(1), partial(ledger_vector, 1, 3, render_mode="rgb_array")]
+    with make(kind, env_fns) as envs:
+        assert envs.call("multiply", 2) == (0, 2, 4, 6)
+        assert envs.call("multiply", 2, env_ids=[3, 0, 2]) == (6, 0, 4)
+        envs.set_attr("length", [10, 11, 12, 13])
+        assert envs.get_attr("length") == (10, 11, 12, 13)
+        envs.set_attr("length", [7, 5, 6], env_ids=[3, 1, 2])
+        assert envs.get_attr("length") == (10, 5, 6, 7)
+        envs.set_attr("length", [9, 8], env_ids=[3, 2])
+        assert envs.get_attr("length") == (10, 5, 8, 9)
+        envs.reset(seed=0)
+        frames = envs.render()
+        assert [int(frame[0, 0, 0]) for frame in frames] == [0, 1, 2, 3]
+        assert int(envs.render(env_ids=[2])[0][0, 0, 0]) == 2
+
+
+def test_a_call_of_some_rows_leaves_the_others_alone() -> None:
+    with SyncVectorEnv([partial(ledger_vector, 0, 3)]) as envs:
+        with pytest.raises(KeyError, match="number 1"):
+            envs.call("fail", (1,))
+        assert envs.call("fail", (1,), env_ids=[0, 2]) == ("fine", "fine")
+
+
+def gymnasium_cart_poles() -> Any:
+    """Gymnasium's vector env of single environments."""
+    return gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+
+
+def test_calls_of_gymnasiums_vector_env_concern_all_of_its_rows() -> None:
+    with SyncVectorEnv([gymnasium_cart_poles] * 2) as envs:
+        assert envs.get_attr("gravity") == (9.8,) * 4
+        envs.set_attr("gravity", [1.0, 2.0, 3.0, 4.0])
+        assert envs.get_attr("gravity") == (1.0, 2.0, 3.0, 4.0)
+        envs.set_attr("gravity", [6.0, 5.0], env_ids=[3, 2])
+        assert envs.get_attr("gravity", env_ids=[3, 2]) == (6.0, 5.0)
+        for use in (partial(envs.get_attr, "gravity"), partial(envs.set_attr, "gravity", 1.0)):
+            with pytest.raises(ValueError, match="environments 2 to 3 together"):
+                use(env_ids=[3])
+
+
+def test_a_simulator_has_one_attribute_for_all_of_its_rows() -> None:
+    with SyncVectorEnv([partial(Drift, 2), partial(Drift, 3)]) as envs:
+        assert envs.get_attr("length") == (4,) * 5
+        envs.set_attr("gain", 2.0)
+        envs.set_attr("gain", [3.0, 3.0], env_ids=[0, 1])
+        assert envs.get_attr("gain") == (3.0, 3.0, 2.0, 2.0, 2.0)
+        with pytest.raises(ValueError, match="different values"):
+            envs.set_attr("gain", [0.0, 1.0], env_ids=[0, 1])
+        with pytest.raises(ValueError, match="together"):
+            envs.set_attr("gain", 1.0, env_ids=[0])
+
+
+# --- errors and the end -----------------------------------------------------------------------
+
+
+class Misshapen(Drift):
+    """Returns observations of a wrong shape after the first step."""
+
+    def step(self, actions: Any) -> Any:
+        observations, *rest = super().step(actions)
+        return (observations[:, :1], *rest)
+
+
+class Missing(Drift):
+    """Forgets the final observations in SAME_STEP."""
+
+    def __init__(self) -> None:
+        super().__init__(2, length=1, mode="SameStep")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_wrong_observations_of_a_vector_env_name_its_rows(kind: type) -> None:
+    with make(kind, [partial(Drift, 2), partial(Misshapen, 2)]) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(InvalidObservationError, match="environment 2 returned"):
+            envs.step(envs.action_space.sample())
+        envs.reset(seed=0)
+
+
+def test_a_vector_env_without_final_observations_is_told_so() -> None:
+    with SyncVectorEnv([Missing], autoreset_mode="SameStep") as envs:
+        envs.reset(seed=0)
+        with pytest.raises(ValueError, match="final_obs"):
+            envs.step(envs.action_space.sample())
+
+
+def test_an_exception_of_an_inner_environment_names_the_rows() -> None:
+    with SyncVectorEnv([*ledgers(2), partial(SyncVectorEnv, failing(2))]) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(FloatingPointError, match="number 1") as caught:
+            envs.step([0, 0, 0, 4])
+        assert "environment 2" in str(caught.value.__cause__)
+        observations, _ = envs.reset(seed=0)
+        assert observations[:, 1].tolist() == [2, 2, 1, 1]
+
+
+def test_vector_envs_are_closed_once() -> None:
+    envs = SyncVectorEnv([partial(Drift, 2)] * 2)
+    inner: list[VectorEnv[Any, Any, Any]] = [member.env for member in envs.envs]
+    envs.close()
+    assert [drift.closes for drift in inner] == [1, 1]
