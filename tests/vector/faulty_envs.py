@@ -192,6 +192,7 @@ SPOILT_REWARDS: dict[str, Any] = {
     "reward that is an object": object(),
 }
 
+
 class Unloadable:
     """Pickles, but what it pickles to raises."""
 
@@ -330,9 +331,7 @@ def factories(
     fault = None if deed is None else Fault(deed, where, fuse)
     if fault is not None and where == "build":
         light(folder)
-    return [
-        Factory(index, fault if index == at else None, log, episode) for index in range(count)
-    ]
+    return [Factory(index, fault if index == at else None, log, episode) for index in range(count)]
 
 
 def light(folder: Path) -> None:
@@ -353,4 +352,3 @@ def open_gate(folder: Path) -> None:
 def unlit(folder: Path) -> bool:
     """Whether the fault struck, or was never lit."""
     return not (folder / "fuse").exists()
-

@@ -388,4 +388,3 @@ def test_a_forked_child_of_the_caller_does_not_end_its_workers(tmp_path: Path) -
     os.waitpid(child, 0)
     envs.step(ACTIONS)
     envs.close()
-

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 import traceback
@@ -24,7 +23,6 @@ from vecspaces.errors import (
     InvalidRewardError,
     ResetNeededError,
     StepTimeoutError,
-    VecspacesError,
     WorkerDiedError,
     WorkerError,
 )
@@ -244,9 +242,7 @@ def test_the_full_cross_of_start_methods(case: Case, context: str, tmp_path: Pat
 
 # ---------------------------------------------------------------------- the state after an error
 
-AFTER = [
-    case for case in TABLE if case.workers == 2 and case.where in ("reset", "step", "call")
-]
+AFTER = [case for case in TABLE if case.workers == 2 and case.where in ("reset", "step", "call")]
 
 
 def check_rollout(envs: Any, seed: int = 11) -> None:

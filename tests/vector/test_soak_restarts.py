@@ -1,4 +1,4 @@
-"""A long run under fire: workers die at every moment, and nobody else loses a step or sees a tear."""
+"""Workers die at every moment of a long run: nobody else loses a step or sees a torn row."""
 
 from __future__ import annotations
 

@@ -56,6 +56,7 @@ class Conductor:
         results: By worker, what it answered to the last command.
         broken: Environments that must be built again.
         lost: Environments whose episode died with their worker, until a step has said so.
+        interrupted: Whether Ctrl-C ended the last wait.
         seeds: The seed of each environment's last seeded reset.
         options: The options that each environment's autoresets get.
     """
@@ -87,6 +88,7 @@ class Conductor:
         self.results: dict[int, Any] = {}
         self.broken: set[int] = set()
         self.lost: set[int] = set()
+        self.interrupted = False
         self.command = Command(Op.RESET, 0, {})
 
     def check(self, event: Event) -> State:
@@ -108,6 +110,7 @@ class Conductor:
         self.command = Command(op, slot, payloads)
         self._waiting = set(payloads)
         self._late = set()
+        self.interrupted = False
         self.results = {}
         self._failures = []
         self.state = state
@@ -166,13 +169,20 @@ class Conductor:
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
             while not done() and not self._failures:
-                if not self._gather(deadline) and timeout is not None and not self._build_by:
+                building = bool(self._build_by)
+                heard = self._gather(deadline)
+                if timeout is None:
+                    continue
+                if building:  # that has a bound of its own
+                    deadline = time.monotonic() + timeout
+                elif not heard:
                     raise faults.overdue(self.command.op.verb, timeout, *self._busy_rows())
             if self._failures:
                 self._hear_others()
-        except (StepTimeoutError, KeyboardInterrupt):
+        except (StepTimeoutError, KeyboardInterrupt) as error:
             self.state = next_state(self.state, Event.TIMEOUT)
             self._late = set(self._waiting)
+            self.interrupted = isinstance(error, KeyboardInterrupt)
             raise
         if self._failures:
             self._raise_failure()

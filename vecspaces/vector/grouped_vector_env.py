@@ -33,6 +33,8 @@ from vecspaces.vector.vector_env import ActType, ObsType, StepResult
 
 # `close()` ends within five seconds: four to ask, one to insist.
 _CLOSE_SECONDS = 4.0
+# Whoever pressed Ctrl-C in a wait has waited long enough.
+_CLOSE_INTERRUPTED_SECONDS = 1.0
 
 
 class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
@@ -345,8 +347,8 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
         """Close every environment; called by `close`.
 
         Args:
-            timeout: The longest wait for environments to close, in seconds; None: 4. What has not
-                ended by then is terminated, and killed within one second more.
+            timeout: The longest wait for environments to close, in seconds; None: 4, or 1 after
+                Ctrl-C. What has not ended by then is terminated, and killed within one second more.
             terminate: Whether not to ask them at all.
             **kwargs: Nothing else; for wrappers that pass more.
 
@@ -356,7 +358,8 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
         """
         conductor = self._conductor
         conductor.state = conductor.check(Event.CLOSE)
-        seconds = _CLOSE_SECONDS if timeout is None else max(0.0, timeout)
+        patience = _CLOSE_INTERRUPTED_SECONDS if conductor.interrupted else _CLOSE_SECONDS
+        seconds = patience if timeout is None else max(0.0, timeout)
         try:
             forced = conductor.fail_on_close(self._backend.close(seconds, terminate))
         finally:

@@ -1,0 +1,246 @@
+"""The caller dies, or is interrupted: its workers leave with it, quietly and soon."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "pidfd_open"), reason="watches processes that are no children by pidfd (Linux)"
+)
+
+CONTEXTS = [
+    method
+    for method in ("fork", "spawn", "forkserver")
+    if method in multiprocessing.get_all_start_methods()
+]
+
+# What the workers are doing when the caller dies. Native code that keeps the interpreter's lock is
+# not among it: docs/reliability.md says so.
+OCCUPATIONS = {
+    "idle": "pass",
+    "sleeping": "threading.Event().wait()",
+    "computing": "while True: pass",
+    "in native code": "ctypes.CDLL(None).sleep(1000)",
+}
+
+PROGRAM = """
+import ctypes, os, sys, threading, time
+sys.path.insert(0, {root!r})
+import numpy as np
+from tests.vector.faulty_envs import FaultyEnv
+from vecspaces.vector import AsyncVectorEnv
+
+class Busy(FaultyEnv):
+    def __init__(self, index):
+        super().__init__(index, episode=10**9)
+        if {child_of_worker!r} and os.fork() == 0:
+            say(f"<{{os.getpid()}}>")
+            threading.Event().wait()
+
+    def step(self, action):
+        if action == 2:
+            say("x")
+            {occupation}
+        return super().step(action)
+
+def say(what):
+    with open({pipe!r}, "w") as pipe:
+        pipe.write(what)
+
+def make(index):
+    return lambda: Busy(index)
+
+if __name__ == "__main__":
+    envs = AsyncVectorEnv([make(i) for i in range(4)], num_workers=2, context={context!r})
+    if {child_of_caller!r} and os.fork() == 0:
+        say(f"<{{os.getpid()}}>")
+        threading.Event().wait()
+    envs.reset()
+    print(*[process.pid for process in envs.processes], flush=True)
+{body}
+"""
+
+
+@dataclass
+class Caller:
+    """A program that holds a vector env of two workers.
+
+    Attributes:
+        process: The program.
+        workers: A pidfd for each of its workers.
+        events: What its environments say.
+    """
+
+    process: subprocess.Popen[str]
+    workers: dict[int, int]
+    events: int
+
+    def all_gone(self, seconds: float) -> bool:
+        """Whether every worker ends within a time."""
+        deadline = time.monotonic() + seconds
+        for fd in self.workers.values():
+            poll = select.poll()
+            poll.register(fd, select.POLLIN)
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                return False
+        return True
+
+    def hear(self, count: int) -> bytes:
+        """Read what so many environments, or children, have to say."""
+        data = b""
+        while data.count(b"x") + data.count(b">") < count:
+            data += os.read(self.events, 64)
+        return data
+
+
+@contextlib.contextmanager
+def caller(
+    body: str,
+    context: str = "fork",
+    occupation: str = "pass",
+    child_of_caller: bool = False,
+    child_of_worker: bool = False,
+) -> Iterator[Caller]:
+    folder = tempfile.TemporaryDirectory()
+    pipe = os.path.join(folder.name, "events")
+    os.mkfifo(pipe)
+    # For reading and writing: then neither end ever waits for the other.
+    reading = os.open(pipe, os.O_RDWR)
+    program = PROGRAM.format(
+        root=str(Path(__file__).parents[2]),
+        pipe=pipe,
+        context=context,
+        occupation=occupation,
+        child_of_caller=child_of_caller,
+        child_of_worker=child_of_worker,
+        body=textwrap.indent(textwrap.dedent(body), "    "),
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    fds: dict[int, int] = {}
+    try:
+        assert process.stdout is not None
+        pids = list(map(int, process.stdout.readline().split()))
+        assert len(pids) == 2, process.communicate()[1]
+        fds = {pid: os.pidfd_open(pid) for pid in pids}
+        yield Caller(process, fds, reading)
+    finally:
+        # Whatever the test found: nothing of the session may survive it.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        for fd in (*fds.values(), reading):
+            os.close(fd)
+        folder.cleanup()
+
+
+STEP = "envs.step(np.array([2, 0, 2, 0]))"
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("what", OCCUPATIONS)
+def test_workers_leave_within_a_second_when_the_caller_is_killed(what: str, context: str) -> None:
+    names = set(os.listdir("/dev/shm"))
+    body = "sys.stdin.read()" if what == "idle" else STEP
+    with caller(body, context, OCCUPATIONS[what]) as program:
+        if what != "idle":
+            program.hear(2)
+        program.process.kill()
+        assert program.all_gone(1.0), "a worker outlived its caller by a second"
+        assert set(os.listdir("/dev/shm")) == names
+
+
+@pytest.mark.parametrize("who", ["caller", "worker"])
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_a_child_that_holds_inherited_descriptors_keeps_no_worker_alive(
+    who: str, context: str
+) -> None:
+    with caller(
+        STEP,
+        context,
+        OCCUPATIONS["sleeping"],
+        child_of_caller=who == "caller",
+        child_of_worker=who == "worker",
+    ) as program:
+        # Two workers in their step, and the children: one of the caller, or one an environment.
+        program.hear(2 + (1 if who == "caller" else 4))
+        program.process.kill()
+        assert program.all_gone(1.0), "a worker outlived its caller by a second"
+
+
+def test_idle_workers_close_their_environments_when_the_caller_is_killed() -> None:
+    body = """
+    envs.call(lambda env: setattr(env, "close", lambda: say("x")))
+    say("<ready>")
+    sys.stdin.read()
+    """
+    with caller(body) as program:
+        program.hear(1)
+        program.process.kill()
+        program.hear(4)
+        assert program.all_gone(1.0)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_ctrl_c_is_an_exception_in_the_caller_alone(context: str) -> None:
+    body = """
+    try:
+        while True:
+            envs.step(np.array([0, 2, 0, 2]))
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    finally:
+        envs.close()
+    """
+    with caller(body, context, "time.sleep(0.01)") as program:
+        program.hear(6)
+        os.killpg(program.process.pid, signal.SIGINT)
+        assert program.all_gone(2.0)
+        out, err = program.process.communicate(timeout=5)
+        assert (out, err, program.process.returncode) == ("interrupted\n", "", 0)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_ctrl_c_that_nobody_catches_shows_one_traceback(context: str) -> None:
+    body = """
+    while True:
+        envs.step(np.array([0, 2, 0, 2]))
+    """
+    with caller(body, context, "time.sleep(0.01)") as program:
+        program.hear(6)
+        os.killpg(program.process.pid, signal.SIGINT)
+        assert program.all_gone(2.0)
+        _, err = program.process.communicate(timeout=5)
+        assert err.count("Traceback") == 1
+        assert err.rstrip().splitlines()[-1].startswith("KeyboardInterrupt")
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_ctrl_c_in_a_long_step_ends_all_within_two_seconds(context: str) -> None:
+    body = """
+    with envs:
+        envs.step(np.array([2, 0, 2, 0]))
+    """
+    with caller(body, context, OCCUPATIONS["computing"]) as program:
+        program.hear(2)
+        os.killpg(program.process.pid, signal.SIGINT)
+        assert program.all_gone(2.0)
