@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.errors import InvalidInfoError, InvalidObservationError, InvalidRewardError
-from vecspaces.layout import Mismatch
 from vecspaces.vector import infos as infos_module
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.failures import EnvironmentFailed, Failure
@@ -27,7 +25,7 @@ from vecspaces.vector.members import (
     rows_of,
     set_attribute,
 )
-from vecspaces.vector.outcomes import as_flags, as_info, as_rewards
+from vecspaces.vector.outcomes import as_flags, as_info, as_rewards, name_culprit
 from vecspaces.vector.stats import Timings
 from vecspaces.vector.storage import Storage
 from vecspaces.vector.vector_member import VectorMember, Wanted
@@ -501,16 +499,5 @@ class EnvGroup:
         self._progress[0] = -1
         if isinstance(error, EnvironmentFailed):
             return error
-        if isinstance(error, Mismatch):
-            row = row if error.row is None else error.row
-            finding = Mismatch(error.expected, error.found, error.path, name="observation")
-            error = InvalidObservationError(
-                f"environment {row} returned an invalid observation in {command}: {finding}: "
-                "make it return what its observation_space says"
-            ).with_traceback(error.__traceback__)
-        elif isinstance(error, InvalidInfoError):
-            error = InvalidInfoError(f"environment {row}: {error}")
-        elif isinstance(error, InvalidRewardError):
-            row = error.args[1]
-            error = InvalidRewardError(error.args[0])
+        error, row = name_culprit(error, row, command)
         return EnvironmentFailed(Failure.of(error, (row,), command))

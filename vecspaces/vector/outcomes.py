@@ -1,4 +1,4 @@
-"""What environments return beside observations, checked: rewards, flags and infos."""
+"""What environments return, checked: rewards, flags and infos, and who returned what cannot be."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.errors import InvalidInfoError, InvalidRewardError
+from vecspaces.errors import InvalidInfoError, InvalidObservationError, InvalidRewardError
+from vecspaces.layout import Mismatch
 
 
 def as_rewards(rewards: list[Any], rows: Sequence[int]) -> npt.NDArray[Any]:
@@ -85,3 +86,30 @@ def as_info(info: Any) -> dict[str, Any]:
             f"expected a dict as info, found {type(info).__name__}: return {{}} for no info"
         )
     return info
+
+
+def name_culprit(error: BaseException, row: int, command: str) -> tuple[BaseException, int]:
+    """Say of a finding which environment it concerns.
+
+    Args:
+        error: What was raised while environments ran.
+        row: The environment that ran.
+        command: What it was asked to do.
+
+    Returns:
+        The error that the user shall see, and its environment; an environment's own error as it is.
+    """
+    if isinstance(error, Mismatch):
+        row = row if error.row is None else error.row
+        finding = Mismatch(error.expected, error.found, error.path, name="observation")
+        invalid = InvalidObservationError(
+            f"environment {row} returned an invalid observation in {command}: {finding}: "
+            "make it return what its observation_space says"
+        )
+        return invalid.with_traceback(error.__traceback__), row
+    if isinstance(error, InvalidInfoError):
+        return InvalidInfoError(f"environment {row}: {error}"), row
+    if isinstance(error, InvalidRewardError):
+        message, row = error.args
+        return InvalidRewardError(message), row
+    return error, row
