@@ -1,0 +1,56 @@
+"""A simulator that crashes now and then: the run goes on, and the learner hears which steps were lost.
+
+Run it with `python examples/restart_after_crash.py`.
+"""
+
+import os
+
+import numpy as np
+
+from vecspaces import Env
+from vecspaces.spaces import Box, Discrete
+from vecspaces.vector import AsyncVectorEnv
+
+
+class FragileWalk(Env):
+    """A random walk whose native code, so to speak, crashes once in a few thousand steps."""
+
+    observation_space = Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0.0
+        return np.array([self.place]), {}
+
+    def step(self, action):
+        if self.np_random.random() < 0.0005:
+            os._exit(1)  # no exception, no goodbye: as after a segmentation fault
+        self.place += (2 * int(action) - 1) * self.np_random.random()
+        return np.array([self.place]), -abs(self.place), abs(self.place) > 8, False, {}
+
+
+def main() -> None:
+    envs = AsyncVectorEnv(
+        [FragileWalk] * 8,
+        num_workers=4,
+        on_worker_death="restart",
+        max_restarts=100,  # this many within restart_window seconds are bad luck; more are a bug
+    )
+    with envs:
+        envs.reset(seed=1)
+        policy = np.random.default_rng(1)
+        learnt = lost = 0
+        for _ in range(2_000):
+            actions = policy.integers(2, size=8)
+            _, _, _, truncations, infos = envs.step(actions)
+            restarted = infos.get("worker_restarted", np.zeros(8, dtype=bool))
+            # A lost step is a truncation with reward 0: bootstrap from it, or leave it out, as here.
+            assert truncations[restarted].all()
+            lost += int(restarted.sum())
+            learnt += int((~restarted).sum())
+        print(f"{learnt} steps to learn from, {lost} lost to crashed workers, and no crash of ours")
+
+
+if __name__ == "__main__":
+    main()

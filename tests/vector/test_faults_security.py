@@ -1,0 +1,82 @@
+"""Nobody else can reach the workers: no name to find, no port to knock at, no memory to open."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.vector.faulty_envs import Factory
+from vecspaces.vector import AsyncVectorEnv
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+def descriptors() -> dict[int, str]:
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:  # the one that listdir had open
+            continue
+    return found
+
+
+@pytest.fixture(params=["fork", "spawn"])
+def envs(request: pytest.FixtureRequest) -> Any:
+    # A fork server is multiprocessing's own, and lives as long as the caller.
+    before = descriptors()
+    with AsyncVectorEnv(
+        [Factory(i) for i in range(4)], num_workers=2, context=request.param
+    ) as envs:
+        envs.reset(seed=1)
+        envs.opened = {fd: to for fd, to in descriptors().items() if before.get(fd) != to}
+        yield envs
+
+
+def test_the_caller_speaks_to_its_workers_over_unnamed_socket_pairs_alone(envs: Any) -> None:
+    sockets = [fd for fd, to in envs.opened.items() if to.startswith("socket:")]
+    assert len(sockets) == 2
+    for fd in sockets:
+        with socket.socket(fileno=os.dup(fd)) as sock:
+            assert sock.family == socket.AF_UNIX
+            assert sock.getsockname() == ""
+            assert sock.getpeername() == ""
+            assert not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+
+
+def test_memory_has_no_name(envs: Any) -> None:
+    files = [to for to in envs.opened.values() if to.startswith("/")]
+    assert files
+    assert all(re.fullmatch(r"/memfd:vecspaces \(deleted\)|/dev/null", to) for to in files)
+    assert not any("vecspaces" in name for name in os.listdir("/dev/shm"))
+
+
+def test_nothing_that_was_opened_is_for_others(envs: Any) -> None:
+    for fd, to in envs.opened.items():
+        assert not os.get_inheritable(fd), f"{to} would survive an exec"
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            assert os.fstat(fd).st_uid == os.getuid()
+
+
+def test_workers_listen_nowhere(envs: Any) -> None:
+    listening = {
+        line.split()[6]
+        for line in Path("/proc/net/unix").read_text().splitlines()[1:]
+        if line.split()[3] == "00010000"
+    }
+    for process in envs.processes:
+        for entry in os.scandir(f"/proc/{process.pid}/fd"):
+            try:
+                inode = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(entry.path))
+            except FileNotFoundError:
+                continue
+            assert inode is None or inode[1] not in listening
+    envs.step(np.zeros(4, np.int64))
