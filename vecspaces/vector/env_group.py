@@ -411,9 +411,8 @@ class EnvGroup:
         Raises:
             EnvironmentFailed: An environment refused.
         """
-        for number in sorted({self._member_of[row] for row in values}):
-            member = self.members[number]
-            rows = [row for row in values if self._member_of[row] == number]
+        for rows in self.whole(sorted(values)):
+            member = self.members[self._member_of[rows[0]]]
             try:
                 if isinstance(member, VectorMember):
                     member.set_attr(name, [values[row] for row in rows], rows)
@@ -466,11 +465,10 @@ class EnvGroup:
 
     def _rebuild(self, broken: Iterable[int]) -> None:
         """Build environments that failed again."""
-        for number in sorted({self._member_of[row] for row in broken}):
-            member = self.members[number]
+        for row, *_ in self.whole(sorted(broken)):
+            number = self._member_of[row]
             # What a broken environment says at its end helps nobody: it is broken already.
-            self._close_members([member])
-            row = next(row for row, owner in self._member_of.items() if owner == number)
+            self._close_members([self.members[number]])
             try:
                 self.members[number] = self._build(number)
             except _RAISED as error:
