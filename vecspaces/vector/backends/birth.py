@@ -46,6 +46,7 @@ class WorkerSetup:
         entropy: Words for the global generators: the caller's state, the index, the generation.
         registrations: The caller's Gymnasium ids.
         caller: The caller's process id.
+        core: The core that it returns to; None where there are not as many workers as cores.
     """
 
     index: int
@@ -57,6 +58,7 @@ class WorkerSetup:
     entropy: tuple[int, ...]
     registrations: bytes
     caller: int
+    core: int | None
 
     @property
     def factories(self) -> range:
@@ -108,6 +110,7 @@ def plan_workers(
     state = hashlib.sha256(pickle.dumps((random.getstate(), np.random.get_state()))).digest()
     words = np.frombuffer(state, dtype=np.uint32).tolist()
     registrations = pack_registrations() if by_value else b""
+    cores = usable_cores()
     return [
         WorkerSetup(
             index,
@@ -119,9 +122,29 @@ def plan_workers(
             (*words, index, 0),
             registrations,
             os.getpid(),
+            cores[index] if num_workers == len(cores) else None,
         )
         for index, part in enumerate(cut(len(env_fns), num_workers))
     ]
+
+
+def usable_cores() -> list[int]:
+    """The numbers of the cores that this process may run on; none where the system tells none."""
+    return sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+
+
+def return_to(core: int) -> None:
+    """Move this thread to a core, and leave it free to be moved again.
+
+    Linux may keep processes that wake each other on one core while another is idle, for seconds:
+    the workers then run one after the other. To ask for a core now and then, and not to insist on
+    it, ends that, and binds neither the environments' own processes nor other programs.
+    """
+    if sys.platform == "linux":
+        allowed = os.sched_getaffinity(0)
+        if core in allowed:
+            os.sched_setaffinity(0, {core})
+            os.sched_setaffinity(0, allowed)
 
 
 def assign_rows(descriptions: Sequence[GroupDescription]) -> list[range]:

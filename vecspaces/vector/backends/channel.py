@@ -1,4 +1,4 @@
-"""Frames over a socket pair: the caller's end never blocks, the worker's end may.
+"""Frames over two pipes: the caller's end never blocks, the worker's end may.
 
 A step's command and its answer are one header each, 24 bytes, and so one system call each. A
 payload follows only where there is something to say. The caller drains while it sends, so large
@@ -12,11 +12,17 @@ import pickle
 import select
 import socket
 import sys
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from multiprocessing import Pipe
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
 
 from vecspaces.vector.protocol import HEADER, Op
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 _CHUNK = 1 << 16
 _GONE = (BrokenPipeError, ConnectionResetError)
@@ -60,17 +66,71 @@ def pack(op: Op, slot: int, seq: int, payload: Any = None) -> bytes:
 _OPS = {int(op): op for op in Op}
 
 
+class Line:
+    """One of the two ends of what joins a caller and a worker; it can be handed to a new process.
+
+    Bytes go through a pipe in each direction, descriptors through a socket. Who reads from a socket
+    wakes its other end, which may write again and only waits to read: that wake-up of a worker for
+    nothing cost more than all of the rest of a step. Where `select` takes sockets alone (Windows),
+    bytes go through the socket too.
+
+    Args:
+        sock: A socket of a pair.
+        incoming: The end of a pipe to read from; None to read from the socket.
+        outgoing: The end of a pipe to write to; None to write to the socket.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        incoming: Connection[Any, Any] | None = None,
+        outgoing: Connection[Any, Any] | None = None,
+    ) -> None:
+        self.sock = sock
+        self._pipes = [pipe for pipe in (incoming, outgoing) if pipe is not None]
+        self.fd = (incoming or sock).fileno()
+        self.out_fd = (outgoing or sock).fileno()
+        self.read: Callable[[int], bytes] = partial(os.read, self.fd) if incoming else sock.recv
+        self.write: Callable[[Any], int] = partial(os.write, self.out_fd) if outgoing else sock.send
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Line, (self.sock, *self._pipes)
+
+    @classmethod
+    def pair(cls) -> tuple[Line, Line]:
+        """Make the caller's end and the worker's."""
+        ours, theirs = socket.socketpair()
+        if sys.platform == "win32":
+            return cls(ours), cls(theirs)
+        commands, to_worker = Pipe(duplex=False)
+        answers, to_caller = Pipe(duplex=False)
+        return cls(ours, answers, to_worker), cls(theirs, commands, to_caller)
+
+    def set_blocking(self, blocking: bool) -> None:
+        """Whether reading and writing wait."""
+        self.sock.setblocking(blocking)
+        if sys.platform != "win32":
+            for pipe in self._pipes:
+                os.set_blocking(pipe.fileno(), blocking)
+
+    def close(self) -> None:
+        """Close it; who reads at the other end comes to the end of the stream."""
+        self.sock.close()
+        for pipe in self._pipes:
+            pipe.close()
+
+
 class CallerEnd:
     """The caller's end of one worker's channel.
 
     Args:
-        sock: Its socket of the pair.
+        line: Its end.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        self.sock = sock
-        self.fd = sock.fileno()
+    def __init__(self, line: Line) -> None:
+        line.set_blocking(False)
+        self.line = line
+        self.fd, self.out_fd = line.fd, line.out_fd
         self._inbox = bytearray()
         self._outbox = bytearray()
 
@@ -85,7 +145,7 @@ class CallerEnd:
             self._outbox += data
             return
         try:
-            sent = self.sock.send(data)
+            sent = self.line.write(data)
         except BlockingIOError:
             sent = 0
         except _GONE:
@@ -95,19 +155,17 @@ class CallerEnd:
 
     def send_with_descriptor(self, data: bytes, descriptor: int | None) -> None:
         """Send the first frame that the worker reads, with a descriptor if there is one."""
-        if descriptor is None:
-            self.send(data)
-            return
-        try:
-            socket.send_fds(self.sock, [data[: HEADER.size]], [descriptor])
-        except _GONE:
-            return  # as above
-        self.send(data[HEADER.size :])
+        if hasattr(socket, "send_fds"):
+            try:
+                socket.send_fds(self.line.sock, [b"d"], [] if descriptor is None else [descriptor])
+            except _GONE:
+                return  # as above
+        self.send(data)
 
     def flush(self) -> None:
         """Send more of what waits."""
         try:
-            sent = self.sock.send(memoryview(self._outbox)[: 1 << 20])
+            sent = self.line.write(memoryview(self._outbox)[: 1 << 20])
         except BlockingIOError:
             return
         except _GONE:
@@ -123,7 +181,7 @@ class CallerEnd:
         inbox, ended = self._inbox, False
         while True:
             try:
-                data = self.sock.recv(_CHUNK)
+                data = self.line.read(_CHUNK)
             except BlockingIOError:
                 break
             except _GONE:
@@ -147,53 +205,52 @@ class CallerEnd:
         return frames, ended
 
     def close(self) -> None:
-        """Close the socket; the worker sees the end of the stream."""
-        self.sock.close()
+        """Close it; the worker comes to the end of the stream."""
+        self.line.close()
 
 
 class WorkerEnd:
     """The worker's end of its channel.
 
     Args:
-        sock: Its socket of the pair.
+        line: Its end.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(True)
-        self._sock = sock
+    def __init__(self, line: Line) -> None:
+        line.set_blocking(True)
+        self._line = line
 
     def send(self, data: bytes) -> None:
         """Send all of it; the caller drains."""
-        self._sock.sendall(data)
+        sent = self._line.write(data)
+        while sent < len(data):
+            sent += self._line.write(memoryview(data)[sent:])
 
     def receive(self) -> Frame | None:
         """Wait for the next command; None at the end of the stream."""
         header = self._exactly(HEADER.size)
-        return None if header is None else self._rest(header)
-
-    def receive_with_descriptor(self) -> tuple[Frame | None, int | None]:
-        """Wait for the first command, which may bring a descriptor."""
-        if not hasattr(socket, "recv_fds"):
-            return self.receive(), None
-        header, descriptors, _, _ = socket.recv_fds(self._sock, HEADER.size, 1)
-        if not header:
-            return None, None
-        return self._rest(header), descriptors[0] if descriptors else None
-
-    def _rest(self, header: bytes) -> Frame | None:
+        if header is None:
+            return None
         op, slot, seq, length = HEADER.unpack(header)
         data = self._exactly(length) if length else b""
         return None if data is None else Frame(_OPS[op], slot, seq, data)
 
+    def receive_with_descriptor(self) -> tuple[Frame | None, int | None]:
+        """Wait for the first command, which may bring a descriptor."""
+        descriptors: list[int] = []
+        if hasattr(socket, "recv_fds"):
+            _, descriptors, _, _ = socket.recv_fds(self._line.sock, 1, 1)
+        return self.receive(), descriptors[0] if descriptors else None
+
     def _exactly(self, count: int) -> bytes | None:
         try:
-            data = self._sock.recv(count)
+            data = self._line.read(count)
             if len(data) == count:
                 return data
             parts = [data]
             left = count - len(data)
             while left and parts[-1]:
-                parts.append(self._sock.recv(min(left, 1 << 20)))
+                parts.append(self._line.read(min(left, 1 << 20)))
                 left -= len(parts[-1])
         except _GONE:
             return None
@@ -211,24 +268,29 @@ class Poller:
     def add(self, fd: int) -> None:
         """Watch a descriptor for input or its end."""
         self._reading.add(fd)
-        if self._poll is not None:
-            self._poll.register(fd, select.POLLIN)
+        self._register(fd)
 
-    def write_too(self, fd: int, wanted: bool) -> None:
-        """Watch a descriptor for room to write as well, or no longer."""
-        if (fd in self._writing) == wanted:
-            return
-        (self._writing.add if wanted else self._writing.discard)(fd)
-        if self._poll is not None:
-            self._poll.modify(fd, select.POLLIN | (select.POLLOUT if wanted else 0))
+    def watch_room(self, fd: int, wanted: bool) -> None:
+        """Watch a descriptor for room to write, or no longer."""
+        if (fd in self._writing) != wanted:
+            (self._writing.add if wanted else self._writing.discard)(fd)
+            self._register(fd)
 
     def remove(self, fd: int) -> None:
         """Forget a descriptor."""
-        if fd in self._reading:
+        if fd in self._reading or fd in self._writing:
             self._reading.discard(fd)
             self._writing.discard(fd)
-            if self._poll is not None:
-                self._poll.unregister(fd)
+            self._register(fd)
+
+    def _register(self, fd: int) -> None:
+        if self._poll is None:
+            return
+        events = select.POLLIN * (fd in self._reading) | select.POLLOUT * (fd in self._writing)
+        if events:
+            self._poll.register(fd, events)
+        else:
+            self._poll.unregister(fd)
 
     def wait(self, timeout: float | None) -> list[int]:
         """Wait until something can be done.

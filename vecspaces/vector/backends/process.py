@@ -3,11 +3,11 @@
 ::
 
     caller                                             worker (one of many)
-    ProcessBackend ── CallerEnd ══ socket pair ══ WorkerEnd ── Worker ── EnvGroup
+    ProcessBackend ── CallerEnd ═══ two pipes ═══ WorkerEnd ── Worker ── EnvGroup
           │                                                        │
           └── Storage ──────── one anonymous Arena ──────── Storage ┘
 
-A command is one frame over the worker's socket; observations, actions, rewards and flags lie in the
+A command is one frame over the worker's pipe; observations, actions, rewards and flags lie in the
 arena, which is made once the workers have told their spaces and travels as a descriptor.
 """
 
@@ -17,7 +17,6 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 import time
 import weakref
@@ -37,7 +36,7 @@ from vecspaces.vector.backends.birth import (
     misbuilt,
     plan_workers,
 )
-from vecspaces.vector.backends.channel import CallerEnd, Frame, Poller, pack, watchable
+from vecspaces.vector.backends.channel import CallerEnd, Frame, Line, Poller, pack, watchable
 from vecspaces.vector.backends.worker import worker_main
 from vecspaces.vector.failures import Failure
 from vecspaces.vector.faults import Death, died, name_rows
@@ -152,9 +151,9 @@ class ProcessBackend:
     def _launch(self, index: int) -> _Handle:
         """Start one worker."""
         setup = self._setups[index]
-        ours, theirs = socket.socketpair()
+        ours, theirs = Line.pair()
         forked = self._context.get_start_method() == "fork"
-        inherited = [end.sock for end in _CALLER_ENDS] + [ours] if forked else []
+        inherited = [end.line for end in _CALLER_ENDS] + [ours] if forked else []
         process = self._context.Process(  # type: ignore[attr-defined]  # typeshed has it on subclasses
             target=worker_main,
             name=f"vecspaces-worker-{index}",
@@ -172,6 +171,7 @@ class ProcessBackend:
         channel = CallerEnd(ours)
         _CALLER_ENDS.add(channel)
         watch = watchable(process.pid)
+        self._by_fd[channel.out_fd] = index
         for fd in (channel.fd, watch):
             if fd is not None:
                 self._by_fd[fd] = index
@@ -236,7 +236,7 @@ class ProcessBackend:
         payload = (self._plan, self.slices[index].start, lost, tag)
         channel = self._handles[index].channel
         channel.send_with_descriptor(pack(Op.BIND, 0, 0, payload), arena.fd)
-        self._poller.write_too(channel.fd, channel.pending)
+        self._poller.watch_room(channel.out_fd, channel.pending)
 
     # ------------------------------------------------------------------ commands
 
@@ -252,7 +252,7 @@ class ProcessBackend:
         channel = handle.channel
         channel.send(pack(op, slot, seq, payload))
         if channel.pending:
-            self._poller.write_too(channel.fd, True)
+            self._poller.watch_room(channel.out_fd, True)
 
     def _with_actions(self, worker: int, op: Op, payload: Any) -> Any:
         """Add the actions to a command, where they do not lie in shared memory."""
@@ -284,7 +284,7 @@ class ProcessBackend:
             channel = handle.channel
             if channel.pending:
                 channel.flush()
-                self._poller.write_too(channel.fd, channel.pending)
+                self._poller.watch_room(channel.out_fd, channel.pending)
             frames, ended = channel.receive()
             for frame in frames:
                 replies.append(self._understand(index, frame))
@@ -394,7 +394,7 @@ class ProcessBackend:
         return Death(handle.process.exitcode)
 
     def _forget(self, handle: _Handle) -> None:
-        for fd in (handle.channel.fd, handle.watch):
+        for fd in {handle.channel.fd, handle.channel.out_fd, handle.watch}:
             if fd is not None and fd in self._by_fd:
                 self._poller.remove(fd)
                 del self._by_fd[fd]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import signal
-import socket
 import sys
 import threading
 import time
@@ -15,8 +15,8 @@ from typing import Any
 
 from vecspaces.memory import Arena
 from vecspaces.vector.backends.backend import blame, execute, written_rows
-from vecspaces.vector.backends.birth import WorkerSetup
-from vecspaces.vector.backends.channel import Frame, WorkerEnd, pack, watchable
+from vecspaces.vector.backends.birth import WorkerSetup, return_to
+from vecspaces.vector.backends.channel import Frame, Line, WorkerEnd, pack, watchable
 from vecspaces.vector.env_group import EnvGroup
 from vecspaces.vector.failures import EnvironmentFailed, Failure
 from vecspaces.vector.protocol import Op
@@ -27,17 +27,17 @@ _GRACE = 0.4
 # A part of a batch is reported once it took this long: often enough that nobody waits for a slow
 # neighbour, seldom enough that cheap environments travel together.
 _PART_SECONDS = 100e-6
+# How many commands a worker may be away from its core: seldom enough to cost nothing.
+_RETURN_TURNS = 16
 
 
-def worker_main(
-    sock: socket.socket, setup: WorkerSetup, inherited: Iterable[socket.socket] = ()
-) -> None:
+def worker_main(line: Line, setup: WorkerSetup, inherited: Iterable[Line] = ()) -> None:
     """Run a worker until it is told to close, or its caller is gone.
 
     Args:
-        sock: The worker's end of its channel.
+        line: The worker's end of its channel.
         setup: What to build.
-        inherited: Sockets of the caller that a fork brought along. They must be closed: the end of
+        inherited: Ends of the caller's that a fork brought along. They must be closed: the end of
             a sibling's stream, the sign of the caller's death, would never come.
     """
     for other in inherited:
@@ -49,7 +49,7 @@ def worker_main(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     _leave_with(setup.caller)
     setup.settle()
-    channel = WorkerEnd(sock)
+    channel = WorkerEnd(line)
     try:
         group = EnvGroup(setup.env_fns(), setup.autoreset_mode, setup.first)
         built = pack(Op.BUILT, 0, 0, group.describe())
@@ -59,7 +59,7 @@ def worker_main(
         channel.send(pack(Op.FAILED, 0, 0, Failure.of(error, setup.factories, "build")))
     else:
         channel.send(built)
-        Worker(channel, group, setup.index).run()
+        Worker(channel, group, setup).run()
 
 
 class Worker:
@@ -68,13 +68,13 @@ class Worker:
     Args:
         channel: The way to the caller.
         group: The environments.
-        index: The worker's index.
+        setup: What it was told at its birth.
     """
 
-    def __init__(self, channel: WorkerEnd, group: EnvGroup, index: int) -> None:
+    def __init__(self, channel: WorkerEnd, group: EnvGroup, setup: WorkerSetup) -> None:
         self._channel = channel
         self._group = group
-        self._index = index
+        self._index, self._core = setup.index, setup.core
         self._shares_memory = True
 
     def run(self) -> None:
@@ -98,6 +98,7 @@ class Worker:
     def _serve(self) -> Frame | None:
         """Answer commands; give the one that ended it, or None if the caller is gone."""
         receive, send, group = self._channel.receive, self._channel.send, self._group
+        turns = itertools.cycle(range(_RETURN_TURNS))
         while True:
             frame = receive()
             if frame is None or frame.op is Op.CLOSE:
@@ -125,6 +126,8 @@ class Worker:
                 send(answer)
             except (BrokenPipeError, ConnectionResetError):
                 return None
+            if next(turns) == 0 and self._core is not None:
+                return_to(self._core)
 
     def _step_rows(self, slot: int, rows: list[int]) -> Iterator[Any]:
         """Step some rows, and report as many at a time as one report is worth."""
