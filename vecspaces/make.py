@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vecspaces.foreign import require_extra
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv, VectorEnv
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -24,6 +24,7 @@ Factory: TypeAlias = Callable[..., Any]
 _BACKENDS: dict[str, Callable[..., VectorEnv[Any, Any, Any]]] = {
     "async": AsyncVectorEnv,
     "sync": SyncVectorEnv,
+    "ray": RayVectorEnv,
 }
 
 
@@ -49,8 +50,9 @@ def make_vec(
             module that can be called (a class, for one), a factory, or one factory for each
             environment.
         num_envs: How many environments; for a list of factories its length, or left at 1.
-        backend: `"async"` for worker processes, `"sync"` for this process.
-        vector_kwargs: More arguments for `AsyncVectorEnv` or `SyncVectorEnv`.
+        backend: `"async"` for worker processes, `"sync"` for this process, `"ray"` for the actors
+            of a Ray cluster.
+        vector_kwargs: More arguments for `AsyncVectorEnv`, `SyncVectorEnv` or `RayVectorEnv`.
         wrappers: Applied to each environment where it runs, the first one innermost.
         **env_kwargs: Arguments for the factory, or for `gymnasium.make`.
 

@@ -314,8 +314,6 @@ class Conductor:
             self.state = next_state(self.state, Event.FAULT)
             for failure in failures:
                 self.broken.update(failure.env_ids)
-        if isinstance(first.exception, VecspacesError) and not first.text:
-            raise first.exception  # our own finding, with no traceback of a worker to show
         first.throw()
 
     def fail_on_close(self, replies: Sequence[Reply]) -> list[int]:

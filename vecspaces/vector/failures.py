@@ -81,6 +81,8 @@ class Failure:
         headline = f"{where} failed in {self.command}:\n{self.text}"
         if self.exception is None:
             raise WorkerError(headline, self.env_ids, self.worker, self.command)
+        if not self.text:
+            raise self.exception  # the caller's own finding: no traceback of a worker to show
         raise self.exception from EnvironmentTraceback(headline)
 
 

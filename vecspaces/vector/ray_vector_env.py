@@ -124,7 +124,7 @@ class RayVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             setups = plan_workers(
                 factories, self.num_workers, settings.autoreset_mode, worker_threads, by_value=True
             )
-            backend = RayBackend(setups, connection, resources, placement)
+            backend = RayBackend(setups, connection, resources, placement, start_timeout)
             self._finalizer = weakref.finalize(self, _clean_up, backend)
             super().__init__(backend, settings, batch_size)
         except BaseException:

@@ -48,6 +48,8 @@ class RayBackend:
         connection: The way to the cluster; closed with the backend.
         resources: What an actor needs, as `choose_resources` gives it.
         placement: `"spread"` over the nodes, or `"pack"`.
+        start_timeout: The longest wait for an actor to be placed and its environments to be built,
+            in seconds.
     """
 
     slices: list[range]
@@ -59,7 +61,9 @@ class RayBackend:
         connection: Connection,
         resources: Mapping[str, float],
         placement: str,
+        start_timeout: float,
     ) -> None:
+        self._start_timeout = start_timeout
         self._connection = connection
         self._ray = connection.ray
         self._setups = list(setups)
@@ -67,6 +71,7 @@ class RayBackend:
         self._placement = placement
         self._room: Room | None = None
         self._nodes = [""] * len(self._setups)
+        self._build_by: dict[int, float] = {}
         self._questions: dict[Any, _Question] = {}
         self._newest = 0
         self._descriptions: list[GroupDescription] = []
@@ -81,7 +86,7 @@ class RayBackend:
             self._room = Room(self._connection, len(self._setups), self._resources, self._placement)
             for index in range(len(self._setups)):
                 self.actors.append(self._launch(index))
-            self._await_built(timeout)
+            self._await_built()
             self._plan = plan(self._descriptions)
             self.storage = Storage(self._plan)
             # Nobody can see from here which environment an actor is busy with.
@@ -100,6 +105,7 @@ class RayBackend:
         actor = self._room.start(GroupActor, index)
         answer = actor.build.remote(cloudpickle.dumps(setup), setup.factories)
         self._questions[answer] = _Question(index, Op.BUILD, 0, 0)
+        self._build_by[index] = time.monotonic() + self._start_timeout
         self._nodes[index] = ""
         return actor
 
@@ -108,41 +114,44 @@ class RayBackend:
         # An actor does one thing after the other, so nobody has to wait for this.
         self.actors[index].bind.remote(self._plan, low, lost)
 
-    def _await_built(self, timeout: float) -> None:
+    def _await_built(self) -> None:
         """Wait until every actor has built its environments."""
-        deadline = time.monotonic() + timeout
         described: dict[int, GroupDescription] = {}
         while len(described) < len(self.actors):
-            replies = self.collect(max(0.0, deadline - time.monotonic()))
-            if not replies and time.monotonic() >= deadline:
-                self._raise_unbuilt(set(range(len(self.actors))) - set(described), timeout)
+            replies = self.collect(max(0.0, min(self._build_by.values()) - time.monotonic()))
             for worker, op, _, payload in sorted(replies, key=lambda reply: reply.worker):
-                if op is Op.FAILED:
-                    payload.throw()
-                elif op is Op.DIED:
-                    setup = self._setups[worker]
-                    raise died(
-                        worker, setup.factories, "build", payload, -1, "the cause above says more"
-                    )
-                else:
+                if op is Op.BUILT:
                     described[worker] = payload
+                elif op is Op.DIED:
+                    rows = self._setups[worker].factories
+                    raise died(worker, rows, "build", payload, -1, "the error above says more")
+                else:
+                    payload.throw()
         self._descriptions = [described[index] for index in range(len(self.actors))]
 
-    def _raise_unbuilt(self, late: set[int], timeout: float) -> None:
-        """Say what was asked of the cluster, and what it has."""
-        ids = [number for index in sorted(late) for number in self._setups[index].factories]
-        raise StepTimeoutError(
-            f"{name_rows(ids)} were not built within start_timeout ({timeout:g} s): {len(late)} of "
-            f"{len(self.actors)} actors are not ready. {self.explain_delay()}. Where there is too "
-            "little, use fewer workers, ask for less in resources_per_worker, or add nodes; else "
-            "allow more time, or find out what the env_fn waits for",
+    def _give_up_building(self) -> list[Reply]:
+        """What is to be said of actors that are late; the cluster may have no room for them."""
+        now = time.monotonic()
+        late = sorted(worker for worker, by in self._build_by.items() if by <= now)
+        if not late:
+            return []
+        assert self._room is not None
+        for worker in late:
+            self._forget(worker)
+        ids = [row for worker in late for row in self._rows(worker)]
+        error = StepTimeoutError(
+            f"{name_rows(ids)} were not built within start_timeout ({self._start_timeout:g} s): "
+            f"{len(late)} of {len(self.actors)} actors are not ready. {self._room.shortage()}. "
+            "Where there is too little, use fewer workers, ask for less in resources_per_worker, "
+            "or add nodes; else allow more time, or find out what the env_fn waits for",
             ids,
         )
+        failure = Failure(tuple(ids), "build", error, "")
+        return [Reply(worker, Op.FAILED, 0, failure) for worker in late]
 
-    def explain_delay(self) -> str:
-        """Tell what was asked of the cluster, and what there is."""
-        assert self._room is not None
-        return self._room.shortage()
+    def _rows(self, worker: int) -> range:
+        """The environments of an actor, as far as their numbers are known."""
+        return self.slices[worker] if self._descriptions else self._setups[worker].factories
 
     # ------------------------------------------------------------------ commands
 
@@ -172,6 +181,7 @@ class RayBackend:
 
     def _forget(self, worker: int) -> None:
         """Wait no more for the answers of an actor."""
+        self._build_by.pop(worker, None)
         self._questions = {
             answer: question
             for answer, question in self._questions.items()
@@ -186,8 +196,8 @@ class RayBackend:
         ready, rest = self._ray.wait(waiting, num_returns=1, timeout=timeout)
         if ready and rest:
             ready += self._ray.wait(rest, num_returns=len(rest), timeout=0)[0]
-        replies = (self._understand(answer) for answer in ready)
-        return [reply for reply in replies if reply is not None]
+        replies = [self._understand(answer) for answer in ready]
+        return [reply for reply in replies if reply is not None] or self._give_up_building()
 
     def _understand(self, answer: Any) -> Reply | None:
         """Take in an answer and what came with it."""
@@ -195,7 +205,9 @@ class RayBackend:
         if question is None:
             return None  # its actor was found dead a moment ago
         worker, asked, seq, slot = question
-        rows = self.slices[worker] if self._descriptions else self._setups[worker].factories
+        rows = self._rows(worker)
+        if asked is Op.BUILD:
+            self._build_by.pop(worker, None)
         try:
             op, packed, more = self._ray.get(answer)
         except (self._ray.exceptions.RayTaskError, self._ray.exceptions.RaySystemError) as error:
@@ -248,11 +260,10 @@ class RayBackend:
 
     def _ask_to_close(self, timeout: float) -> list[Reply]:
         """Let environments close; give what went wrong."""
-        building = {question.worker for question in self._questions.values() if not question.seq}
         asked = {
             actor.close.remote(): index
             for index, actor in enumerate(self.actors)
-            if index not in building
+            if index not in self._build_by
         }
         if not asked:
             return []

@@ -1,0 +1,71 @@
+"""One Ray for all of these tests, and the check that a test leaves none of its actors behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.vector.ray import clusters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ray.cluster_utils import Cluster
+
+_PATIENCE_SECONDS = 10.0
+
+
+@pytest.fixture(scope="package")
+def cluster() -> Iterator[Cluster]:
+    """A cluster of one node, which this process is connected to; a test may add nodes."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    found = Cluster(initialize_head=True, head_node_args=clusters.HEAD)
+    ray.init(address=found.address, log_to_driver=False)
+    yield found
+    ray.shutdown()
+    found.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind(cluster: Cluster) -> Iterator[None]:
+    """Fail a test after which an actor of its own, or a place reserved for one, is left.
+
+    Ray's own threads, descriptors and processes come and go with Ray; the check of all other tests
+    would count them.
+    """
+    before = _actors()
+    yield
+    gc.collect()
+    give_up = time.monotonic() + _PATIENCE_SECONDS
+    while (left := (_actors() - before) | _places()) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert not left, f"the test left behind: {', '.join(sorted(left))}"
+
+
+def _actors() -> set[str]:
+    """Processes that are, or were started by, an actor of ours: Ray names them by their class."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # ended while we looked
+            continue
+        if title.startswith("ray::GroupActor"):
+            found.add(f"actor {folder.name}")
+    return found
+
+
+def _places() -> set[str]:
+    """Placement groups that were not removed."""
+    import ray
+
+    table: dict[str, Any] = ray.util.placement_group_table()
+    return {f"place {name}" for name, group in table.items() if group["state"] != "REMOVED"}

@@ -1,0 +1,313 @@
+"""Actors and nodes that die, environments that raise: the rules are those of one machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.compare import assert_identical
+from tests.vector.faulty_envs import Factory, OddError, factories, light, unlit
+from tests.vector.ray.clusters import BERTH, more_nodes, node_of
+from vecspaces.errors import (
+    InvalidInfoError,
+    ResetNeededError,
+    StepTimeoutError,
+    WorkerDiedError,
+    WorkerError,
+)
+from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv
+
+ray = pytest.importorskip("ray", reason='needs Ray: pip install "vecspaces[ray]"')
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ray.cluster_utils import Cluster
+
+NUM_ENVS = 4
+ACTIONS = np.array([0, 1, 2, 1])
+
+
+def make(folder: Path, deed: str | None, where: str = "step", **arguments: Any) -> Any:
+    arguments.setdefault("num_workers", 2)
+    return RayVectorEnv(factories(NUM_ENVS, folder, deed, where), **arguments)
+
+
+def assert_as_new(envs: Any) -> None:
+    """From a reset on, everything is as in environments to which nothing ever happened."""
+    with SyncVectorEnv([Factory(index) for index in range(NUM_ENVS)]) as healthy:
+        assert_identical(envs.reset(seed=3), healthy.reset(seed=3))
+        for _ in range(6):
+            assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
+
+
+# ---------------------------------------------------------------------- one actor dies
+
+
+@pytest.mark.parametrize("deed", ["SIGKILL", "os._exit"])
+def test_a_death_names_environments_worker_command_and_node(deed: str, tmp_path: Path) -> None:
+    with make(tmp_path, deed) as envs:
+        envs.reset(seed=0)
+        envs.step(ACTIONS)
+        node = envs.call(node_of)[0]
+        light(tmp_path)
+        with pytest.raises(WorkerDiedError, match=r"worker 1 on node .*environments 2, 3") as died:
+            envs.step(ACTIONS)
+        error = died.value
+        assert (error.env_ids, error.worker, error.command) == ((2, 3), 1, "step")
+        assert error.node is not None and node[:12] in error.node
+        assert isinstance(error.__cause__, ray.exceptions.RayActorError), "what Ray knows of it"
+        with pytest.raises(ResetNeededError):
+            envs.step(ACTIONS)
+        assert_as_new(envs)
+
+
+def test_an_actor_that_dies_in_build_is_named(tmp_path: Path) -> None:
+    with pytest.raises(WorkerDiedError, match=r"environments 2, 3.*during build") as died:
+        make(tmp_path, "SIGKILL", "build")
+    assert (died.value.env_ids, died.value.worker) == ((2, 3), 1)
+
+
+def test_an_actor_that_died_between_two_steps_is_noticed_by_the_next(tmp_path: Path) -> None:
+    with make(tmp_path, None) as envs:
+        envs.reset(seed=0)
+        os.kill(envs.call(process_of)[0], signal.SIGKILL)
+        with pytest.raises(WorkerDiedError) as died:
+            for _ in range(100):
+                envs.step(ACTIONS)
+        assert died.value.env_ids == (0, 1)
+        assert_as_new(envs)
+
+
+def process_of(env: Any) -> int:
+    return os.getpid()
+
+
+# ---------------------------------------------------------------------- exceptions
+
+
+def test_an_exception_has_its_own_type_and_the_traceback_of_the_actor(tmp_path: Path) -> None:
+    with make(tmp_path, "exception") as envs:
+        envs.reset(seed=0)
+        light(tmp_path)
+        with pytest.raises(OddError, match=r"^the gripper is stuck$") as caught:
+            envs.step(ACTIONS)
+        cause = str(caught.value.__cause__)
+        assert "environment 2 (worker 1) failed in step" in cause and "faulty_envs.py" in cause
+        assert_as_new(envs)
+
+
+@pytest.mark.parametrize(
+    ("deed", "error", "said"),
+    [
+        ("SystemExit", WorkerError, "SystemExit: 7"),
+        ("unpicklable exception", WorkerError, "the gripper is locked"),
+        ("unloadable exception", WorkerError, r"the gripper is lost \(41\)"),
+        ("info that cannot be pickled", InvalidInfoError, r"environment 2: info\['lock'\]"),
+        ("info that cannot be unpickled", WorkerError, "could not be unpickled"),
+    ],
+)
+def test_what_cannot_travel_is_told_as_text(
+    deed: str, error: type[Exception], said: str, tmp_path: Path
+) -> None:
+    with make(tmp_path, deed) as envs:
+        envs.reset(seed=0)
+        light(tmp_path)
+        with pytest.raises(error, match=said):
+            envs.step(ACTIONS)
+        assert_as_new(envs)
+
+
+def test_arguments_of_a_call_that_cannot_be_unpickled_break_nothing(tmp_path: Path) -> None:
+    from tests.vector.faulty_envs import Unloadable
+
+    with make(tmp_path, None) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(OddError):
+            envs.call("poke", Unloadable())
+        assert envs.call("poke") == (1, 2, 3, 4)
+
+
+# ---------------------------------------------------------------------- restart
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_a_restart_gives_what_a_restart_on_one_machine_gives(mode: str, tmp_path: Path) -> None:
+    found = []
+    for kind in (RayVectorEnv, AsyncVectorEnv):
+        folder = tmp_path / kind.__name__
+        folder.mkdir()
+        env_fns = factories(NUM_ENVS, folder, "SIGKILL", episode=3)
+        arguments = {"num_workers": 2, "autoreset_mode": mode, "on_worker_death": "restart"}
+        with kind(env_fns, **arguments) as envs:
+            results: list[Any] = [envs.reset(seed=7)]
+            for number in range(9):
+                if number == 4:
+                    light(folder)
+                results.append(envs.step(ACTIONS))
+                ended = results[-1][2] | results[-1][3]
+                if mode == "Disabled" and ended.any():
+                    results.append(envs.reset(options={"reset_mask": ended}))
+        assert unlit(folder)
+        assert any("worker_restarted" in result[-1] for result in results)
+        found.append(results)
+    for ours, theirs in zip(*found, strict=True):
+        assert_identical(ours[:-1], theirs[:-1])
+        assert sorted(ours[-1]) == sorted(theirs[-1])
+        for key, value in ours[-1].items():
+            assert_identical(value, theirs[-1][key], key)
+
+
+def test_too_many_restarts_are_a_crash_loop(tmp_path: Path) -> None:
+    with make(tmp_path, "SIGKILL", on_worker_death="restart", max_restarts=1) as envs:
+        envs.reset(seed=0)
+        light(tmp_path)
+        envs.step(ACTIONS)
+        light(tmp_path)
+        with pytest.raises(WorkerDiedError, match=r"died 2 times.*max_restarts\s+is 1"):
+            for _ in range(3):
+                envs.step(ACTIONS)
+        assert_as_new(envs)
+
+
+def test_a_restart_while_streaming_goes_on(tmp_path: Path) -> None:
+    with make(tmp_path, "SIGKILL", on_worker_death="restart", batch_size=2) as envs:
+        envs.reset(seed=0)
+        restarted: set[int] = set()
+        for number in range(12):
+            batch = envs.recv()
+            if "worker_restarted" in batch.infos:
+                restarted.update(batch.env_ids[batch.infos["worker_restarted"]].tolist())
+            if number == 2:
+                light(tmp_path)
+            envs.send(np.zeros(2, int), batch.env_ids)
+        assert restarted == {2, 3}
+
+
+# ---------------------------------------------------------------------- nodes die
+
+
+def test_a_node_that_dies_in_mid_rollout_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    with (
+        more_nodes(cluster, 2, 2) as (nodes, _),
+        make(tmp_path, None, resources_per_worker=BERTH) as envs,
+    ):
+        envs.reset(seed=0)
+        envs.step(ACTIONS)
+        homes = envs.call(node_of)
+        assert homes[0] != homes[2], "spread over both"
+        nodes.remove(homes[2])
+        with pytest.raises(WorkerDiedError) as died:
+            for _ in range(1000):
+                envs.step(ACTIONS)
+        assert (died.value.env_ids, died.value.worker) == ((2, 3), 1)
+        assert died.value.node is not None and homes[2][:12] in died.value.node
+        assert_as_new(envs)
+        assert set(envs.call(node_of)) == {homes[0]}
+
+
+def test_restart_puts_actors_of_a_dead_node_elsewhere(cluster: Cluster, tmp_path: Path) -> None:
+    with (
+        more_nodes(cluster, 2, 2, 2) as (nodes, ids),
+        make(
+            tmp_path,
+            None,
+            resources_per_worker=BERTH,
+            num_workers=3,
+            on_worker_death="restart",
+        ) as envs,
+    ):
+        envs.reset(seed=0)
+        homes = envs.call(node_of)
+        assert set(homes) == set(ids)
+        lost = [row for row in range(NUM_ENVS) if homes[row] == homes[3]]
+        for number in range(40):
+            if number == 3:
+                nodes.remove(homes[3])
+            observations, _, _, truncations, infos = envs.step(ACTIONS)
+            assert observations["place"][:, 0].tolist() == [0, 1, 2, 3]
+            if "worker_restarted" in infos:
+                assert np.flatnonzero(infos["worker_restarted"]).tolist() == lost
+                assert np.flatnonzero(truncations).tolist() == lost
+                break
+        else:
+            pytest.fail("nobody noticed")
+        assert homes[3] not in envs.call(node_of)
+        assert_as_new(envs)
+
+
+def test_where_no_node_has_room_a_restart_says_so_and_goes_on_when_one_has(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with (
+        more_nodes(cluster, 1, 1) as (nodes, _),
+        make(
+            tmp_path,
+            None,
+            resources_per_worker=BERTH,
+            on_worker_death="restart",
+            start_timeout=8.0,
+        ) as envs,
+    ):
+        envs.reset(seed=0)
+        nodes.remove(envs.call(node_of)[3])
+        began = time.monotonic()
+        with pytest.raises(StepTimeoutError, match=r"start_timeout.*berth: 2 x 1 asked") as late:
+            for _ in range(1000):
+                envs.step(ACTIONS)
+        assert time.monotonic() - began < 20
+        assert late.value.env_ids == (2, 3)
+        nodes.add(1)
+        assert_as_new(envs)
+
+
+# ---------------------------------------------------------------------- late
+
+
+def test_a_step_that_takes_too_long_stays_pending_and_reset_replaces_its_actor(
+    tmp_path: Path,
+) -> None:
+    with make(tmp_path, "hang", step_timeout=1.0) as envs:
+        envs.reset(seed=0)
+        before = envs.call(process_of)
+        light(tmp_path)
+        with pytest.raises(StepTimeoutError, match=r"within 1 s: environments 2, 3") as late:
+            envs.step(ACTIONS)
+        assert late.value.env_ids == (2, 3)
+        with pytest.raises(StepTimeoutError):
+            envs.step_wait(timeout=0.1)
+        assert_patiently_as_new(envs)
+        after = envs.call(process_of)
+        assert after[:2] == before[:2] and after[2] != before[2]
+
+
+def assert_patiently_as_new(envs: Any) -> None:
+    """A new actor takes longer to start than a step may."""
+    try:
+        envs.reset(seed=3)
+    except StepTimeoutError:
+        envs.reset_wait(timeout=60.0)
+    assert_as_new(envs)
+
+
+def test_close_ends_while_an_environment_hangs(tmp_path: Path) -> None:
+    envs = make(tmp_path, "hang", "close")
+    envs.reset(seed=0)
+    light(tmp_path)
+    began = time.monotonic()
+    with pytest.warns(RuntimeWarning, match=r"environments 2, 3 did not close within 0.5 s"):
+        envs.close(timeout=0.5)
+    assert time.monotonic() - began < 1.5
+
+
+def test_a_death_in_close_is_told_and_all_is_freed(tmp_path: Path) -> None:
+    envs = make(tmp_path, "SIGKILL", "close")
+    envs.reset(seed=0)
+    light(tmp_path)
+    with pytest.raises(WorkerDiedError, match="during close"):
+        envs.close()
