@@ -17,8 +17,8 @@ HEAD: dict[str, Any] = {
     "include_dashboard": False,
     "_system_config": {
         "health_check_initial_delay_ms": 500,
-        "health_check_period_ms": 500,
-        "health_check_failure_threshold": 2,
+        "health_check_period_ms": 1000,
+        "health_check_failure_threshold": 4,
     },
 }
 
