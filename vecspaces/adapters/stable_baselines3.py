@@ -66,6 +66,9 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             to_gymnasium(vector_env.single_observation_space),
             to_gymnasium(vector_env.single_action_space),
         )
+        dtype = self.action_space.dtype
+        # The dtype of actions that are whole numbers.
+        self._whole = None if dtype is None or dtype.kind in "fO" else dtype
 
     def reset(self) -> Any:
         """Begin new episodes, with what `seed` and `set_options` asked for.
@@ -93,11 +96,9 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             actions: One per environment. Whole numbers may come as floats, as SB3's policies give
                 them for MultiBinary.
         """
-        wanted = getattr(self.action_space, "dtype", None)
-        if wanted is not None and wanted.kind not in "fO":
-            given = np.asarray(actions)
-            cast = given.astype(wanted) if given.dtype.kind == "f" else given
-            actions = cast if np.array_equal(cast, given) else given
+        if self._whole is not None and np.asarray(actions).dtype.kind == "f":
+            cast = np.asarray(actions).astype(self._whole)
+            actions = cast if np.array_equal(cast, actions) else actions
         self.vector_env.step_async(actions)  # type: ignore[attr-defined]  # as `call`
 
     def step_wait(self) -> tuple[Any, npt.NDArray[np.float32], npt.NDArray[np.bool_], Infos]:
@@ -111,7 +112,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         observations, rewards, terminations, truncations, merged = result
         dones = terminations | truncations
         infos = vector.infos_as_list(merged, self.num_envs) if merged else self._no_infos()
-        ended = np.flatnonzero(dones).tolist()
+        ended = dones.nonzero()[0].tolist()
         if self._mode is vector.AutoresetMode.SAME_STEP:
             for row in ended:
                 infos[row], self.reset_infos[row] = _last_and_first(infos[row])
@@ -123,8 +124,8 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             resets = vector.infos_as_list(merged, self.num_envs)
             for row in ended:
                 self.reset_infos[row] = resets[row]
-        for row, info in enumerate(infos):
-            info["TimeLimit.truncated"] = bool(truncations[row] and not terminations[row])
+        for info, cut in zip(infos, (truncations & ~terminations).tolist(), strict=True):
+            info["TimeLimit.truncated"] = cut
         return observations, rewards.astype(np.float32), dones, infos
 
     def _no_infos(self) -> Infos:
