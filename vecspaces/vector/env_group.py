@@ -66,7 +66,7 @@ class EnvGroup:
                 self.members.append(self._build(number))
             except _RAISED as error:
                 self._close_members(self.members)
-                raise EnvironmentFailed(Failure.of(error, (first + number,), "build")) from None
+                raise self._failed(error, first + number, "build") from None
         self._place(0)
 
     # ------------------------------------------------------------------ building
@@ -187,13 +187,16 @@ class EnvGroup:
                 seed, given = wanted[row]
                 observation, info = env.reset(seed=seed, options=given)
                 write(row, observation)
-                self._note(infos, row, info)
+                if info or info.__class__ is not dict:
+                    infos.append((row, as_info(info)))
                 self._forget(row)
             for member in self._vectors:
                 self._progress[0] = row = member.low
                 inside = [number for number in member.rows if number in wanted]
                 if inside:
-                    columns.append(member.reset(self._storage, slot, inside, wanted))
+                    columns.append(
+                        member.reset(self._storage, slot, inside, wanted, keep_options)
+                    )
                     for number in inside:
                         self._forget(number)
         except _RAISED as error:
@@ -240,7 +243,7 @@ class EnvGroup:
                 if terminated or truncated:
                     ended.append((row, terminated, truncated))
                 if info or info.__class__ is not dict:
-                    self._note(infos, row, info)
+                    infos.append((row, as_info(info)))
                 if note is not None:
                     note(perf_counter_ns())
             if singles:
@@ -481,11 +484,6 @@ class EnvGroup:
         self._unseen.discard(row)
         self._lost.pop(row, None)
         self._seeds.pop(row, None)
-
-    def _note(self, infos: list[tuple[int, Info]], row: int, info: Any) -> None:
-        """Keep an info that says something."""
-        if info or not isinstance(info, dict):
-            infos.append((row, as_info(info)))
 
     def _merged(self, infos: list[tuple[int, Info]], columns: list[Columns]) -> Columns:
         if infos:
