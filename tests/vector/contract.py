@@ -969,7 +969,7 @@ class VectorEnvContract:
 
     @pytest.mark.parametrize("buffers", [0, -1])
     def test_a_ring_without_slots_is_refused(self, buffers: int) -> None:
-        with pytest.raises(ValueError, match="buffers must be at least 1"):
+        with pytest.raises(ValueError, match="buffers must be an integer of at least 1"):
             self.make(ledgers(1), buffers=buffers)
 
     # ------------------------------------------------------------------ vector envs as environments

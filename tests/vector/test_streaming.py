@@ -363,7 +363,7 @@ def test_an_exception_in_a_stream_has_its_own_type_and_breaks() -> None:
 
 @pytest.mark.parametrize("batch_size", [0, 4, -1])
 def test_a_batch_size_that_cannot_be_is_refused(batch_size: int) -> None:
-    with pytest.raises(ValueError, match="batch_size must lie between 1 and num_envs=3"):
+    with pytest.raises(ValueError, match="batch_size must"):
         AsyncVectorEnv(ledgers(3), num_workers=1, batch_size=batch_size)
 
 

@@ -9,13 +9,11 @@ from multiprocessing import util
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic
 
-import numpy as np
-
 from vecspaces.vector.agreement import ObservationMode, check_mode
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process import ProcessBackend
 from vecspaces.vector.faults import choose_budget
-from vecspaces.vector.settings import Settings
+from vecspaces.vector.settings import Settings, check_count
 from vecspaces.vector.streaming import StreamingVectorEnv
 from vecspaces.vector.vector_env import ActType, ObsType
 
@@ -121,6 +119,8 @@ class AsyncVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
             budget=choose_budget(on_worker_death, max_restarts, restart_window),
         )
         settings.check(len(self.env_fns))
+        if worker_threads is not None:
+            check_count("worker_threads", worker_threads)
         self.num_workers = _choose_workers(len(self.env_fns), num_workers, max_concurrency)
         backend = ProcessBackend(
             self.env_fns,
@@ -166,10 +166,8 @@ def _choose_workers(
 ) -> int:
     """Decide on the number of processes."""
     for name, value in (("num_workers", num_workers), ("max_concurrency", max_concurrency)):
-        if value is None:
-            continue
-        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be a positive integer or None, found {value!r}")
+        if value is not None:
+            check_count(name, value)
     if num_workers is None:
         usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
         num_workers = min(usable or os.cpu_count() or 1, num_factories)

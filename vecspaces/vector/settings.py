@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from vecspaces.vector.agreement import ObservationMode
 from vecspaces.vector.autoreset import AutoresetMode
@@ -45,15 +47,32 @@ class Settings(NamedTuple):
         """
         if num_factories < 1:
             raise ValueError("env_fns must hold at least one factory, found none")
-        for name, value, least in (
-            ("buffers", self.buffers, 1),
-            ("variable_capacity", self.variable_capacity, 0),
-        ):
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, found {value}")
+        check_count("buffers", self.buffers)
+        check_count("variable_capacity", self.variable_capacity, least=0)
         for name, seconds in (
             ("start_timeout", self.start_timeout),
             ("step_timeout", self.step_timeout),
         ):
             if seconds is not None and seconds <= 0:
                 raise ValueError(f"{name} must be more than 0 seconds, found {seconds}")
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Refuse an argument that is no integer, or too small.
+
+    Args:
+        name: What the argument is called.
+        value: What came.
+        least: The smallest that makes sense.
+
+    Raises:
+        ValueError: Names the argument, and what was found.
+
+    Example:
+        >>> check_count("buffers", 0)
+        Traceback (most recent call last):
+            ...
+        ValueError: buffers must be an integer of at least 1, found 0
+    """
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, found {value!r}")

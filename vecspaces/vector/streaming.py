@@ -19,7 +19,7 @@ from vecspaces.vector.grouped_vector_env import GroupedVectorEnv
 from vecspaces.vector.infos import Columns
 from vecspaces.vector.protocol import Event, Op, State
 from vecspaces.vector.ring import Rollout
-from vecspaces.vector.settings import Settings
+from vecspaces.vector.settings import Settings, check_count
 from vecspaces.vector.vector_env import ActType, ObsType
 
 
@@ -56,6 +56,8 @@ class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
     """
 
     def __init__(self, backend: Backend, settings: Settings, batch_size: int | None) -> None:
+        if batch_size is not None:
+            check_count("batch_size", batch_size)
         super().__init__(backend, settings)
         self.batch_size = self.num_envs if batch_size is None else batch_size
         if not 1 <= self.batch_size <= self.num_envs:

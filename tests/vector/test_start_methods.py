@@ -1,0 +1,328 @@
+"""Workers of every start method: what they can be given, and what they are at birth."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.envs.registration import registry
+
+from tests.envs import Global, Ledger, Noted, Parent, Sampler, ledgers
+from tests.vector.contract import ALL_SPACES, assert_same_run
+from vecspaces import make_vec, spaces
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+
+METHODS = multiprocessing.get_all_start_methods()
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(params=METHODS)
+def method(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+# --- the same results -------------------------------------------------------------------------
+
+
+def test_results_do_not_depend_on_the_start_method(method: str) -> None:
+    env_fns = [partial(Sampler, ALL_SPACES["all"], ALL_SPACES["Dict"])] * 3
+    with (
+        AsyncVectorEnv(env_fns, context=method, num_workers=2) as envs,
+        SyncVectorEnv(env_fns) as reference,
+    ):
+        assert_same_run(envs, reference)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+@pytest.mark.parametrize("shared_memory", [True, False])
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_results_depend_on_nothing_but_seeds_and_actions(
+    method: str, workers: int, shared_memory: bool, mode: str
+) -> None:
+    env_fns = [partial(Sampler, ALL_SPACES["all"], ALL_SPACES["all"])] * 7
+    with (
+        AsyncVectorEnv(
+            env_fns,
+            context=method,
+            num_workers=workers,
+            shared_memory=shared_memory,
+            autoreset_mode=mode,
+        ) as envs,
+        SyncVectorEnv(env_fns, autoreset_mode=mode) as reference,
+    ):
+        assert_same_run(envs, reference, steps=60)
+
+
+# --- what can be given ------------------------------------------------------------------------
+
+
+def test_lambdas_closures_and_local_classes_are_taken(method: str) -> None:
+    length = 5
+
+    class Local(Ledger):
+        def where(self) -> str:
+            return f"local {length}"
+
+    def closure() -> Ledger:
+        return Local(1, length=length)
+
+    env_fns = [lambda: Local(0, length=length), closure, partial(Local, 2), Local]
+    with AsyncVectorEnv(env_fns, context=method, num_workers=2) as envs:
+        assert envs.get_attr("length") == (5, 5, 3, 3)
+        assert envs.call("where") == ("local 5",) * 4
+        assert envs.reset(seed=0)[0].shape == (4, 5)
+
+
+def test_actions_calls_and_results_of_local_classes_cross(method: str) -> None:
+    class Note:
+        def __init__(self, text: str) -> None:
+            self.text = text
+
+    def shout(env: Any, note: Note) -> Note:
+        return Note(note.text.upper() * env.number)
+
+    with AsyncVectorEnv(ledgers(3), context=method, num_workers=1) as envs:
+        envs.set_attr("note", Note("kept"))
+        assert [note.text for note in envs.get_attr("note")] == ["kept"] * 3
+        assert [note.text for note in envs.call(shout, Note("a"))] == ["", "A", "AA"]
+
+
+def test_environments_are_built_in_their_workers_once(method: str, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    env_fns = [partial(Noted, notes, number) for number in range(4)]
+    with AsyncVectorEnv(env_fns, context=method, num_workers=2) as envs:
+        envs.reset(seed=0)
+        for _ in range(8):
+            envs.step([0] * 4)
+        processes = envs.call("process")
+        assert processes[0] == processes[1] != processes[2] == processes[3]
+        assert {process.pid for process in envs.processes} == set(processes)
+    lines = sorted(line.split() for line in notes.read_text().splitlines())
+    assert lines == [[str(number), str(processes[number])] for number in range(4)]
+    assert os.getpid() not in processes
+
+
+def test_gymnasium_ids_of_the_caller_are_known_in_workers(method: str) -> None:
+    class Corridor(gymnasium.Env[Any, Any]):
+        observation_space = gymnasium.spaces.Discrete(3)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            return 1, {}
+
+        def step(self, action: Any) -> Any:
+            return 2, 1.0, True, False, {}
+
+    gymnasium.register("vecspaces-tests/Corridor-v0", entry_point=Corridor)
+    try:
+        # Looked up in the worker, by name.
+        name = "vecspaces-tests/Corridor-v0"
+        with AsyncVectorEnv([lambda: gymnasium.make(name)] * 2, context=method) as envs:
+            assert envs.reset(seed=0)[0].tolist() == [1, 1]
+        vector_kwargs = {"context": method, "num_workers": 1}
+        with make_vec(name, num_envs=2, vector_kwargs=vector_kwargs) as envs:
+            envs.reset(seed=0)
+            assert envs.step([0, 1])[2].tolist() == [True, True]
+    finally:
+        del registry["vecspaces-tests/Corridor-v0"]
+
+
+def test_an_unknown_start_method_is_refused() -> None:
+    with pytest.raises(ValueError, match="teleport"):
+        AsyncVectorEnv(ledgers(1), context="teleport")
+
+
+# --- what a worker is -------------------------------------------------------------------------
+
+
+def test_daemonic_workers_have_no_children_and_others_may(method: str) -> None:
+    with AsyncVectorEnv([Parent] * 2, context=method, num_workers=1) as envs:
+        assert [process.daemon for process in envs.processes] == [True]
+        with pytest.raises(AssertionError, match="daemonic"):
+            envs.call("child", env_ids=[0])
+    with AsyncVectorEnv([Parent] * 2, context=method, num_workers=1, daemon=False) as envs:
+        assert [process.daemon for process in envs.processes] == [False]
+        assert envs.call("child", env_ids=[0]) == (0,)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_worker_threads_bound_native_libraries(method: str, threads: int) -> None:
+    before = dict(os.environ)
+    with AsyncVectorEnv(ledgers(1), context=method, worker_threads=threads) as envs:
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+            assert envs.call("variable", name) == (str(threads),)
+    assert dict(os.environ) == before
+
+
+def test_worker_threads_may_be_left_alone(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    with AsyncVectorEnv(ledgers(1), context=method, worker_threads=None) as envs:
+        # The server of forkserver may be older than the variable.
+        expected = {("5",)} if method != "forkserver" else {("5",), (None,), ("1",), ("3",)}
+        assert envs.call("variable", "OMP_NUM_THREADS") in expected
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2", True])
+def test_a_number_of_threads_that_cannot_be_is_refused(threads: Any) -> None:
+    with pytest.raises(ValueError, match="worker_threads"):
+        AsyncVectorEnv(ledgers(1), worker_threads=threads)
+
+
+@pytest.fixture
+def global_state() -> Any:
+    states = random.getstate(), np.random.get_state()
+    yield
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+
+
+def globals_of(method: str, workers: int) -> Any:
+    with AsyncVectorEnv([Global] * 4, context=method, num_workers=workers) as envs:
+        return np.concatenate([envs.reset()[0], *[envs.step([0] * 4)[0] for _ in range(3)]])
+
+
+def test_no_two_workers_share_a_global_stream(method: str, global_state: None) -> None:
+    random.seed(1)
+    np.random.seed(1)
+    found = globals_of(method, 4)
+    mine = np.array([random.random(), np.random.random()])
+    assert len(np.unique(found)) == found.size
+    assert not np.isin(mine, found).any()
+
+
+def test_global_seeds_of_the_caller_make_a_run_repeatable(method: str, global_state: None) -> None:
+    runs = []
+    for seed in (1, 1, 2):
+        random.seed(seed)
+        np.random.seed(seed)
+        runs.append(globals_of(method, 2))
+    assert np.array_equal(runs[0], runs[1])
+    assert not np.isin(runs[0], runs[2]).any()
+
+
+def test_making_workers_takes_no_global_numbers(global_state: None) -> None:
+    np.random.seed(3)
+    random.seed(3)
+    expected = np.random.random(), random.random()
+    np.random.seed(3)
+    random.seed(3)
+    with AsyncVectorEnv(ledgers(2), num_workers=2) as envs:
+        envs.reset()
+    assert (np.random.random(), random.random()) == expected
+
+
+# --- how many ---------------------------------------------------------------------------------
+
+
+def test_as_many_workers_as_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    with AsyncVectorEnv(ledgers(1)) as envs:
+        assert envs.num_workers == 1
+    with AsyncVectorEnv(ledgers(5)) as envs:
+        assert envs.num_workers == len(envs.processes) == min(usable or 1, 5)
+    with AsyncVectorEnv(ledgers(5), num_workers=3, max_concurrency=2) as envs:
+        assert envs.num_workers == 2
+    with AsyncVectorEnv(ledgers(5), max_concurrency=1) as envs:
+        assert envs.num_workers == 1
+
+
+@pytest.mark.parametrize("workers", range(1, 8))
+def test_uneven_splits_are_contiguous(workers: int) -> None:
+    with AsyncVectorEnv(ledgers(7), num_workers=workers, stats=True) as envs:
+        slices = envs.stats().worker_envs
+        assert [row for rows in slices for row in rows] == list(range(7))
+        assert len(slices) == workers
+        assert max(map(len, slices)) - min(map(len, slices)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"num_workers": 3}, "num_workers=3 is more than the 2 environments"),
+        ({"num_workers": 0}, "num_workers must be an integer of at least 1, found 0"),
+        ({"num_workers": 1.0}, "num_workers"),
+        ({"max_concurrency": 0}, "max_concurrency"),
+        ({"buffers": 0}, "buffers must be an integer of at least 1, found 0"),
+        ({"buffers": 2.5}, "buffers must be an integer"),
+        ({"batch_size": 1.0}, "batch_size must be an integer"),
+        ({"worker": print}, "on_worker_death"),
+        ({"on_worker_death": "mourn"}, "'raise' or 'restart', found 'mourn'"),
+        ({"start_timeout": 0}, "start_timeout"),
+        ({"step_timeout": -1}, "step_timeout"),
+        ({"variable_capacity": -1}, "variable_capacity"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused_before_anything_starts(
+    arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        AsyncVectorEnv(ledgers(2), **arguments)
+    assert not multiprocessing.active_children()
+
+
+def test_gymnasiums_positional_arguments_have_their_places() -> None:
+    single = spaces.Box(-(2**31), 2**31, (5,), np.int64)
+    pair = (spaces.Box(-(2**31), 2**31, (2, 5), np.int64), single)
+    with AsyncVectorEnv(ledgers(2), False, False, None, False, None, pair, "Disabled", 1) as envs:
+        assert (envs.shared_memory, envs.copy, envs.daemon) == (False, False, False)
+        assert envs.observation_space is pair[0]
+        assert envs.autoreset_mode.value == "Disabled"
+        assert envs.num_workers == 1
+
+
+# --- scripts ----------------------------------------------------------------------------------
+
+UNGUARDED = """
+import numpy as np
+from vecspaces.vector import AsyncVectorEnv
+from tests.envs import ledgers
+
+envs = AsyncVectorEnv(ledgers(4), num_workers=4, context="{method}")
+print("made")
+envs.close()
+"""
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "fork"])
+def test_a_script_without_a_guard_gets_one_line_of_advice(method: str, tmp_path: Path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(UNGUARDED.format(method=method))
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "made" not in done.stdout
+    assert done.stderr.count('if __name__ == "__main__"') == 1
+    assert done.stderr.count("Traceback") == 1, "the workers say nothing"
+    assert done.stderr.strip().splitlines()[-1].startswith("RuntimeError: ")
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "fork"])
+def test_a_script_with_a_guard_runs(method: str, tmp_path: Path) -> None:
+    lines = UNGUARDED.format(method=method).strip().splitlines()
+    body = [*lines[:3], 'if __name__ == "__main__":', *["    " + line for line in lines[4:]]]
+    script = tmp_path / "guarded.py"
+    script.write_text("\n".join(body))
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "made\n", "")
