@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -316,30 +317,31 @@ class Rows:
         self._port: Port = make_port(layout._node, (), iter(blocks))
         self.write = self._port.write
 
-    def write_rows(self, low: int, values: list[Any]) -> None:
-        """Write the values of consecutive environments: far less than a `write` for each.
+    def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
+        """Make the function that writes rows `low` to `high`: far less than a `write` for each.
 
         Args:
             low: The first row.
-            values: One value for each row from there on.
+            high: The row after the last.
 
-        Raises:
-            Mismatch: As `write`; rows before the one that does not fit may be written.
+        Returns:
+            Called with a list of one value for each of the rows; raises as `write` does, and may
+            then have written the rows before the one that does not fit.
         """
-        self._port.write_rows(low, values)
+        return self._port.writer(low, high)
 
-    def write_batch(self, batch: Any, at: Index = slice(None)) -> None:
+    def write_batch(self, batch: Any, at: Index | None = None) -> None:
         """Write a batch; all of it is checked before any of it is written.
 
         Args:
             batch: One value for each row of `at`.
-            at: The rows, a slice or their numbers.
+            at: The rows, a slice or their numbers; None: all.
 
         Raises:
             Mismatch: If the batch does not fit; `row` is the position in the batch.
         """
-        n = len(row_numbers(at, self.layout.n))
-        self._port.commit(self._port.prepare(batch, n), at)
+        n = self.layout.n if at is None else len(row_numbers(at, self.layout.n))
+        self._port.commit(self._port.prepare(batch, n), slice(None) if at is None else at)
 
     def check_batch(self, batch: Any, n: int) -> Any:
         """Check a batch and cast its arrays, writing nothing.

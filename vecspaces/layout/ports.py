@@ -51,10 +51,15 @@ class Port(ABC):
 
     write: Callable[[int, Any], None]
 
-    def write_rows(self, low: int, values: list[Any]) -> None:
-        """Write values into the rows from `low` on."""
-        for row, value in enumerate(values, low):
-            self.write(row, value)
+    def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
+        """Make the function that writes a list of the values of rows `low` to `high`."""
+        write_one = self.write
+
+        def write(values: list[Any]) -> None:
+            for row, value in enumerate(values, low):
+                write_one(row, value)
+
+        return write
 
     @abstractmethod
     def prepare(self, batch: Any, n: int) -> Any:
@@ -126,11 +131,16 @@ class ArrayPort(Port):
 
         return write
 
-    def write_rows(self, low: int, values: list[Any]) -> None:
+    def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
         """Write all rows in one pass where every value fits as it is."""
-        rows = self.rows[low : low + len(values)]
-        if not (columns.join(values, rows) if self.shape else columns.fill(values, rows)):
-            super().write_rows(low, values)
+        rows, one_by_one = self.rows[low:high], super().writer(low, high)
+        put = columns.join if self.shape else columns.fill
+
+        def write(values: list[Any]) -> None:
+            if not put(values, rows):
+                one_by_one(values)
+
+        return write
 
     def prepare(self, batch: Any, n: int) -> Any:
         """Cast the whole array at once."""
@@ -184,14 +194,20 @@ class RecordPort(Port):
         self.emit("value", source)
         self.write = source.function()
 
-    def write_rows(self, low: int, values: list[Any]) -> None:
+    def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
         """Write the rows of one member after the other."""
-        found = columns.split(self.node, values)
-        if found is None:
-            super().write_rows(low, values)  # which finds the value that is no such record
-        else:
-            for child, column in zip(self.children, found, strict=True):
-                child.write_rows(low, column)
+        node, writers = self.node, [child.writer(low, high) for child in self.children]
+        one_by_one = super().writer(low, high)
+
+        def write(values: list[Any]) -> None:
+            found = columns.split(node, values)
+            if found is None:
+                one_by_one(values)  # which finds the value that is no such record
+            else:
+                for write_column, column in zip(writers, found, strict=True):
+                    write_column(column)
+
+        return write
 
     def emit(self, value: str, source: Source) -> None:
         """Add the lines that take a value apart, and then those of every member."""

@@ -127,6 +127,9 @@ class EnvGroup:
             self._timings = Timings(
                 counters[0], counters[1][worker], self._mode is AutoresetMode.NEXT_STEP, widths
             )
+        self._slices = [
+            storage.slice(slot, self.low, self.high) for slot in range(storage.plan.slots)
+        ]
         # Rows whose next step is no step: a reset is due, or their episode was lost.
         self._due: set[int] = set()
         self._lost = {row: seed for row, (seed, _) in (lost or {}).items()}
@@ -247,7 +250,7 @@ class EnvGroup:
                 if note is not None:
                     note(perf_counter_ns())
             if singles:
-                self._put(slot, [row for row, _ in singles], observations, rewards, ended)
+                self._put(slot, singles, observations, rewards, ended)
             for member in self._vectors:
                 progress[0] = row = member.low
                 if rows is None or row in rows:
@@ -343,24 +346,26 @@ class EnvGroup:
     def _put(
         self,
         slot: int,
-        rows: list[int],
+        singles: list[tuple[int, Any]],
         observations: list[Any],
         rewards: list[Any],
         ended: list[tuple[int, Any, Any]],
     ) -> None:
         """Write what the environments of some rows returned; raise for the first misfit."""
         storage = self._storage
-        consecutive = rows[-1] - rows[0] == len(rows) - 1
-        if consecutive and not self._unseen:
-            storage.observations[slot].write_rows(rows[0], observations)
+        if len(singles) == self.high - self.low and not self._unseen:
+            views = self._slices[slot]
+            views.write(observations)
+            views.rewards[:] = as_rewards(rewards, range(self.low, self.high))
+            views.terminations[:] = views.truncations[:] = False
         else:
+            rows = [row for row, _ in singles]
             for row, observation in zip(rows, observations, strict=True):
                 if row not in self._unseen:
                     storage.observations[slot].write(row, observation)
             self._unseen.clear()
-        at: slice | list[int] = slice(rows[0], rows[-1] + 1) if consecutive else rows
-        storage.rewards[slot, at] = as_rewards(rewards, rows)
-        storage.terminations[slot, at] = storage.truncations[slot, at] = False
+            storage.rewards[slot, rows] = as_rewards(rewards, rows)
+            storage.terminations[slot, rows] = storage.truncations[slot, rows] = False
         if ended:
             at, terminated, truncated = map(list, zip(*ended, strict=True))
             storage.terminations[slot, at] = as_flags(terminated)

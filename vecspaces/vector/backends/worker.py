@@ -93,6 +93,7 @@ class Worker:
         handle = tag if descriptor is None else descriptor
         self._shares_memory = handle is not None
         self._storage = Storage(plan, None if handle is None else Arena.attach(handle, plan.size))
+        self._may_spill = plan.observations.has_variable
         self._group.bind(self._storage, low, self._index, lost)
 
     def _serve(self) -> Frame | None:
@@ -154,7 +155,9 @@ class Worker:
         if rows is None:
             return result
         if self._shares_memory:
-            spilled = self._storage.take_spilled(slot, self._group.low, self._group.high)
+            spilled = None
+            if self._may_spill:
+                spilled = self._storage.take_spilled(slot, self._group.low, self._group.high)
             if op is not Op.STEP_ROWS and spilled is None and not result:
                 return None
             return result, spilled, None

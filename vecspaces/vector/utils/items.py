@@ -92,7 +92,7 @@ def _stack(node: Array, items: list[Any], out: Any, path: Path) -> Any:
         )
     try:
         if not (columns.join(items, out) if node.shape else columns.fill(items, out)):
-            ArrayPort(node, path, ArrayBlock(out)).write_rows(0, items)
+            ArrayPort(node, path, ArrayBlock(out)).writer(0, n)(items)
     except Mismatch as error:
         raise error.called("items") from error.__cause__
     return out
