@@ -41,7 +41,11 @@ def envs(request: pytest.FixtureRequest) -> Any:
         yield envs
 
 
-def test_the_caller_speaks_to_its_workers_over_unnamed_socket_pairs_alone(envs: Any) -> None:
+def test_the_caller_speaks_to_its_workers_over_unnamed_pipes_and_socket_pairs_alone(
+    envs: Any,
+) -> None:
+    others = {to.partition(":")[0] for to in envs.opened.values() if not to.startswith("/")}
+    assert others <= {"socket", "pipe", "anon_inode"}
     sockets = [fd for fd, to in envs.opened.items() if to.startswith("socket:")]
     assert len(sockets) == 2
     for fd in sockets:

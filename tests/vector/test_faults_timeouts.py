@@ -217,3 +217,23 @@ def test_a_death_is_heard_at_once_while_another_worker_is_busy(tmp_path: Path) -
     with pytest.raises(Exception, match=r"worker 1 .*SIGKILL"):
         envs.step(ACTIONS)
     envs.close(terminate=True)
+
+
+@pytest.mark.parametrize("what", ["reset", "step", "call"])
+def test_of_several_failures_the_lowest_environment_is_named(what: str, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    env_fns = [
+        Factory(0),
+        Factory(1, Fault("exception", what, tmp_path / "a" / "fuse")),
+        Factory(2),
+        Factory(3, Fault("SystemExit", what, tmp_path / "b" / "fuse")),
+    ]
+    with AsyncVectorEnv(env_fns, num_workers=2, context="fork") as envs:
+        envs.reset(seed=5)
+        light(tmp_path / "a")
+        light(tmp_path / "b")
+        BEGIN[what](envs)
+        with pytest.raises(OddError) as caught:
+            getattr(envs, f"{what}_wait")()
+        assert "environment 1" in str(caught.value.__cause__)
