@@ -128,7 +128,8 @@ class Space(Generic[T_cov]):
                 it to the path of the first offending leaf: `observation['camera']['left']`.
 
         Returns:
-            None exactly when `contains(x)`, else `"<path>: expected ..., found ..."`.
+            None exactly when `contains(x)`, else the path, what was expected there, and what was
+            found.
 
         Example:
             >>> from vecspaces.spaces import Discrete
