@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import Any
 
@@ -11,11 +12,27 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 from tests.compare import assert_identical
-from tests.envs import Drift, Ledger, Sampler, failing, ledger_vector, ledgers, observing
+from tests.envs import (
+    Drift,
+    Ledger,
+    Sampler,
+    Unlike,
+    failing,
+    ledger_vector,
+    ledgers,
+    observing,
+    rewarding,
+)
 from tests.vector.contract import ALL_SPACES, assert_same_run, assert_same_step, samples
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import to_gymnasium
-from vecspaces.errors import InvalidObservationError, VecspacesError
+from vecspaces.errors import (
+    InvalidObservationError,
+    InvalidRewardError,
+    ResetNeededError,
+    VecspacesError,
+    WorkerDiedError,
+)
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 MODES = list(AutoresetMode)
@@ -165,14 +182,22 @@ def test_our_own_vector_env_refuses_seeds_that_it_would_ignore() -> None:
         Drift(2).reset(seed=[1, 2])
 
 
-def test_options_of_each_row_must_agree_in_a_vector_env() -> None:
-    with SyncVectorEnv([*ledgers(1), partial(ledger_vector, 1, 2)]) as envs:
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_options_of_each_row_reach_the_environments_inside_and_their_autoresets(mode: str) -> None:
+    inner = partial(SyncVectorEnv, ledgers(3)[1:], autoreset_mode=mode)
+    with SyncVectorEnv([ledgers(1)[0], inner], autoreset_mode=mode) as envs:
+        given = [{"time": 1}, {"time": 0}, None]
+        envs.reset(options=given)
+        for _ in range(6):
+            envs.step([0, 0, 0])
+        for options, expected in zip(envs.get_attr("options"), given, strict=True):
+            assert len(options) > 1
+            assert options == [expected] * len(options)
+
+
+def test_options_of_each_row_must_agree_where_a_vector_env_takes_one_mapping() -> None:
+    with SyncVectorEnv([partial(Drift, 1), partial(Drift, 2)]) as envs:
         envs.reset(options=[{"time": 1}, {"time": 0}, {"time": 0}])
-        assert [options[-1] for options in envs.get_attr("options")] == [
-            {"time": 1},
-            {"time": 0},
-            {"time": 0},
-        ]
         with pytest.raises(ValueError, match="one mapping of options"):
             envs.reset(options=[{}, {"time": 0}, {"time": 1}])
 
@@ -298,14 +323,47 @@ def test_a_vector_env_without_final_observations_is_told_so() -> None:
             envs.step(envs.action_space.sample())
 
 
-def test_an_exception_of_an_inner_environment_names_the_rows() -> None:
+def test_an_exception_of_an_inner_environment_names_its_row() -> None:
     with SyncVectorEnv([*ledgers(2), partial(SyncVectorEnv, failing(2))]) as envs:
         envs.reset(seed=0)
         with pytest.raises(FloatingPointError, match="number 1") as caught:
             envs.step([0, 0, 0, 4])
-        assert "environment 2" in str(caught.value.__cause__)
+        assert str(caught.value.__cause__).startswith("\nenvironment 3 failed in step:")
         observations, _ = envs.reset(seed=0)
         assert observations[:, 1].tolist() == [2, 2, 1, 1]
+
+
+def test_a_finding_about_an_inner_environment_names_its_row() -> None:
+    inner = partial(SyncVectorEnv, [partial(rewarding, value) for value in (1.0, None)])
+    with SyncVectorEnv([partial(rewarding, 1.0), inner]) as envs:
+        envs.reset()
+        with pytest.raises(InvalidRewardError, match="environment 2 returned None") as caught:
+            envs.step([0, 0, 0])
+        assert "environment 2 failed in step" in str(caught.value.__cause__)
+
+
+def test_an_inner_worker_that_dies_names_the_rows() -> None:
+    inner = partial(AsyncVectorEnv, ledgers(4), num_workers=2)
+    with SyncVectorEnv([*ledgers(2), inner]) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(WorkerDiedError, match="environments 4, 5") as died:
+            envs.call(leave, env_ids=[5])
+        assert died.value.env_ids == (4, 5)
+        with pytest.raises(ResetNeededError):
+            envs.step([0] * 6)
+        assert envs.reset(seed=0)[0][:, 1].tolist() == [2, 2, 1, 1, 1, 1]
+
+
+def leave(env: Any) -> None:
+    os._exit(3)
+
+
+def test_an_inner_vector_env_shows_the_space_of_each_of_its_environments() -> None:
+    boxes = [spaces.Box(0, high, (5,), np.int64) for high in (7, 8, 9)]
+    env_fns = [partial(Unlike, box, number) for number, box in enumerate(boxes)]
+    inner = partial(SyncVectorEnv, env_fns[1:], observation_mode="different")
+    with SyncVectorEnv([env_fns[0], inner], observation_mode="different") as envs:
+        assert envs.observation_space.high.tolist() == [[7] * 5, [8] * 5, [9] * 5]
 
 
 def test_vector_envs_are_closed_once() -> None:

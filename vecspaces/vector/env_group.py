@@ -66,7 +66,7 @@ class EnvGroup:
                 self.members.append(self._build(number))
             except _RAISED as error:
                 self._close_members(self.members)
-                raise self._failed(error, first + number, "build") from None
+                raise EnvironmentFailed.of(error, (first + number,), "build") from None
         self._place(0)
 
     # ------------------------------------------------------------------ building
@@ -197,9 +197,8 @@ class EnvGroup:
                 self._progress[0] = row = member.low
                 inside = [number for number in member.rows if number in wanted]
                 if inside:
-                    columns.append(
-                        member.reset(self._storage, slot, inside, wanted, keep_options)
-                    )
+                    told = member.reset(self._storage, slot, inside, wanted, keep_options)
+                    columns.append(told)
                     for number in inside:
                         self._forget(number)
         except _RAISED as error:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import cloudpickle
 
-from vecspaces.errors import WorkerError
+from vecspaces.errors import StepTimeoutError, VecspacesError, WorkerError
+from vecspaces.vector.faults import renumber
 
 
 class EnvironmentTraceback(Exception):  # noqa: N818 - a cause to read, not an error to catch
@@ -17,7 +19,12 @@ class EnvironmentTraceback(Exception):  # noqa: N818 - a cause to read, not an e
 
     Args:
         text: The environment's index, what it was doing, and the formatted traceback.
+        failure: The same, for those who hand the exception on.
     """
+
+    def __init__(self, text: str, failure: Failure) -> None:
+        super().__init__(text)
+        self.failure = failure
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -83,7 +90,7 @@ class Failure:
             raise WorkerError(headline, self.env_ids, self.worker, self.command)
         if not self.text:
             raise self.exception  # the caller's own finding: no traceback of a worker to show
-        raise self.exception from EnvironmentTraceback(headline)
+        raise self.exception from EnvironmentTraceback(headline, self)
 
 
 class EnvironmentFailed(Exception):  # noqa: N818 - says what happened
@@ -96,6 +103,39 @@ class EnvironmentFailed(Exception):  # noqa: N818 - says what happened
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure)
         self.failure = failure
+
+    @classmethod
+    def of(cls, error: BaseException, env_ids: Sequence[int], command: str) -> EnvironmentFailed:
+        """Take what was raised, unless it says itself where it comes from."""
+        return error if isinstance(error, cls) else cls(Failure.of(error, env_ids, command))
+
+
+@contextlib.contextmanager
+def counting_from(low: int, command: str) -> Iterator[None]:
+    """Give errors of a vector env the numbers that its environments have in the one around it.
+
+    Args:
+        low: The number of its first environment there.
+        command: What it is asked to do.
+
+    Raises:
+        EnvironmentFailed: It raised an error that names its environments.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error.__cause__, EnvironmentTraceback):
+            failure = error.__cause__.failure
+        elif isinstance(error, (WorkerError, StepTimeoutError)):
+            failure = Failure(error.env_ids, command, error, "")
+        else:
+            raise
+        ids = tuple(low + number for number in failure.env_ids)
+        if isinstance(error, VecspacesError):
+            error.args = (renumber(str(error), low), *error.args[1:])
+        if isinstance(error, (WorkerError, StepTimeoutError)):
+            error.env_ids = ids
+        raise EnvironmentFailed(replace(failure, env_ids=ids, worker=-1)) from None
 
 
 def _rebuild(

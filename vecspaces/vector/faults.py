@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,23 @@ def name_rows(rows: Sequence[int]) -> str:
     if len(rows) > 2 and rows[-1] - rows[0] == len(rows) - 1:
         return f"environments {rows[0]} to {rows[-1]}"
     return f"environments {', '.join(map(str, rows))}"
+
+
+_NAMED_ROWS = re.compile(r"\benvironments? (?:\d+(?:, | to )?)+")
+
+
+def renumber(message: str, by: int) -> str:
+    """Add a number to the environments that `name_rows` named in a message.
+
+    Example:
+        >>> renumber("worker 1 (environments 2, 3) died while environment 3 was running", 4)
+        'worker 1 (environments 6, 7) died while environment 7 was running'
+    """
+
+    def shift(named: re.Match[str]) -> str:
+        return re.sub(r"\d+", lambda number: str(int(number[0]) + by), named[0])
+
+    return _NAMED_ROWS.sub(shift, message)
 
 
 class Death(NamedTuple):

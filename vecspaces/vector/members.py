@@ -84,16 +84,11 @@ def describe_members(members: Sequence[Any]) -> GroupDescription:
     Returns:
         Their spaces, translated where they are another library's, and the first one's metadata.
     """
-    counts = tuple(map(rows_of, members))
-    observations, observation_index = _distinct(
-        [_single_space(member, "observation_space") for member in members], counts
-    )
-    actions, action_index = _distinct(
-        [_single_space(member, "action_space") for member in members], counts
-    )
+    observations, observation_index = _distinct(members, "observation_space")
+    actions, action_index = _distinct(members, "action_space")
     first = members[0]
     return GroupDescription(
-        counts,
+        tuple(map(rows_of, members)),
         observations,
         observation_index,
         actions,
@@ -103,24 +98,18 @@ def describe_members(members: Sequence[Any]) -> GroupDescription:
     )
 
 
-def _single_space(member: Any, name: str) -> Space[Any]:
-    """The space of one row of a member."""
-    if isinstance(member, VectorMember):
-        return native_space(getattr(member.env, f"single_{name}"))
-    return native_space(getattr(member, name))
-
-
-def _distinct(
-    spaces: Sequence[Space[Any]], counts: Sequence[int]
-) -> tuple[tuple[Space[Any], ...], tuple[int, ...]]:
-    """Keep each space once, so that a thousand equal ones cross the pipe as one."""
+def _distinct(members: Sequence[Any], name: str) -> tuple[tuple[Space[Any], ...], tuple[int, ...]]:
+    """Keep each space once, so that a thousand equal ones cross the pipe as one; index the rows."""
     kept: list[Space[Any]] = []
     index: list[int] = []
-    for space, count in zip(spaces, counts, strict=True):
-        number = next((n for n, other in enumerate(kept) if space == other), len(kept))
-        if number == len(kept):
-            kept.append(space)
-        index.extend([number] * count)
+    for member in members:
+        vector = isinstance(member, VectorMember)
+        spaces = member.spaces(name) if vector else [getattr(member, name)]
+        for space in map(native_space, spaces):
+            number = next((n for n, other in enumerate(kept) if space == other), len(kept))
+            if number == len(kept):
+                kept.append(space)
+            index.append(number)
     return tuple(kept), tuple(index)
 
 

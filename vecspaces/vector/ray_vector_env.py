@@ -7,17 +7,20 @@ import multiprocessing
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Generic
 
 from vecspaces.vector.agreement import ObservationMode, check_mode
 from vecspaces.vector.async_vector_env import AsyncVectorEnv
 from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.backends.birth import cut, plan_workers
+from vecspaces.vector.backends.birth import WorkerSetup, plan_workers
 from vecspaces.vector.backends.cluster import PLACEMENTS, Connection, choose_resources
 from vecspaces.vector.backends.ray import RayBackend
+from vecspaces.vector.failures import counting_from
 from vecspaces.vector.faults import choose_budget
 from vecspaces.vector.settings import Settings
 from vecspaces.vector.streaming import StreamingVectorEnv
+from vecspaces.vector.utils import CloudpickleWrapper
 from vecspaces.vector.vector_env import ActType, ObsType
 
 
@@ -110,20 +113,16 @@ class RayVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             self.num_workers = _choose_actors(
                 len(self.env_fns), num_workers, envs_per_actor, connection, resources
             )
-            factories = self.env_fns
-            if processes_per_actor > 1:
-                factories = [
-                    _node_factory(
-                        self.env_fns[rows.start : rows.stop],
-                        processes_per_actor,
-                        settings,
-                        worker_threads,
-                    )
-                    for rows in cut(len(self.env_fns), self.num_workers)
-                ]
             setups = plan_workers(
-                factories, self.num_workers, settings.autoreset_mode, worker_threads, by_value=True
+                self.env_fns,
+                self.num_workers,
+                settings.autoreset_mode,
+                worker_threads,
+                by_value=True,
             )
+            if processes_per_actor > 1:
+                _check_batch(batch_size, {setup.count for setup in setups}, len(self.env_fns))
+                setups = [_with_processes(setup, processes_per_actor, settings) for setup in setups]
             backend = RayBackend(setups, connection, resources, placement, start_timeout)
             self._finalizer = weakref.finalize(self, _clean_up, backend)
             super().__init__(backend, settings, batch_size)
@@ -175,31 +174,50 @@ def _choose_actors(
     return num_workers
 
 
-def _node_factory(
-    env_fns: list[Callable[[], Any]], processes: int, settings: Settings, threads: int | None
-) -> Callable[[], AsyncVectorEnv[Any, Any]]:
-    """Make the one factory of an actor that runs worker processes of its own."""
+def _check_batch(batch_size: int | None, sizes: set[int], num_factories: int) -> None:
+    """Refuse batches that would cut through the environments of an actor, which step together."""
+    if batch_size in (None, num_factories):
+        return
+    found = " and ".join(map(str, sorted(sizes)))
+    if len(sizes) > 1 or batch_size % min(sizes):
+        raise ValueError(
+            f"batch_size={batch_size} cuts through actors of {found} environments: with "
+            "processes_per_actor > 1 they step together; choose num_workers or envs_per_actor so "
+            "that all actors have as many, and a multiple of that as batch_size"
+        )
+
+
+def _with_processes(setup: WorkerSetup, processes: int, settings: Settings) -> WorkerSetup:
+    """Let an actor build one vector env, which has worker processes of its own."""
     budget = settings.budget
-    return functools.partial(
+    # A pair of spaces is checked by the caller, who sees all environments.
+    mode = (
+        "different" if isinstance(settings.observation_mode, tuple) else settings.observation_mode
+    )
+    factory = functools.partial(
         _start_processes,
-        env_fns,
+        setup.env_fns,
+        setup.first,
+        num_workers=min(processes, setup.count),
         copy=False,  # the actor has rows of its own
-        observation_mode=settings.observation_mode,
+        observation_mode=mode,
         autoreset_mode=settings.autoreset_mode,
-        num_workers=min(processes, len(env_fns)),
         variable_capacity=settings.variable_capacity,
+        # The caller's own bound, which also covers the start of the actor, ends before this one.
         start_timeout=settings.start_timeout,
-        worker_threads=threads,
+        worker_threads=setup.threads,
         on_worker_death="raise" if budget is None else "restart",
         max_restarts=3 if budget is None else budget.max_restarts,
         restart_window=60.0 if budget is None else budget.window,
     )
+    return replace(setup, env_fns=CloudpickleWrapper(functools.partial(list, [factory])))
 
 
 def _start_processes(
-    env_fns: list[Callable[[], Any]], **arguments: Any
+    env_fns: Callable[[], list[Callable[[], Any]]], first: int, **arguments: Any
 ) -> AsyncVectorEnv[Any, Any]:
     """Make the vector env of an actor, there."""
     # An actor has threads of Ray's, and a fork would take over their locks without them.
     safe = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    return AsyncVectorEnv(env_fns, context=safe, **arguments)
+    with counting_from(first, "build"):
+        return AsyncVectorEnv(env_fns(), context=safe, **arguments)

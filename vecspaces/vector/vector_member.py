@@ -12,6 +12,7 @@ from vecspaces.foreign import is_foreign_vector_env
 from vecspaces.layout import Mismatch
 from vecspaces.vector import infos as infos_module
 from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.failures import counting_from
 from vecspaces.vector.infos import Columns
 from vecspaces.vector.storage import Storage
 
@@ -61,7 +62,25 @@ class VectorMember:
         """Its rows of the batch."""
         return range(self.low, self.high)
 
-    def reset(self, storage: Storage, slot: int, rows: Sequence[int], wanted: Wanted) -> Columns:
+    def spaces(self, name: str) -> list[Any]:
+        """Give the space of each of its rows.
+
+        Args:
+            name: `"observation_space"` or `"action_space"`.
+        """
+        itself = self.env.unwrapped is self.env  # a wrapper may have other spaces
+        if self._is_ours and itself and self.env.observation_mode != "same":
+            return list(self.env.get_attr(name))
+        return [getattr(self.env, f"single_{name}")] * self.count
+
+    def reset(
+        self,
+        storage: Storage,
+        slot: int,
+        rows: Sequence[int],
+        wanted: Wanted,
+        keep_options: bool,
+    ) -> Columns:
         """Reset all of its environments, or some through `reset_mask`.
 
         Args:
@@ -69,23 +88,26 @@ class VectorMember:
             slot: The slot of the ring.
             rows: Those of its rows that are to be reset.
             wanted: Seed and options by row.
+            keep_options: Whether autoresets get a row's options too.
 
         Returns:
             The infos.
         """
         self._held = None
         seed = self._seed([wanted[row][0] if row in wanted else None for row in self.rows])
-        options = self._options([wanted[row][1] for row in rows])
+        options = self._options([wanted[row][1] for row in rows], keep_options)
         others = np.setdiff1d(np.arange(self.low, self.high), rows)
         if len(others) == 0:
-            observations, infos = self.env.reset(seed=seed, options=options)
+            with counting_from(self.low, "reset"):
+                observations, infos = self.env.reset(seed=seed, options=options)
             self._write(storage, slot, observations)
         else:
             mask = np.zeros(self.count, dtype=np.bool_)
             mask[np.array(rows) - self.low] = True
             known = storage.observations[self._slot].read(copy=True, at=others)
             options = {**(options or {}), "reset_mask": mask}
-            observations, infos = self.env.reset(seed=seed, options=options)
+            with counting_from(self.low, "reset"):
+                observations, infos = self.env.reset(seed=seed, options=options)
             self._write(storage, slot, observations)
             if not _same(known, storage.observations[slot].read(copy=True, at=others)):
                 raise ValueError(
@@ -111,7 +133,8 @@ class VectorMember:
             self._put(storage, slot, 0.0, False, False)
             return columns
         actions = storage.actions.read(copy=True, at=np.arange(self.low, self.high))
-        observations, rewards, terminations, truncations, infos = self.env.step(actions)
+        with counting_from(self.low, "step"):
+            observations, rewards, terminations, truncations, infos = self.env.step(actions)
         self._write(storage, slot, observations)
         self._put(storage, slot, rewards, terminations, truncations)
         infos = dict(infos)
@@ -140,7 +163,10 @@ class VectorMember:
             The infos, with `worker_restarted`.
         """
         seeds, options = zip(*(lost[row] for row in self.rows), strict=True)
-        observations, infos = self.env.reset(seed=self._seed(seeds), options=self._options(options))
+        with counting_from(self.low, "reset"):
+            observations, infos = self.env.reset(
+                seed=self._seed(seeds), options=self._options(options, keep=True)
+            )
         columns = infos_module.columns_of(infos, self.count)
         marks: list[tuple[int, dict[str, Any]]] = []
         for row in range(self.count):
@@ -177,6 +203,16 @@ class VectorMember:
         Returns:
             One result per row of `rows`.
         """
+        with counting_from(self.low, "call"):
+            return self._call(name, args, kwargs, rows)
+
+    def _call(
+        self,
+        name: str | Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        rows: Sequence[int],
+    ) -> list[Any]:
         at = [row - self.low for row in rows]
         if name == "render":
             frames = self.env.render()
@@ -185,7 +221,7 @@ class VectorMember:
             attribute = partial(name, self.env) if callable(name) else getattr(self.env, name)
             result = attribute(*args, **kwargs) if callable(attribute) else attribute
             return [result] * len(rows)
-        if not is_foreign_vector_env(self.env):
+        if self._is_ours:
             return list(self.env.call(name, *args, env_ids=at, **kwargs))
         self._check_all(rows, f"call({name!r})")
         results = self.env.call(name, *args, **kwargs)
@@ -200,8 +236,9 @@ class VectorMember:
             rows: Those of its rows that are concerned.
         """
         at = [row - self.low for row in rows]
-        if self._has_apart and not is_foreign_vector_env(self.env):
-            self.env.set_attr(name, list(values), env_ids=at)
+        if self._is_ours:
+            with counting_from(self.low, "set_attr"):
+                self.env.set_attr(name, list(values), env_ids=at)
             return
         self._check_all(rows, f"set_attr({name!r})")
         if self._has_apart:
@@ -218,6 +255,11 @@ class VectorMember:
     def _has_apart(self) -> bool:
         """Whether its environments are objects of their own."""
         return hasattr(self.env, "call") and hasattr(self.env, "set_attr")
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether its environments can be reached one by one."""
+        return self._has_apart and not is_foreign_vector_env(self.env)
 
     def _check_all(self, rows: Sequence[int], what: str) -> None:
         if len(rows) < self.count:
@@ -242,8 +284,15 @@ class VectorMember:
         # One generator serves all of its environments, and depends on all of their seeds.
         return int(np.random.SeedSequence(known).generate_state(1)[0])
 
-    def _options(self, options: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
-        """One mapping for all, which is what vector envs take."""
+    def _options(self, options: Sequence[Mapping[str, Any] | None], keep: bool) -> Any:
+        """Say options in the way that the vector env takes: all take one mapping, only ours more.
+
+        Args:
+            options: One mapping or None per row.
+            keep: Whether autoresets get them too.
+        """
+        if keep and self._is_ours and any(given is not None for given in options):
+            return list(options)
         if any(given != options[0] for given in options):
             raise ValueError(
                 f"{self.env!r} is a vector env: its environments take one mapping of options, "
