@@ -236,7 +236,7 @@ def test_rows_written_together_are_rows_written_one_by_one(
     low = data.draw(st.integers(0, len(values)))
     others = like(rows)
     empty = others.items(0, low)
-    others.write_rows(low, values[low:])
+    others.writer(low, len(values))(values[low:])
     assert_same(others.items(0, len(values)), [*empty, *rows.items(low, len(values))])
 
 
@@ -459,12 +459,12 @@ def test_one_of_many_rows_is_cast_or_found(wrong: Any, message: str | None) -> N
     rows = bound(space, 4)
     values = [space.sample(), wrong, space.sample()]
     if message is None:
-        rows.write_rows(1, values)
+        rows.writer(1, 1 + len(values))(values)
         assert_identical(rows.items(1, 4)[::2], values[::2])
         assert rows.item(2)["a"].tolist() == [0, 0]
         return
     with pytest.raises(Mismatch, match=f"row 2: {message}"):
-        rows.write_rows(1, values)
+        rows.writer(1, 1 + len(values))(values)
 
 
 def test_a_dict_with_another_key_is_found() -> None:
