@@ -20,8 +20,8 @@ PUBLIC = {
         "unflatten",
     },
     "vecspaces.vector": {
-        "AsyncVectorEnv", "AutoresetMode", "Rollout", "Stats", "SyncVectorEnv", "Transition",
-        "VectorActionWrapper", "VectorEnv", "VectorObservationWrapper", "VectorRewardWrapper",
+        "AsyncVectorEnv", "AutoresetMode", "RayVectorEnv", "Rollout", "Stats", "SyncVectorEnv",
+        "Transition", "VectorActionWrapper", "VectorEnv", "VectorObservationWrapper", "VectorRewardWrapper",
         "VectorWrapper", "infos_as_list", "utils",
     },
     "vecspaces.vector.utils": {
