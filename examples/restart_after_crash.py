@@ -1,4 +1,4 @@
-"""A simulator that crashes now and then: the run goes on, and the learner hears which steps were lost.
+"""A simulator that crashes now and then: the run goes on, and tells which steps were lost.
 
 Run it with `python examples/restart_after_crash.py`.
 """
@@ -45,7 +45,7 @@ def main() -> None:
             actions = policy.integers(2, size=8)
             _, _, _, truncations, infos = envs.step(actions)
             restarted = infos.get("worker_restarted", np.zeros(8, dtype=bool))
-            # A lost step is a truncation with reward 0: bootstrap from it, or leave it out, as here.
+            # A lost step is a truncation with reward 0: bootstrap from it, or leave it out.
             assert truncations[restarted].all()
             lost += int(restarted.sum())
             learnt += int((~restarted).sum())
