@@ -61,7 +61,11 @@ def _servants() -> dict[int | None, int | None]:
 
 
 def _processes() -> set[str]:
-    """All living descendants: with forkserver a worker is no child of ours."""
+    return {f"process {pid} {name!r}" for pid, name in descendants().items()}
+
+
+def descendants() -> dict[int, str]:
+    """All living descendants by name: with forkserver a worker is no child of ours."""
     parents: dict[int, int] = {}
     names: dict[int, str] = {}
     for folder in Path("/proc").iterdir():
@@ -78,7 +82,7 @@ def _processes() -> set[str]:
     ours = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in ours and pid not in ours}:
         ours |= more
-    return {f"process {pid} {names[pid]!r}" for pid in ours - {os.getpid()} - set(_servants())}
+    return {pid: names[pid] for pid in ours - {os.getpid()} - set(_servants())}
 
 
 def _descriptors() -> set[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.conftest import descendants
 from tests.vector.ray import clusters
 
 if TYPE_CHECKING:
@@ -51,16 +51,8 @@ def leaves_nothing_behind(cluster: Cluster) -> Iterator[None]:
 
 
 def _actors() -> set[str]:
-    """Processes that are, or were started by, an actor of ours: Ray names them by their class."""
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:  # ended while we looked
-            continue
-        if title.startswith("ray::GroupActor"):
-            found.add(f"actor {folder.name}")
-    return found
+    """The processes of our actors: Ray names them by their class."""
+    return {f"actor {pid}" for pid, name in descendants().items() if name == "ray::GroupActor"}
 
 
 def _places() -> set[str]:

@@ -86,6 +86,7 @@ class RayBackend:
             self._room = Room(self._connection, len(self._setups), self._resources, self._placement)
             for index in range(len(self._setups)):
                 self.actors.append(self._launch(index))
+            self._build_by = dict.fromkeys(self._build_by, time.monotonic() + timeout)
             self._await_built()
             self._plan = plan(self._descriptions)
             self.storage = Storage(self._plan)

@@ -1,0 +1,311 @@
+"""RayVectorEnv: how it divides environments, what crosses the cluster, and when Ray ends."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.envs import Ledger, Sampler, ledgers
+from tests.vector.contract import assert_same_run
+from tests.vector.faulty_envs import GATE, factories, light, open_gate
+from tests.vector.ray.clusters import BERTH, actor_of, more_nodes, node_of
+from vecspaces import make_vec, spaces
+from vecspaces.errors import StepTimeoutError, WorkerDiedError
+from vecspaces.vector import RayVectorEnv, SyncVectorEnv
+
+ray = pytest.importorskip("ray", reason='needs Ray: pip install "vecspaces[ray]"')
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+
+
+def sizes(envs: Any) -> list[int]:
+    """How many environments each actor has, in order."""
+    actors = envs.call(actor_of)
+    return [actors.count(actor) for actor in dict.fromkeys(actors)]
+
+
+# ---------------------------------------------------------------------- who runs where
+
+
+def test_actors_get_slices_that_differ_by_at_most_one() -> None:
+    with RayVectorEnv(ledgers(7), num_workers=3) as envs:
+        assert envs.num_workers == 3
+        assert sizes(envs) == [2, 2, 3]
+
+
+def test_envs_per_actor_bounds_the_slices() -> None:
+    with RayVectorEnv(ledgers(5), envs_per_actor=2) as envs:
+        assert envs.num_workers == 3
+        assert max(sizes(envs)) == 2
+
+
+def test_by_itself_there_are_as_many_actors_as_the_cluster_has_room_for() -> None:
+    with RayVectorEnv(ledgers(9), resources_per_worker={"num_cpus": 2}) as envs:
+        assert envs.num_workers == 2  # the cluster has four CPUs
+    with RayVectorEnv(ledgers(1)) as envs:
+        assert envs.num_workers == 1
+
+
+def test_spread_takes_all_nodes_and_pack_as_few_as_it_can(cluster: Cluster) -> None:
+    with more_nodes(cluster, 2, 2) as (_, ids):
+        how = {"num_workers": 2, "resources_per_worker": BERTH}
+        with RayVectorEnv(ledgers(2), placement="spread", **how) as envs:
+            assert sorted(envs.call(node_of)) == sorted(ids)
+        with RayVectorEnv(ledgers(2), placement="pack", **how) as envs:
+            assert len(set(envs.call(node_of))) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"placement": "anywhere"}, "placement must be 'spread' or 'pack', found 'anywhere'"),
+        ({"num_workers": 5}, "num_workers=5 is more than the 4 environments"),
+        ({"num_workers": 0}, "num_workers must be at least 1"),
+        ({"envs_per_actor": 0}, "envs_per_actor must be at least 1"),
+        ({"num_workers": 2, "envs_per_actor": 2}, "not both"),
+        ({"processes_per_actor": 0}, "processes_per_actor must be at least 1"),
+        ({"resources_per_worker": {"num_cpus": -1}}, r"resources_per_worker\['num_cpus'\].*-1"),
+        ({"resources_per_worker": {"num_cpus": 0}}, "must ask for something"),
+        (
+            {"num_workers": 1, "batch_size": 5},
+            "batch_size must lie between 1 and num_envs=4, found 5",
+        ),
+        ({"address": "192.0.2.1:6379"}, r"connected to the Ray cluster at .* already"),
+        (
+            {"num_workers": 1, "processes_per_actor": 2, "batch_size": 2},
+            "batch_size=2 cuts through actors of 4 environments",
+        ),
+        (
+            {"num_workers": 3, "processes_per_actor": 2, "batch_size": 2},
+            "actors of 1 and 2 environments",
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        RayVectorEnv(ledgers(4), **arguments)
+
+
+def test_a_cluster_with_too_few_cpus_says_what_was_asked_for_and_what_there_is() -> None:
+    began = time.monotonic()
+    with pytest.raises(StepTimeoutError) as late:
+        RayVectorEnv(ledgers(9), num_workers=9, start_timeout=2.0)
+    assert time.monotonic() - began < 4.0
+    assert late.value.env_ids == tuple(range(9))
+    for part in ("start_timeout (2 s)", "9 of 9 actors", "CPU: 9 x 1 asked for; 4 in the cluster"):
+        assert part in str(late.value)
+
+
+def test_make_vec_takes_ray_for_its_backend() -> None:
+    with (
+        make_vec("CartPole-v1", 3, backend="ray", vector_kwargs={"num_workers": 1}) as envs,
+        make_vec("CartPole-v1", 3, backend="sync") as reference,
+    ):
+        assert isinstance(envs, RayVectorEnv)
+        assert_same_run(envs, reference)
+
+
+def test_environments_defined_on_the_spot_are_sent_by_value() -> None:
+    class Local(Ledger):
+        def multiply(self, factor: int, plus: int = 0) -> int:
+            return 1000 + self.number
+
+    with RayVectorEnv([lambda: Local(1), lambda: Local(2)], num_workers=1) as envs:
+        assert envs.call("multiply", 1) == (1001, 1002)
+
+
+# ---------------------------------------------------------------------- what crosses the cluster
+
+
+@pytest.mark.parametrize("num_envs", [2, 64])
+def test_a_step_is_one_object_of_a_few_arrays_however_many_environments(
+    num_envs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = spaces.Dict(
+        camera=spaces.Box(0, 255, (32, 32, 3), np.uint8), joints=spaces.Box(-1, 1, (7,))
+    )
+    env_fns = [partial(Sampler, image, spaces.Discrete(2), shortest=99)] * num_envs
+    with RayVectorEnv(env_fns, num_workers=2) as envs:
+        envs.reset(seed=0)
+        objects = []
+        get = ray.get
+        monkeypatch.setattr(
+            ray, "get", lambda *args, **kw: objects.append(get(*args, **kw)) or objects[-1]
+        )
+        envs.step(np.zeros(num_envs, int))
+        monkeypatch.undo()
+        assert len(objects) == 2, "one for each actor"
+        for _, _, ((low, high, observations, _, *rest),) in objects:
+            assert high - low == num_envs // 2
+            arrays = [*observations, *rest]
+            assert len(arrays) == 5, "two leaves, rewards, terminations, truncations"
+            assert all(len(array) == num_envs // 2 for array in arrays)
+            if num_envs == 64:
+                camera = max(arrays, key=lambda array: array.nbytes)
+                assert not camera.flags.owndata and not camera.flags.writeable, "read in place"
+
+
+def test_recv_gives_the_first_that_are_ready(tmp_path: Path) -> None:
+    env_fns = factories(4, tmp_path, GATE, "step", at=0)
+    with RayVectorEnv(env_fns, num_workers=2, batch_size=2) as envs:
+        envs.reset(seed=0)
+        for _ in range(2):
+            envs.send(np.zeros(2, int), envs.recv().env_ids)
+        for _ in range(2):
+            envs.recv()
+        light(tmp_path)
+        envs.send(np.zeros(4, int))
+        for _ in range(3):
+            batch = envs.recv()
+            assert sorted(batch.env_ids.tolist()) == [2, 3], "0 and 1 wait at the gate"
+            envs.send(np.zeros(2, int), batch.env_ids)
+        open_gate(tmp_path)
+        seen: set[int] = set()
+        while not seen >= {0, 1}:
+            batch = envs.recv()
+            seen.update(batch.env_ids.tolist())
+            envs.send(np.zeros(2, int), batch.env_ids)
+
+
+def test_answers_of_a_stream_that_a_reset_cut_off_are_not_seen() -> None:
+    with RayVectorEnv(ledgers(4), num_workers=2, batch_size=2) as envs:
+        for _ in range(20):
+            envs.reset(seed=0)
+            envs.send(np.ones(4, int))
+        observations, _ = envs.reset(seed=0)
+        assert observations[:, 2:4].tolist() == [[0, -1]] * 4
+        assert np.array_equal(envs.recv().observations[:, 2:4], [[0, -1]] * 2)
+
+
+# ---------------------------------------------------------------------- processes in actors
+
+
+def test_an_actor_of_many_processes_gives_the_same(tmp_path: Path) -> None:
+    with (
+        RayVectorEnv(ledgers(6), num_workers=2, processes_per_actor=2) as envs,
+        SyncVectorEnv(ledgers(6)) as reference,
+    ):
+        assert_same_run(envs, reference)
+        assert len(set(envs.call("process"))) == 4
+        assert len(set(envs.get_attr("np_random_seed", env_ids=[5, 0]))) == 2
+        envs.set_attr("length", [7, 8], env_ids=[4, 1])
+        assert envs.get_attr("length")[1] == 8 and envs.get_attr("length")[4] == 7
+
+
+def test_whole_actors_of_processes_stream() -> None:
+    arguments = {"num_workers": 2, "processes_per_actor": 2, "batch_size": 2}
+    with RayVectorEnv(ledgers(4, talks=False), **arguments) as envs:
+        envs.reset(seed=0)
+        steps = np.zeros(4, int)
+        for _ in range(10):
+            batch = envs.recv()
+            assert batch.env_ids.tolist() in ([0, 1], [2, 3])
+            steps[batch.env_ids] += 1
+            envs.send(np.zeros(2, int), batch.env_ids)
+        assert steps.sum() == 20
+
+
+# ---------------------------------------------------------------------- the end
+
+
+def test_close_ends_actors_and_the_processes_in_them() -> None:
+    envs = RayVectorEnv(ledgers(3), num_workers=1, processes_per_actor=2)
+    processes = {*envs.call("process"), *envs.call(parent_of)}
+    assert len(processes) == 3
+    envs.reset(seed=0)
+    envs.close()
+    assert_gone(processes)
+
+
+def test_the_processes_of_an_actor_that_is_killed_end_with_it() -> None:
+    with RayVectorEnv(ledgers(2), num_workers=1, processes_per_actor=2) as envs:
+        envs.reset(seed=0)
+        processes = {*envs.call("process"), *envs.call(parent_of)}
+        os.kill(envs.call(parent_of)[0], signal.SIGKILL)
+        assert_gone(processes)
+        with pytest.raises(WorkerDiedError):
+            envs.step([0, 0])
+        envs.reset(seed=0)
+
+
+def parent_of(env: Any) -> int:
+    """The process that started an environment's: to be sent into it with `call`."""
+    return multiprocessing.parent_process().pid  # type: ignore[union-attr]
+
+
+def assert_gone(processes: set[int]) -> None:
+    give_up = time.monotonic() + 10.0
+    while (left := {pid for pid in processes if is_alive(pid)}) and time.monotonic() < give_up:
+        time.sleep(0.02)
+    assert not left
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there, and is no zombie that nobody has asked about."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_vector_env_that_is_dropped_ends_its_actors() -> None:
+    envs = RayVectorEnv(ledgers(2), num_workers=1)
+    envs.reset(seed=0)
+    with pytest.warns(ResourceWarning, match="dropped without close"):
+        del envs
+        gc.collect()
+
+
+def test_a_ray_that_was_there_stays() -> None:
+    with RayVectorEnv(ledgers(2), num_workers=1):
+        pass
+    assert ray.is_initialized()
+
+
+ALONE = """
+import os, sys
+import ray
+from tests.envs import ledgers
+from vecspaces.vector import RayVectorEnv
+
+if __name__ == "__main__":
+    first = RayVectorEnv(ledgers(2), num_workers=1)
+    second = RayVectorEnv(ledgers(2), num_workers=1)
+    first.reset(seed=0)
+    first.close()
+    assert ray.is_initialized(), "the second needs it"
+    second.reset(seed=0)
+    second.close()
+    assert not ray.is_initialized()
+    third = RayVectorEnv(ledgers(2), num_workers=1)
+    ray.shutdown()
+    third.close()  # there is nothing left to close
+    print("fine")
+"""
+
+
+def test_a_ray_that_we_started_ends_with_its_last_user(tmp_path: Path) -> None:
+    script = tmp_path / "alone.py"
+    script.write_text(ALONE)
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    run = subprocess.run(
+        [sys.executable, str(script)],
+        env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert run.stdout.endswith("fine\n"), run.stderr
