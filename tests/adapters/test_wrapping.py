@@ -24,7 +24,7 @@ def test_wrappers_of_any_library_are_found(constructor: Any) -> None:
     with constructor([partial(wrapped_ledger, 0), partial(Ledger, 1)]) as envs:
         assert envs.call(has_wrapper, Passing) == (True, False)
         assert envs.call(has_wrapper, Ledger, env_ids=[1, 0]) == (True, True)
-    with constructor([cart_pole]) as envs:
+    with constructor([cart_pole, cart_pole]) as envs:
         found = [
             envs.call(has_wrapper, wrapper)[0]
             for wrapper in (gymnasium.wrappers.ClipReward, gymnasium.wrappers.TimeLimit, Passing)
