@@ -125,11 +125,14 @@ def rollout(
         int, typer.Option(help="Environment steps, summed over the environments.")
     ] = 100_000,
     backend: Annotated[
-        str, typer.Option(help="async: worker processes; sync: this process.")
+        str,
+        typer.Option(help="async: worker processes; sync: this process; ray: actors of a cluster."),
     ] = "async",
     num_workers: Annotated[
         int | None,
-        typer.Option(help="Worker processes (async).", show_default="one per usable core"),
+        typer.Option(
+            help="Worker processes (async) or actors (ray).", show_default="one per usable core"
+        ),
     ] = None,
     seed: Annotated[
         int | None,
@@ -176,8 +179,10 @@ def rollout(
     contexts = multiprocessing.get_all_start_methods()
     if context is not None and context not in contexts:
         refuse(f"--context: expected one of {', '.join(contexts)}; found {context}")
-    if backend == "sync" and vector_kwargs:
-        refuse(f"--num-workers, --context: expected --backend async, found {backend}")
+    if backend == "sync" and num_workers is not None:
+        refuse(f"--num-workers: expected --backend async or ray, found {backend}")
+    if backend != "async" and context is not None:
+        refuse(f"--context: expected --backend async, found {backend}")
     import_from_here()
     try:
         with refusing(traceback=traceback):
