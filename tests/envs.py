@@ -166,7 +166,7 @@ def wrapped_ledger(number: int, **arguments: Any) -> Passing:
 def digest(value: Any) -> float:
     """A number in [0, 1) from the types, dtypes, shapes and bits of a nested value.
 
-    The order of a dict's keys means nothing.
+    The order of a dict's keys means nothing, and a scalar is an array without axes.
     """
     return _crc(value, 0) / 2**32
 
@@ -174,6 +174,8 @@ def digest(value: Any) -> float:
 def _crc(value: Any, start: int) -> int:
     if hasattr(value, "_asdict"):
         value = value._asdict()
+    if isinstance(value, np.generic):
+        value = np.asarray(value)  # what has no axes may be an array or a scalar
     crc = zlib.crc32(type(value).__name__.encode(), start)
     if isinstance(value, dict):
         for key, item in sorted(value.items()):
@@ -181,9 +183,9 @@ def _crc(value: Any, start: int) -> int:
     elif isinstance(value, (list, tuple)):
         for item in value:
             crc = _crc(item, crc)
-    elif isinstance(value, (np.ndarray, np.generic)):
+    elif isinstance(value, np.ndarray):
         crc = zlib.crc32(f"{value.dtype} {value.shape}".encode(), crc)
-        crc = zlib.crc32(np.asarray(value).tobytes(), crc)
+        crc = zlib.crc32(value.tobytes(), crc)
     else:
         crc = zlib.crc32(repr(value).encode(), crc)
     return crc

@@ -20,10 +20,14 @@ from vecspaces.errors import CustomSpaceError, VecspacesError
 from vecspaces.spaces.space import Space
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 # Package -> "module:function" that turns a space of that package into ours.
 _ADAPTERS = {"gymnasium": "vecspaces.adapters.gymnasium:from_gymnasium"}
+# Package -> "module:function" that gives, for a space of ours, what turns its values into those of
+# that package; None where they are the same.
+_TRANSLATORS = {"gymnasium": "vecspaces.adapters.gymnasium.spaces:translator"}
 
 
 def require_extra(module: str, extra: str) -> ModuleType:
@@ -81,17 +85,45 @@ def native_space(space: Any) -> Space[Any]:
     """
     if isinstance(space, Space):
         return space
-    for ancestor in type(space).__mro__:
-        adapter = _ADAPTERS.get(ancestor.__module__.partition(".")[0])
-        if adapter is not None:
-            module, _, function = adapter.partition(":")
-            converted: Space[Any] = getattr(importlib.import_module(module), function)(space)
-            return converted
+    convert = _find(_ADAPTERS, space)
+    if convert is not None:
+        converted: Space[Any] = convert(space)
+        return converted
     kind = type(space)
     raise CustomSpaceError(
         f"expected a space of vecspaces or of {', '.join(_ADAPTERS)}, found {space!r} of type "
         f"{kind.__module__}.{kind.__qualname__}; derive the class from vecspaces.Space"
     )
+
+
+def foreign_values(space: Any) -> Callable[[Any], Any] | None:
+    """Give what turns values of ours into those that a space of another library knows.
+
+    Args:
+        space: Any space that `native_space` takes.
+
+    Returns:
+        A function of a value, or of a batch; None where there is nothing to turn.
+
+    Example:
+        >>> import gymnasium
+        >>> foreign_values(gymnasium.spaces.Discrete(3)) is None
+        True
+    """
+    find = None if isinstance(space, Space) else _find(_TRANSLATORS, space)
+    translator: Callable[[Any], Any] | None = find and find(native_space(space))
+    return translator
+
+
+def _find(table: dict[str, str], space: Any) -> Callable[..., Any] | None:
+    """Import what a table names for the library that a space, or a class above it, comes from."""
+    for ancestor in type(space).__mro__:
+        named = table.get(ancestor.__module__.partition(".")[0])
+        if named is not None:
+            module, _, function = named.partition(":")
+            found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+            return found
+    return None
 
 
 def is_foreign_vector_env(env: object) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vecspaces.foreign import foreign_values
 from vecspaces.vector import infos as infos_module
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.failures import EnvironmentFailed, Failure
@@ -61,6 +62,8 @@ class EnvGroup:
         self._member_of: dict[int, int] = {}
         self._timings: Timings | None = None
         self.members: list[Any] = []
+        # By member: what turns our actions into those that another library's spaces know.
+        self._translators: dict[int, Callable[[Any], Any]] = {}
         for number in range(len(self._env_fns)):
             try:
                 self.members.append(self._build(number))
@@ -73,7 +76,13 @@ class EnvGroup:
 
     def _build(self, number: int) -> Any:
         """Make one member."""
-        return build_member(self._env_fns[number], f"env_fns[{self._first + number}]", self._mode)
+        name = f"env_fns[{self._first + number}]"
+        member = build_member(self._env_fns[number], name, self._mode)
+        if not isinstance(member, VectorMember):
+            translate = foreign_values(member.action_space)
+            if translate is not None:
+                self._translators[number] = translate
+        return member
 
     def _place(self, low: int) -> None:
         """Number the rows from `low` on."""
@@ -265,14 +274,20 @@ class EnvGroup:
             timings.finish(self._timed_rows(rows, singles))
         return self._merged(infos, columns)
 
-    def _work(self, rows: Sequence[int] | None) -> tuple[list[tuple[int, Any]], Sequence[Any]]:
+    def _work(self, rows: Sequence[int] | None) -> tuple[list[tuple[int, Any]], list[Any]]:
         """The single environments to step, and their actions."""
-        actions = self._storage.actions
+        stored = self._storage.actions
         if rows is None and not self._vectors:
-            return self._singles, actions.items(self.low, self.high)
-        wanted = None if rows is None else set(rows)
-        singles = [pair for pair in self._singles if wanted is None or pair[0] in wanted]
-        return singles, [actions.item(row) for row, _ in singles]
+            singles, actions = self._singles, stored.items(self.low, self.high)
+        else:
+            wanted = None if rows is None else set(rows)
+            singles = [pair for pair in self._singles if wanted is None or pair[0] in wanted]
+            actions = [stored.item(row) for row, _ in singles]
+        for position, (row, _) in enumerate(singles if self._translators else ()):
+            translate = self._translators.get(self._member_of[row])
+            if translate is not None:
+                actions[position] = translate(actions[position])
+        return singles, actions
 
     def _timed_rows(
         self, rows: Sequence[int] | None, singles: list[tuple[int, Any]]

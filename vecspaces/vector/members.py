@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from vecspaces.env import EnvLike
 from vecspaces.foreign import is_foreign_vector_env, native_space
 from vecspaces.spaces import Space
@@ -106,11 +108,33 @@ def _distinct(members: Sequence[Any], name: str) -> tuple[tuple[Space[Any], ...]
         vector = isinstance(member, VectorMember)
         spaces = member.spaces(name) if vector else [getattr(member, name)]
         for space in map(native_space, spaces):
-            number = next((n for n, other in enumerate(kept) if space == other), len(kept))
+            number = next((n for n, other in enumerate(kept) if _is_twin(space, other)), len(kept))
             if number == len(kept):
                 kept.append(space)
             index.append(number)
     return tuple(kept), tuple(index)
+
+
+def _is_twin(one: Any, other: Any) -> bool:
+    """Whether two spaces are equal to the last bit, where `==` forgives bounds that are close."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Space):
+        mine, theirs = vars(one), vars(other)
+        return all(
+            _is_twin(value, theirs.get(name))
+            for name, value in mine.items()
+            if name != "_np_random"
+        )
+    if isinstance(one, np.ndarray):
+        return bool(one.dtype == other.dtype and np.array_equal(one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(_is_twin(one[key], other[key]) for key in one)
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(other) and all(map(_is_twin, one, other))
+    return bool(one == other)
 
 
 def get_attribute(env: EnvLike, name: str) -> Any:

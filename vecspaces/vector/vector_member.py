@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vecspaces.foreign import is_foreign_vector_env
+from vecspaces.foreign import foreign_values, is_foreign_vector_env
 from vecspaces.layout import Mismatch
 from vecspaces.vector import infos as infos_module
 from vecspaces.vector.autoreset import AutoresetMode
@@ -47,6 +47,7 @@ class VectorMember:
         self.render_mode: str | None = env.render_mode
         self.low = 0
         self._mode = mode
+        self._translate = foreign_values(env.single_action_space)
         # Where its last observations lie.
         self._slot = 0
         # What the reset after a lost episode returned, until the step that hands it out.
@@ -133,6 +134,8 @@ class VectorMember:
             self._put(storage, slot, 0.0, False, False)
             return columns
         actions = storage.actions.read(copy=True, at=np.arange(self.low, self.high))
+        if self._translate is not None:
+            actions = self._translate(actions)
         with counting_from(self.low, "step"):
             observations, rewards, terminations, truncations, infos = self.env.step(actions)
         self._write(storage, slot, observations)

@@ -65,6 +65,40 @@ def to_gymnasium(space: Space[Any]) -> gymnasium.Space[Any]:
     return theirs
 
 
+def translator(space: Space[Any]) -> Callable[[Any], Any] | None:
+    """Give what turns values of a space, or batches of them, into those that Gymnasium knows.
+
+    Args:
+        space: A space of ours.
+
+    Returns:
+        A function; None where values are the same in both libraries: wherever there are no graphs.
+    """
+    return _with_foreign_graphs if _has_graphs(space) else None
+
+
+def _has_graphs(space: Space[Any]) -> bool:
+    """Whether values of a space may hold graphs."""
+    if isinstance(space, our_spaces.Dict):
+        return any(map(_has_graphs, space.spaces.values()))
+    if isinstance(space, (our_spaces.Tuple, our_spaces.OneOf)):
+        return any(map(_has_graphs, space.spaces))
+    if isinstance(space, our_spaces.Sequence):
+        return _has_graphs(space.feature_space)
+    return isinstance(space, our_spaces.Graph)
+
+
+def _with_foreign_graphs(value: Any) -> Any:
+    """Turn every graph in a value into Gymnasium's: a named tuple is each library's own."""
+    if isinstance(value, our_spaces.GraphInstance):
+        return gymnasium.spaces.GraphInstance(*map(_with_foreign_graphs, value))
+    if isinstance(value, dict):
+        return {key: _with_foreign_graphs(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_with_foreign_graphs, value))
+    return value
+
+
 class _Conversion:
     """One walk over a space; both libraries name classes, arguments and attributes alike.
 

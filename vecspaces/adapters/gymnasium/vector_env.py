@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 
 from vecspaces import spaces, vector
-from vecspaces.adapters.gymnasium.spaces import to_gymnasium
+from vecspaces.adapters.gymnasium.spaces import to_gymnasium, translator
 from vecspaces.vector.vector_env import StepResult
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             self.autoreset_mode = gymnasium.vector.AutoresetMode(mode.value)
             self.metadata["autoreset_mode"] = self.autoreset_mode
         # All other values are the same in both libraries, so that nothing is done to them.
-        self._graphs = _has_graphs(vector_env.single_observation_space)
+        self._translator = translator(vector_env.single_observation_space)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """Begin new episodes; see the `reset` of ours for what `seed` and `options` may be."""
@@ -62,7 +62,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def step(self, actions: Any) -> StepResult:
         """Take one action in every environment."""
         result: StepResult = self.vector_env.step(actions)
-        return self._translate_step(result) if self._graphs else result
+        return self._translate_step(result) if self._translator else result
 
     def reset_wait(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """End a `reset` that `reset_async` began."""
@@ -72,17 +72,17 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def step_wait(self, *args: Any, **kwargs: Any) -> StepResult:
         """End a `step` that `step_async` began."""
         result: StepResult = self.vector_env.step_wait(*args, **kwargs)  # type: ignore[attr-defined]  # as above
-        return self._translate_step(result) if self._graphs else result
+        return self._translate_step(result) if self._translator else result
 
     def recv(self, *args: Any, **kwargs: Any) -> Any:
         """Receive the environments that are ready first."""
         result = self.vector_env.recv(*args, **kwargs)  # type: ignore[attr-defined]  # as above
-        if not self._graphs:
+        if self._translator is None:
             return result
         return result._replace(observations=self._translate_step(result)[0])
 
     def _translate(self, observations: Any) -> Any:
-        return _with_foreign_graphs(observations) if self._graphs else observations
+        return observations if self._translator is None else self._translator(observations)
 
     def _translate_step(self, result: Any) -> StepResult:
         """Translate the observations of what `step` or `recv` gave; the final ones in place."""
@@ -176,25 +176,3 @@ def as_gymnasium(vector_env: vector.VectorEnv[Any, Any, Any]) -> GymnasiumVector
         (True, (2, 4))
     """
     return GymnasiumVectorEnv(vector_env)
-
-
-def _has_graphs(space: spaces.Space[Any]) -> bool:
-    """Whether values of a space may hold graphs."""
-    if isinstance(space, spaces.Dict):
-        return any(map(_has_graphs, space.spaces.values()))
-    if isinstance(space, (spaces.Tuple, spaces.OneOf)):
-        return any(map(_has_graphs, space.spaces))
-    if isinstance(space, spaces.Sequence):
-        return _has_graphs(space.feature_space)
-    return isinstance(space, spaces.Graph)
-
-
-def _with_foreign_graphs(value: Any) -> Any:
-    """Turn every graph in a value into Gymnasium's: a named tuple is each library's own."""
-    if isinstance(value, spaces.GraphInstance):
-        return gymnasium.spaces.GraphInstance(*map(_with_foreign_graphs, value))
-    if isinstance(value, dict):
-        return {key: _with_foreign_graphs(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return tuple(map(_with_foreign_graphs, value))
-    return value

@@ -1,0 +1,350 @@
+"""Side by side with Gymnasium's SyncVectorEnv: same seeds and actions, same results to the bit."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.compare import assert_identical
+from tests.envs import Ledger, Sampler, Unlike, failing
+from tests.strategies import Recipe, recipes
+from tests.vector.contract import ALL_SPACES, assert_same_infos
+from vecspaces.adapters.gymnasium import to_gymnasium
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+MODES = list(AutoresetMode)
+KINDS = [SyncVectorEnv, AsyncVectorEnv]
+theirs_spaces = gymnasium.spaces
+
+
+class Bare(gymnasium.Wrapper):
+    """A wrapper that passes everything on."""
+
+
+def make(kind: type, env_fns: list[Any], **arguments: Any) -> Any:
+    if kind is AsyncVectorEnv:
+        arguments["num_workers"] = min(2, len(env_fns))
+    return kind(env_fns, **arguments)
+
+
+def foreign(env: Ledger) -> Ledger:
+    """An environment whose spaces are Gymnasium's."""
+    env.observation_space = to_gymnasium(env.observation_space)  # type: ignore[assignment]
+    env.action_space = to_gymnasium(env.action_space)  # type: ignore[assignment]
+    return env
+
+
+def foreign_ledgers(count: int, **arguments: Any) -> list[Any]:
+    return [
+        lambda number=number: foreign(
+            Ledger(number, length=2 + number % 3, truncates=number % 2 == 1, **arguments)
+        )
+        for number in range(count)
+    ]
+
+
+def assert_parity(ours: Any, theirs: Any) -> None:
+    """Everything that reset or step returned is Gymnasium's."""
+    for number, (one, other) in enumerate(zip(ours[:-1], theirs[:-1], strict=True)):
+        assert_identical(one, other, f"result {number}")
+    assert_same_infos(_with_plain_finals(ours[-1]), _with_plain_finals(theirs[-1]))
+
+
+def _with_plain_finals(infos: dict[str, Any]) -> dict[str, Any]:
+    """Gymnasium hands out the environment's own final observation, we a value of the space.
+
+    They differ in what a value without axes is: a scalar of Python or NumPy, or an array.
+    """
+    if "final_obs" not in infos:
+        return infos
+    return {**infos, "final_obs": [_plain(value) for value in infos["final_obs"]]}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_plain, value))
+    return np.asarray(value) if isinstance(value, (int, np.generic)) else value
+
+
+def assert_parity_of_a_run(ours: Any, theirs: Any, steps: int, seed: int = 11) -> None:
+    """Reset and step both with the same seeds and with samples of their own action spaces."""
+    assert_identical(type(ours.observation_space).__name__, type(theirs.observation_space).__name__)
+    assert repr(ours.observation_space) == repr(theirs.observation_space)
+    assert repr(ours.action_space) == repr(theirs.action_space)
+    assert_parity(ours.reset(seed=seed), theirs.reset(seed=seed))
+    ours.action_space.seed(seed)
+    theirs.action_space.seed(seed)
+    for _ in range(steps):
+        actions, expected = ours.action_space.sample(), theirs.action_space.sample()
+        assert_identical(actions, expected, "actions")
+        result = theirs.step(expected)
+        assert_parity(ours.step(actions), result)
+        ended = result[2] | result[3]
+        if ours.autoreset_mode is AutoresetMode.DISABLED and ended.any():
+            assert_parity(
+                ours.reset(options={"reset_mask": ended}),
+                theirs.reset(options={"reset_mask": ended}),
+            )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0"])
+def test_classic_control(kind: type, mode: AutoresetMode, name: str) -> None:
+    arguments = {"max_episode_steps": 12} if name != "CartPole-v1" else {}
+    env_fns = [partial(gymnasium.make, name, **arguments)] * 4
+    theirs = gymnasium.vector.SyncVectorEnv(env_fns, autoreset_mode=mode.value)
+    with make(kind, env_fns, autoreset_mode=mode) as ours:
+        assert_parity_of_a_run(ours, theirs, 60)
+        assert ours.metadata == {**theirs.metadata, "autoreset_mode": mode}
+        assert ours.render_mode == theirs.render_mode
+        for one, other in zip(ours.np_random, theirs.np_random, strict=True):
+            assert one.bit_generator.state == other.bit_generator.state
+        assert ours.np_random_seed == theirs.np_random_seed
+    theirs.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gymnasiums_own_async_too(mode: AutoresetMode) -> None:
+    env_fns = [partial(gymnasium.make, "CartPole-v1")] * 2
+    # Its shared memory would stay with this process until its end.
+    theirs = gymnasium.vector.AsyncVectorEnv(
+        env_fns, shared_memory=False, autoreset_mode=mode.value
+    )
+    with AsyncVectorEnv(env_fns, autoreset_mode=mode) as ours:
+        assert_parity_of_a_run(ours, theirs, 40)
+    theirs.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ALL_SPACES)
+def test_all_ten_spaces_as_observation_and_action(
+    kind: type, mode: AutoresetMode, name: str
+) -> None:
+    space = to_gymnasium(ALL_SPACES[name])
+    env_fns = [partial(Sampler, space, space)] * 3
+    theirs = gymnasium.vector.SyncVectorEnv(env_fns, autoreset_mode=mode.value)
+    with make(kind, env_fns, autoreset_mode=mode) as ours:
+        assert_parity_of_a_run(ours, theirs, 8)
+        for one, other in zip(ours.get_attr("action"), theirs.get_attr("action"), strict=True):
+            assert_identical(one, other, "what the environment got")
+
+
+@given(recipes(), recipes(), st.sampled_from(MODES))
+@settings(max_examples=15)
+def test_spaces_of_all_kinds_nested(
+    observations: Recipe, actions: Recipe, mode: AutoresetMode
+) -> None:
+    def make_env() -> Sampler:
+        return Sampler(observations.build(gymnasium.spaces), actions.build(gymnasium.spaces))
+
+    theirs = gymnasium.vector.SyncVectorEnv([make_env] * 2, autoreset_mode=mode.value)
+    seeded = [space.seed(0) for space in (theirs.action_space, theirs.single_observation_space)]
+    try:  # what Gymnasium cannot do itself is no model
+        theirs.reset(seed=0)
+        theirs.step(theirs.action_space.sample())
+    except Exception:
+        assume(False)
+    assert seeded
+    with SyncVectorEnv([make_env] * 2, autoreset_mode=mode) as ours:
+        theirs.reset(seed=0)
+        first, expected = ours.reset(seed=3), theirs.reset(seed=3)
+        assert_parity((_plain(first[0]), first[1]), (_plain(expected[0]), expected[1]))
+        theirs.action_space.seed(5)
+        ours.action_space.seed(5)
+        for _ in range(3):
+            ended = theirs._autoreset_envs
+            if mode is AutoresetMode.DISABLED and ended.any():
+                break
+            result = ours.step(ours.action_space.sample())
+            expected = theirs.step(theirs.action_space.sample())
+            assert_parity((_plain(result[0]), *result[1:]), (_plain(expected[0]), *expected[1:]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", MODES)
+def test_infos_options_and_masks(kind: type, mode: AutoresetMode) -> None:
+    env_fns = foreign_ledgers(5)
+    theirs = gymnasium.vector.SyncVectorEnv(env_fns, autoreset_mode=mode.value)
+    with make(kind, env_fns, autoreset_mode=mode) as ours:
+        for options in (None, {}, {"time": 1}):
+            assert_parity(
+                ours.reset(seed=2, options=options), theirs.reset(seed=2, options=options)
+            )
+            for number in range(6):
+                mask = np.arange(5) % 2 == number % 2
+                seeds = [number, None, 3, 4, None]
+                chosen = {"reset_mask": mask, "time": 0}
+                assert_parity(
+                    ours.reset(seed=seeds, options=dict(chosen)),
+                    theirs.reset(seed=seeds, options=dict(chosen)),
+                )
+                if mode is AutoresetMode.DISABLED and theirs._autoreset_envs.any():
+                    every = {"reset_mask": theirs._autoreset_envs.copy()}
+                    assert_parity(
+                        ours.reset(options=dict(every)), theirs.reset(options=dict(every))
+                    )
+                actions = np.full(5, number % 5)
+                assert_parity(ours.step(actions), theirs.step(actions))
+        for name in ("seeds", "options", "episode"):
+            assert ours.get_attr(name) == theirs.get_attr(name)
+
+
+def boxes(count: int) -> list[Any]:
+    """Environments that differ in their bounds alone."""
+    high = [gymnasium.spaces.Box(-(2**31), 2**30 + i, (5,), np.int64) for i in range(count)]
+
+    def make_env(number: int) -> Any:
+        env = foreign(Unlike(Ledger.observation_space, number, length=3))
+        env.observation_space = high[number]
+        return env
+
+    return [partial(make_env, number) for number in range(count)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", MODES)
+def test_observation_mode_different(kind: type, mode: AutoresetMode) -> None:
+    arguments = {"observation_mode": "different"}
+    theirs = gymnasium.vector.SyncVectorEnv(boxes(3), autoreset_mode=mode.value, **arguments)
+    with make(kind, boxes(3), autoreset_mode=mode, **arguments) as ours:
+        assert repr(ours.single_observation_space) == repr(theirs.single_observation_space)
+        assert_parity_of_a_run(ours, theirs, 12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", MODES)
+def test_observation_mode_of_a_pair_batched_first(kind: type, mode: AutoresetMode) -> None:
+    single = gymnasium.spaces.Box(-(2**40), 2**40, (5,), np.int64)
+    batched = gymnasium.spaces.Box(-(2**40), 2**40, (3, 5), np.int64)
+    arguments: Any = {"observation_mode": (batched, single)}
+    theirs = gymnasium.vector.SyncVectorEnv(boxes(3), autoreset_mode=mode.value, **arguments)
+    with make(kind, boxes(3), autoreset_mode=mode, **arguments) as ours:
+        assert repr(ours.single_observation_space) == repr(theirs.single_observation_space)
+        assert_parity_of_a_run(ours, theirs, 12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_calls_attributes_and_frames(kind: type) -> None:
+    env_fns = [partial(gymnasium.make, "CartPole-v1", render_mode="rgb_array")] * 2
+    theirs = gymnasium.vector.SyncVectorEnv(env_fns)
+    with make(kind, env_fns) as ours:
+        for envs in (ours, theirs):
+            envs.reset(seed=4)
+            envs.set_attr("gravity", [9.0, 10.0])
+            envs.set_attr("length", 0.7)
+        for name in ("gravity", "length", "np_random_seed", "metadata", "render_mode"):
+            assert ours.get_attr(name) == theirs.get_attr(name)
+        assert ours.call("has_wrapper_attr", "gravity") == theirs.call(
+            "has_wrapper_attr", "gravity"
+        )
+        assert_identical(ours.render(), theirs.render())
+        actions = np.array([0, 1])
+        assert_parity(ours.step(actions), theirs.step(actions))
+        assert repr(ours) == repr(theirs).replace("SyncVectorEnv", kind.__name__)
+    theirs.close()
+
+
+class Strict(gymnasium.Env[Any, Any]):
+    """Asks its own action space whether an action is one."""
+
+    def __init__(self, space: Any) -> None:
+        self.observation_space = space
+        self.action_space = space
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        inside = action in self.action_space
+        return self.observation_space.sample(), float(inside), False, False, {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ALL_SPACES)
+def test_actions_lie_in_the_environments_own_space(kind: type, name: str) -> None:
+    space = to_gymnasium(ALL_SPACES[name])
+    single = partial(Strict, space)
+    inner = partial(gymnasium.vector.SyncVectorEnv, [single] * 2)
+    with make(kind, [single, inner]) as envs:
+        envs.reset(seed=0)
+        for _ in range(3):
+            assert envs.step(envs.action_space.sample())[1].tolist() == [1.0] * 3
+
+
+def refused(use: Any) -> Exception:
+    """What a call raises."""
+    try:
+        use()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda envs: envs.reset(seed=[1]),
+        lambda envs: envs.reset(options={"reset_mask": [True, False]}),
+        lambda envs: envs.reset(options={"reset_mask": np.array([True])}),
+        lambda envs: envs.reset(options={"reset_mask": np.array([1, 0])}),
+        lambda envs: envs.reset(options={"reset_mask": np.array([False, False])}),
+        lambda envs: envs.set_attr("length", [1]),
+        lambda envs: envs.set_attr("length", (1, 2, 3)),
+        lambda envs: envs.call("no_such_name"),
+        lambda envs: envs.get_attr("no_such_name"),
+        lambda envs: envs.step([4, 0]),
+    ],
+)
+def test_error_types_are_gymnasiums(kind: type, use: Any) -> None:
+    env_fns = [lambda env_fn=env_fn: foreign(env_fn()) for env_fn in failing(2)]
+    theirs = gymnasium.vector.SyncVectorEnv(env_fns)
+    theirs.reset(seed=0)
+    with make(kind, env_fns) as ours:
+        ours.reset(seed=0)
+        expected = refused(lambda: use(theirs))
+        assert isinstance(refused(lambda: use(ours)), type(expected))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"observation_mode": "no"},
+        {"observation_mode": ("a", "b")},
+        {"autoreset_mode": "no"},
+        {"observation_mode": (theirs_spaces.Discrete(2), theirs_spaces.Discrete(2))},
+    ],
+)
+def test_error_types_of_the_constructor_are_gymnasiums(arguments: dict[str, Any]) -> None:
+    env_fns = foreign_ledgers(2)
+    expected = refused(lambda: gymnasium.vector.SyncVectorEnv(env_fns, **arguments))
+    assert isinstance(refused(lambda: SyncVectorEnv(env_fns, **arguments)), type(expected))
+
+
+@pytest.mark.parametrize(
+    "names", [("vector",), ("vector", "VectorEnv"), ("vector", "SyncVectorEnv")]
+)
+def test_every_public_name_is_there(names: tuple[str, ...]) -> None:
+    import vecspaces
+
+    ours: Any = vecspaces
+    theirs: Any = gymnasium
+    for name in names:
+        ours, theirs = getattr(ours, name), getattr(theirs, name)
+    public = {name for name in dir(theirs) if not name.startswith("_")}
+    if names == ("vector",):
+        public = set(theirs.__all__)
+    assert public <= set(dir(ours)), public - set(dir(ours))
