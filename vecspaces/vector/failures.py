@@ -131,7 +131,7 @@ def counting_from(low: int, command: str) -> Iterator[None]:
         else:
             raise
         ids = tuple(low + number for number in failure.env_ids)
-        if isinstance(error, VecspacesError):
+        if isinstance(error, VecspacesError) or str(error).startswith("env_fns["):
             error.args = (renumber(str(error), low), *error.args[1:])
         if isinstance(error, (WorkerError, StepTimeoutError)):
             error.env_ids = ids

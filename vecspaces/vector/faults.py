@@ -27,7 +27,7 @@ def name_rows(rows: Sequence[int]) -> str:
     return f"environments {', '.join(map(str, rows))}"
 
 
-_NAMED_ROWS = re.compile(r"\benvironments? (?:\d+(?:, | to )?)+")
+_NAMED_ROWS = re.compile(r"\benvironments? (?:\d+(?:, | to )?)+|\benv_fns\[\d+\]")
 
 
 def renumber(message: str, by: int) -> str:

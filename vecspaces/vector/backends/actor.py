@@ -55,21 +55,22 @@ class GroupActor:
             self._storage = Storage(plan)
             self._group.bind(self._storage, low, self._index, lost)
 
-    def execute(self, op: Op, slot: int, packed: bytes | None, actions: Any) -> Answer:
+    def execute(self, number: int, slot: int, packed: bytes) -> Answer:
         """Do what a command asks for; give the answer and what it wrote.
 
         Args:
-            op: The command.
+            number: The number of the command.
             slot: The slot of the ring to write.
-            packed: Its pickled arguments; None for none.
-            actions: The exported actions; None for a command that takes none.
+            packed: Pickled: its arguments, None for none, and the exported actions, None for a
+                command that takes none.
         """
+        op = Op(number)
         group = self._group
         if group is None:  # it could not be built, as the caller has heard
             return Op.DONE, None, None
         rows = range(group.low, group.high)
         try:
-            payload: Any = None if packed is None else pickle.loads(packed)
+            payload, actions = pickle.loads(packed)
             if actions is not None:
                 self._storage.actions.load(group.low, group.high, actions)
             result = execute(group, op, slot, payload)

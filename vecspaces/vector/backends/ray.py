@@ -166,9 +166,10 @@ class RayBackend:
         if op in (Op.STEP, Op.STEP_ROWS):
             rows = self.slices[worker]
             actions = self.storage.actions.export(rows.start, rows.stop)
-        # By our own hand, so that what cannot be unpickled is a failure with a name.
-        packed = None if payload is None else cloudpickle.dumps(payload)
-        answer = self.actors[worker].execute.remote(op, slot, packed, actions)
+        # By our own hand, so that what cannot be unpickled is a failure with a name; and Ray would
+        # take three times as long for arguments that are no bytes and numbers.
+        packed = cloudpickle.dumps((payload, actions))
+        answer = self.actors[worker].execute.remote(int(op), slot, packed)
         self._questions[answer] = _Question(worker, op, seq, slot)
 
     def _replace(self, worker: int, lost: Any) -> None:
