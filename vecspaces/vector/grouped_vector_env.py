@@ -34,7 +34,7 @@ from vecspaces.vector.vector_env import ActType, ObsType, StepResult
 # `close()` ends within five seconds: four to ask, one to insist.
 _CLOSE_SECONDS = 4.0
 # Whoever pressed Ctrl-C in a wait has waited long enough.
-_CLOSE_INTERRUPTED_SECONDS = 1.0
+_CLOSE_INTERRUPTED_SECONDS = 0.5
 
 
 class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
@@ -349,8 +349,9 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
         """Close every environment; called by `close`.
 
         Args:
-            timeout: The longest wait for environments to close, in seconds; None: 4, or 1 after
-                Ctrl-C. What has not ended by then is terminated, and killed within one second more.
+            timeout: The longest wait for environments to close, in seconds; None: 4, or half a
+                second after Ctrl-C. What has not ended by then is terminated, and killed within
+                one second more.
             terminate: Whether not to ask them at all.
             **kwargs: Nothing else; for wrappers that pass more.
 
