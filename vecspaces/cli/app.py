@@ -7,7 +7,9 @@ import typer
 from vecspaces import __version__
 from vecspaces.cli.bench import bench
 from vecspaces.cli.describe import describe
+from vecspaces.cli.profile import profile
 from vecspaces.cli.rollout import rollout
+from vecspaces.cli.tune import tune
 
 app = typer.Typer(
     help="Vectorised reinforcement-learning environments in worker processes.",
@@ -18,6 +20,8 @@ app = typer.Typer(
 app.command()(rollout)
 app.command()(describe)
 app.command()(bench)
+app.command()(tune)
+app.command()(profile)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,147 @@
+"""A timeline of caller and workers, in Chrome's trace format, which Perfetto shows.
+
+Nothing in the vector env knows of it: the environments note themselves when each of their steps and
+resets began and ended, and the caller does the same with its own calls.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+from vecspaces.vector import AsyncVectorEnv
+
+_SPANS = "_vecspaces_spans"
+
+# One process of the trace, with one track for the caller and one for each worker.
+_PROCESS, _CALLER = 1, 0
+
+
+class Span(NamedTuple):
+    """Something that took time.
+
+    Attributes:
+        name: What.
+        began: When, by `time.perf_counter_ns`, the clock that all processes of a machine share.
+        ended: When it was over.
+    """
+
+    name: str
+    began: int
+    ended: int
+
+
+class Recorder:
+    """Notes spans until it is full.
+
+    Args:
+        limit: How many at most.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.spans: list[Span] = []
+        self._limit = limit
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a function so that its calls are noted.
+
+        Args:
+            name: What to call them.
+            function: The function.
+
+        Returns:
+            A function that does the same.
+        """
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            began = perf_counter_ns()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                if len(self.spans) < self._limit:
+                    self.spans.append(Span(name, began, perf_counter_ns()))
+
+        return call
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A factory whose environments note their steps and resets.
+
+    Args:
+        make: The factory.
+        limit: The spans that each of them notes at most.
+    """
+
+    make: Callable[[], Any]
+    limit: int
+
+    def __call__(self) -> Any:
+        """Make the environment."""
+        env = self.make()
+        recorder = Recorder(self.limit)
+        env.step = recorder.timed("step", env.step)
+        env.reset = recorder.timed("reset", env.reset)
+        setattr(env, _SPANS, recorder.spans)
+        return env
+
+
+def read_spans(env: Any) -> list[Span]:
+    """Give the spans of a traced environment; for `VectorEnv.call`."""
+    return list(getattr(env, _SPANS, ()))
+
+
+def chrome_trace(envs: AsyncVectorEnv[Any, Any], caller: Sequence[Span]) -> dict[str, Any]:
+    """Put the spans of caller and environments into Chrome's trace format.
+
+    Args:
+        envs: The vector env, its factories `Traced`.
+        caller: What the caller did.
+
+    Returns:
+        The object to write as JSON: one track for the caller, and one for each worker, on which the
+        spans of its environments lie inside those of whole batches. Times are in microseconds. The
+        format: "Trace Event Format", Google, complete events (`"ph": "X"`).
+    """
+    stats = envs.stats()
+    spans = envs.call(read_spans)
+    origin = min([span.began for found in (caller, *spans) for span in found], default=0)
+    events = [_label("process_name", _CALLER, f"vecspaces, caller's pid {os.getpid()}")]
+    events.append(_label("thread_name", _CALLER, "caller"))
+    events += [_event(_CALLER, span, origin) for span in caller]
+    for worker, rows in enumerate(stats.worker_envs):
+        track = worker + 1
+        title = f"worker {worker}: environments {rows.start} to {rows.stop - 1}"
+        events.append(_label("thread_name", track, title))
+        events += [_event(track, batch, origin) for batch in _batches([spans[row] for row in rows])]
+        for row in rows:
+            events += [_event(track, span, origin, env=row) for span in spans[row]]
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _batches(spans: Sequence[Sequence[Span]]) -> list[Span]:
+    """From the first environment's beginning to the last one's end, once for each command."""
+    return [
+        Span("batch", min(span.began for span in turn), max(span.ended for span in turn))
+        for turn in zip(*spans, strict=False)  # one that was cut short ends the list
+    ]
+
+
+def _event(track: int, span: Span, origin: int, **args: Any) -> dict[str, Any]:
+    name = f"{span.name} {args['env']}" if "env" in args else span.name
+    return {
+        "ph": "X",
+        "name": name,
+        "pid": _PROCESS,
+        "tid": track,
+        "ts": (span.began - origin) / 1e3,
+        "dur": (span.ended - span.began) / 1e3,
+        "args": args,
+    }
+
+
+def _label(kind: str, track: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": _PROCESS, "tid": track, "args": {"name": name}}

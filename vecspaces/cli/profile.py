@@ -1,0 +1,162 @@
+"""`vecspaces profile`: which environments and workers are slow, and a timeline of them all."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from vecspaces.bench.backends import BATCHES, sample_actions
+from vecspaces.bench.tracing import Recorder, Traced, chrome_trace
+from vecspaces.cli.console import (
+    EnvArgument,
+    NumEnvsOption,
+    TracebackOption,
+    import_from_here,
+    output,
+    refuse,
+    refusing,
+)
+from vecspaces.make import find_factory
+from vecspaces.vector import AsyncVectorEnv
+from vecspaces.vector.stats import Stats
+
+_SHOWN = 10
+# The spans in a trace, so that its file stays below a few hundred megabytes.
+_SPANS = 500_000
+_REFRESH_SECONDS = 0.2
+
+
+def profile(
+    env: EnvArgument,
+    num_envs: NumEnvsOption = 8,
+    seconds: Annotated[float, typer.Option(help="How long to step.")] = 5.0,
+    num_workers: Annotated[
+        int | None, typer.Option(help="Worker processes.", show_default="one per usable core")
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a timeline in Chrome's trace format (Perfetto)."),
+    ] = None,
+    traceback: TracebackOption = False,
+) -> None:
+    """Step environments with random actions; show which of them, and which workers, are slow."""
+    if num_envs < 1:
+        refuse(f"--num-envs: expected at least 1, found {num_envs}")
+    if not seconds > 0:
+        refuse(f"--seconds: expected more than 0, found {seconds:g}")
+    if trace is not None and (trace.is_dir() or not trace.parent.is_dir()):
+        refuse(f"--trace: expected a file in a folder that exists, found {trace}")
+    import_from_here()
+    with refusing(traceback=traceback):
+        make: Any = find_factory(env)
+        if trace is not None:
+            make = Traced(make, limit=_SPANS // num_envs)
+        try:
+            envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+                [make] * num_envs, num_workers=num_workers, stats=True
+            )
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+        with envs:
+            recorder = Recorder(_SPANS)
+            _step(envs, recorder, seconds)
+            stats = envs.stats()
+            timeline = None if trace is None else chrome_trace(envs, recorder.spans)
+    console = output()
+    console.print(_workers_table(stats))
+    console.print(_environments_table(env, stats))
+    for finding in _findings(stats):
+        console.print(finding, soft_wrap=True)
+    if trace is not None and timeline is not None:
+        with refusing(traceback=traceback):
+            trace.write_text(json.dumps(timeline), encoding="utf-8")
+        console.print(f"{trace}: open it in https://ui.perfetto.dev", style="dim", soft_wrap=True)
+
+
+def _step(envs: AsyncVectorEnv[Any, Any], recorder: Recorder, seconds: float) -> None:
+    """Step until the time is up, or until Ctrl-C between two steps."""
+    reset = recorder.timed("reset", envs.reset)
+    send = recorder.timed("step_async", envs.step_async)
+    wait = recorder.timed("step_wait", envs.step_wait)
+    actions = sample_actions(envs.single_action_space, envs.num_envs)
+    with Progress(
+        TextColumn("{task.completed:,.0f} steps"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        auto_refresh=False,  # a thread that draws would take part in what it shows
+        transient=True,
+    ) as progress:
+        task = progress.add_task("", total=None)
+        reset(seed=0)
+        began = shown = now = time.perf_counter()
+        turn = 0
+        while now < began + seconds or not turn:
+            send(actions[turn % BATCHES])
+            wait()
+            turn += 1
+            now = time.perf_counter()
+            if now > shown + _REFRESH_SECONDS:
+                shown = now
+                progress.update(task, completed=turn * envs.num_envs, refresh=True)
+
+
+def _workers_table(stats: Stats) -> Table:
+    table = Table(title="workers", title_justify="left")
+    for column in ("worker", "environments", "at work", "waiting"):
+        table.add_column(column, justify="left" if column == "environments" else "right")
+    for worker, rows in enumerate(stats.worker_envs):
+        waiting = stats.worker_waiting[worker]
+        span = f"{rows.start} to {rows.stop - 1}"
+        table.add_row(str(worker), span, f"{1 - waiting:.0%}", f"{waiting:.0%}")
+    return table
+
+
+def _environments_table(env: str, stats: Stats) -> Table:
+    count = len(stats.steps)
+    title = f"{env}: the {_SHOWN} slowest of {count}" if count > _SHOWN else env
+    table = Table(title=title, title_justify="left")
+    columns = ("environment", "steps", "step, mean", "step, p99", "resets", "reset, mean")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for row in np.argsort(-stats.step_mean, kind="stable")[:_SHOWN]:
+        table.add_row(
+            str(row),
+            f"{stats.steps[row]:,}",
+            f"{stats.step_mean[row] * 1e6:,.1f} us",
+            f"{stats.step_p99[row] * 1e6:,.1f} us",
+            f"{stats.resets[row]:,}",
+            f"{stats.reset_mean[row] * 1e6:,.1f} us" if stats.resets[row] else "-",
+        )
+    return table
+
+
+def _findings(stats: Stats) -> list[str]:
+    """Say in words what the tables show."""
+    findings = []
+    usual = float(np.median(stats.step_mean))
+    slow = [int(row) for row in np.flatnonzero(stats.step_mean > 2 * usual)]
+    for row in slow[:_SHOWN]:
+        times = stats.step_mean[row] / usual
+        findings.append(f"environment {row} takes {times:.1f} times as long as the usual one")
+    if len(stats.worker_waiting) > 1:
+        least, most = float(stats.worker_waiting.min()), float(stats.worker_waiting.max())
+        if most - least > 0.2:
+            findings.append(
+                f"worker {int(stats.worker_waiting.argmax())} waits {most:.0%} of its time, "
+                f"worker {int(stats.worker_waiting.argmin())} {least:.0%}: mix slow and fast "
+                "environments in env_fns, or use send and recv with a batch_size"
+            )
+    jitter = float(np.median(stats.step_p99 / np.maximum(stats.step_mean, 1e-12)))
+    if jitter > 5:
+        findings.append(
+            f"one step in a hundred takes {jitter:.0f} times the mean: with batch_size, "
+            "recv does not wait for it"
+        )
+    return findings

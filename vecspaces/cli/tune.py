@@ -1,0 +1,178 @@
+"""`vecspaces tune`: what your environment costs, and the settings that step it fastest here."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from vecspaces.bench.report import describe_machine
+from vecspaces.bench.tuning import Candidate, Costs, best, candidates, inspect, try_out
+from vecspaces.cli.console import (
+    EnvArgument,
+    NumEnvsOption,
+    TracebackOption,
+    import_from_here,
+    output,
+    refuse,
+    refusing,
+)
+from vecspaces.make import find_factory
+
+_INSPECTION_SHARE = 0.1
+
+
+def tune(
+    env: EnvArgument,
+    num_envs: NumEnvsOption = 64,
+    seconds: Annotated[float, typer.Option(help="About how long to try.")] = 20.0,
+    agent_ms: Annotated[
+        float, typer.Option(help="What your policy takes to choose one batch of actions.")
+    ] = 0.0,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
+    ] = None,
+    traceback: TracebackOption = False,
+) -> None:
+    """Measure your environment, try the settings that make sense, and print the line to paste."""
+    for option, value, least in (("--num-envs", num_envs, 1), ("--agent-ms", agent_ms, 0)):
+        if not value >= least or not math.isfinite(value):
+            refuse(f"{option}: expected at least {least}, found {value:g}")
+    if not seconds > 0:
+        refuse(f"--seconds: expected more than 0, found {seconds:g}")
+    if json_file is not None and (json_file.is_dir() or not json_file.parent.is_dir()):
+        refuse(f"--json: expected a file in a folder that exists, found {json_file}")
+    import_from_here()
+    try:
+        with refusing(traceback=traceback):
+            make = find_factory(env)
+            costs, tried = _measure(make, num_envs, seconds, agent_ms / 1e3)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    chosen = best(tried)
+    console = output()
+    console.print(_costs_table(env, costs))
+    console.print(_candidates_table(num_envs, tried, chosen, agent_ms))
+    if chosen is not None:
+        console.print("Paste:", style="bold")
+        console.print("  from vecspaces import make_vec")
+        console.print(f"  envs = {chosen.code(env, num_envs)}", markup=False, soft_wrap=True)
+        for hint in _hints(chosen, costs):
+            console.print(f"  # {hint}", style="dim", soft_wrap=True)
+    if json_file is not None:
+        with refusing(traceback=traceback):
+            found = _as_json(env, num_envs, agent_ms, costs, tried, chosen)
+            json_file.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    if chosen is None:
+        raise typer.Exit(1)
+
+
+def _measure(
+    make: Any, num_envs: int, seconds: float, agent_seconds: float
+) -> tuple[Costs, list[Candidate]]:
+    """Inspect one environment and try the candidates, below a progress bar."""
+    with Progress(
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        auto_refresh=False,  # a thread that draws would take part in what it shows
+        transient=True,
+    ) as progress:
+        task = progress.add_task("one environment", total=None)
+        progress.refresh()
+        costs = inspect(make, seconds * _INSPECTION_SHARE)
+        tried = candidates(num_envs, costs)
+        progress.update(task, total=3 * len(tried))
+
+        def advance(what: str) -> None:
+            progress.update(task, description=what, advance=1, refresh=True)
+
+        share = 1.0 - _INSPECTION_SHARE
+        try_out(make, num_envs, tried, seconds * share, agent_seconds, advance)
+    return costs, tried
+
+
+def _costs_table(env: str, costs: Costs) -> Table:
+    table = Table(title=f"one {env}", title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    memory = "-" if costs.memory_bytes is None else _bytes(costs.memory_bytes)
+    for label, value in (
+        ("step, mean", _time(costs.step_mean)),
+        ("step, 99th percentile", _time(costs.step_p99)),
+        ("step, standard deviation", f"{100 * costs.step_spread:.0f} % of the mean"),
+        ("reset, mean", _time(costs.reset_mean)),
+        ("computing, not waiting", f"{100 * costs.computing:.0f} %"),
+        ("observation", _bytes(costs.observation_bytes)),
+        ("memory", memory),
+        ("start of a worker", _time(costs.build_seconds)),
+    ):
+        table.add_row(label, value)
+    return table
+
+
+def _candidates_table(
+    num_envs: int, tried: list[Candidate], chosen: Candidate | None, agent_ms: float
+) -> Table:
+    agent = f", policy {agent_ms:g} ms a batch" if agent_ms else ""
+    table = Table(title=f"{num_envs} environments{agent}", title_justify="left")
+    table.add_column("settings")
+    table.add_column("steps/s", justify="right")
+    for candidate in tried:
+        figure = f"{candidate.steps_per_second:,.0f}" if candidate.runs else candidate.skipped
+        style = "bold green" if candidate is chosen else None
+        table.add_row(candidate.name, figure, style=style)
+    return table
+
+
+def _hints(chosen: Candidate, costs: Costs) -> list[str]:
+    """What to know about the settings."""
+    hints = []
+    if chosen.options.get("copy") is False:
+        hints.append("observations are views: the next step writes over them")
+    if "batch_size" in chosen.options:
+        hints.append("use reset(), then recv() and send(actions, env_ids), in the place of step()")
+    if costs.waits:
+        hints.append("your environment waits more than it computes: workers outnumber the cores")
+    return hints
+
+
+def _as_json(
+    env: str,
+    num_envs: int,
+    agent_ms: float,
+    costs: Costs,
+    tried: list[Candidate],
+    chosen: Candidate | None,
+) -> dict[str, Any]:
+    return {
+        "env": env,
+        "num_envs": num_envs,
+        "agent_ms": agent_ms,
+        "machine": describe_machine(),
+        "costs": asdict(costs),
+        "tried": [{**asdict(one), "steps_per_second": one.steps_per_second} for one in tried],
+        "code": None if chosen is None else chosen.code(env, num_envs),
+    }
+
+
+def _time(seconds: float) -> str:
+    """Write a time in the unit that suits it."""
+    for unit, name in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds / 1e-6:.3g} us"
+
+
+def _bytes(count: int) -> str:
+    """Write a number of bytes in the unit that suits it."""
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.3g} {name}"
+    return f"{count} bytes"
