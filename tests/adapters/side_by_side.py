@@ -27,6 +27,13 @@ def run(envs: Any, *, steps: int, seed: int = 7) -> list[Any]:
     Returns:
         Everything that reset and step returned; but for what differs on purpose.
     """
+    try:
+        return _followed(envs, steps, seed)
+    finally:
+        envs.close()
+
+
+def _followed(envs: Any, steps: int, seed: int) -> list[Any]:
     disabled = envs.metadata["autoreset_mode"] is gymnasium.vector.AutoresetMode.DISABLED
     envs.action_space.seed(seed)
     told = [_plain(envs.reset(seed=seed))]
@@ -36,7 +43,6 @@ def run(envs: Any, *, steps: int, seed: int = 7) -> list[Any]:
         ended = np.logical_or(np.asarray(result[2]), np.asarray(result[3]))
         if disabled and ended.any():
             told.append(_plain(envs.reset(options={"reset_mask": ended})))
-    envs.close()
     return told
 
 

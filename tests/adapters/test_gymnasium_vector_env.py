@@ -85,6 +85,13 @@ def test_action_samples_are_those_of_gymnasium(constructor: Any) -> None:
     theirs.close()
 
 
+def test_it_calls_itself_as_gymnasium_does() -> None:
+    theirs = gymnasium.vector.SyncVectorEnv(made("CartPole-v1"))
+    with SyncVectorEnv(made("CartPole-v1")) as envs:
+        assert repr(envs) == repr(theirs) == "SyncVectorEnv(num_envs=3)"
+    theirs.close()
+
+
 def test_it_shows_the_arguments_of_ours() -> None:
     for mine, ours in (
         (SyncVectorEnv, vector.SyncVectorEnv),

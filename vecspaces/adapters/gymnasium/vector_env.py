@@ -120,9 +120,6 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(self.vector_env, name)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}, {self.vector_env}>"
-
     @property
     def spec(self) -> Any:  # type: ignore[override]  # read from ours
         """What the vector env was made from."""
