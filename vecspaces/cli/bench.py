@@ -91,7 +91,7 @@ def bench(
             max_processes,
         )
     try:
-        report = Report(plan, _measure(plan))
+        report = Report(plan, measure_below_a_bar(plan))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     show(report, output())
@@ -133,8 +133,8 @@ def _choose(text: str | None) -> list[Backend]:
     ]
 
 
-def _measure(plan: Plan) -> list[Measurement]:
-    """Measure below a progress bar."""
+def measure_below_a_bar(plan: Plan) -> list[Measurement]:
+    """Measure, and show below a progress bar how far it is."""
     with Progress(
         BarColumn(),
         TextColumn("{task.completed}/{task.total}"),

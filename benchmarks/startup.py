@@ -1,0 +1,101 @@
+"""Memory and start: 256 CartPoles here and in Gymnasium, and 4,096 environments in two workers.
+
+    python -m benchmarks.startup
+
+Memory is the proportional set size of all worker processes (PSS, in
+which a page that k processes share counts for 1/k), so Linux alone tells it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from vecspaces.bench import find_workload
+from vecspaces.vector import AsyncVectorEnv
+
+NUM_ENVS = 256
+MANY = 4096
+
+
+def workers_pss() -> float:
+    """The proportional memory of this process's descendants, in MB."""
+    total = 0
+    for child in multiprocessing.active_children():
+        rollup = Path(f"/proc/{child.pid}/smaps_rollup").read_text(encoding="ascii")
+        line = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
+        total += int(line.split()[1])
+    return total / 1e3
+
+
+def start(make: Callable[[], Any]) -> tuple[float, float]:
+    """Seconds from construction to the first observation, and the memory of the workers then."""
+    began = time.perf_counter()
+    envs = make()
+    envs.reset(seed=0)
+    seconds = time.perf_counter() - began
+    memory = workers_pss()
+    envs.close()
+    return seconds, memory
+
+
+def main(
+    rounds: Annotated[int, typer.Option(help="How often each is started.")] = 5,
+    spawn_rounds: Annotated[int, typer.Option(help="The same under spawn, which is slow.")] = 1,
+) -> None:
+    """Print both tables."""
+    console = Console(highlight=False)
+    vector = importlib.import_module("gymnasium.vector")
+    cartpole = find_workload("CartPole-v1").make
+    table = Table(title=f"{NUM_ENVS} CartPoles, from construction to the first observation")
+    for column in ("start method", "", "seconds", "workers' memory (PSS)"):
+        table.add_column(column, justify="left" if column in ("", "start method") else "right")
+    for context, count in (("fork", rounds), ("spawn", spawn_rounds)):
+        makers = {
+            "vecspaces": partial(AsyncVectorEnv, [cartpole] * NUM_ENVS, context=context),
+            "gymnasium": partial(vector.AsyncVectorEnv, [cartpole] * NUM_ENVS, context=context),
+        }
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
+        for _ in range(count):
+            for name, make in makers.items():
+                found[name].append(start(make))
+        medians = {
+            name: [statistics.median(column) for column in zip(*runs, strict=True)]
+            for name, runs in found.items()
+        }
+        for name, (seconds, memory) in medians.items():
+            table.add_row(context, name, f"{seconds:.2f}", f"{memory:,.0f} MB")
+        ratios = [
+            theirs / ours
+            for ours, theirs in zip(medians["vecspaces"], medians["gymnasium"], strict=True)
+        ]
+        table.add_row(context, "ratio", f"{ratios[0]:.1f}x", f"{ratios[1]:.1f}x", style="bold")
+    console.print(table)
+
+    began = time.perf_counter()
+    with AsyncVectorEnv([cartpole] * MANY, num_workers=2) as envs:
+        envs.reset(seed=0)
+        seconds = time.perf_counter() - began
+        stepping = time.perf_counter()
+        for _ in range(20):
+            envs.step(envs.action_space.sample())
+        rate = 20 * MANY / (time.perf_counter() - stepping)
+        memory = workers_pss()
+    console.print(
+        f"{MANY:,} CartPoles in two workers: first observation after {seconds:.2f} s, "
+        f"{rate:,.0f} steps/s, {memory:,.0f} MB"
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)
