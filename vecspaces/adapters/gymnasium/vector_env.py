@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 
-from vecspaces import spaces, vector
+from vecspaces import vector
 from vecspaces.adapters.gymnasium.spaces import to_gymnasium, translator
 from vecspaces.vector.vector_env import StepResult
 
