@@ -347,15 +347,12 @@ class EnvGroup:
 
     def _step_vector(self, slot: int, member: VectorMember) -> Columns:
         """Step a vector env of many rows, or report that its episodes were lost."""
-        lost = {
-            row: (self._lost.pop(row), self._options.get(row))
-            for row in member.rows
-            if row in self._lost
-        }
+        lost_rows = self._lost.keys() & set(member.rows) if self._lost else ()
+        if not lost_rows:
+            return member.step(self._storage, slot)
+        lost = {row: (self._lost.pop(row), self._options.get(row)) for row in sorted(lost_rows)}
         self._due.difference_update(lost)
-        if lost:
-            return member.report_lost(self._storage, slot, lost)
-        return member.step(self._storage, slot)
+        return member.report_lost(self._storage, slot, lost)
 
     def _put(
         self,

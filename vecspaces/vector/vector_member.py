@@ -133,7 +133,7 @@ class VectorMember:
             self._write(storage, slot, observations)
             self._put(storage, slot, 0.0, False, False)
             return columns
-        actions = storage.actions.read(copy=True, at=np.arange(self.low, self.high))
+        actions = storage.actions.read(copy=True, at=at)
         if self._translate is not None:
             actions = self._translate(actions)
         with counting_from(self.low, "step"):
