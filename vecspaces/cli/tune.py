@@ -76,7 +76,9 @@ def tune(
 def _measure(
     make: Any, num_envs: int, seconds: float, agent_seconds: float
 ) -> tuple[Costs, list[Candidate]]:
-    """Inspect one environment and try the candidates, below a progress bar."""
+    """Inspect one environment, then try the candidates below a progress bar."""
+    costs = inspect(make, seconds * _INSPECTION_SHARE)
+    tried = candidates(num_envs, costs)
     with Progress(
         BarColumn(),
         TimeElapsedColumn(),
@@ -84,11 +86,7 @@ def _measure(
         auto_refresh=False,  # a thread that draws would take part in what it shows
         transient=True,
     ) as progress:
-        task = progress.add_task("one environment", total=None)
-        progress.refresh()
-        costs = inspect(make, seconds * _INSPECTION_SHARE)
-        tried = candidates(num_envs, costs)
-        progress.update(task, total=3 * len(tried))
+        task = progress.add_task("", total=3 * len(tried))
 
         def advance(what: str) -> None:
             progress.update(task, description=what, advance=1, refresh=True)

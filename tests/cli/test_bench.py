@@ -1,0 +1,170 @@
+"""`vecspaces bench`: what it measures, its JSON, its plot, and its refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from vecspaces.bench import BACKENDS, BUILT_IN, LIMIT, Backend, Workload, find_workload
+from vecspaces.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+QUICK = ("--seconds", "0.002", "--rounds", "2")
+
+MODULE = """
+from vecspaces import Env, spaces
+
+class Counter(Env):
+    observation_space = spaces.Box(0, 100, (1,))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        return self.observation_space.low, 0.0, False, False, {}
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to run in, with a module of environments in it."""
+    (tmp_path / "counter.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "counter", raising=False)
+    return tmp_path
+
+
+def bench(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["bench", *arguments])
+
+
+def bench_elsewhere(*arguments: str) -> str:
+    """In a process of its own: Gymnasium keeps shared memory, and matplotlib keeps fonts open."""
+    command = [sys.executable, "-m", "vecspaces", "bench", *arguments, *QUICK]
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        command,
+        check=True,
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
+        encoding="utf-8",
+    ).stdout
+
+
+def as_json(*arguments: str) -> dict[str, Any]:
+    result = bench(*arguments, *QUICK, "--json", "found.json")
+    assert result.exit_code == 0, result.output
+    parsed: dict[str, Any] = json.loads(Path("found.json").read_text())
+    return parsed
+
+
+def test_every_backend_is_measured_at_every_number() -> None:
+    backends = ("--backends", "vecspaces,gymnasium,the limit")
+    bench_elsewhere("nothing", "--num-envs", "1,3", *backends, "--json", "found.json")
+    found = json.loads(Path("found.json").read_text())
+    cells = {(entry["num_envs"], entry["backend"]) for entry in found["results"]}
+    expected = {
+        "vecspaces sync",
+        "vecspaces async",
+        "vecspaces async, copy=False",
+        "gymnasium sync",
+        "gymnasium async",
+        "the limit",
+    }
+    assert cells == {(number, backend) for number in (1, 3) for backend in expected}
+    for entry in found["results"]:
+        assert len(entry["runs"]) == 2
+        assert entry["steps_per_second"] > 0
+        assert entry["times_gymnasium_async"] > 0
+        assert entry["share_of_the_limit"] > 0
+    assert found["machine"]["usable_cores"] >= 1
+    assert found["machine"]["libraries"]["numpy"]
+
+
+def test_environments_of_ones_own_are_measured_by_those_that_can() -> None:
+    found = as_json("counter:Counter", "--num-envs", "2", "--backends", "vecspaces,gymnasium sync")
+    for entry in found["results"]:
+        ours = entry["backend"].startswith("vecspaces")
+        assert bool(entry["runs"]) == ours
+        assert bool(entry["skipped"]) != ours
+
+
+def test_the_table_says_how_many_times_and_what_share() -> None:
+    output = bench_elsewhere("nothing", "--num-envs", "2", "--backends", "vecspaces,gym,the limit")
+    row = next(line for line in output.splitlines() if "vecspaces async  " in line)
+    assert "x" in row and "%" in row
+    assert "Medians of 2" in output
+
+
+def test_a_backend_with_too_many_processes_is_left_out_and_named() -> None:
+    result = bench(
+        "nothing", "--num-envs", "3", *QUICK, "--max-processes", "2", "--backends", "gymnasium"
+    )
+    assert result.exit_code == 0, result.output
+    assert "gymnasium async, 3: starts 3 processes" in result.output
+
+
+def test_waiting_environments_get_more_workers_and_the_first_ready() -> None:
+    found = as_json("skewed", "--num-envs", "4", "--backends", "vecspaces async")
+    assert {entry["num_workers"] for entry in found["results"]} == {4}
+    assert "vecspaces async, first ready" in {entry["backend"] for entry in found["results"]}
+
+
+def test_the_plot_is_a_picture() -> None:
+    arguments = ("--num-envs", "1,2", "--backends", "vecspaces sync,the limit", "--plot", "s.png")
+    bench_elsewhere("nothing", "CartPole-v1", *arguments)
+    assert Path("s.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["CartPol-v1"], "CartPole"),
+        (["no_such_module:Env"], "no_such_module"),
+        (["nothing", "--num-envs", "1,x"], "--num-envs"),
+        (["nothing", "--num-envs", "0"], "--num-envs"),
+        (["nothing", "--backends", "nobody"], "'vecspaces sync'"),
+        (["nothing", "--rounds", "0"], "--rounds"),
+        (["nothing", "--seconds", "0"], "--seconds"),
+        (["nothing", "--num-workers", "0"], "--num-workers"),
+        (["nothing", "--json", "no/such/file.json"], "--json"),
+        (["nothing", "--plot", "."], "--plot"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(arguments: list[str], message: str) -> None:
+    result = bench(*arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert result.output.count("\n") == 1
+
+
+def test_backends_that_are_not_installed_are_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Backend, "installed", property(lambda self: not self.module))
+    result = bench("nothing", "--backends", "tianshou")
+    assert result.exit_code == 2
+    assert "tianshou" in result.output and "not installed" in result.output
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_built_in_environment_is_stepped_by_ours_and_by_bare_loops(name: str) -> None:
+    workload: Workload = find_workload(name)
+    for backend in BACKENDS:
+        if backend.name in ("vecspaces sync", LIMIT.name):
+            runner = backend.open(workload, 2, 1)
+            try:
+                assert runner.run(3) == 6
+            finally:
+                runner.close()

@@ -1,0 +1,127 @@
+"""`vecspaces profile`: its tables, what it finds, and the timeline that it writes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from vecspaces.cli.app import app
+
+MODULE = """
+import time
+from vecspaces import Env, spaces
+
+class Steady(Env):
+    observation_space = spaces.Box(0, 1, (2,))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.slow = seed == 3
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        time.sleep(0.01 if self.slow else 0.0005)
+        return self.observation_space.low, 0.0, False, False, {}
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to run in, with a module of environments in it."""
+    (tmp_path / "steady.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "steady", raising=False)
+    return tmp_path
+
+
+def profile(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["profile", *arguments])
+
+
+def timeline(*arguments: str) -> list[dict[str, Any]]:
+    result = profile(*arguments, "--seconds", "0.3", "--trace", "trace.json")
+    assert result.exit_code == 0, result.output
+    events: list[dict[str, Any]] = json.loads(Path("trace.json").read_text())["traceEvents"]
+    return events
+
+
+def test_the_slow_environment_comes_first_and_is_named() -> None:
+    result = profile("steady:Steady", "--num-envs", "4", "--num-workers", "2", "--seconds", "0.5")
+    assert result.exit_code == 0, result.output
+    assert "environment 3 takes" in result.output
+    assert "worker 0 waits" in result.output
+    table = result.output[result.output.index("step, mean") :].splitlines()
+    assert table[2].split("│")[1].strip() == "3"
+
+
+def test_the_timeline_has_a_track_for_the_caller_and_for_each_worker() -> None:
+    events = timeline("steady:Steady", "--num-envs", "3", "--num-workers", "2")
+    names = {
+        event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"
+    }
+    assert names == {
+        0: "caller",
+        1: "worker 0: environments 0 to 0",
+        2: "worker 1: environments 1 to 2",
+    }
+    spans = [event for event in events if event["ph"] == "X"]
+    assert {event["name"] for event in spans if event["tid"] == 0} == {
+        "reset",
+        "step_async",
+        "step_wait",
+    }
+    assert {event["args"]["env"] for event in spans if event["args"]} == {0, 1, 2}
+    assert all(event["ts"] >= 0 and event["dur"] >= 0 for event in spans)
+
+
+def test_spans_of_one_track_nest() -> None:
+    by_track = defaultdict(list)
+    for event in timeline("CartPole-v1", "--num-envs", "4", "--num-workers", "2"):
+        if event["ph"] == "X":
+            by_track[event["tid"]].append((event["ts"], -event["dur"]))
+    assert set(by_track) == {0, 1, 2}
+    for spans in by_track.values():
+        open_ends: list[float] = []
+        for begin, negative in sorted(spans):
+            while open_ends and open_ends[-1] <= begin + 1e-3:
+                open_ends.pop()
+            end = begin - negative
+            assert not open_ends or end <= open_ends[-1] + 1e-3
+            open_ends.append(end)
+
+
+def test_steps_of_the_environments_lie_within_the_callers_step() -> None:
+    events = timeline("steady:Steady", "--num-envs", "2")
+    spans = [event for event in events if event["ph"] == "X"]
+    begins = [event["ts"] for event in spans if event["name"] == "step_async"]
+    ends = [event["ts"] + event["dur"] for event in spans if event["name"] == "step_wait"]
+    for env in (0, 1):
+        steps = [event for event in spans if event["name"] == f"step {env}"]
+        assert len(steps) == len(begins) == len(ends)
+        for begin, step, end in zip(begins, steps, ends, strict=True):
+            assert begin <= step["ts"] and step["ts"] + step["dur"] <= end
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["CartPol-v1"], "CartPole"),
+        (["CartPole-v1", "--num-envs", "0"], "--num-envs"),
+        (["CartPole-v1", "--num-envs", "2", "--num-workers", "3"], "num_workers"),
+        (["CartPole-v1", "--seconds", "0"], "--seconds"),
+        (["CartPole-v1", "--trace", "no/such/file.json"], "--trace"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(arguments: list[str], message: str) -> None:
+    result = profile(*arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert len(result.output.splitlines()) == 1

@@ -1,0 +1,141 @@
+"""`vecspaces tune`: what it tells of an environment, what it tries, and the line to paste."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from vecspaces.bench.tuning import Candidate, Costs, best, candidates
+from vecspaces.cli.app import app
+
+MODULE = """
+import os, time
+from pathlib import Path
+from vecspaces import Env, spaces
+
+class Sleeper(Env):
+    observation_space = spaces.Box(0, 1, (8, 8))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self):
+        (Path(os.environ["BUILT"]) / str(os.getpid())).touch()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        time.sleep(0.002)
+        return self.observation_space.low, 0.0, False, False, {}
+
+class Broken(Sleeper):
+    def step(self, action):
+        raise KeyError("gravity")
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to run in, with a module of environments in it."""
+    (tmp_path / "sleeper.py").write_text(MODULE)
+    (tmp_path / "built").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BUILT", str(tmp_path / "built"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "sleeper", raising=False)
+    return tmp_path
+
+
+def tune(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["tune", *arguments])
+
+
+def costs(**changes: Any) -> Costs:
+    usual: dict[str, Any] = {
+        "step_mean": 1e-5,
+        "step_p99": 2e-5,
+        "step_spread": 0.1,
+        "reset_mean": 1e-5,
+        "computing": 1.0,
+        "observation_bytes": 16,
+        "memory_bytes": 1000,
+        "build_seconds": 0.1,
+    }
+    return Costs(**{**usual, **changes})
+
+
+def test_it_tells_the_costs_and_prints_a_line_that_runs() -> None:
+    result = tune("CartPole-v1", "--num-envs", "4", "--seconds", "0.5", "--json", "t.json")
+    assert result.exit_code == 0, result.output
+    for label in ("step, mean", "99th percentile", "reset", "observation", "memory", "16 bytes"):
+        assert label in result.output
+    found = json.loads(Path("t.json").read_text())
+    assert found["code"] in result.output
+    scope: dict[str, Any] = {}
+    exec(f"from vecspaces import make_vec\nenvs = {found['code']}", scope)
+    with scope["envs"] as envs:
+        assert envs.num_envs == 4
+
+
+def test_an_environment_that_waits_gets_more_workers_than_cores() -> None:
+    result = tune("sleeper:Sleeper", "--num-envs", "8", "--seconds", "1.5", "--json", "t.json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(Path("t.json").read_text())
+    assert found["costs"]["computing"] < 0.5
+    assert 8 in {tried["options"].get("num_workers") for tried in found["tried"]}
+    assert "waits more than it computes" in result.output
+
+
+def test_the_time_of_the_policy_counts() -> None:
+    result = tune(
+        "CartPole-v1", "--num-envs", "2", "--seconds", "0.5", "--agent-ms", "5", "--json", "t.json"
+    )
+    assert result.exit_code == 0, result.output
+    found = json.loads(Path("t.json").read_text())
+    lockstep = [tried for tried in found["tried"] if "batch_size" not in tried["options"]]
+    assert all(tried["steps_per_second"] <= 2 / 0.005 for tried in lockstep)
+
+
+def test_candidates_stay_within_the_environments_and_the_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vecspaces.bench.tuning.usable_cores", lambda: 6)
+    counts = [one.options.get("num_workers") for one in candidates(64, costs())]
+    assert counts == [None, 1, 2, 4, 6, 6, 6]
+    assert max(one.options.get("num_workers", 0) for one in candidates(3, costs())) == 3
+    waiting = candidates(64, costs(computing=0.1))
+    assert max(one.options.get("num_workers", 0) for one in waiting) == 48
+    assert not any("batch_size" in one.options for one in candidates(1, costs()))
+
+
+def test_the_simplest_of_the_fastest_is_best() -> None:
+    sync, few, many = (
+        Candidate("sync", runs=[50.0]),
+        Candidate("async", {"num_workers": 1}, runs=[99.0]),
+        Candidate("async", {"num_workers": 2}, runs=[100.0]),
+    )
+    assert best([sync, few, many]) is few
+    assert best([Candidate("sync", skipped="no")]) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["CartPol-v1"], "CartPole"),
+        (["CartPole-v1", "--num-envs", "0"], "--num-envs"),
+        (["CartPole-v1", "--seconds", "0"], "--seconds"),
+        (["CartPole-v1", "--agent-ms", "-1"], "--agent-ms"),
+        (["CartPole-v1", "--json", "no/such/file.json"], "--json"),
+        (["sleeper:Broken"], "gravity"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(arguments: list[str], message: str) -> None:
+    result = tune(*arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert len(result.output.splitlines()) == 1
