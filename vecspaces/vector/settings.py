@@ -66,7 +66,8 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
         least: The smallest that makes sense.
 
     Raises:
-        ValueError: Names the argument, and what was found.
+        TypeError: It is no integer.
+        ValueError: It is too small.
 
     Example:
         >>> check_count("buffers", 0)
@@ -74,5 +75,7 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
             ...
         ValueError: buffers must be an integer of at least 1, found 0
     """
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, found {value!r}")
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_integer or value < least:
+        kind = ValueError if is_integer else TypeError
+        raise kind(f"{name} must be an integer of at least {least}, found {value!r}")
