@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.vector.bounds import stretched
+
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "pidfd_open"), reason="watches processes that are no children by pidfd (Linux)"
 )
@@ -91,7 +93,7 @@ class Caller:
 
     def all_gone(self, seconds: float) -> bool:
         """Whether every worker ends within a time."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + stretched(seconds)
         for fd in self.workers.values():
             poll = select.poll()
             poll.register(fd, select.POLLIN)

@@ -11,15 +11,15 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.vector.bounds import within
 from tests.vector.faulty_envs import (
     Factory,
     Fault,
@@ -35,14 +35,6 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="stopped by sign
 
 ACTIONS = np.array([0, 1, 2, 1])
 SOON = 0.2
-
-
-@contextlib.contextmanager
-def within(seconds: float) -> Iterator[None]:
-    began = time.monotonic()
-    yield
-    elapsed = time.monotonic() - began
-    assert elapsed < seconds, f"took {elapsed:.2f} s"
 
 
 def make(folder: Path, deed: str | None = None, where: str = "step", **arguments: Any) -> Any:
