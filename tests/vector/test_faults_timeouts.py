@@ -101,7 +101,7 @@ def test_a_timeout_names_who_is_running_and_what_to_do(tmp_path: Path) -> None:
 def test_step_timeout_bounds_everything_else_too(
     where: str, touch: Callable[[Any], Any], tmp_path: Path
 ) -> None:
-    with started(tmp_path, where, step_timeout=SHORT) as envs:
+    with started(tmp_path, where, step_timeout=1.0) as envs:
         with pytest.raises(StepTimeoutError) as caught:
             touch(envs)
         assert 2 in caught.value.env_ids
@@ -109,7 +109,7 @@ def test_step_timeout_bounds_everything_else_too(
 
 
 def test_a_step_while_a_late_one_is_pending_is_refused(tmp_path: Path) -> None:
-    with started(tmp_path, "step", step_timeout=SHORT) as envs:
+    with started(tmp_path, "step", step_timeout=1.0) as envs:
         with pytest.raises(StepTimeoutError):
             envs.step(ACTIONS)
         with pytest.raises(AlreadyPendingCallError, match="step that timed out"):
@@ -130,37 +130,49 @@ def test_reset_after_a_timeout_replaces_the_busy_workers_alone(tmp_path: Path) -
         assert built(tmp_path)[4:] == [2, 3]
 
 
-def _one_fails_one_is_late(folder: Path, where: str) -> AsyncVectorEnv[Any, Any]:
-    """Environment 0 raises while environment 2, in another worker, is at the gate."""
+def _one_fails_one_is_late(folder: Path, where: str, then: str) -> AsyncVectorEnv[Any, Any]:
+    """Environment 0 raises while 2, in another worker, is at a gate; then 3 comes to a gate too."""
     late = factories(4, folder, GATE, where)
-    (folder / "other").mkdir()
-    fails = Fault("exception", where, folder / "other" / "fuse")
+    for name in ("fails", "later"):
+        (folder / name).mkdir()
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
-        [Factory(0, fails), *late[1:]], num_workers=2, context="fork"
+        [
+            Factory(0, Fault("exception", where, folder / "fails" / "fuse")),
+            *late[1:3],
+            factories(4, folder / "later", GATE, then, at=3)[3],
+        ],
+        num_workers=2,
+        context="fork",
     )
     envs.reset(seed=5)
     envs.step(ACTIONS)
-    light(folder)
-    light(folder / "other")
+    for place in (folder, folder / "fails", folder / "later"):
+        light(place)
     return envs
 
 
 def test_a_late_step_is_not_taken_for_the_next_reset(tmp_path: Path, healthy: Any) -> None:
-    with _one_fails_one_is_late(tmp_path, "step") as envs:
+    with _one_fails_one_is_late(tmp_path, "step", "reset") as envs:
         with pytest.raises(OddError):
             envs.step(ACTIONS)
         envs.reset_async(seed=8)
         open_gate(tmp_path)
+        with pytest.raises(StepTimeoutError):
+            envs.reset_wait(timeout=SHORT)  # the step is done, the reset is not
+        open_gate(tmp_path / "later")
         assert_identical(envs.reset_wait(), healthy.reset(seed=8))
         assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
 
 
 def test_a_late_result_is_not_taken_for_the_next_call(tmp_path: Path, healthy: Any) -> None:
-    with _one_fails_one_is_late(tmp_path, "call") as envs:
+    with _one_fails_one_is_late(tmp_path, "get", "call") as envs:
         with pytest.raises(OddError):
-            envs.call("poke", 100)
+            envs.get_attr("strength")
         envs.call_async("poke", 5)
         open_gate(tmp_path)
+        with pytest.raises(StepTimeoutError):
+            envs.call_wait(timeout=SHORT)  # the attribute is there, the result of the call is not
+        open_gate(tmp_path / "later")
         assert envs.call_wait() == (5, 6, 7, 8)
         assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
 
