@@ -31,6 +31,7 @@ class Target(NamedTuple):
     least: float
 
 
+WORKERS = 2
 OURS, OUR_SYNC, THEIR_SYNC = "vecspaces async", "vecspaces sync", "gymnasium sync"
 TARGETS = [
     Target("nothing", 64, OURS, BASELINE, 60),
@@ -52,7 +53,7 @@ PEER_TARGETS = [
     *(
         Target(workload, 64, OURS, rival, 5)
         for workload in ("nothing", "CartPole-v1")
-        for rival in ("sb3 dummy", "sb3 subproc", "tianshou dummy", "tianshou subproc")
+        for rival in ("sb3 subproc", "tianshou subproc", "tianshou shmem")
     ),
 ]
 
@@ -77,7 +78,7 @@ def main(
             [find_workload(name) for name in dict.fromkeys(target.workload for target in wanted)],
             [num_envs],
             _backends(wanted),
-            num_workers=2,
+            num_workers=WORKERS,
             rounds=rounds,
             seconds=seconds,
         )
