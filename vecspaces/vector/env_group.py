@@ -22,6 +22,7 @@ from vecspaces.vector.members import (
     GroupDescription,
     build_member,
     call_member,
+    close_members,
     describe_members,
     rows_of,
     set_attribute,
@@ -68,7 +69,7 @@ class EnvGroup:
             try:
                 self.members.append(self._build(number))
             except _RAISED as error:
-                self._close_members(self.members)
+                close_members(self.members, 0)
                 raise EnvironmentFailed.of(error, (first + number,), "build") from None
         self._place(0)
 
@@ -467,18 +468,7 @@ class EnvGroup:
     def close(self) -> Failure | None:
         """Close every environment, whatever the others do; give the first failure."""
         members, self.members = self.members, []
-        return self._close_members(members)
-
-    def _close_members(self, members: Sequence[Any]) -> Failure | None:
-        failure = None
-        for number, member in enumerate(members):
-            try:
-                if hasattr(member, "close"):
-                    member.close()
-            except _RAISED as error:
-                rows = [row for row, owner in self._member_of.items() if owner == number]
-                failure = failure or Failure.of(error, rows[:1], "close")
-        return failure
+        return close_members(members, self.low)
 
     # ------------------------------------------------------------------ helpers
 
@@ -487,7 +477,7 @@ class EnvGroup:
         for row, *_ in self.whole(sorted(broken)):
             number = self._member_of[row]
             # What a broken environment says at its end helps nobody: it is broken already.
-            self._close_members([self.members[number]])
+            close_members([self.members[number]], row)
             try:
                 self.members[number] = self._build(number)
             except _RAISED as error:

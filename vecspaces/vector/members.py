@@ -12,6 +12,7 @@ from vecspaces.env import EnvLike
 from vecspaces.foreign import is_foreign_vector_env, native_space
 from vecspaces.spaces import Space
 from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.failures import Failure
 from vecspaces.vector.vector_env import VectorEnv
 from vecspaces.vector.vector_member import VectorMember
 
@@ -161,3 +162,25 @@ def set_attribute(env: EnvLike, name: str, value: Any) -> None:
     else:
         # Gymnasium would set it on the outermost wrapper, where the environment never sees it.
         setattr(env.unwrapped, name, value)  # type: ignore[attr-defined]  # as above
+
+
+def close_members(members: Sequence[Any], low: int) -> Failure | None:
+    """Close members, whatever becomes of the others.
+
+    Args:
+        members: Environments and vector members.
+        low: The row of the first.
+
+    Returns:
+        The first failure; None if there was none.
+    """
+    failure = None
+    row = low
+    for member in members:
+        try:
+            if hasattr(member, "close"):
+                member.close()
+        except (Exception, SystemExit) as error:
+            failure = failure or Failure.of(error, (row,), "close")
+        row += rows_of(member)
+    return failure
