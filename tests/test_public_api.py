@@ -21,8 +21,8 @@ PUBLIC = {
     },
     "vecspaces.vector": {
         "AsyncVectorEnv", "AutoresetMode", "RayVectorEnv", "Rollout", "Stats", "SyncVectorEnv",
-        "Transition", "VectorActionWrapper", "VectorEnv", "VectorObservationWrapper", "VectorRewardWrapper",
-        "VectorWrapper", "infos_as_list", "utils",
+        "Transition", "VectorActionWrapper", "VectorEnv", "VectorObservationWrapper",
+        "VectorRewardWrapper", "VectorWrapper", "infos_as_list", "utils",
     },
     "vecspaces.vector.utils": {
         "CloudpickleWrapper", "batch_differing_spaces", "batch_space", "clear_mpi_env_vars",

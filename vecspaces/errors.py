@@ -36,7 +36,7 @@ class CustomSpaceError(VecspacesError, TypeError):
 
 
 class InvalidActionError(VecspacesError, ValueError):
-    """Actions of the wrong number, shape, dtype kind or nesting, found before any worker hears of them."""
+    """Actions of the wrong number, shape, dtype kind or nesting; no worker has heard of them."""
 
 
 class InvalidObservationError(VecspacesError, ValueError):
@@ -105,7 +105,7 @@ class WorkerError(VecspacesError):
         message: What happened, in which environments, and what to do next.
         env_ids: The environments concerned.
         worker: The index of the worker.
-        command: What the worker was asked to do (`"build"`, `"reset"`, `"step"`, `"call"`, `"close"`).
+        command: What it was asked to do: `"build"`, `"reset"`, `"step"`, `"call"` or `"close"`.
     """
 
     def __init__(

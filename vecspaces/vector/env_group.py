@@ -217,7 +217,7 @@ class EnvGroup:
         self._storage.terminations[slot, rows] = False
         self._storage.truncations[slot, rows] = False
         self._progress[0] = -1
-        return self._merged(infos, columns)
+        return infos_module.merge_into(columns, infos)
 
     def step(self, slot: int, rows: Sequence[int] | None = None) -> Columns:
         """Step environments with the actions that stand in their rows.
@@ -273,7 +273,7 @@ class EnvGroup:
         progress[0] = -1
         if timings is not None:
             timings.finish(self._timed_rows(rows, singles))
-        return self._merged(infos, columns)
+        return infos_module.merge_into(columns, infos)
 
     def _work(self, rows: Sequence[int] | None) -> tuple[list[tuple[int, Any]], list[Any]]:
         """The single environments to step, and their actions."""
@@ -490,11 +490,6 @@ class EnvGroup:
         self._unseen.discard(row)
         self._lost.pop(row, None)
         self._seeds.pop(row, None)
-
-    def _merged(self, infos: list[tuple[int, Info]], columns: list[Columns]) -> Columns:
-        if infos:
-            columns.append(infos_module.merge(infos))
-        return infos_module.join(columns) if columns else {}
 
     def _failed(self, error: BaseException, row: int, command: str) -> EnvironmentFailed:
         """Say which environment it was."""
