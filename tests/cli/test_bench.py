@@ -112,7 +112,7 @@ def test_a_backend_with_too_many_processes_is_left_out_and_named() -> None:
         "nothing", "--num-envs", "3", *QUICK, "--max-processes", "2", "--backends", "gymnasium"
     )
     assert result.exit_code == 0, result.output
-    assert "gymnasium async, 3: starts 3 processes" in result.output
+    assert "gymnasium async: starts 3 processes (3)" in result.output
 
 
 def test_waiting_environments_get_more_workers_and_the_first_ready() -> None:

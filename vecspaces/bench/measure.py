@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from vecspaces.bench.backends import Backend, Runner
+from vecspaces.bench.backends import Backend, Runner, Unsuitable
 from vecspaces.bench.environments import Workload
 
 _FIRST_SECONDS = 0.02  # a timing shorter than this says little about how many batches to run
@@ -126,6 +126,8 @@ def _measure_field(
             try:
                 runner = backend.open(workload, num_envs, workers)
                 runners[backend.name] = runner, _calibrate(runner, plan.seconds)
+            except Unsuitable as finding:
+                entry.skipped = str(finding)
             except Exception as error:  # other libraries refuse in many ways
                 entry.skipped = _first_line(error)
             time.sleep(backend.cooldown)

@@ -16,6 +16,7 @@ from vecspaces.foreign import require_extra
 #: What the ratios are ratios to.
 BASELINE = "gymnasium async"
 
+_MORE_COLORS = ("navy", "darkgreen", "darkred", "gold")
 _LIBRARIES = (
     "vecspaces",
     "numpy",
@@ -148,7 +149,7 @@ def _styles(backends: Sequence[str]) -> dict[str, dict[str, Any]]:
     for number, backend in enumerate(dict.fromkeys(backends)):
         ours = backend.startswith("vecspaces")
         styles[backend] = {
-            "color": f"C{number % 10}",
+            "color": f"C{number}" if number < 10 else _MORE_COLORS[number % 10 % 4],
             "marker": "o" if ours else "s" if number < 10 else "^",
             "markersize": 4,
             "linewidth": 2.2 if ours else 1.0,

@@ -163,19 +163,19 @@ def show(report: Report, console: Console) -> None:
         table.add_column("steps/s", no_wrap=True)
         for number in report.plan.num_envs:
             table.add_column(f"{number:,} env{'s' if number > 1 else ''}", justify="right")
-        notes = []
+        notes: dict[str, list[str]] = {}
         for backend in report.backends(workload.name):
             cells = []
             for number in report.plan.num_envs:
                 entry = report.find(workload.name, number, backend)
                 cells.append(_cell(report, entry))
                 if entry is not None and entry.skipped:
-                    notes.append(f"{backend}, {number:,}: {entry.skipped}")
+                    notes.setdefault(f"{backend}: {entry.skipped}", []).append(f"{number:,}")
             style = "bold" if backend.startswith("vecspaces") else None
             table.add_row(backend, *cells, style=style)
         console.print(table)
-        for note in notes:
-            console.print(f"  {note}", style="dim", markup=False)
+        for note, numbers in notes.items():
+            console.print(f"  {note} ({', '.join(numbers)})", style="dim", markup=False)
         console.print()
     console.print(
         f"Medians of {report.plan.rounds} interleaved runs. x: times {BASELINE}; "
@@ -191,7 +191,7 @@ def _cell(report: Report, entry: Measurement | None) -> str:
     shown = _short(entry.steps_per_second)
     times, share = report.ratio(entry, BASELINE), report.ratio(entry, LIMIT.name)
     if times is not None and entry.backend != BASELINE:
-        shown += f" {times:5.3g}x"
+        shown += f" {times:,.0f}x" if times >= 100 else f" {times:.3g}x"
     if share is not None and entry.backend != LIMIT.name:
         shown += f" {100 * share:3.0f}%"
     return shown
