@@ -42,6 +42,7 @@ class TestWithoutSharedMemory(AsyncContract):
     arguments = {"context": FASTEST, "shared_memory": False}  # noqa: RUF012
 
 
+@pytest.mark.full
 class TestWithRestarts(AsyncContract):
     arguments = {"context": FASTEST, "on_worker_death": "restart"}  # noqa: RUF012
 
