@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from multiprocessing import forkserver, resource_tracker
@@ -25,6 +26,11 @@ hypothesis.settings.register_profile(
     "full", parent=hypothesis.settings.get_profile("default"), max_examples=1000
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# A job in the background of a shell is born deaf to Ctrl-C, and so would be the programs that the
+# tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _PATIENCE_SECONDS = 5.0
 _HAS_PROC = Path("/proc/self/stat").exists()
