@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.conftest import descendants
 from tests.vector.ray import clusters
+from vecspaces.vector.backends.actor import GroupActor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,12 +26,30 @@ def cluster() -> Iterator[Cluster]:
     import ray
     from ray.cluster_utils import Cluster
 
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     found = Cluster(initialize_head=True, head_node_args=clusters.HEAD)
     ray.init(address=found.address, log_to_driver=False)
     yield found
     ray.shutdown()
     found.shutdown()
+
+
+@pytest.fixture(scope="package")
+def two_actors(cluster: Cluster) -> Iterator[list[Any]]:
+    """Two actors that outlive a test: a new one takes seconds to start."""
+    import ray
+
+    actors = [ray.remote(num_cpus=0)(GroupActor).remote() for _ in range(2)]
+    ray.get([actor.here.remote() for actor in actors])
+    yield actors
+    for actor in actors:
+        ray.kill(actor)
+
+
+@pytest.fixture
+def lent_actors(two_actors: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let vector envs of at most two actors borrow these, instead of starting their own."""
+    monkeypatch.setattr(clusters.LentRoom, "actors", two_actors)
+    monkeypatch.setattr("vecspaces.vector.backends.ray.Room", clusters.LentRoom)
 
 
 @pytest.fixture(autouse=True)

@@ -101,6 +101,7 @@ def process_of(env: Any) -> int:
 # ---------------------------------------------------------------------- exceptions
 
 
+@pytest.mark.usefixtures("lent_actors")
 def test_an_exception_has_its_own_type_and_the_traceback_of_the_actor(tmp_path: Path) -> None:
     with make(tmp_path, "exception") as envs:
         envs.reset(seed=0)
@@ -112,6 +113,7 @@ def test_an_exception_has_its_own_type_and_the_traceback_of_the_actor(tmp_path: 
         assert_as_new(envs)
 
 
+@pytest.mark.usefixtures("lent_actors")
 @pytest.mark.parametrize(
     ("deed", "error", "said"),
     [
@@ -133,6 +135,7 @@ def test_what_cannot_travel_is_told_as_text(
         assert_as_new(envs)
 
 
+@pytest.mark.usefixtures("lent_actors")
 def test_arguments_of_a_call_that_cannot_be_unpickled_break_nothing(tmp_path: Path) -> None:
     from tests.vector.faulty_envs import Unloadable
 
@@ -281,12 +284,13 @@ def test_where_no_node_has_room_a_restart_says_so_and_goes_on_when_one_has(
 def test_a_step_that_takes_too_long_stays_pending_and_reset_replaces_its_actor(
     tmp_path: Path,
 ) -> None:
-    with make(tmp_path, "hang", step_timeout=1.0) as envs:
+    with make(tmp_path, "hang") as envs:
         envs.reset(seed=0)
         before = envs.call(process_of)
         light(tmp_path)
-        with pytest.raises(StepTimeoutError, match=r"within 1 s: environments 2, 3") as late:
-            envs.step(ACTIONS)
+        envs.step_async(ACTIONS)
+        with pytest.raises(StepTimeoutError, match=r"within 2 s: environments 2, 3") as late:
+            envs.step_wait(timeout=2.0)
         assert late.value.env_ids == (2, 3)
         with pytest.raises(StepTimeoutError):
             envs.step_wait(timeout=0.1)

@@ -59,7 +59,7 @@ def test_by_itself_there_are_as_many_actors_as_the_cluster_has_room_for() -> Non
 
 
 def test_spread_takes_all_nodes_and_pack_as_few_as_it_can(cluster: Cluster) -> None:
-    with more_nodes(cluster, 2, 2) as (_, ids):
+    with more_nodes(cluster, 4, 4) as (_, ids):
         how = {"num_workers": 2, "resources_per_worker": BERTH}
         with RayVectorEnv(ledgers(2), placement="spread", **how) as envs:
             assert sorted(envs.call(node_of)) == sorted(ids)
@@ -108,6 +108,7 @@ def test_a_cluster_with_too_few_cpus_says_what_was_asked_for_and_what_there_is()
         assert part in str(late.value)
 
 
+@pytest.mark.usefixtures("lent_actors")
 def test_make_vec_takes_ray_for_its_backend() -> None:
     with (
         make_vec("CartPole-v1", 3, backend="ray", vector_kwargs={"num_workers": 1}) as envs,
@@ -117,6 +118,7 @@ def test_make_vec_takes_ray_for_its_backend() -> None:
         assert_same_run(envs, reference)
 
 
+@pytest.mark.usefixtures("lent_actors")
 def test_environments_defined_on_the_spot_are_sent_by_value() -> None:
     class Local(Ledger):
         def multiply(self, factor: int, plus: int = 0) -> int:
@@ -129,6 +131,7 @@ def test_environments_defined_on_the_spot_are_sent_by_value() -> None:
 # ---------------------------------------------------------------------- what crosses the cluster
 
 
+@pytest.mark.usefixtures("lent_actors")
 @pytest.mark.parametrize("num_envs", [2, 64])
 def test_a_step_is_one_object_of_a_few_arrays_however_many_environments(
     num_envs: int, monkeypatch: pytest.MonkeyPatch
@@ -157,6 +160,7 @@ def test_a_step_is_one_object_of_a_few_arrays_however_many_environments(
                 assert not camera.flags.owndata and not camera.flags.writeable, "read in place"
 
 
+@pytest.mark.usefixtures("lent_actors")
 def test_recv_gives_the_first_that_are_ready(tmp_path: Path) -> None:
     env_fns = factories(4, tmp_path, GATE, "step", at=0)
     with RayVectorEnv(env_fns, num_workers=2, batch_size=2) as envs:
@@ -179,6 +183,7 @@ def test_recv_gives_the_first_that_are_ready(tmp_path: Path) -> None:
             envs.send(np.zeros(2, int), batch.env_ids)
 
 
+@pytest.mark.usefixtures("lent_actors")
 def test_answers_of_a_stream_that_a_reset_cut_off_are_not_seen() -> None:
     with RayVectorEnv(ledgers(4), num_workers=2, batch_size=2) as envs:
         for _ in range(20):

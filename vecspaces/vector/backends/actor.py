@@ -29,31 +29,35 @@ class GroupActor:
     def __init__(self) -> None:
         self._group: EnvGroup | None = None
 
+    def here(self) -> Answer:
+        """Tell on which node it runs: the first sign of life."""
+        return Op.DONE, None, name_node(require_extra("ray", "ray"))
+
     def build(self, packed: bytes, factories: range) -> Answer:
-        """Build the environments; tell of them, and on which node.
+        """Build the environments, and tell of them.
 
         Args:
             packed: The pickled `WorkerSetup`.
             factories: The numbers of its factories, in case that it cannot be unpickled.
         """
-        node = name_node(require_extra("ray", "ray"))
         try:
             setup: WorkerSetup = pickle.loads(packed)
             setup.settle()
             self._index = setup.index
             self._group = EnvGroup(setup.env_fns(), setup.autoreset_mode, setup.first)
-            return Op.BUILT, cloudpickle.dumps(self._group.describe()), node
+            return Op.BUILT, cloudpickle.dumps(self._group.describe()), None
         except EnvironmentFailed as error:
             failure = error.failure
         except BaseException as error:
             failure = Failure.of(error, factories, "build")
-        return Op.FAILED, cloudpickle.dumps(failure), node
+        return Op.FAILED, cloudpickle.dumps(failure), None
 
-    def bind(self, plan: StoragePlan, low: int, lost: Wanted | None) -> None:
+    def bind(self, plan: StoragePlan, low: int, lost: Wanted | None) -> Answer:
         """Make the rows."""
         if self._group is not None:
             self._storage = Storage(plan)
             self._group.bind(self._storage, low, self._index, lost)
+        return Op.DONE, None, None
 
     def execute(self, number: int, slot: int, packed: bytes) -> Answer:
         """Do what a command asks for; give the answer and what it wrote.

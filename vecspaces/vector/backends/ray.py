@@ -32,12 +32,27 @@ from vecspaces.vector.storage import Storage, StoragePlan
 
 
 class _Question(NamedTuple):
-    """What an answer on its way will be an answer to."""
+    """What an answer on its way will be an answer to.
+
+    Attributes:
+        worker: Who was asked.
+        op: For what; None: for a sign of life.
+        seq: The number of the command; 0 for what no command asked for.
+        slot: The slot of the ring that it writes.
+        method: The method of the actor that was called, and its arguments.
+    """
 
     worker: int
-    op: Op
+    op: Op | None
     seq: int
     slot: int
+    method: str
+    arguments: tuple[Any, ...]
+
+    @property
+    def verb(self) -> str:
+        """What environments are doing meanwhile, as errors name it."""
+        return (self.op or Op.BUILD).verb
 
 
 class RayBackend:
@@ -84,8 +99,9 @@ class RayBackend:
         """Start all actors at once, learn their spaces, and give them their rows."""
         try:
             self._room = Room(self._connection, len(self._setups), self._resources, self._placement)
+            self.actors = [None] * len(self._setups)
             for index in range(len(self._setups)):
-                self.actors.append(self._launch(index))
+                self._launch(index)
             self._build_by = dict.fromkeys(self._build_by, time.monotonic() + timeout)
             self._await_built()
             self._plan = plan(self._descriptions)
@@ -99,21 +115,36 @@ class RayBackend:
             self.close(0.0, terminate=True)
             raise
 
-    def _launch(self, index: int) -> Any:
+    def _launch(self, index: int) -> None:
         """Start an actor, and let it build its environments."""
         assert self._room is not None
         setup = self._setups[index]
-        actor = self._room.start(GroupActor, index)
-        answer = actor.build.remote(cloudpickle.dumps(setup), setup.factories)
-        self._questions[answer] = _Question(index, Op.BUILD, 0, 0)
+        self.actors[index] = self._room.start(GroupActor, index)
         self._build_by[index] = time.monotonic() + self._start_timeout
         self._nodes[index] = ""
-        return actor
+        self._ask(_Question(index, None, 0, 0, "here", ()))
+        packed = cloudpickle.dumps(setup)
+        self._ask(_Question(index, Op.BUILD, 0, 0, "build", (packed, setup.factories)))
 
     def _bind(self, index: int, lost: Any) -> None:
-        low = self.slices[index].start
-        # An actor does one thing after the other, so nobody has to wait for this.
-        self.actors[index].bind.remote(self._plan, low, lost)
+        arguments = (self._plan, self.slices[index].start, lost)
+        self._ask(_Question(index, Op.BIND, 0, 0, "bind", arguments))
+
+    def _ask(self, question: _Question) -> None:
+        """Call a method of an actor, which does one thing after the other."""
+        method = getattr(self.actors[question.worker], question.method)
+        self._questions[method.remote(*question.arguments)] = question
+
+    def _start_again(self, worker: int) -> None:
+        """Put another actor in the place of one that never began, and ask it the same."""
+        assert self._room is not None
+        questions = [one for one in self._questions.values() if one.worker == worker]
+        build_by = self._build_by[worker]
+        self._forget(worker)
+        self._build_by[worker] = build_by
+        self.actors[worker] = self._room.start(GroupActor, worker)
+        for question in questions:
+            self._ask(question)
 
     def _await_built(self) -> None:
         """Wait until every actor has built its environments."""
@@ -169,8 +200,7 @@ class RayBackend:
         # By our own hand, so that what cannot be unpickled is a failure with a name; and Ray would
         # take three times as long for arguments that are no bytes and numbers.
         packed = cloudpickle.dumps((payload, actions))
-        answer = self.actors[worker].execute.remote(int(op), slot, packed)
-        self._questions[answer] = _Question(worker, op, seq, slot)
+        self._ask(_Question(worker, op, seq, slot, "execute", (int(op), slot, packed)))
 
     def _replace(self, worker: int, lost: Any) -> None:
         """Put a new actor in the place of one that is dead, or too slow."""
@@ -178,7 +208,7 @@ class RayBackend:
         self._room.end(self.actors[worker])
         self._forget(worker)
         self._setups[worker] = self._setups[worker].reborn()
-        self.actors[worker] = self._launch(worker)
+        self._launch(worker)
         self._bind(worker, lost)
 
     def _forget(self, worker: int) -> None:
@@ -192,37 +222,52 @@ class RayBackend:
 
     def collect(self, timeout: float | None) -> list[Reply]:
         """Wait for answers and deaths."""
-        waiting = list(self._questions)
-        if not waiting:
-            return []
-        ready, rest = self._ray.wait(waiting, num_returns=1, timeout=timeout)
-        if ready and rest:
-            ready += self._ray.wait(rest, num_returns=len(rest), timeout=0)[0]
-        replies = [self._understand(answer) for answer in ready]
-        return [reply for reply in replies if reply is not None] or self._give_up_building()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._questions:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready, rest = self._ray.wait(list(self._questions), num_returns=1, timeout=left)
+            if not ready:
+                return self._give_up_building()
+            if rest:
+                ready += self._ray.wait(rest, num_returns=len(rest), timeout=0)[0]
+            replies = [self._understand(answer) for answer in ready]
+            told = [reply for reply in replies if reply is not None]
+            if told:
+                return told
+        return []
 
     def _understand(self, answer: Any) -> Reply | None:
         """Take in an answer and what came with it."""
-        question = self._questions.pop(answer, None)
+        question = self._questions.get(answer)
         if question is None:
             return None  # its actor was found dead a moment ago
-        worker, asked, seq, slot = question
-        rows = self._rows(worker)
-        if asked is Op.BUILD:
-            self._build_by.pop(worker, None)
+        worker, seq = question.worker, question.seq
+        errors = self._ray.exceptions
         try:
-            op, packed, more = self._ray.get(answer)
-        except (self._ray.exceptions.RayTaskError, self._ray.exceptions.RaySystemError) as error:
-            return Reply(worker, Op.FAILED, seq, Failure.of(error, rows, asked.verb, worker))
-        except self._ray.exceptions.RayError as error:
-            self._forget(worker)
-            return Reply(worker, Op.DIED, 0, Death(None, self._nodes[worker] or None, error))
+            found = self._ray.get(answer)
+        except (errors.RayTaskError, errors.RaySystemError) as error:
+            del self._questions[answer]
+            failure = Failure.of(error, self._rows(worker), question.verb, worker)
+            return Reply(worker, Op.FAILED, seq, failure)
+        except errors.RayError as error:
+            return self._lose(worker, error)
+        del self._questions[answer]
+        return self._take_in(question, *found)
+
+    def _take_in(
+        self, question: _Question, op: Op, packed: bytes | None, more: Any
+    ) -> Reply | None:
+        """Read an answer."""
+        worker, asked, seq, slot, *_ = question
+        rows = self._rows(worker)
         try:
             payload: Any = None if packed is None else pickle.loads(packed)
         except Exception:
-            return Reply(worker, Op.FAILED, seq, Failure.unreadable(rows, asked.verb, worker))
-        if asked is Op.BUILD:
+            return Reply(worker, Op.FAILED, seq, Failure.unreadable(rows, question.verb, worker))
+        if asked is None:
             self._nodes[worker] = more
+        elif asked is Op.BUILD:
+            self._build_by.pop(worker, None)
         elif more is not None and seq == self._newest:
             self.storage.load(slot, more)
         if op is Op.FAILED:
@@ -230,7 +275,17 @@ class RayBackend:
         known = self._descriptions[worker] if self._descriptions else None
         if op is Op.BUILT and known is not None and payload.layout != known.layout:
             return Reply(worker, Op.FAILED, seq, misbuilt(rows, worker))
-        return Reply(worker, op, seq, payload)
+        return None if asked in (None, Op.BIND) else Reply(worker, op, seq, payload)
+
+    def _lose(self, worker: int, error: Exception) -> Reply | None:
+        """Take note that an actor is gone, or that it never came."""
+        came = self._nodes[worker] or getattr(error, "actor_init_failed", False)
+        if not came and self._build_by.get(worker, 0.0) > time.monotonic():
+            # Ray may take seconds to find a node dead, and offers places on it until then.
+            self._start_again(worker)
+            return None
+        self._forget(worker)
+        return Reply(worker, Op.DIED, 0, Death(None, self._nodes[worker] or None, error))
 
     def _blame(self, question: _Question, failure: Failure) -> Reply:
         """Add to a failure where it happened."""
@@ -250,7 +305,7 @@ class RayBackend:
             if not terminate:
                 wrong = self._ask_to_close(timeout)
             if self._room is not None:
-                for actor in self.actors:
+                for actor in filter(None, self.actors):
                     with contextlib.suppress(self._ray.exceptions.RayError):
                         self._room.end(actor)
                 self._room.close()
@@ -271,7 +326,7 @@ class RayBackend:
             return []
         done, late = self._ray.wait(list(asked), num_returns=len(asked), timeout=timeout)
         for answer in done:
-            self._questions[answer] = _Question(asked[answer], Op.CLOSE, 0, 0)
+            self._questions[answer] = _Question(asked[answer], Op.CLOSE, 0, 0, "close", ())
         replies = [self._understand(answer) for answer in done]
         wrong = [reply for reply in replies if reply is not None and reply.op is not Op.DONE]
         wrong.extend(Reply(asked[answer], Op.CLOSE, 0, None) for answer in late)
