@@ -238,6 +238,17 @@ class Sampler(Env[Any, Any]):
         return {key: value for key, value in everything.items() if random.integers(2)}
 
 
+class Boasting(Sampler):
+    """Observes nothing, and has an info of so many bytes."""
+
+    def __init__(self, action_space: Any, size: int) -> None:
+        super().__init__(spaces.Discrete(1), action_space, shortest=99)
+        self._size = size
+
+    def _talk(self) -> dict[str, Any]:
+        return {"boast": b"!" * self._size}
+
+
 class Echo(Env[Any, Any]):
     """Returns what it was told: a list of results of `reset`, and one of results of `step`.
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import multiprocessing
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.vector.contract import VectorEnvContract
-from vecspaces.vector import AsyncVectorEnv
+from tests.compare import assert_identical
+from tests.envs import Boasting, Sampler
+from tests.vector.contract import ALL_SPACES, VectorEnvContract, assert_same_run
+from vecspaces import spaces
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 METHODS = multiprocessing.get_all_start_methods()
 FASTEST = "fork" if "fork" in METHODS else "spawn"
@@ -64,3 +69,33 @@ class TestForkserver(AsyncContract):
 class TestForkserverSharing(AsyncContract):
     workers = 99
     arguments = {"context": "forkserver"}  # noqa: RUF012
+
+
+@pytest.mark.full
+class TestSmallCapacity(AsyncContract):
+    arguments = {"context": FASTEST, "variable_capacity": 24}  # noqa: RUF012
+
+
+@pytest.mark.parametrize("capacity", [0, 24, 100_000])
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_what_exceeds_the_capacity_goes_over_the_pipe(capacity: int, mode: AutoresetMode) -> None:
+    space = spaces.Dict(graph=ALL_SPACES["Graph"], steps=ALL_SPACES["Sequence"])
+    env_fns = [partial(Sampler, space, space)] * 4
+    with (
+        AsyncVectorEnv(
+            env_fns, num_workers=2, variable_capacity=capacity, autoreset_mode=mode, buffers=2
+        ) as envs,
+        SyncVectorEnv(env_fns, autoreset_mode=mode) as reference,
+    ):
+        assert_same_run(envs, reference, steps=15)
+
+
+def test_large_actions_out_and_large_infos_back_do_not_wait_for_each_other() -> None:
+    space = spaces.Sequence(spaces.Box(0, 1, (40_000,), np.float64))
+    long = tuple(np.full(40_000, number / 9) for number in range(9))
+    with AsyncVectorEnv([partial(Boasting, space, 3_000_000)] * 2, num_workers=1) as envs:
+        envs.reset(seed=0)
+        for _ in range(3):
+            infos = envs.step((long, long))[4]
+            assert [len(item) for item in infos["boast"]] == [3_000_000] * 2
+            assert_identical(envs.get_attr("action")[1], long)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from functools import partial
 from typing import Any
 
@@ -111,6 +112,28 @@ def test_classic_control(kind: type, mode: AutoresetMode, name: str) -> None:
         for one, other in zip(ours.np_random, theirs.np_random, strict=True):
             assert one.bit_generator.state == other.bit_generator.state
         assert ours.np_random_seed == theirs.np_random_seed
+    theirs.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_the_number_of_workers_does_not_matter(name: str, workers: int) -> None:
+    env_fns = [partial(gymnasium.make, name)] * 7
+    theirs = gymnasium.vector.SyncVectorEnv(env_fns)
+    with AsyncVectorEnv(env_fns, num_workers=workers) as ours:
+        assert_parity_of_a_run(ours, theirs, 40)
+    theirs.close()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_nor_does_the_start_method(name: str, workers: int, method: str) -> None:
+    env_fns = [partial(gymnasium.make, name)] * 7
+    theirs = gymnasium.vector.SyncVectorEnv(env_fns)
+    with AsyncVectorEnv(env_fns, num_workers=workers, context=method) as ours:
+        assert_parity_of_a_run(ours, theirs, 250)
     theirs.close()
 
 

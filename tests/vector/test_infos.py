@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import pickletools
 from typing import Any
 
 import gymnasium
@@ -204,3 +205,14 @@ def test_a_key_without_a_mask_was_said_by_all() -> None:
 def test_no_infos_are_none() -> None:
     assert merged([{}, {}]) == {}
     assert infos_as_list({}, 2) == [{}, {}]
+
+
+def test_a_slice_travels_as_a_few_arrays() -> None:
+    infos = [{"x": float(row), "deep": {"n": row, "ok": True}} for row in range(512)]
+    columns = merge(list(enumerate(infos)))
+    deep = columns["deep"].values
+    assert isinstance(deep, dict)
+    for column in (columns["x"], deep["n"], deep["ok"]):
+        assert isinstance(column.values, np.ndarray) and len(column.values) == 512
+    opcodes = sum(1 for _ in pickletools.genops(pickle.dumps(columns)))
+    assert opcodes < 300
