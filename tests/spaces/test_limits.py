@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.strategies import BOX_DTYPES, EXTREMES, FLOATS, INTEGERS, junk, seeds
@@ -180,6 +180,8 @@ def test_box_contains_no_number_that_its_dtype_would_wrap(dtype: Any) -> None:
 
 
 @given(value=junk())
+@example(value=np.timedelta64(156, "Y"))  # an np.integer, whose ticks would wrap
+@example(value=np.timedelta64("NaT", "Y"))
 def test_box_membership_of_scalars_and_lists_is_arithmetic(value: Any) -> None:
     """What an integer Box takes as an int lies between its bounds as a number, not as bits."""
     box = Box(-100, 100, (), np.int8)

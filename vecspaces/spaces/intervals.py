@@ -107,6 +107,8 @@ def cast_exactly(name: str, values: Any, dtype: np.dtype[Any]) -> npt.NDArray[An
         OverflowError: nvec: expected -128 to 127 (int8), found [300]
     """
     raw = np.asarray(values)
+    if raw.dtype.kind in "mM":
+        raw = raw.view(np.int64)  # NumPy casts times by their ticks, and wraps those too
     # From an array, as NumPy 1.26 warns where NumPy 2 raises when it casts Python ints that wrap.
     array = np.array(raw if raw.dtype.kind in "iu" else values, dtype=dtype)
     if raw.dtype.kind in "iuf" and np.any(np.trunc(raw) != array):
