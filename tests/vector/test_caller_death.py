@@ -247,3 +247,16 @@ def test_ctrl_c_in_a_long_step_ends_all_within_two_seconds(context: str) -> None
         program.hear(2)
         os.killpg(program.process.pid, signal.SIGINT)
         assert program.all_gone(2.0)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_ctrl_c_between_two_calls_ends_all_within_two_seconds(context: str) -> None:
+    body = """
+    with envs:
+        envs.step_async(np.array([2, 0, 2, 0]))
+        threading.Event().wait()
+    """
+    with caller(body, context, OCCUPATIONS["computing"]) as program:
+        program.hear(2)
+        os.killpg(program.process.pid, signal.SIGINT)
+        assert program.all_gone(2.0)

@@ -56,7 +56,7 @@ class Conductor:
         results: By worker, what it answered to the last command.
         broken: Environments that must be built again.
         lost: Environments whose episode died with their worker, until a step has said so.
-        interrupted: Whether Ctrl-C ended the last wait.
+        interrupted: Whether Ctrl-C ended the last command or the wait for it.
         seeds: The seed of each environment's last seeded reset.
         options: The options that each environment's autoresets get.
     """
@@ -117,9 +117,10 @@ class Conductor:
         try:
             for worker, payload in payloads.items():
                 self._backend.submit(worker, op, slot, self._seq, payload)
-        except BaseException:
+        except BaseException as error:
             # Some heard of it and some did not: only new workers can begin together again.
             self._gone.update(payloads)
+            self.interrupted = isinstance(error, KeyboardInterrupt)
             self.state = next_state(self.state, Event.FAULT)
             raise
 

@@ -6,6 +6,7 @@ and hand out the rows that they wrote.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Sequence
 from typing import Any, Generic
@@ -361,7 +362,9 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
         """
         conductor = self._conductor
         conductor.state = conductor.check(Event.CLOSE)
-        patience = _CLOSE_INTERRUPTED_SECONDS if conductor.interrupted else _CLOSE_SECONDS
+        # Ctrl-C may also have come between two calls; it is then on its way through `with`.
+        interrupted = conductor.interrupted or isinstance(sys.exc_info()[1], KeyboardInterrupt)
+        patience = _CLOSE_INTERRUPTED_SECONDS if interrupted else _CLOSE_SECONDS
         seconds = patience if timeout is None else max(0.0, timeout)
         try:
             forced = conductor.fail_on_close(self._backend.close(seconds, terminate))
