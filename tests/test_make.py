@@ -242,7 +242,9 @@ def test_a_list_of_another_length_is_refused() -> None:
 
 
 def test_an_unknown_backend_names_those_that_exist() -> None:
-    with pytest.raises(ValueError, match="backend: expected one of async, sync, ray; found 'threads'"):
+    with pytest.raises(
+        ValueError, match="backend: expected one of async, sync, ray; found 'threads'"
+    ):
         make_vec(Counter, backend="threads")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from vecspaces.bench.backends import Backend, Runner, Stepper, Unsuitable
 from vecspaces.bench.environments import BUILT_IN, Workload, find_workload
 from vecspaces.bench.limit import LIMIT
-from vecspaces.bench.measure import Measurement, Plan, measure, usable_cores
+from vecspaces.bench.measure import Measurement, Plan, measure
 from vecspaces.bench.ours import OURS
 from vecspaces.bench.peers import PEERS
 from vecspaces.bench.report import BASELINE, Report
@@ -35,5 +35,4 @@ __all__ = [
     "Workload",
     "find_workload",
     "measure",
-    "usable_cores",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from statistics import median
 
 from vecspaces.bench.backends import Backend, Runner, Unsuitable
 from vecspaces.bench.environments import Workload
+from vecspaces.vector.backends.cores import usable_cores
 
 _FIRST_SECONDS = 0.02  # a timing shorter than this says little about how many batches to run
 
@@ -51,7 +51,7 @@ class Plan:
         """The number of processes for the backends that choose."""
         wanted = self.num_workers
         if wanted is None:
-            wanted = usable_cores() * (8 if workload.waits else 1)
+            wanted = len(usable_cores()) * (8 if workload.waits else 1)
         return min(wanted, num_envs)
 
 
@@ -79,13 +79,6 @@ class Measurement:
     def steps_per_second(self) -> float | None:
         """The median of the runs."""
         return median(self.runs) if self.runs else None
-
-
-def usable_cores() -> int:
-    """The cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def measure(

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from vecspaces.bench.limit import LIMIT
-from vecspaces.bench.measure import Measurement, Plan, usable_cores
+from vecspaces.bench.measure import Measurement, Plan
 from vecspaces.foreign import require_extra
+from vecspaces.vector.backends.cores import usable_cores
 
 #: What the ratios are ratios to.
 BASELINE = "gymnasium async"
@@ -170,7 +171,7 @@ def describe_machine() -> dict[str, Any]:
     return {
         "system": f"{platform.system()} {platform.release()}",
         "processor": _processor(),
-        "usable_cores": usable_cores(),
+        "usable_cores": len(usable_cores()),
         "python": platform.python_version(),
         "libraries": versions,
     }

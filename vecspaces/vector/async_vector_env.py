@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterable
 from multiprocessing import util
@@ -11,6 +10,7 @@ from typing import Any, Generic
 
 from vecspaces.vector.agreement import ObservationMode, check_mode
 from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.backends.cores import usable_cores
 from vecspaces.vector.backends.process import ProcessBackend
 from vecspaces.vector.faults import choose_budget
 from vecspaces.vector.settings import Settings, check_count
@@ -169,8 +169,7 @@ def _choose_workers(
         if value is not None:
             check_count(name, value)
     if num_workers is None:
-        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-        num_workers = min(usable or os.cpu_count() or 1, num_factories)
+        num_workers = min(len(usable_cores()), num_factories)
     elif num_workers > num_factories:
         raise ValueError(
             f"num_workers={num_workers} is more than the {num_factories} environments: "

@@ -18,6 +18,7 @@ import numpy as np
 
 from vecspaces.foreign import pack_registrations, unpack_registrations
 from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.backends.cores import usable_cores
 from vecspaces.vector.failures import Failure
 from vecspaces.vector.members import GroupDescription
 from vecspaces.vector.utils import CloudpickleWrapper
@@ -47,6 +48,7 @@ class WorkerSetup:
         registrations: The caller's Gymnasium ids.
         caller: The caller's process id.
         core: The core that it returns to; None where there are not as many workers as cores.
+        awake: Whether it may wait awake for commands: no other process needs its core.
     """
 
     index: int
@@ -59,6 +61,7 @@ class WorkerSetup:
     registrations: bytes
     caller: int
     core: int | None
+    awake: bool
 
     @property
     def factories(self) -> range:
@@ -123,28 +126,11 @@ def plan_workers(
             registrations,
             os.getpid(),
             cores[index] if num_workers == len(cores) else None,
+            # One core is left to the caller, whatever the others do.
+            num_workers <= len(cores) and index + 1 < len(cores),
         )
         for index, part in enumerate(cut(len(env_fns), num_workers))
     ]
-
-
-def usable_cores() -> list[int]:
-    """The numbers of the cores that this process may run on; none where the system tells none."""
-    return sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
-
-
-def return_to(core: int) -> None:
-    """Move this thread to a core, and leave it free to be moved again.
-
-    Linux may keep processes that wake each other on one core while another is idle, for seconds:
-    the workers then run one after the other. To ask for a core now and then, and not to insist on
-    it, ends that, and binds neither the environments' own processes nor other programs.
-    """
-    if sys.platform == "linux":
-        allowed = os.sched_getaffinity(0)
-        if core in allowed:
-            os.sched_setaffinity(0, {core})
-            os.sched_setaffinity(0, allowed)
 
 
 def assign_rows(descriptions: Sequence[GroupDescription]) -> list[range]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
 
+from vecspaces.vector.backends.cores import AwakePoll
 from vecspaces.vector.protocol import HEADER, Op
 
 if TYPE_CHECKING:
@@ -214,11 +215,17 @@ class WorkerEnd:
 
     Args:
         line: Its end.
+        awake: Whether it may wait awake for commands.
     """
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, awake: bool = False) -> None:
         line.set_blocking(True)
         self._line = line
+        self._poll: AwakePoll | None = None
+        if awake and hasattr(select, "poll"):
+            poll = select.poll()
+            poll.register(line.fd, select.POLLIN)
+            self._poll = AwakePoll(poll)
 
     def send(self, data: bytes) -> None:
         """Send all of it; the caller drains."""
@@ -228,6 +235,8 @@ class WorkerEnd:
 
     def receive(self) -> Frame | None:
         """Wait for the next command; None at the end of the stream."""
+        if self._poll is not None:
+            self._poll.poll(None)
         header = self._exactly(HEADER.size)
         if header is None:
             return None
@@ -262,6 +271,7 @@ class Poller:
 
     def __init__(self) -> None:
         self._poll = select.poll() if hasattr(select, "poll") else None
+        self._awake = None if self._poll is None else AwakePoll(self._poll)
         self._reading: set[int] = set()
         self._writing: set[int] = set()
 
@@ -292,18 +302,20 @@ class Poller:
         else:
             self._poll.unregister(fd)
 
-    def wait(self, timeout: float | None) -> list[int]:
+    def wait(self, timeout: float | None, awake: bool = False) -> list[int]:
         """Wait until something can be done.
 
         Args:
             timeout: Seconds; None waits for ever.
+            awake: Whether it may wait awake.
 
         Returns:
             The descriptors that have something to read, are at their end, or have room to write.
         """
         if self._poll is not None:
             milliseconds = None if timeout is None else max(0, int(timeout * 1000 + 0.999))
-            return [fd for fd, _ in self._poll.poll(milliseconds)]
+            poll = self._awake if awake and self._awake is not None else self._poll
+            return [fd for fd, _ in poll.poll(milliseconds)]
         if not self._reading:
             return []
         readable, writable, _ = select.select(self._reading, self._writing, [], timeout)

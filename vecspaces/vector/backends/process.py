@@ -37,6 +37,7 @@ from vecspaces.vector.backends.birth import (
     plan_workers,
 )
 from vecspaces.vector.backends.channel import CallerEnd, Frame, Line, Poller, pack, watchable
+from vecspaces.vector.backends.cores import usable_cores
 from vecspaces.vector.backends.worker import worker_main
 from vecspaces.vector.failures import Failure
 from vecspaces.vector.faults import Death, died, name_rows
@@ -115,6 +116,9 @@ class ProcessBackend:
         self._poller = Poller()
         self._handles: list[_Handle] = []
         self._by_fd: dict[int, int] = {}
+        # Workers that have something to do, and how many may while the caller waits awake.
+        self._working: set[int] = set()
+        self._spare_cores = len(usable_cores()) - 1
         self._plan: StoragePlan | None = None
         self._descriptions: list[GroupDescription] = []
         forked = self._context.get_start_method() == "fork"
@@ -249,6 +253,7 @@ class ProcessBackend:
             payload = self._with_actions(worker, op, payload)
         handle = self._handles[worker]
         handle.asked = op
+        self._working.add(worker)
         channel = handle.channel
         channel.send(pack(op, slot, seq, payload))
         if channel.pending:
@@ -268,6 +273,7 @@ class ProcessBackend:
     def _replace(self, worker: int, lost: Any) -> None:
         """Put a new worker in the place of one that is dead, or too slow."""
         self._bury(self._handles[worker])
+        self._working.discard(worker)
         self._setups[worker] = self._setups[worker].reborn()
         self._handles[worker] = self._launch(worker)
         self._bind(worker, lost)
@@ -276,7 +282,8 @@ class ProcessBackend:
         """Wait for frames and deaths."""
         replies = []
         died: set[int] = set()
-        for fd in self._poller.wait(timeout):
+        awake = 0 < len(self._working) <= self._spare_cores
+        for fd in self._poller.wait(timeout, awake):
             index = self._by_fd.get(fd)
             if index is None:
                 continue
@@ -287,11 +294,14 @@ class ProcessBackend:
                 self._poller.watch_room(channel.out_fd, channel.pending)
             frames, ended = channel.receive()
             for frame in frames:
+                if frame.op is not Op.PART:
+                    self._working.discard(index)
                 bare = Reply(index, frame.op, frame.seq, None)
                 replies.append(self._understand(index, frame) if frame.data else bare)
             if ended or (fd == handle.watch and not frames):
                 died.add(index)
         for index in died:
+            self._working.discard(index)
             replies.append(Reply(index, Op.DIED, 0, self._last_words(self._handles[index])))
         return replies
 

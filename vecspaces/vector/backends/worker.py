@@ -15,8 +15,9 @@ from typing import Any
 
 from vecspaces.memory import Arena
 from vecspaces.vector.backends.backend import blame, execute, written_rows
-from vecspaces.vector.backends.birth import WorkerSetup, return_to
+from vecspaces.vector.backends.birth import WorkerSetup
 from vecspaces.vector.backends.channel import Frame, Line, WorkerEnd, pack, watchable
+from vecspaces.vector.backends.cores import return_to
 from vecspaces.vector.env_group import EnvGroup
 from vecspaces.vector.failures import EnvironmentFailed, Failure
 from vecspaces.vector.protocol import Op
@@ -49,7 +50,7 @@ def worker_main(line: Line, setup: WorkerSetup, inherited: Iterable[Line] = ()) 
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     _leave_with(setup.caller)
     setup.settle()
-    channel = WorkerEnd(line)
+    channel = WorkerEnd(line, setup.awake)
     try:
         group = EnvGroup(setup.env_fns(), setup.autoreset_mode, setup.first)
         built = pack(Op.BUILT, 0, 0, group.describe())
