@@ -37,7 +37,7 @@ from vecspaces.vector.backends.birth import (
     plan_workers,
 )
 from vecspaces.vector.backends.channel import CallerEnd, Frame, Line, Poller, pack, watchable
-from vecspaces.vector.backends.cores import usable_cores
+from vecspaces.vector.backends.cores import Home, usable_cores
 from vecspaces.vector.backends.worker import worker_main
 from vecspaces.vector.failures import Failure
 from vecspaces.vector.faults import Death, died, name_rows
@@ -125,6 +125,8 @@ class ProcessBackend:
         self._setups = plan_workers(
             env_fns, num_workers, autoreset_mode, worker_threads, by_value=not forked
         )
+        # The caller shares the core of the worker that never waits awake.
+        self._home = Home(self._setups[-1].core)
 
     @property
     def processes(self) -> list[BaseProcess]:
@@ -251,6 +253,8 @@ class ProcessBackend:
             return
         if payload is not None or not self._rows_suffice:
             payload = self._with_actions(worker, op, payload)
+        if not self._working:
+            self._home.visit()
         handle = self._handles[worker]
         handle.asked = op
         self._working.add(worker)

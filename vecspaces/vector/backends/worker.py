@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import select
 import signal
@@ -17,7 +16,7 @@ from vecspaces.memory import Arena
 from vecspaces.vector.backends.backend import blame, execute, written_rows
 from vecspaces.vector.backends.birth import WorkerSetup
 from vecspaces.vector.backends.channel import Frame, Line, WorkerEnd, pack, watchable
-from vecspaces.vector.backends.cores import return_to
+from vecspaces.vector.backends.cores import Home
 from vecspaces.vector.env_group import EnvGroup
 from vecspaces.vector.failures import EnvironmentFailed, Failure
 from vecspaces.vector.protocol import Op
@@ -28,8 +27,6 @@ _GRACE = 0.4
 # A part of a batch is reported once it took this long: often enough that nobody waits for a slow
 # neighbour, seldom enough that cheap environments travel together.
 _PART_SECONDS = 100e-6
-# How many commands a worker may be away from its core: seldom enough to cost nothing.
-_RETURN_TURNS = 16
 
 
 def worker_main(line: Line, setup: WorkerSetup, inherited: Iterable[Line] = ()) -> None:
@@ -75,7 +72,7 @@ class Worker:
     def __init__(self, channel: WorkerEnd, group: EnvGroup, setup: WorkerSetup) -> None:
         self._channel = channel
         self._group = group
-        self._index, self._core = setup.index, setup.core
+        self._index, self._home = setup.index, Home(setup.core)
         self._shares_memory = True
 
     def run(self) -> None:
@@ -100,7 +97,6 @@ class Worker:
     def _serve(self) -> Frame | None:
         """Answer commands; give the one that ended it, or None if the caller is gone."""
         receive, send, group = self._channel.receive, self._channel.send, self._group
-        turns = itertools.cycle(range(_RETURN_TURNS))
         while True:
             frame = receive()
             if frame is None or frame.op is Op.CLOSE:
@@ -128,8 +124,7 @@ class Worker:
                 send(answer)
             except (BrokenPipeError, ConnectionResetError):
                 return None
-            if next(turns) == 0 and self._core is not None:
-                return_to(self._core)
+            self._home.visit()
 
     def _step_rows(self, slot: int, rows: list[int]) -> Iterator[Any]:
         """Step some rows, and report as many at a time as one report is worth."""
