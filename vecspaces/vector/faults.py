@@ -92,6 +92,34 @@ def died(
     return error
 
 
+def died_within(worker: int, node: str, error: WorkerDiedError) -> WorkerDiedError:
+    """Say of a process that died in an actor in which actor it was.
+
+    Args:
+        worker: The index of the actor.
+        node: The machine that it runs on.
+        error: What the vector env in the actor said of its own worker.
+
+    Returns:
+        The error, to be raised.
+
+    Example:
+        >>> inner = died(1, [5], "step", Death(3), -1, "reset")
+        >>> str(died_within(0, "n7", inner))
+        'worker 0 on node n7: process 1 (environment 5) exited with code 3 during step: reset'
+    """
+    told = re.sub(r"\bworker (?=\d)", "process ", str(error))
+    return WorkerDiedError(
+        f"worker {worker} on node {node}: {told}",
+        error.env_ids,
+        worker,
+        error.command,
+        error.exitcode,
+        error.signal,
+        node,
+    )
+
+
 def overdue(
     command: str, timeout: float, rows: Sequence[int], running: Sequence[int]
 ) -> StepTimeoutError:

@@ -36,6 +36,7 @@ class TestTwoActors(LentContract):
     pass
 
 
+@pytest.mark.full
 class TestWithRestarts(LentContract):
     arguments = {"on_worker_death": "restart"}  # noqa: RUF012
 

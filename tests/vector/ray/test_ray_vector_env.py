@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.envs import Ledger, Sampler, ledgers
+from tests.vector.bounds import within
 from tests.vector.contract import assert_same_run
 from tests.vector.faulty_envs import GATE, factories, light, open_gate
 from tests.vector.ray.clusters import BERTH, actor_of, more_nodes, node_of
@@ -39,18 +40,21 @@ def sizes(envs: Any) -> list[int]:
 # ---------------------------------------------------------------------- who runs where
 
 
+@pytest.mark.full
 def test_actors_get_slices_that_differ_by_at_most_one() -> None:
     with RayVectorEnv(ledgers(7), num_workers=3) as envs:
         assert envs.num_workers == 3
         assert sizes(envs) == [2, 2, 3]
 
 
+@pytest.mark.full
 def test_envs_per_actor_bounds_the_slices() -> None:
     with RayVectorEnv(ledgers(5), envs_per_actor=2) as envs:
         assert envs.num_workers == 3
         assert max(sizes(envs)) == 2
 
 
+@pytest.mark.full
 def test_by_itself_there_are_as_many_actors_as_the_cluster_has_room_for() -> None:
     with RayVectorEnv(ledgers(9), resources_per_worker={"num_cpus": 2}) as envs:
         assert envs.num_workers == 2  # the cluster has four CPUs
@@ -58,6 +62,7 @@ def test_by_itself_there_are_as_many_actors_as_the_cluster_has_room_for() -> Non
         assert envs.num_workers == 1
 
 
+@pytest.mark.full
 def test_spread_takes_all_nodes_and_pack_as_few_as_it_can(cluster: Cluster) -> None:
     with more_nodes(cluster, 4, 4) as (_, ids):
         how = {"num_workers": 2, "resources_per_worker": BERTH}
@@ -99,10 +104,8 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], said: str) -> No
 
 
 def test_a_cluster_with_too_few_cpus_says_what_was_asked_for_and_what_there_is() -> None:
-    began = time.monotonic()
-    with pytest.raises(StepTimeoutError) as late:
+    with within(4.0), pytest.raises(StepTimeoutError) as late:
         RayVectorEnv(ledgers(9), num_workers=9, start_timeout=2.0)
-    assert time.monotonic() - began < 4.0
     assert late.value.env_ids == tuple(range(9))
     for part in ("start_timeout (2 s)", "9 of 9 actors", "CPU: 9 x 1 asked for; 4 in the cluster"):
         assert part in str(late.value)
@@ -209,6 +212,7 @@ def test_an_actor_of_many_processes_gives_the_same(tmp_path: Path) -> None:
         assert envs.get_attr("length")[1] == 8 and envs.get_attr("length")[4] == 7
 
 
+@pytest.mark.full
 def test_whole_actors_of_processes_stream() -> None:
     arguments = {"num_workers": 2, "processes_per_actor": 2, "batch_size": 2}
     with RayVectorEnv(ledgers(4, talks=False), **arguments) as envs:
@@ -234,6 +238,7 @@ def test_close_ends_actors_and_the_processes_in_them() -> None:
     assert_gone(processes)
 
 
+@pytest.mark.full
 def test_the_processes_of_an_actor_that_is_killed_end_with_it() -> None:
     with RayVectorEnv(ledgers(2), num_workers=1, processes_per_actor=2) as envs:
         envs.reset(seed=0)

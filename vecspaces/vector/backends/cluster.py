@@ -163,13 +163,14 @@ class Room:
     def shortage(self) -> str:
         """Tell what was asked of the cluster, and what there is."""
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        size = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
         free = self._ray.available_resources()
         lines = []
         for name, amount in self._amounts.items():
             there = [node.get(name, 0) for node in nodes]
             lines.append(
                 f"{name}: {self._count} x {amount:g} asked for; {sum(there):g} in the cluster of "
-                f"{len(nodes)} nodes, {max(there, default=0):g} on the largest, "
+                f"{size}, {max(there, default=0):g} on the largest, "
                 f"{free.get(name, 0):g} free now"
             )
         return "; ".join(lines)

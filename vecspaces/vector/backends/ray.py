@@ -25,7 +25,7 @@ from vecspaces.vector.backends.backend import Planner, Reply
 from vecspaces.vector.backends.birth import WorkerSetup, assign_rows, misbuilt
 from vecspaces.vector.backends.cluster import Connection, Room
 from vecspaces.vector.failures import Failure
-from vecspaces.vector.faults import Death, died, name_rows
+from vecspaces.vector.faults import Death, died, died_within, name_rows
 from vecspaces.vector.members import GroupDescription
 from vecspaces.vector.protocol import Op
 from vecspaces.vector.storage import Storage, StoragePlan
@@ -292,8 +292,9 @@ class RayBackend:
         worker = question.worker
         if question.op is Op.BUILD:
             self._forget(worker)  # nothing can be asked of environments that are not there
-        if isinstance(failure.exception, WorkerDiedError) and failure.exception.node is None:
-            failure.exception.node = self._nodes[worker]
+        if isinstance(failure.exception, WorkerDiedError):
+            found = died_within(worker, self._nodes[worker], failure.exception)
+            failure = replace(failure, exception=found)
         return Reply(worker, Op.FAILED, question.seq, replace(failure, worker=worker))
 
     # ------------------------------------------------------------------ the end
