@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 # Package -> "module:function" that turns a space of that package into ours.
-_ADAPTERS = {"gymnasium": "vecspaces.adapters.gymnasium:from_gymnasium"}
+_ADAPTERS = {"gymnasium": "vecspaces.adapters.gymnasium.spaces:admit"}
 # Package -> "module:function" that gives, for a space of ours, what turns its values into those of
 # that package; None where they are the same.
 _TRANSLATORS = {"gymnasium": "vecspaces.adapters.gymnasium.spaces:translator"}
@@ -65,15 +65,14 @@ def native_space(space: Any) -> Space[Any]:
     """Give the space of ours that stands for any space that comes in.
 
     Args:
-        space: A `vecspaces.Space`, or a space of a library that an adapter exists for; a subclass
-            that a user derived from such a space counts as its library's.
+        space: A `vecspaces.Space`, or a space of a library that an adapter exists for; one that a
+            user derived from such a space counts as its library's.
 
     Returns:
         `space` itself if it is ours, else its conversion, the state of its generator included.
 
     Raises:
-        CustomSpaceError: `space` is no space of ours or of a known library, or is a kind of space
-            that its adapter does not know.
+        CustomSpaceError: `space` is no space of ours or of a known library.
 
     Example:
         >>> from vecspaces.spaces import Discrete

@@ -187,8 +187,6 @@ def test_an_unknown_space_is_named() -> None:
 
     with pytest.raises(CustomSpaceError, match="Strange"):
         from_gymnasium(Strange(0, 1, (2,)))
-    with pytest.raises(CustomSpaceError, match="Strange"):
-        SyncVectorEnv([lambda: Sampler(Strange(0, 1, (2,)), spaces.Discrete(2))])
 
 
 # ---------------------------------------------------------------------- what ours adds

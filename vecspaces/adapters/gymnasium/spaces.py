@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 
 from vecspaces import spaces as our_spaces
+from vecspaces.adapters.gymnasium.carried import CarriedSpace
 from vecspaces.errors import CustomSpaceError
 
 if TYPE_CHECKING:
@@ -42,6 +43,30 @@ def from_gymnasium(space: gymnasium.Space[Any]) -> Space[Any]:
     return ours
 
 
+def admit(space: gymnasium.Space[Any]) -> Space[Any]:
+    """Turn the space of an environment into ours, whatever users have derived from Gymnasium's.
+
+    What `from_gymnasium` refuses comes in as Gymnasium's own vector envs take it: a subclass of one
+    of the ten as its parent, and any other space whole.
+
+    Args:
+        space: Any Gymnasium space.
+
+    Returns:
+        A space of ours that is independent of `space`.
+
+    Example:
+        >>> import gymnasium
+        >>> class Angle(gymnasium.spaces.Box):
+        ...     pass
+        >>> admit(Angle(-3.0, 3.0))
+        Box(-3.0, 3.0, (1,), float32)
+    """
+    conversion = _Conversion(gymnasium.spaces, our_spaces, "vecspaces.Space", lenient=True)
+    ours: Space[Any] = conversion.of(space, "space")
+    return ours
+
+
 def to_gymnasium(space: Space[Any]) -> gymnasium.Space[Any]:
     """Turn a space of ours into Gymnasium's, the state of its generator included.
 
@@ -53,7 +78,8 @@ def to_gymnasium(space: Space[Any]) -> gymnasium.Space[Any]:
         would have.
 
     Raises:
-        CustomSpaceError: `space`, or one inside it, is not exactly one of the ten.
+        CustomSpaceError: `space`, or one inside it, is not exactly one of the ten, and did not come
+            from Gymnasium either.
 
     Example:
         >>> from vecspaces.spaces import Box
@@ -106,12 +132,14 @@ class _Conversion:
         source: The module of the spaces that come in.
         target: The module of the spaces that go out.
         base: The name of the base class of the spaces that go out, for messages.
+        lenient: Whether subclasses come in as their parents, and all other spaces whole.
     """
 
-    def __init__(self, source: Any, target: Any, base: str) -> None:
+    def __init__(self, source: Any, target: Any, base: str, lenient: bool = False) -> None:
         self._kinds = {getattr(source, kind): kind for kind in _ARGUMENTS}
         self._target = target
         self._base = base
+        self._lenient = lenient
         # A space, or a generator, that sits in two places is still one afterwards.
         self._spaces: dict[int, Any] = {}
         self._generators: dict[int, Any] = {}
@@ -120,7 +148,11 @@ class _Conversion:
         """Convert the space found at `path`."""
         if id(space) in self._spaces:
             return self._spaces[id(space)]
-        kind = self._kinds.get(type(space))
+        kind = self._kind(space)
+        if kind is None and isinstance(space, CarriedSpace):
+            return self._keep(space, copy.deepcopy(space.space, self._generators))
+        if kind is None and self._lenient and isinstance(space, gymnasium.Space):
+            return self._keep(space, CarriedSpace(copy.deepcopy(space, self._generators)))
         if kind is None:
             found = type(space)
             raise CustomSpaceError(
@@ -134,6 +166,15 @@ class _Conversion:
             converted.bounded_below = space.bounded_below.copy()
             converted.bounded_above = space.bounded_above.copy()
         converted._np_random = copy.deepcopy(space._np_random, self._generators)
+        return self._keep(space, converted)
+
+    def _kind(self, space: Any) -> str | None:
+        """Name the one of the ten that a space is; None for any other."""
+        ancestors = type(space).__mro__ if self._lenient else (type(space),)
+        return next((self._kinds[found] for found in ancestors if found in self._kinds), None)
+
+    def _keep(self, space: Any, converted: Any) -> Any:
+        """Remember what became of a space."""
         self._spaces[id(space)] = converted
         return converted
 

@@ -1,0 +1,90 @@
+"""CarriedSpace: a space that somebody derived from Gymnasium's `Space`, carried whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vecspaces.spaces import Space
+from vecspaces.spaces.utils import is_space_dtype_shape_equiv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import gymnasium
+    import numpy as np
+
+
+class CarriedSpace(Space[Any]):
+    """A Gymnasium space that is none of the ten, with its own idea of what a value is.
+
+    It answers as the space that it carries. Its values travel as those of any third party's space:
+    whole, and a batch is a tuple of them.
+
+    Args:
+        space: The space; it is not copied.
+
+    Attributes:
+        space: As given.
+
+    Example:
+        >>> import gymnasium
+        >>> class Mission(gymnasium.Space):
+        ...     def sample(self, mask=None):
+        ...         return "open the door"
+        ...     def contains(self, x):
+        ...         return isinstance(x, str)
+        >>> space = CarriedSpace(Mission())
+        >>> space.sample(), 3 in space
+        ('open the door', False)
+    """
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        super().__init__(space.shape, space.dtype)
+        self.space = space
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Whether every value can be flattened into a vector of a fixed length."""
+        return self.space.is_np_flattenable
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        """The generator of the space that is carried."""
+        return self.space.np_random
+
+    def seed(self, seed: Any = None) -> Any:
+        """Start the generator of the space that is carried anew."""
+        return self.space.seed(seed)
+
+    def sample(self, mask: Any | None = None, probability: Any | None = None) -> Any:
+        """Draw a value; `mask` and `probability` are handed on where they are given."""
+        limits = {"mask": mask, "probability": probability}
+        # Many a space takes no such arguments.
+        return self.space.sample(**{key: it for key, it in limits.items() if it is not None})
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is a value of the space that is carried; never raises."""
+        try:
+            return bool(self.space.contains(x))
+        except Exception:  # a foreign test may raise anything for a foreign object
+            return False
+
+    def to_jsonable(self, sample_n: Iterable[Any]) -> Any:
+        """Turn values into what `json.dumps` can write, as the space that is carried does."""
+        return self.space.to_jsonable(list(sample_n))
+
+    def from_jsonable(self, sample_n: Any) -> list[Any]:
+        """Turn what `to_jsonable` returned back into values."""
+        return list(self.space.from_jsonable(sample_n))
+
+    def __repr__(self) -> str:
+        return repr(self.space)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether `other` carries an equal space."""
+        return isinstance(other, CarriedSpace) and bool(self.space == other.space)
+
+
+@is_space_dtype_shape_equiv.register(CarriedSpace)
+def _(space_1: CarriedSpace, space_2: Space[Any]) -> bool:
+    return space_1 == space_2
