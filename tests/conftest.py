@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
 hypothesis.settings.register_profile(
@@ -31,6 +31,18 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 # tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for doctests in the package alone.
+
+    Where they are looked for, a module that cannot be imported counts as skipped: that is meant for
+    extras that are missing, and would hide a test file with a wrong import.
+    """
+    collectors = yield
+    return [found for found in collectors if type(found).__name__ != "DoctestModule"]
+
 
 _PATIENCE_SECONDS = 5.0
 _HAS_PROC = Path("/proc/self/stat").exists()

@@ -112,3 +112,11 @@ def test_importing_vecspaces_imports_numpy_and_cloudpickle_alone() -> None:
     )
     allowed = {*sys.stdlib_module_names, "vecspaces", "numpy", "cloudpickle", "cython_runtime"}
     assert {name for name in run.stdout.split() if not name.startswith("_")} - allowed == set()
+
+
+def test_a_test_file_that_cannot_be_imported_is_an_error(request: pytest.FixtureRequest) -> None:
+    path = Path(__file__)
+    hooks = request.session.gethookproxy(path)
+    collectors = hooks.pytest_collect_file(file_path=path, parent=request.node.parent.parent)
+    # A collector of doctests would count it as skipped, and come first.
+    assert [type(found) for found in collectors] == [pytest.Module]
