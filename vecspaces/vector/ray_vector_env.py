@@ -37,8 +37,9 @@ class RayVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             has CPUs for.
         envs_per_actor: How many factories an actor gets, at most; excludes `num_workers`.
         batch_size: How many environments `recv` waits for; None: all.
-        address: The cluster; None: the one that this process is connected to, or a local one,
-            which is shut down with the last vector env that uses it.
+        address: The cluster; None: the one that this process is connected to, the one that
+            RAY_ADDRESS names, or one that runs on this machine; else a local one is started, and
+            shut down with the last vector env that uses it.
         resources_per_worker: What an actor needs: `num_cpus`, `num_gpus`, `memory`, or names of
             custom resources.
         placement: `"spread"` over the nodes, or `"pack"`.

@@ -24,6 +24,7 @@ from vecspaces.errors import (
     WorkerError,
 )
 from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv
+from vecspaces.vector.backends.cluster import Room
 
 ray = pytest.importorskip("ray", reason='needs Ray: pip install "vecspaces[ray]"')
 
@@ -117,6 +118,25 @@ def test_an_actor_that_dies_in_build_is_named(tmp_path: Path) -> None:
     with pytest.raises(WorkerDiedError, match=r"environments 2, 3.*during build") as died:
         make(tmp_path, "SIGKILL", "build")
     assert (died.value.env_ids, died.value.worker) == ((2, 3), 1)
+
+
+def test_actors_that_never_come_are_tried_again_in_moderation_and_the_reason_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+    start = Room.start
+
+    def start_in_vain(room: Room, kind: type, place: int) -> Any:
+        actor = start(room, kind, place)
+        ray.kill(actor)
+        tries.append(actor)
+        return actor
+
+    monkeypatch.setattr(Room, "start", start_in_vain)
+    with pytest.raises(StepTimeoutError, match="were not built within start_timeout") as late:
+        make(tmp_path, None, num_workers=1, start_timeout=1.5)
+    assert isinstance(late.value.__cause__, ray.exceptions.RayActorError), "what Ray says of it"
+    assert 2 <= len(tries) <= 1.5 / 0.05 + 1
 
 
 @pytest.mark.full

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -296,6 +297,7 @@ if __name__ == "__main__":
     first.reset(seed=0)
     first.close()
     assert ray.is_initialized(), "the second needs it"
+    assert ray.get_runtime_context().gcs_address != sys.argv[1], "this is not ours"
     second.reset(seed=0)
     second.close()
     assert not ray.is_initialized()
@@ -306,16 +308,20 @@ if __name__ == "__main__":
 """
 
 
-def test_a_ray_that_we_started_ends_with_its_last_user(tmp_path: Path) -> None:
+def test_a_ray_that_we_started_ends_with_its_last_user(cluster: Cluster, tmp_path: Path) -> None:
     script = tmp_path / "alone.py"
     script.write_text(ALONE)
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    run = subprocess.run(
-        [sys.executable, str(script)],
-        env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    # There Ray notes which clusters run on this machine; the tests' own is to be none of them.
+    # Not in `tmp_path`: the names of Ray's sockets would be too long.
+    with tempfile.TemporaryDirectory() as environment["RAY_TMPDIR"]:
+        run = subprocess.run(
+            [sys.executable, str(script), cluster.address],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
     assert run.stdout.endswith("fine\n"), run.stderr

@@ -20,7 +20,8 @@ class Connection:
 
     Args:
         address: The cluster; None: the one that this process is connected to, else the one that
-            the environment variable RAY_ADDRESS names, else a local one, started here.
+            the environment variable RAY_ADDRESS names, else one that runs on this machine, else a
+            local one, started here.
 
     Raises:
         ImportError: Ray is not installed; names the extra.

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import pickle
 import time
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,9 @@ from vecspaces.vector.faults import Death, died, died_within, name_rows
 from vecspaces.vector.members import GroupDescription
 from vecspaces.vector.protocol import Op
 from vecspaces.vector.storage import Storage, StoragePlan
+
+# How long to wait after an actor did not come, before another is tried.
+_PAUSE_SECONDS = 0.05
 
 
 class _Question(NamedTuple):
@@ -88,6 +92,9 @@ class RayBackend:
         self._nodes = [""] * len(self._setups)
         self._build_by: dict[int, float] = {}
         self._questions: dict[Any, _Question] = {}
+        # Of workers whose last actor never came, what Ray said of it; and when to ask on.
+        self._stillborn: dict[int, Exception] = {}
+        self._pause_until = 0.0
         self._newest = 0
         self._descriptions: list[GroupDescription] = []
         self._plan: StoragePlan | None = None
@@ -135,13 +142,17 @@ class RayBackend:
         method = getattr(self.actors[question.worker], question.method)
         self._questions[method.remote(*question.arguments)] = question
 
-    def _start_again(self, worker: int) -> None:
+    def _start_again(self, worker: int, error: Exception) -> None:
         """Put another actor in the place of one that never began, and ask it the same."""
         assert self._room is not None
+        self._stillborn[worker] = error
+        self._pause_until = time.monotonic() + _PAUSE_SECONDS
         questions = [one for one in self._questions.values() if one.worker == worker]
         build_by = self._build_by[worker]
         self._forget(worker)
         self._build_by[worker] = build_by
+        if build_by <= time.monotonic():
+            return  # late, as the next look at the clock will find
         self.actors[worker] = self._room.start(GroupActor, worker)
         for question in questions:
             self._ask(question)
@@ -177,6 +188,9 @@ class RayBackend:
             "Where there is too little, use fewer workers, ask for less in resources_per_worker, "
             "or add nodes; else allow more time, or find out what the env_fn waits for",
             ids,
+        )
+        error.__cause__ = next(
+            (self._stillborn[worker] for worker in late if worker in self._stillborn), None
         )
         failure = Failure(tuple(ids), "build", error, "")
         return [Reply(worker, Op.FAILED, 0, failure) for worker in late]
@@ -224,6 +238,9 @@ class RayBackend:
         """Wait for answers and deaths."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while self._questions:
+            pause = min(self._pause_until, deadline or math.inf) - time.monotonic()
+            if pause > 0:
+                time.sleep(pause)
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             ready, rest = self._ray.wait(list(self._questions), num_returns=1, timeout=left)
             if not ready:
@@ -234,7 +251,7 @@ class RayBackend:
             told = [reply for reply in replies if reply is not None]
             if told:
                 return told
-        return []
+        return self._give_up_building()
 
     def _understand(self, answer: Any) -> Reply | None:
         """Take in an answer and what came with it."""
@@ -268,6 +285,7 @@ class RayBackend:
             self._nodes[worker] = more
         elif asked is Op.BUILD:
             self._build_by.pop(worker, None)
+            self._stillborn.pop(worker, None)
         elif more is not None and seq == self._newest:
             self.storage.load(slot, more)
         if op is Op.FAILED:
@@ -280,9 +298,9 @@ class RayBackend:
     def _lose(self, worker: int, error: Exception) -> Reply | None:
         """Take note that an actor is gone, or that it never came."""
         came = self._nodes[worker] or getattr(error, "actor_init_failed", False)
-        if not came and self._build_by.get(worker, 0.0) > time.monotonic():
+        if not came and worker in self._build_by:
             # Ray may take seconds to find a node dead, and offers places on it until then.
-            self._start_again(worker)
+            self._start_again(worker, error)
             return None
         self._forget(worker)
         return Reply(worker, Op.DIED, 0, Death(None, self._nodes[worker] or None, error))
