@@ -6,8 +6,6 @@ By hand: one actor for each Gymnasium environment, and per step one `ray.get` of
 Ours: `RayVectorEnv` with a few actors that carry many environments each. Both step the same
 environments with the same actions on the same Ray, in turns, round after round, so that a busy
 machine slows both; the speed is the median of the rounds, the ratio the median of theirs.
-
-`--constants` measures what docs/scale.md calculates with.
 """
 
 from __future__ import annotations

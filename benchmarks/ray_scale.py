@@ -2,16 +2,16 @@
 
     python -m benchmarks.ray_scale
 
-Measures the constants of the model in docs/scale.md on this machine, then prints the model's table
-with them. Two Ray nodes on one machine stand in for two machines: what crosses between their object
-stores takes Ray's own way, over the loopback device instead of a network.
+Measures the constants of the model in docs/scale.md on this machine, compares what the model says
+of cases that they do not come from with measurements of these, then prints the model's tables. Two
+Ray nodes on one machine stand in for two machines: what crosses between their object stores takes
+Ray's own way, over the loopback device instead of a network.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import pickle
 import platform
 import statistics
 import time
@@ -28,8 +28,17 @@ from vecspaces import Env, make_vec, spaces
 from vecspaces.vector import RayVectorEnv
 
 ACTORS = (1, 2, 4, 8)
+MORE_ACTORS = (16, 32)
 SIZES = (1_000_000, 4_000_000, 16_000_000)
+SIZE_BETWEEN = 8_000_000
+CARTPOLES = (16, 64, 256)
+CARTPOLES_BETWEEN = 128
+OPEN = (100, 1000)
 SECONDS = 1.5  # of each measurement
+
+# Of the caller's network, which two nodes on one machine do not have: 25 Gbit/s and a round trip.
+NETWORK_BYTE = 8 / 25e9
+ROUND_TRIP = 0.2e-3
 
 
 class Blank(Env[Any, Any]):
@@ -79,6 +88,36 @@ def blanks(size: int, actors: int, resources: dict[str, float]) -> Cost:
         return measure(envs)
 
 
+def cartpoles(num_envs: int, resources: dict[str, float]) -> tuple[Cost, int]:
+    """Measure one actor of CartPoles; give the bytes of its answer too."""
+    how = {"num_workers": 1, "resources_per_worker": resources}
+    with make_vec("CartPole-v1", num_envs, backend="ray", vector_kwargs=how) as envs:
+        cost = measure(envs)
+        answer = envs.step(envs.action_space.sample())[:4]
+        return cost, sum(array.nbytes for array in answer)
+
+
+@ray.remote(num_cpus=0)
+class Sleeper:
+    """An actor that owes answers."""
+
+    def sleep(self) -> None:
+        time.sleep(1000)
+
+
+def look(count: int) -> float:
+    """The time of one look at so many open answers."""
+    sleeper = Sleeper.remote()
+    answers = [sleeper.sleep.remote() for _ in range(count)]
+    times = []
+    for _ in range(100):
+        began = time.perf_counter()
+        ray.wait(answers, num_returns=count, timeout=0)
+        times.append(time.perf_counter() - began)
+    ray.kill(sleeper)
+    return statistics.median(times)
+
+
 def slope(at: tuple[int, ...], values: list[float]) -> float:
     """Least squares."""
     return float(np.polyfit(at, values, 1)[0])
@@ -91,23 +130,42 @@ class Constants:
     Attributes:
         latency: A step of one actor whose environments take no time.
         per_actor: The caller's processor time for one more actor.
+        per_open: For each answer that is still open, one look at them.
         per_byte: The caller's processor time for one more byte from its own node's store.
         store: The clock's time for one more byte through its own node's store.
         transfer: The clock's time for one more byte from another node's store.
         cartpole: A step of one CartPole in an actor.
-        cartpole_bytes: What its answer takes, of 64 together.
+        cartpole_bytes: Its answer.
     """
 
     latency: float
     per_actor: float
+    per_open: float
     per_byte: float
     store: float
     transfer: float
     cartpole: float
     cartpole_bytes: float
 
+    def each(self, actors: int, size: float, byte: float) -> float:
+        """The caller's time for one of so many actors whose answers have so many bytes.
 
-def find_constants() -> Constants:
+        At worst each answer wakes the caller by itself, which then looks twice at those still open,
+        of which there are half as many on average.
+        """
+        return self.per_actor + actors * self.per_open + size * byte
+
+
+@dataclass
+class Check:
+    """What the model says of a case that its constants do not come from, in seconds."""
+
+    case: str
+    said: float
+    found: float
+
+
+def find_constants() -> tuple[Constants, list[Check]]:
     """Measure everything, on a cluster of two nodes on this machine."""
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, "resources": {"here": 64}}
@@ -118,23 +176,44 @@ def find_constants() -> Constants:
     few = [blanks(8, actors, here) for actors in ACTORS]
     near = [blanks(size, 1, here) for size in SIZES]
     far = [blanks(size, 1, there) for size in SIZES]
-    how = {"num_workers": 1, "resources_per_worker": here}
-    times, sizes = [], []
-    for num_envs in (16, 64, 256):
-        with make_vec("CartPole-v1", num_envs, backend="ray", vector_kwargs=how) as envs:
-            times.append(measure(envs).wall)
-            sizes.append(len(pickle.dumps(envs.step(envs.action_space.sample())[:4], 5)))
-    ray.shutdown()
-    cluster.shutdown()
-    return Constants(
+    poles = [cartpoles(num_envs, here) for num_envs in CARTPOLES]
+    found = Constants(
         latency=few[0].wall,
         per_actor=slope(ACTORS, [cost.caller for cost in few]),
+        per_open=slope(OPEN, [look(count) for count in OPEN]),
         per_byte=slope(SIZES, [cost.caller for cost in near]),
         store=slope(SIZES, [cost.wall for cost in near]),
         transfer=slope(SIZES, [cost.wall for cost in far]),
-        cartpole=slope((16, 64, 256), times),
-        cartpole_bytes=slope((16, 64, 256), [float(size) for size in sizes]),
+        cartpole=slope(CARTPOLES, [cost.wall for cost, _ in poles]),
+        cartpole_bytes=slope(CARTPOLES, [float(size) for _, size in poles]),
     )
+    checks = [
+        Check(
+            f"the caller's processor, {actors} actors",
+            few[0].caller + (actors - 1) * found.each(actors, 0, 0),
+            blanks(8, actors, here).caller,
+        )
+        for actors in MORE_ACTORS
+    ]
+    megabytes = SIZE_BETWEEN // 1_000_000
+    for where, resources, byte in (("own", here, found.store), ("other", there, found.transfer)):
+        checks.append(
+            Check(
+                f"a step, {megabytes} MB from the {where} node",
+                found.latency + SIZE_BETWEEN * byte,
+                blanks(SIZE_BETWEEN, 1, resources).wall,
+            )
+        )
+    checks.append(
+        Check(
+            f"a step, one actor of {CARTPOLES_BETWEEN} CartPoles",
+            found.latency + CARTPOLES_BETWEEN * found.cartpole,
+            cartpoles(CARTPOLES_BETWEEN, here)[0].wall,
+        )
+    )
+    ray.shutdown()
+    cluster.shutdown()
+    return found, checks
 
 
 @dataclass
@@ -156,63 +235,104 @@ class Workload:
     size: float
 
 
-def predict(work: Workload, found: Constants, nodes: int, network: float) -> tuple[float, ...]:
-    """Say what the model says.
+@dataclass
+class Prediction:
+    """What the model says.
+
+    Attributes:
+        step: A `step` of all environments, in seconds.
+        together: Environment steps a second of `step`.
+        streaming: The same of `send` and `recv`.
+        share: The caller's share of a `step`.
+        most: So many actors keep the caller busy without a pause.
+    """
+
+    step: float
+    together: float
+    streaming: float
+    share: float
+    most: float
+
+
+def predict(work: Workload, found: Constants, nodes: int, actors: int = 1) -> Prediction:
+    """Apply the model.
 
     Args:
         work: The workload.
         found: The constants.
-        nodes: The number of nodes, an actor on each.
-        network: Seconds for a byte on the caller's wire.
-
-    Returns:
-        Milliseconds of a step; steps a second of `step`, and of `send` and `recv`; the caller's
-        share of the time that it takes.
+        nodes: The number of nodes.
+        actors: The number of actors on each, which share its environments.
     """
-    node = work.envs / work.cores * work.seconds
-    size = work.envs * work.size
-    answer = found.latency + node + size * (found.store if nodes == 1 else found.transfer)
-    # The caller's processor and its wire work side by side.
-    byte = found.per_byte if nodes == 1 else max(found.per_byte, network)
-    caller = nodes * (found.per_actor + size * byte)
-    together = answer + caller
+    alone = nodes == 1  # then everything crosses the caller's own store, and no network
+    count = nodes * actors
+    size = work.envs * work.size / actors
+    answer = found.latency + work.envs / work.cores * work.seconds
+    answer += size * found.store if alone else size * found.transfer + ROUND_TRIP
+    # The caller's processor and its network work side by side.
+    each = found.each(count, size, found.per_byte)
+    each = each if alone else max(each, size * NETWORK_BYTE)
+    step = answer + (count - 1) * each
     envs = nodes * work.envs
-    return together * 1e3, envs / together, envs / max(answer, caller), caller / together
+    return Prediction(
+        step, envs / step, envs / max(answer, count * each), count * each / step, answer / each
+    )
+
+
+def show(console: Console, work: Workload, found: Constants) -> None:
+    """Print the table of a workload."""
+    kilobytes = work.envs * work.size / 1e3
+    table = Table(
+        title=f"{work.name}: {work.envs} on a node of {work.cores} cores, {kilobytes:,.0f} KB a step",
+        title_justify="left",
+    )
+    for column in ("nodes", "actors", "ms a step", "steps/s, step", "send/recv", "caller", "most"):
+        table.add_column(column, justify="right")
+    for actors in (1, work.cores):
+        for nodes in (1, 10, 100, 1000):
+            said = predict(work, found, nodes, actors)
+            table.add_row(
+                f"{nodes:,}",
+                f"{nodes * actors:,}",
+                f"{said.step * 1e3:,.1f}",
+                f"{said.together:,.0f}",
+                f"{said.streaming:,.0f}",
+                f"{said.share:.0%}",
+                f"{said.most:,.1f}",
+            )
+        table.add_section()
+    console.print(table)
 
 
 def main() -> None:
-    console = Console()
-    found = find_constants()
+    console = Console(highlight=False)
+    found, checks = find_constants()
     console.print(
         f"Ray {ray.__version__}, NumPy {np.__version__}, Python {platform.python_version()}, "
-        f"{os.cpu_count()} cores",
-        highlight=False,
+        f"{os.cpu_count()} cores"
     )
     for name, value, unit in (
-        ("latency of a step of one actor", found.latency * 1e6, "us"),
-        ("caller, for each actor", found.per_actor * 1e6, "us"),
-        ("caller, for each byte", found.per_byte * 1e9, "ns"),
-        ("clock, for each byte through the store of the node", found.store * 1e9, "ns"),
-        ("clock, for each byte from another node's store", found.transfer * 1e9, "ns"),
+        ("latency: a step of one actor", found.latency * 1e6, "us"),
+        ("per_actor: caller's processor, each actor", found.per_actor * 1e6, "us"),
+        ("per_open: one look, each open answer", found.per_open * 1e6, "us"),
+        ("per_byte: caller's processor, each byte", found.per_byte * 1e9, "ns"),
+        ("store: clock, each byte through the node's store", found.store * 1e9, "ns"),
+        ("transfer: clock, each byte from another node's store", found.transfer * 1e9, "ns"),
         ("one CartPole", found.cartpole * 1e6, "us"),
         ("its answer", found.cartpole_bytes, "bytes"),
     ):
-        console.print(f"{name}: {value:.3g} {unit}", highlight=False)
-    network = 8 / 25e9  # 25 Gbit/s
+        console.print(f"{name}: {value:.3g} {unit}")
+    table = Table(title="not used for the constants", title_justify="left")
+    for column in ("", "model, ms", "measured, ms", "ratio"):
+        table.add_column(column, justify="right" if column else "left")
+    for case, said, seen in ((one.case, one.said, one.found) for one in checks):
+        table.add_row(case, f"{said * 1e3:.2f}", f"{seen * 1e3:.2f}", f"{said / seen:.2f}")
+    console.print(table)
     for work in (
         Workload("CartPole", 1024, 64, found.cartpole, found.cartpole_bytes),
-        Workload("images, 28 KB and 1 ms each", 256, 64, 1e-3, 84 * 84 * 4),
         Workload("physics, 1 KB and 5 ms each", 256, 64, 5e-3, 1024),
+        Workload("images, 28 KB and 1 ms each", 256, 64, 1e-3, 84 * 84 * 4),
     ):
-        table = Table(title=f"{work.name}: {work.envs} on a node of {work.cores} cores")
-        for column in ("nodes", "ms a step", "steps/s, step", "steps/s, send/recv", "caller"):
-            table.add_column(column, justify="right")
-        for nodes in (1, 10, 100, 1000):
-            step, together, first, share = predict(work, found, nodes, network)
-            table.add_row(
-                f"{nodes:,}", f"{step:.1f}", f"{together:,.0f}", f"{first:,.0f}", f"{share:.0%}"
-            )
-        console.print(table)
+        show(console, work, found)
 
 
 if __name__ == "__main__":

@@ -724,6 +724,20 @@ class VectorEnvContract:
                 envs.set_attr("number", 0, env_ids=ids)
             assert envs.call("number") == (0, 1, 2)
 
+    @pytest.mark.parametrize("ids", [1, [1.5], "01", np.array([1.0])], ids=repr)
+    def test_env_ids_that_are_no_integers_are_refused(self, ids: Any) -> None:
+        with self.make(ledgers(3)) as envs:
+            with pytest.raises(TypeError, match="env_ids must be the numbers of environments"):
+                envs.call("number", env_ids=ids)
+            assert envs.call("number") == (0, 1, 2)
+
+    @pytest.mark.parametrize(
+        "mask", [[True, False], np.array([True, False])], ids=["list", "array"]
+    )
+    def test_a_mask_as_env_ids_is_refused(self, mask: Any) -> None:
+        with self.make(ledgers(2)) as envs, pytest.raises(TypeError, match="flatnonzero"):
+            envs.call("number", env_ids=mask)
+
     def test_set_attr_takes_a_value_or_one_per_environment(self) -> None:
         with self.make(ledgers(3)) as envs:
             envs.set_attr("length", 9)

@@ -263,7 +263,9 @@ def test_an_environment_is_sent_one_action_at_a_time(tmp_path: Any) -> None:
         envs.reset(seed=0)
         envs.recv()
         envs.send([4], [0])
-        with pytest.raises(AlreadyPendingCallError, match="environment 0 have not answered"):
+        with pytest.raises(
+            AlreadyPendingCallError, match="of environment 0 is not there yet: recv"
+        ):
             envs.send([1, 1])
         assert envs._outstanding.tolist() == [True, False]
         gate.touch()

@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 
 from vecspaces.layout.nodes import SEQUENCES, Record
 
-_SMALL = 65536
-"""Bytes of a batch of vectors up to which joining their bytes is faster than `np.concatenate`."""
-
 
 def join(values: list[Any], out: NDArray[Any]) -> bool:
     """Write arrays of the very dtype and shape of the rows of `out` in one pass.
@@ -27,19 +24,13 @@ def join(values: list[Any], out: NDArray[Any]) -> bool:
     Returns:
         Whether they were such arrays; if not, nothing is written.
     """
-    n, dtype = len(values), out.dtype
     try:
-        if not out.flags.c_contiguous or list(map(len, values)).count(out.shape[1]) != n:
+        if not out.flags.c_contiguous or list(map(len, values)).count(out.shape[1]) != len(values):
             return False
-        if out.ndim > 2 or out.nbytes > _SMALL:
-            # NumPy compares the dtypes, the number of axes, and all axes but the first.
-            np.concatenate(values, out=out.reshape(-1, *out.shape[2:]), casting="no")
-        elif [v.dtype for v in values].count(dtype) == n == [v.ndim for v in values].count(1):
-            out[...] = np.frombuffer(b"".join(values), dtype).reshape(out.shape)
-        else:
-            return False
-    except (AttributeError, BufferError, TypeError, ValueError):
-        return False  # lists, strided arrays, or another dtype or shape
+        # NumPy compares the dtypes, the number of axes, and all axes but the first.
+        np.concatenate(values, out=out.reshape(-1, *out.shape[2:]), casting="no")
+    except (TypeError, ValueError):
+        return False  # lists, or another dtype or shape
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import warnings
 from collections.abc import Callable, Iterable
 from multiprocessing import util
@@ -13,7 +14,7 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.cores import usable_cores
 from vecspaces.vector.backends.process import ProcessBackend
 from vecspaces.vector.faults import choose_budget
-from vecspaces.vector.settings import Settings, check_count
+from vecspaces.vector.settings import Settings, check_count, list_factories
 from vecspaces.vector.streaming import StreamingVectorEnv
 from vecspaces.vector.vector_env import ActType, ObsType
 
@@ -100,7 +101,10 @@ class AsyncVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
                 "worker is not supported: use on_worker_death for crashes, and subclass "
                 "AsyncVectorEnv or wrap the environment for other behaviour"
             )
-        self.env_fns = list(env_fns)
+        methods = multiprocessing.get_all_start_methods()
+        if context is not None and context not in methods:
+            raise ValueError(f"context must be None or one of {methods}, found {context!r}")
+        self.env_fns = list_factories(env_fns)
         self.shared_memory = shared_memory
         self.context = context
         self.daemon = daemon

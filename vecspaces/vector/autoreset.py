@@ -38,4 +38,10 @@ class AutoresetMode(Enum):
             >>> AutoresetMode.of("SameStep")
             <AutoresetMode.SAME_STEP: 'SameStep'>
         """
-        return cls(getattr(mode, "value", mode))
+        value = getattr(mode, "value", mode)
+        if value not in [member.value for member in cls]:
+            known = ", ".join(repr(member.value) for member in cls)
+            raise ValueError(
+                f"autoreset_mode must be a member of AutoresetMode, or one of {known}, found {mode!r}"
+            )
+        return cls(value)

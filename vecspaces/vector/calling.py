@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import index
 from typing import Any, Generic
 
+import numpy as np
 import numpy.typing as npt
 
 from vecspaces.vector.backends.backend import Backend
@@ -186,7 +188,18 @@ class CallingVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         """Check a choice of environments."""
         if env_ids is None:
             return list(range(self.num_envs))
-        ids = [int(number) for number in env_ids]
+        numbers = list(env_ids) if isinstance(env_ids, Iterable) else [None]
+        if {bool, np.bool_}.intersection(map(type, numbers)):
+            raise TypeError(
+                f"env_ids must be the numbers of environments, found booleans, {env_ids!r}: "
+                "numpy.flatnonzero(mask) gives the numbers of a mask"
+            )
+        try:
+            ids = [index(number) for number in numbers]
+        except TypeError:
+            raise TypeError(
+                f"env_ids must be the numbers of environments, as integers, found {env_ids!r}"
+            ) from None
         bad = [number for number in ids if not 0 <= number < self.num_envs]
         if bad:
             raise ValueError(f"env_ids must lie between 0 and {self.num_envs - 1}, found {bad[0]}")

@@ -27,7 +27,7 @@ from vecspaces.vector.members import (
     rows_of,
     set_attribute,
 )
-from vecspaces.vector.outcomes import as_flags, as_info, as_rewards, name_culprit
+from vecspaces.vector.outcomes import as_info, as_rewards, name_culprit
 from vecspaces.vector.stats import Timings
 from vecspaces.vector.storage import Storage
 from vecspaces.vector.vector_member import VectorMember, Wanted
@@ -236,7 +236,7 @@ class EnvGroup:
         singles, actions = self._work(rows)
         observations: list[Any] = []
         rewards: list[Any] = []
-        ended: list[tuple[int, Any, Any]] = []
+        ended: list[tuple[int, bool, bool]] = []
         infos: list[tuple[int, Info]] = []
         columns: list[Columns] = []
         row = self.low
@@ -253,7 +253,7 @@ class EnvGroup:
                 observations.append(observation)
                 rewards.append(reward)
                 if terminated or truncated:
-                    ended.append((row, terminated, truncated))
+                    ended.append((row, bool(terminated), bool(truncated)))
                 if info or info.__class__ is not dict:
                     infos.append((row, as_info(info)))
                 if note is not None:
@@ -361,7 +361,7 @@ class EnvGroup:
         singles: list[tuple[int, Any]],
         observations: list[Any],
         rewards: list[Any],
-        ended: list[tuple[int, Any, Any]],
+        ended: list[tuple[int, bool, bool]],
     ) -> None:
         """Write what the environments of some rows returned; raise for the first misfit."""
         storage = self._storage
@@ -379,9 +379,9 @@ class EnvGroup:
             storage.rewards[slot, rows] = as_rewards(rewards, rows)
             storage.terminations[slot, rows] = storage.truncations[slot, rows] = False
         if ended:
-            at, terminated, truncated = map(list, zip(*ended, strict=True))
-            storage.terminations[slot, at] = as_flags(terminated)
-            storage.truncations[slot, at] = as_flags(truncated)
+            terminations, truncations = storage.terminations[slot], storage.truncations[slot]
+            for row, terminated, truncated in ended:
+                terminations[row], truncations[row] = terminated, truncated
 
     # ------------------------------------------------------------------ calls and the end
 

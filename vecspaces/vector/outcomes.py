@@ -51,24 +51,6 @@ def _as_reward(reward: Any, row: int) -> float:
     )
 
 
-def as_flags(flags: list[Any]) -> npt.NDArray[np.bool_]:
-    """Make one array of the terminations or truncations of some environments.
-
-    Args:
-        flags: Truth values, or arrays that hold one.
-
-    Returns:
-        One truth value per environment.
-    """
-    try:
-        batch = np.array(flags, dtype=np.bool_)
-    except ValueError:  # some are arrays and some are not
-        batch = np.empty(0, dtype=np.bool_)
-    if batch.shape == (len(flags),):
-        return batch
-    return np.array([bool(flag) for flag in flags])
-
-
 def as_info(info: Any) -> dict[str, Any]:
     """Check that an info is a dict.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,8 +54,58 @@ class Settings(NamedTuple):
             ("start_timeout", self.start_timeout),
             ("step_timeout", self.step_timeout),
         ):
-            if seconds is not None and seconds <= 0:
-                raise ValueError(f"{name} must be more than 0 seconds, found {seconds}")
+            if seconds is not None:
+                check_seconds(name, seconds)
+
+
+def list_factories(env_fns: Iterable[Callable[[], Any]]) -> list[Callable[[], Any]]:
+    """Refuse what cannot make environments, before any of them is made.
+
+    Args:
+        env_fns: Factories of environments.
+
+    Returns:
+        The factories.
+
+    Raises:
+        TypeError: `env_fns` is no iterable, or something in it cannot be called.
+
+    Example:
+        >>> list_factories([dict, 3])
+        Traceback (most recent call last):
+            ...
+        TypeError: env_fns[1] must be a function that makes an environment, found 3 (int): lambda: env
+    """
+    if not isinstance(env_fns, Iterable):
+        raise TypeError(
+            "env_fns must be a list of functions that make environments, one for each, found "
+            f"{env_fns!r}: [env_fn] * n"
+        )
+    factories = list(env_fns)
+    for number, factory in enumerate(factories):
+        if not callable(factory):
+            raise TypeError(
+                f"env_fns[{number}] must be a function that makes an environment, found "
+                f"{factory!r} ({type(factory).__name__}): lambda: env"
+            )
+    return factories
+
+
+def check_seconds(name: str, value: Any) -> None:
+    """Refuse a bound on time that is no number, or not above zero.
+
+    Args:
+        name: What the argument is called.
+        value: What came.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is zero, negative or nan.
+    """
+    if not isinstance(value, (int, float, np.number)) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number of seconds, found {value!r}")
+    if not value > 0:
+        raise ValueError(f"{name} must be more than 0 seconds, found {value}")
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:

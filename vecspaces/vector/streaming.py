@@ -124,8 +124,8 @@ class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
         unread = [row for row in self._ready if row not in self._fresh and row in set(ids.tolist())]
         if busy or unread:
             raise AlreadyPendingCallError(
-                f"send: {faults.name_rows(busy or unread)} "
-                + ("have not answered the last action yet" if busy else "have answered, unread")
+                f"send: the last answer of {faults.name_rows(busy or unread)} "
+                + ("is not there yet" if busy else "was not received yet")
                 + ": recv first",
                 "send",
             )

@@ -9,7 +9,7 @@ from vecspaces.vector.agreement import ObservationMode, check_mode
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.inline import InlineBackend
 from vecspaces.vector.grouped_vector_env import GroupedVectorEnv
-from vecspaces.vector.settings import Settings
+from vecspaces.vector.settings import Settings, list_factories
 from vecspaces.vector.vector_env import ActType, ObsType
 
 
@@ -52,7 +52,7 @@ class SyncVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         buffers: int = 1,
         stats: bool = False,
     ) -> None:
-        self.env_fns = list(env_fns)
+        self.env_fns = list_factories(env_fns)
         check_mode(observation_mode)
         settings = Settings(
             observation_mode,
