@@ -42,6 +42,6 @@ class AutoresetMode(Enum):
         if value not in [member.value for member in cls]:
             known = ", ".join(repr(member.value) for member in cls)
             raise ValueError(
-                f"autoreset_mode must be a member of AutoresetMode, or one of {known}, found {mode!r}"
+                f"autoreset_mode must be an AutoresetMode, or one of {known}, found {mode!r}"
             )
         return cls(value)

@@ -71,22 +71,22 @@ def list_factories(env_fns: Iterable[Callable[[], Any]]) -> list[Callable[[], An
         TypeError: `env_fns` is no iterable, or something in it cannot be called.
 
     Example:
-        >>> list_factories([dict, 3])
+        >>> list_factories([3])
         Traceback (most recent call last):
             ...
-        TypeError: env_fns[1] must be a function that makes an environment, found 3 (int): lambda: env
+        TypeError: env_fns[0] must be a function that makes an environment, found 3 (int)
     """
     if not isinstance(env_fns, Iterable):
         raise TypeError(
             "env_fns must be a list of functions that make environments, one for each, found "
-            f"{env_fns!r}: [env_fn] * n"
+            f"{env_fns!r}: write [env_fn] * n"
         )
     factories = list(env_fns)
     for number, factory in enumerate(factories):
         if not callable(factory):
             raise TypeError(
                 f"env_fns[{number}] must be a function that makes an environment, found "
-                f"{factory!r} ({type(factory).__name__}): lambda: env"
+                f"{factory!r} ({type(factory).__name__})"
             )
     return factories
 
