@@ -29,9 +29,10 @@ def np_random(seed: int | None = None) -> tuple[np.random.Generator, Any]:
     """
     if seed is not None:
         if not isinstance(seed, int):
+            advice = "; convert it with int(seed)" if isinstance(seed, np.integer) else ""
             raise VecspacesError(
                 f"seed: expected a Python int or None, found {seed!r} of type "
-                f"{type(seed).__name__}; convert it with int(seed)"
+                f"{type(seed).__name__}{advice}"
             )
         if seed < 0:
             raise VecspacesError(f"seed: expected an int that is not negative, found {seed}")

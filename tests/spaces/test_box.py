@@ -195,3 +195,8 @@ def test_a_mask_is_refused() -> None:
     for word in ("mask", "probability"):
         with pytest.raises(Exception, match=f"^{word}: expected None for a Box, found 1 of type"):
             Box(0, 1).sample(**{word: 1})
+
+
+def test_what_is_no_dtype_is_refused_and_named() -> None:
+    with pytest.raises(TypeError, match=r"^dtype: expected a NumPy dtype, found 'number'"):
+        Box(0, 1, dtype="number")

@@ -49,7 +49,8 @@ def test_keys_stand_in_gymnasiums_order(arguments: Any, sort_keys: bool) -> None
     [
         (({"a": 3},), TypeError, r"^spaces\['a'\]: expected a Space, found 3 of type int$"),
         ((3,), TypeError, "^spaces: expected a mapping or a sequence of pairs"),
-        (("ab",), ValueError, "."),
+        (("ab",), ValueError, r"^spaces: expected pairs \(key, space\), found 'ab' of type str"),
+        (([3],), TypeError, r"^spaces: expected pairs \(key, space\), found \[3\] of type list"),
     ],
 )
 def test_what_is_no_dict_of_spaces_is_refused(arguments: Any, error: Any, message: str) -> None:

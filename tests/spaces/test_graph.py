@@ -187,8 +187,9 @@ def test_a_wrong_mask_of_one_edge_is_refused_with_its_path(edge_space: Any, limi
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"mask": 3}, TypeError, None),
-        ({"mask": (None,)}, ValueError, None),
+        ({"mask": 3}, TypeError, "^mask: expected a pair, for nodes .* found 3 of type int"),
+        ({"mask": (None,)}, ValueError, "^mask: expected a pair"),
+        ({"probability": "abc"}, ValueError, "^probability: expected a pair"),
         ({"mask": ((1,), None)}, AssertionError, r"^mask\[0\]"),
         ({"probability": (None, (1,)), "num_edges": 2}, AssertionError, r"^probability\[1\]"),
         ({"mask": (None, None), "probability": (None, None)}, ValueError, "at most one"),

@@ -95,6 +95,11 @@ def test_equality_is_of_n() -> None:
         assert MultiBinary(3) != other
 
 
+def test_an_array_without_axes_as_n_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^n: expected an int or a sequence of ints, found an arr"):
+        MultiBinary(np.array(3))
+
+
 @pytest.mark.parametrize(
     ("n", "message"),
     [

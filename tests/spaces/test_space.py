@@ -74,6 +74,13 @@ def test_a_wrong_seed_is_refused_and_named(seed: Any) -> None:
             refuse()
 
 
+def test_only_an_integer_of_numpy_is_told_to_be_converted() -> None:
+    with pytest.raises(VecspacesError, match=r"int64; convert it with int\(seed\)$"):
+        Box(0, 1).seed(np.int64(1))  # type: ignore[arg-type]  # wrong on purpose
+    with pytest.raises(VecspacesError, match=r"found \[1, 2\] of type list$"):
+        Box(0, 1).seed([1, 2])  # type: ignore[arg-type]  # wrong on purpose
+
+
 def test_seed_none_returns_entropy_that_repeats_the_stream() -> None:
     space = Discrete(10**6)
     entropy = space.seed(None)

@@ -83,7 +83,10 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
     ) -> None:
         if dtype is None:
             raise ValueError("dtype: expected a dtype, found None; float32 is the default")
-        self.dtype = np.dtype(cast("Any", dtype))
+        try:
+            self.dtype = np.dtype(cast("Any", dtype))
+        except TypeError:
+            raise TypeError(f"dtype: expected a NumPy dtype, found {dtype!r}") from None
         if self.dtype.kind not in "iufb":
             raise ValueError(f"dtype: expected integer, floating or bool, found {self.dtype}")
         self._shape = _infer_shape(low, high, shape)

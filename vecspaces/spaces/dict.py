@@ -73,7 +73,12 @@ class Dict(Composite[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Memb
                 except TypeError:  # keys that cannot be compared stay in their order
                     members = dict(spaces.items())
         elif isinstance(spaces, Sequence):
-            members = dict(spaces)
+            try:
+                members = dict(spaces)
+            except (TypeError, ValueError) as error:
+                raise type(error)(
+                    f"spaces: expected pairs (key, space), found {describe(spaces)}"
+                ) from None
         else:
             raise TypeError(
                 "spaces: expected a mapping or a sequence of pairs (key, space), "

@@ -155,12 +155,17 @@ class Graph(Composite[GraphInstance]):
 
         Raises:
             AssertionError: `num_nodes` or `num_edges` is too small.
-            ValueError: Both `mask` and `probability` are given, or they are no pair.
+            ValueError: Both `mask` and `probability` are given, or one that is no pair.
         """
         if not num_nodes > 0:
             raise AssertionError(f"num_nodes: expected at least 1 node, found {num_nodes}")
         word, limits = choose_limit(mask, probability)
-        node_limit, edge_limit = (None, None) if limits is None else limits
+        try:
+            node_limit, edge_limit = (None, None) if limits is None else limits
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"{word}: expected a pair, for nodes and for edges, found {describe(limits)}"
+            ) from None
         if num_edges is None:
             num_edges = 0
             if num_nodes > 1:

@@ -48,6 +48,8 @@ class MultiBinary(Space["npt.NDArray[np.int8]"]):
         if isinstance(n, int):
             self.n = int(n)
             shape: tuple[int, ...] = (self.n,)
+        elif isinstance(n, np.ndarray) and not n.ndim:
+            raise TypeError(f"n: expected an int or a sequence of ints, found {describe(n)}")
         elif isinstance(n, (Sequence, np.ndarray)):
             self.n = shape = tuple(int(i) for i in n)
         else:
