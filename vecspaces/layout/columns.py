@@ -36,7 +36,7 @@ def join(values: list[Any], out: NDArray[Any]) -> bool:
             # NumPy compares the dtypes, the number of axes, and all axes but the first.
             np.concatenate(values, out=out.reshape(-1, *out.shape[2:]), casting="no")
         elif [v.dtype for v in values].count(dtype) == n == [v.ndim for v in values].count(1):
-            memoryview(out).cast("B")[:] = b"".join(values)
+            out.data.cast("B")[:] = b"".join(values)
         else:
             return False
     except (AttributeError, BufferError, TypeError, ValueError):
