@@ -29,10 +29,9 @@ def np_random(seed: int | None = None) -> tuple[np.random.Generator, Any]:
     """
     if seed is not None:
         if not isinstance(seed, int):
-            advice = "; convert it with int(seed)" if isinstance(seed, np.integer) else ""
             raise VecspacesError(
-                f"seed: expected a Python int or None, found {seed!r} of type "
-                f"{type(seed).__name__}{advice}"
+                f"seed: expected a Python int or None, found {seed!r} of type {type(seed).__name__}"
+                + ("; convert it with int(seed)" if isinstance(seed, np.integer) else "")
             )
         if seed < 0:
             raise VecspacesError(f"seed: expected an int that is not negative, found {seed}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,12 @@ def test_graphs_are_gymnasiums_through_step_wait_and_recv() -> None:
         assert transition.observations in envs.observation_space
 
 
+def test_a_vector_env_of_gymnasiums_is_told_apart_from_ours_of_the_same_name() -> None:
+    theirs = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")])
+    with closing(theirs), pytest.raises(TypeError, match=r"found gymnasium\..*\.SyncVectorEnv$"):
+        as_gymnasium(theirs)  # type: ignore[arg-type]  # wrong on purpose
+
+
 def test_an_unknown_space_is_named() -> None:
     class Strange(gymnasium.spaces.Box):
         pass
@@ -231,7 +238,7 @@ def test_a_wrapper_of_ours_may_lie_inside() -> None:
 
 
 def test_what_is_no_vector_env_of_ours_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"vecspaces\.vector\.VectorEnv, found str"):
+    with pytest.raises(TypeError, match=r"vecspaces\.vector\.VectorEnv, found builtins.str"):
         as_gymnasium("CartPole-v1")  # type: ignore[arg-type]
 
 

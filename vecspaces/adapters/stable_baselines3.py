@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces import vector
-from vecspaces.adapters.wrapping import has_attribute, has_wrapper
+from vecspaces.adapters.wrapping import has_attribute, has_wrapper, name_type
 from vecspaces.foreign import require_extra
 from vecspaces.vector.members import get_attribute
 
@@ -46,8 +46,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
     def __init__(self, vector_env: vector.VectorEnv[Any, Any, Any]) -> None:
         if not isinstance(vector_env, vector.VectorEnv):
             raise TypeError(
-                "vector_env: expected a vecspaces.vector.VectorEnv, found "
-                f"{type(vector_env).__name__}"
+                f"vector_env: expected a vecspaces.vector.VectorEnv, found {name_type(vector_env)}"
             )
         if not hasattr(vector_env, "call"):
             raise TypeError(

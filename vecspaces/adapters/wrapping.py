@@ -1,4 +1,4 @@
-"""Questions about an environment's wrappers, asked in its worker: so this imports no library."""
+"""Questions that adapters ask about what they are given, some in workers: imports no library."""
 
 from __future__ import annotations
 
@@ -41,3 +41,19 @@ def has_attribute(env: Any, name: str) -> bool:
     except AttributeError:
         return False
     return True
+
+
+def name_type(x: Any) -> str:
+    """Name the class of an object with its module: both libraries have a SyncVectorEnv.
+
+    Args:
+        x: Any object.
+
+    Returns:
+        The name.
+
+    Example:
+        >>> name_type(3)
+        'builtins.int'
+    """
+    return f"{type(x).__module__}.{type(x).__qualname__}"

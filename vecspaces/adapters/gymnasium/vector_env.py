@@ -9,6 +9,7 @@ import numpy as np
 
 from vecspaces import vector
 from vecspaces.adapters.gymnasium.spaces import to_gymnasium, translator
+from vecspaces.adapters.wrapping import name_type
 from vecspaces.vector.vector_env import StepResult
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def __init__(self, vector_env: vector.VectorEnv[Any, Any, Any]) -> None:
         if not isinstance(vector_env, vector.VectorEnv):
             raise TypeError(
-                "vector_env: expected a vecspaces.vector.VectorEnv, found "
-                f"{type(vector_env).__name__}"
+                f"vector_env: expected a vecspaces.vector.VectorEnv, found {name_type(vector_env)}"
             )
         self.vector_env = vector_env
         self.num_envs = vector_env.num_envs
