@@ -16,7 +16,8 @@ import platform
 import statistics
 import time
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import ray
@@ -29,16 +30,22 @@ from vecspaces.vector import RayVectorEnv
 
 ACTORS = (1, 2, 4, 8)
 MORE_ACTORS = (16, 32)
-SIZES = (1_000_000, 4_000_000, 16_000_000)
-SIZE_BETWEEN = 8_000_000
+# Ray sends answers of up to 100 KB along with the news that they are there; others lie in a store.
+SMALL = (8, 80_000)
+LARGE = (500_000, 2_000_000, 8_000_000, 16_000_000)
+BETWEEN = 4_000_000
 CARTPOLES = (16, 64, 256)
 CARTPOLES_BETWEEN = 128
 OPEN = (100, 1000)
-SECONDS = 1.5  # of each measurement
+SECONDS = 1.0  # of each measurement
 
-# Of the caller's network, which two nodes on one machine do not have: 25 Gbit/s and a round trip.
+# Of a network, which two nodes on one machine do not have: 25 Gbit/s and a round trip.
 NETWORK_BYTE = 8 / 25e9
 ROUND_TRIP = 0.2e-3
+INLINE_BYTES = 100 * 1024
+
+# So many nodes with a caller of their own.
+SHARD = 10
 
 
 class Blank(Env[Any, Any]):
@@ -57,44 +64,73 @@ class Blank(Env[Any, Any]):
         return self._observation, 0.0, False, False, {}
 
 
-@dataclass
-class Cost:
-    """Of one step, in seconds: by the clock, and of the caller's processor, all threads."""
+class Cost(NamedTuple):
+    """Of one step, in seconds.
+
+    Attributes:
+        wall: By the clock.
+        caller: Of the caller's processor, all threads.
+        raylet: Of the processor of the caller's raylet, which fetches what lies on other nodes.
+    """
 
     wall: float
     caller: float
+    raylet: float
 
 
-def measure(envs: Any) -> Cost:
-    """The median of many steps; the caller's time is their mean, as its clock is coarse."""
-    envs.reset(seed=0)
-    actions = envs.action_space.sample()
-    for _ in range(20):
-        envs.step(actions)
-    walls = []
-    used, end = time.process_time(), time.perf_counter() + SECONDS
-    while (began := time.perf_counter()) < end:
-        envs.step(actions)
-        walls.append(time.perf_counter() - began)
-    return Cost(statistics.median(walls), (time.process_time() - used) / len(walls))
+class Bench:
+    """A cluster of two nodes on this machine, for actors of blank environments and CartPoles."""
 
+    def __init__(self) -> None:
+        head = {"num_cpus": 0, "resources": {"here": 64}}
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
+        self._cluster.add_node(num_cpus=0, resources={"there": 64})
+        raylet = self._cluster.head_node.all_processes["raylet"][0].process.pid
+        self._raylet = Path(f"/proc/{raylet}/stat")
+        ray.init(address=self._cluster.address, log_to_driver=False)
 
-def blanks(size: int, actors: int, resources: dict[str, float]) -> Cost:
-    """Measure actors of one blank environment each."""
-    env_fns = [functools.partial(Blank, size)] * actors
-    with RayVectorEnv(
-        env_fns, num_workers=actors, resources_per_worker=resources, copy=False
-    ) as envs:
-        return measure(envs)
+    def close(self) -> None:
+        ray.shutdown()
+        self._cluster.shutdown()
 
+    def _raylet_time(self) -> float:
+        user, system = self._raylet.read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
-def cartpoles(num_envs: int, resources: dict[str, float]) -> tuple[Cost, int]:
-    """Measure one actor of CartPoles; give the bytes of its answer too."""
-    how = {"num_workers": 1, "resources_per_worker": resources}
-    with make_vec("CartPole-v1", num_envs, backend="ray", vector_kwargs=how) as envs:
-        cost = measure(envs)
-        answer = envs.step(envs.action_space.sample())[:4]
-        return cost, sum(array.nbytes for array in answer)
+    def measure(self, envs: Any) -> Cost:
+        """The median of many steps; processor times are their mean, as those clocks are coarse."""
+        envs.reset(seed=0)
+        actions = envs.action_space.sample()
+        for _ in range(20):
+            envs.step(actions)
+        walls = []
+        caller, raylet = time.process_time(), self._raylet_time()
+        end = time.perf_counter() + SECONDS
+        while (began := time.perf_counter()) < end:
+            envs.step(actions)
+            walls.append(time.perf_counter() - began)
+        return Cost(
+            statistics.median(walls),
+            (time.process_time() - caller) / len(walls),
+            (self._raylet_time() - raylet) / len(walls),
+        )
+
+    def blanks(self, size: int, actors: int = 1, where: str = "here") -> Cost:
+        """Measure actors of one blank environment each."""
+        env_fns = [functools.partial(Blank, size)] * actors
+        resources = {"num_cpus": 0, where: 1}
+        with RayVectorEnv(
+            env_fns, num_workers=actors, resources_per_worker=resources, copy=False
+        ) as envs:
+            return self.measure(envs)
+
+    def cartpoles(self, num_envs: int) -> tuple[Cost, int]:
+        """Measure one actor of CartPoles; give the bytes of its answer too."""
+        how = {"num_workers": 1, "resources_per_worker": {"num_cpus": 0, "here": 1}}
+        with make_vec("CartPole-v1", num_envs, backend="ray", vector_kwargs=how) as envs:
+            cost = self.measure(envs)
+            answer = envs.step(envs.action_space.sample())[:4]
+            return cost, sum(array.nbytes for array in answer)
 
 
 @ray.remote(num_cpus=0)
@@ -118,9 +154,24 @@ def look(count: int) -> float:
     return statistics.median(times)
 
 
-def slope(at: tuple[int, ...], values: list[float]) -> float:
-    """Least squares."""
-    return float(np.polyfit(at, values, 1)[0])
+def fit(at: tuple[int, ...], values: list[float]) -> tuple[float, float]:
+    """Least squares: the value at 0, and the slope."""
+    slope, start = np.polyfit(at, values, 1)
+    return float(start), max(0.0, float(slope))
+
+
+class Way(NamedTuple):
+    """What an answer costs on one of the ways to the caller, in seconds: at once, and by byte.
+
+    Attributes:
+        wall: By the clock, of an actor whose environments take no time.
+        caller: Of the caller's processor, for one actor more.
+        raylet: Of its raylet's.
+    """
+
+    wall: tuple[float, float]
+    caller: tuple[float, float]
+    raylet: tuple[float, float]
 
 
 @dataclass
@@ -128,36 +179,44 @@ class Constants:
     """What the model calculates with, in seconds and bytes.
 
     Attributes:
-        latency: A step of one actor whose environments take no time.
-        per_actor: The caller's processor time for one more actor.
+        inline: Answers of up to 100 KB, from whatever node.
+        store: Larger ones, from the store of the caller's node.
+        transfer: Larger ones, from the store of another node.
         per_open: For each answer that is still open, one look at them.
-        per_byte: The caller's processor time for one more byte from its own node's store.
-        store: The clock's time for one more byte through its own node's store.
-        transfer: The clock's time for one more byte from another node's store.
         cartpole: A step of one CartPole in an actor.
         cartpole_bytes: Its answer.
     """
 
-    latency: float
-    per_actor: float
+    inline: Way
+    store: Way
+    transfer: Way
     per_open: float
-    per_byte: float
-    store: float
-    transfer: float
     cartpole: float
     cartpole_bytes: float
 
-    def each(self, actors: int, size: float, byte: float) -> float:
-        """The caller's time for one of so many actors whose answers have so many bytes.
+    def way(self, size: float, alone: bool) -> Way:
+        """The way of an answer of so many bytes."""
+        if size <= INLINE_BYTES:
+            return self.inline
+        return self.store if alone else self.transfer
+
+    def answer(self, size: float, alone: bool) -> float:
+        """The clock's time for an answer."""
+        start, byte = self.way(size, alone).wall
+        return start + size * byte
+
+    def each(self, actors: int, size: float, alone: bool) -> float:
+        """How long one of so many actors keeps the caller busy.
 
         At worst each answer wakes the caller by itself, which then looks twice at those still open,
-        of which there are half as many on average.
+        of which there are half as many on average. Caller and raylet work side by side.
         """
-        return self.per_actor + actors * self.per_open + size * byte
+        way = self.way(size, alone)
+        caller = way.caller[0] + size * way.caller[1] + actors * self.per_open
+        return max(caller, way.raylet[0] + size * way.raylet[1])
 
 
-@dataclass
-class Check:
+class Check(NamedTuple):
     """What the model says of a case that its constants do not come from, in seconds."""
 
     case: str
@@ -165,54 +224,50 @@ class Check:
     found: float
 
 
-def find_constants() -> tuple[Constants, list[Check]]:
-    """Measure everything, on a cluster of two nodes on this machine."""
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0, "resources": {"here": 64}}
-    )
-    cluster.add_node(num_cpus=0, resources={"there": 64})
-    ray.init(address=cluster.address, log_to_driver=False)
-    here, there = {"num_cpus": 0, "here": 1}, {"num_cpus": 0, "there": 1}
-    few = [blanks(8, actors, here) for actors in ACTORS]
-    near = [blanks(size, 1, here) for size in SIZES]
-    far = [blanks(size, 1, there) for size in SIZES]
-    poles = [cartpoles(num_envs, here) for num_envs in CARTPOLES]
+def find_constants(bench: Bench) -> tuple[Constants, list[Check]]:
+    """Measure everything."""
+    few = [bench.blanks(8, actors) for actors in ACTORS]
+    _, per_actor = fit(ACTORS, [cost.caller for cost in few])
+    # Of the first actor's time, what a step costs the caller whatever the number of actors.
+    once = few[0].caller - per_actor
+
+    def measure_way(sizes: tuple[int, ...], where: str) -> Way:
+        wall, caller, raylet = zip(*(bench.blanks(size, 1, where) for size in sizes), strict=True)
+        start, byte = fit(sizes, list(caller))
+        return Way(fit(sizes, list(wall)), (start - once, byte), fit(sizes, list(raylet)))
+
+    poles = [bench.cartpoles(num_envs) for num_envs in CARTPOLES]
     found = Constants(
-        latency=few[0].wall,
-        per_actor=slope(ACTORS, [cost.caller for cost in few]),
-        per_open=slope(OPEN, [look(count) for count in OPEN]),
-        per_byte=slope(SIZES, [cost.caller for cost in near]),
-        store=slope(SIZES, [cost.wall for cost in near]),
-        transfer=slope(SIZES, [cost.wall for cost in far]),
-        cartpole=slope(CARTPOLES, [cost.wall for cost, _ in poles]),
-        cartpole_bytes=slope(CARTPOLES, [float(size) for _, size in poles]),
+        inline=measure_way(SMALL, "here"),
+        store=measure_way(LARGE, "here"),
+        transfer=measure_way(LARGE, "there"),
+        per_open=fit(OPEN, [look(count) for count in OPEN])[1],
+        cartpole=fit(CARTPOLES, [cost.wall for cost, _ in poles])[1],
+        cartpole_bytes=fit(CARTPOLES, [float(size) for _, size in poles])[1],
     )
     checks = [
         Check(
             f"the caller's processor, {actors} actors",
-            few[0].caller + (actors - 1) * found.each(actors, 0, 0),
-            blanks(8, actors, here).caller,
+            once + actors * found.each(actors, 8, True),
+            bench.blanks(8, actors).caller,
         )
         for actors in MORE_ACTORS
     ]
-    megabytes = SIZE_BETWEEN // 1_000_000
-    for where, resources, byte in (("own", here, found.store), ("other", there, found.transfer)):
+    for where, name in (("here", "the caller's"), ("there", "another")):
         checks.append(
             Check(
-                f"a step, {megabytes} MB from the {where} node",
-                found.latency + SIZE_BETWEEN * byte,
-                blanks(SIZE_BETWEEN, 1, resources).wall,
+                f"a step, {BETWEEN / 1e6:.0f} MB from {name} node",
+                found.answer(BETWEEN, where == "here"),
+                bench.blanks(BETWEEN, 1, where).wall,
             )
         )
     checks.append(
         Check(
             f"a step, one actor of {CARTPOLES_BETWEEN} CartPoles",
-            found.latency + CARTPOLES_BETWEEN * found.cartpole,
-            cartpoles(CARTPOLES_BETWEEN, here)[0].wall,
+            found.inline.wall[0] + CARTPOLES_BETWEEN * found.cartpole,
+            bench.cartpoles(CARTPOLES_BETWEEN)[0].wall,
         )
     )
-    ray.shutdown()
-    cluster.shutdown()
     return found, checks
 
 
@@ -244,7 +299,7 @@ class Prediction:
         together: Environment steps a second of `step`.
         streaming: The same of `send` and `recv`.
         share: The caller's share of a `step`.
-        most: So many actors keep the caller busy without a pause.
+        most: So many actors keep the caller busy without a pause; more make it no faster.
     """
 
     step: float
@@ -266,11 +321,11 @@ def predict(work: Workload, found: Constants, nodes: int, actors: int = 1) -> Pr
     alone = nodes == 1  # then everything crosses the caller's own store, and no network
     count = nodes * actors
     size = work.envs * work.size / actors
-    answer = found.latency + work.envs / work.cores * work.seconds
-    answer += size * found.store if alone else size * found.transfer + ROUND_TRIP
-    # The caller's processor and its network work side by side.
-    each = found.each(count, size, found.per_byte)
-    each = each if alone else max(each, size * NETWORK_BYTE)
+    answer = found.answer(size, alone) + work.envs / work.cores * work.seconds
+    each = found.each(count, size, alone)
+    if not alone:
+        answer += ROUND_TRIP
+        each = max(each, size * NETWORK_BYTE)
     step = answer + (count - 1) * each
     envs = nodes * work.envs
     return Prediction(
@@ -280,51 +335,55 @@ def predict(work: Workload, found: Constants, nodes: int, actors: int = 1) -> Pr
 
 def show(console: Console, work: Workload, found: Constants) -> None:
     """Print the table of a workload."""
-    kilobytes = work.envs * work.size / 1e3
+    size = work.envs * work.size / 1e3
     table = Table(
-        title=f"{work.name}: {work.envs} on a node of {work.cores} cores, {kilobytes:,.0f} KB a step",
+        title=f"{work.name}: {work.envs} on a node of {work.cores} cores, {size:,.0f} KB a step",
         title_justify="left",
     )
-    for column in ("nodes", "actors", "ms a step", "steps/s, step", "send/recv", "caller", "most"):
+    columns = ("nodes", "actors", "ms a step", "step", "send/recv", "caller", "full at", "sharded")
+    for column in columns:
         table.add_column(column, justify="right")
-    for actors in (1, work.cores):
-        for nodes in (1, 10, 100, 1000):
-            said = predict(work, found, nodes, actors)
-            table.add_row(
-                f"{nodes:,}",
-                f"{nodes * actors:,}",
-                f"{said.step * 1e3:,.1f}",
-                f"{said.together:,.0f}",
-                f"{said.streaming:,.0f}",
-                f"{said.share:.0%}",
-                f"{said.most:,.1f}",
-            )
-        table.add_section()
+    for nodes, actors in ((1, 1), (10, 1), (100, 1), (1000, 1), (10, work.cores)):
+        said = predict(work, found, nodes, actors)
+        shards = max(1, nodes // SHARD)
+        sharded = shards * predict(work, found, min(nodes, SHARD), actors).streaming
+        table.add_row(
+            f"{nodes:,}",
+            f"{nodes * actors:,}",
+            f"{said.step * 1e3:,.1f}",
+            f"{said.together:,.0f}",
+            f"{said.streaming:,.0f}",
+            f"{said.share:.0%}",
+            f"{said.most:,.1f}",
+            f"{sharded:,.0f}",
+        )
     console.print(table)
 
 
 def main() -> None:
-    console = Console(highlight=False)
-    found, checks = find_constants()
+    console = Console(highlight=False, width=110)
+    bench = Bench()
+    try:
+        found, checks = find_constants(bench)
+    finally:
+        bench.close()
     console.print(
         f"Ray {ray.__version__}, NumPy {np.__version__}, Python {platform.python_version()}, "
         f"{os.cpu_count()} cores"
     )
-    for name, value, unit in (
-        ("latency: a step of one actor", found.latency * 1e6, "us"),
-        ("per_actor: caller's processor, each actor", found.per_actor * 1e6, "us"),
-        ("per_open: one look, each open answer", found.per_open * 1e6, "us"),
-        ("per_byte: caller's processor, each byte", found.per_byte * 1e9, "ns"),
-        ("store: clock, each byte through the node's store", found.store * 1e9, "ns"),
-        ("transfer: clock, each byte from another node's store", found.transfer * 1e9, "ns"),
-        ("one CartPole", found.cartpole * 1e6, "us"),
-        ("its answer", found.cartpole_bytes, "bytes"),
-    ):
-        console.print(f"{name}: {value:.3g} {unit}")
+    table = Table(title="constants: µs + ns a byte", title_justify="left")
+    for column in ("answers", "clock", "caller", "raylet"):
+        table.add_column(column, justify="right" if column != "answers" else "left")
+    for name in ("inline", "store", "transfer"):
+        way = getattr(found, name)
+        table.add_row(name, *(f"{start * 1e6:,.0f} + {byte * 1e9:.3f}" for start, byte in way))
+    console.print(table)
+    console.print(f"one look at the open answers: {found.per_open * 1e9:.0f} ns each")
+    console.print(f"one CartPole: {found.cartpole * 1e6:.2f} µs, {found.cartpole_bytes:.0f} bytes")
     table = Table(title="not used for the constants", title_justify="left")
     for column in ("", "model, ms", "measured, ms", "ratio"):
         table.add_column(column, justify="right" if column else "left")
-    for case, said, seen in ((one.case, one.said, one.found) for one in checks):
+    for case, said, seen in checks:
         table.add_row(case, f"{said * 1e3:.2f}", f"{seen * 1e3:.2f}", f"{said / seen:.2f}")
     console.print(table)
     for work in (
