@@ -42,7 +42,18 @@ def test_every_sample_survives_the_trip(recipe: Recipe, seed: int) -> None:
         assert_identical(*map(without_0d_arrays, (trip(space, values), values)))
 
 
-@given(recipe=recipes(), seed=seeds)
+NO_ARRAYS = {"Graph", "OneOf", "Sequence", "Text"}
+
+
+def batches_without_arrays(recipe: Recipe) -> bool:
+    """Whether it writes batches that have no array form, of which Gymnasium may lose elements."""
+    batches = recipe.name == "Graph" or recipe.kwargs.get("stack", False)
+    return (batches and any(member.kinds & NO_ARRAYS for member in recipe.members)) or any(
+        batches_without_arrays(member) for member in recipe.members
+    )
+
+
+@given(recipe=recipes().filter(lambda recipe: not batches_without_arrays(recipe)), seed=seeds)
 def test_the_text_is_gymnasiums_where_that_brings_the_values_back(
     recipe: Recipe, seed: int
 ) -> None:

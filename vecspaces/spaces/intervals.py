@@ -169,7 +169,7 @@ class Sampler:
         self._coarse = low.dtype.itemsize > 8 or any(part.law == "halved" for part in self._parts)
         self._ends: Any = None
         if self._dtype.kind in "iu" and not self._exact:
-            self._coarse = bool(np.any(np.abs(bottom) > 2**53) or np.any(top > 2**53))
+            self._coarse = bool(np.any(np.abs(bottom) >= 2**53) or np.any(top >= 2**53))
             smallest, largest = dtype_limits(self._dtype)
             if self._coarse:  # float(largest) is one more than the dtype holds
                 self._ends = smallest, np.nextafter(float(largest), 0.0)
