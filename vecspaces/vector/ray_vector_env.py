@@ -17,7 +17,7 @@ from vecspaces.vector.backends.birth import WorkerSetup, plan_workers
 from vecspaces.vector.backends.cluster import PLACEMENTS, Connection, choose_resources
 from vecspaces.vector.backends.ray import RayBackend
 from vecspaces.vector.failures import counting_from
-from vecspaces.vector.faults import choose_budget
+from vecspaces.vector.faults import choose_budget, renumber
 from vecspaces.vector.settings import Settings
 from vecspaces.vector.streaming import StreamingVectorEnv
 from vecspaces.vector.utils import CloudpickleWrapper
@@ -221,4 +221,9 @@ def _start_processes(
     # An actor has threads of Ray's, and a fork would take over their locks without them.
     safe = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     with counting_from(first, "build"):
-        return AsyncVectorEnv(env_fns(), context=safe, **arguments)
+        try:
+            return AsyncVectorEnv(env_fns(), context=safe, **arguments)
+        except RuntimeError as error:
+            if error.__cause__ is None:  # spaces that do not agree, as its constructor found
+                error.args = (renumber(str(error), first),)
+            raise
