@@ -105,30 +105,33 @@ class Conductor:
             op: The command.
             slot: The slot of the ring that it writes.
             payloads: The arguments for each worker concerned.
+
+        Raises:
+            Exception: What the pickling of the arguments raises; nobody heard of it, and an idle
+                vector env stays so.
         """
         self._seq += 1
+        self.interrupted = False
+        try:
+            self._backend.submit(op, slot, self._seq, payloads)
+        except BaseException as error:
+            if not isinstance(error, Exception) or self.state is not State.IDLE:
+                # Some may have heard of it: only new workers can begin together again.
+                self._gone.update(payloads)
+                self.interrupted = isinstance(error, KeyboardInterrupt)
+                self.state = next_state(state, Event.FAULT)
+            raise
         self.command = Command(op, slot, payloads)
         self._waiting = set(payloads)
         self._late = set()
-        self.interrupted = False
         self.results = {}
         self._failures = []
         self.state = state
-        try:
-            for worker, payload in payloads.items():
-                self._backend.submit(worker, op, slot, self._seq, payload)
-        except BaseException as error:
-            # Some heard of it and some did not: only new workers can begin together again.
-            self._gone.update(payloads)
-            self.interrupted = isinstance(error, KeyboardInterrupt)
-            self.state = next_state(self.state, Event.FAULT)
-            raise
 
     def submit_more(self, slot: int, payloads: Mapping[int, Any]) -> None:
         """Send more rows of a stream, under the number with which the stream began."""
+        self._backend.submit(Op.STEP_ROWS, slot, self._seq, payloads)
         self._waiting.update(payloads)
-        for worker, payload in payloads.items():
-            self._backend.submit(worker, Op.STEP_ROWS, slot, self._seq, payload)
 
     def replace_workers(self) -> None:
         """Before a reset: replace workers that are gone, or still busy with a call that is late."""
@@ -139,7 +142,7 @@ class Conductor:
 
     def _build(self, worker: int, lost: Wanted | None) -> None:
         """Put a new worker in the place of another."""
-        self._backend.submit(worker, Op.BUILD, 0, 0, lost)
+        self._backend.submit(Op.BUILD, 0, 0, {worker: lost})
         self._build_by[worker] = time.monotonic() + self._settings.start_timeout
 
     # ------------------------------------------------------------------ waiting
@@ -267,7 +270,7 @@ class Conductor:
         self._build(worker, again)
         if worker in self._waiting:
             command = self.command
-            self._backend.submit(worker, command.op, command.slot, self._seq, payload)
+            self._backend.submit(command.op, command.slot, self._seq, {worker: payload})
 
     def _running(self, worker: int) -> int:
         """The environment that a worker is busy with; -1 for none."""

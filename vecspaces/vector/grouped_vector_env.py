@@ -128,7 +128,7 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
                 "a reset_mask was given while a call is pending or environments are broken: "
                 "reset all environments first"
             )
-        slot = self._ring.turn() if partial else self._ring.begin()
+        slot = self._ring.turn() if partial else 0
         if partial:
             rows = np.ones(self.num_envs, dtype=np.bool_)
             rows[plan.rows] = False
@@ -146,12 +146,14 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
                     plan.keep_options,
                     broken,
                 )
+        conductor.submit(state, Op.RESET, slot, payloads)
+        if not partial:
+            self._ring.begin()
         for row in plan.rows:
             if plan.seeds[row] is not None:
                 conductor.seeds[row] = plan.seeds[row]
             conductor.options[row] = plan.options[row] if plan.keep_options else None
         self._reset_rows = plan.rows
-        conductor.submit(state, Op.RESET, slot, payloads)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
         """End a `reset` that `reset_async` began.

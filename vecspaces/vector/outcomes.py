@@ -94,4 +94,19 @@ def name_culprit(error: BaseException, row: int, command: str) -> tuple[BaseExce
     if isinstance(error, InvalidRewardError):
         message, row = error.args
         return InvalidRewardError(message), row
+    if isinstance(error, (TypeError, ValueError)) and _raised_by_group(error):
+        # Not the environment's own code: what it returned could not be taken apart.
+        parts = "observation, info"
+        if command == "step":
+            parts = "observation, reward, terminated, truncated, info"
+        message = f"environment {row}: {command} must return ({parts}): {error}"
+        return type(error)(message).with_traceback(error.__traceback__), row
     return error, row
+
+
+def _raised_by_group(error: BaseException) -> bool:
+    """Whether an error comes from a line of `EnvGroup` itself and from nothing that it called."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals["__name__"].endswith("vector.env_group")

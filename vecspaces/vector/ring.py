@@ -40,12 +40,11 @@ class Ring:
         self.current = 0
         self.begins_rollout = False
 
-    def begin(self) -> int:
-        """Give the slot of a full reset: the first."""
+    def begin(self) -> None:
+        """Start with the first slot, which a full reset writes."""
         self._taken = 0
         self.begins_rollout = False
         self.current = 0
-        return 0
 
     def turn(self) -> int:
         """Give the slot after the current one."""

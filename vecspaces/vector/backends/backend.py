@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import cloudpickle
@@ -54,16 +54,18 @@ class Backend(Protocol):
             timeout: The longest wait, in seconds.
         """
 
-    def submit(self, worker: int, op: Op, slot: int, seq: int, payload: Any = None) -> None:
-        """Ask a worker for something, without waiting.
+    def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
+        """Ask workers for something, without waiting: all of them, or none if it raises.
 
         Args:
-            worker: Its index.
-            op: What it is asked for; `BUILD` replaces it by a new one, and `payload` then holds
-                the seeds of the rows whose episodes are lost.
+            op: What they are asked for; `BUILD` replaces a worker by a new one, and its payload
+                then holds the seeds of the rows whose episodes are lost.
             slot: The slot of the ring to write.
-            seq: The number that the reply will carry.
-            payload: The arguments; None for none.
+            seq: The number that the replies will carry.
+            payloads: The arguments for each worker concerned; None for none.
+
+        Raises:
+            Exception: What the pickling of a payload raises.
         """
 
     def collect(self, timeout: float | None) -> list[Reply]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vecspaces.vector.autoreset import AutoresetMode
@@ -41,15 +41,17 @@ class InlineBackend:
         self.slices = [range(self.storage.plan.num_envs)]
         group.bind(self.storage, 0, worker=0)
 
-    def submit(self, worker: int, op: Op, slot: int, seq: int, payload: Any = None) -> None:
+    def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
         """Do it at once, and keep the reply."""
         assert self.group is not None
+        if 0 not in payloads:
+            return
         if op is Op.BUILD:
             # The caller's own process cannot be replaced: a reset brings its environments back.
             self._replies = [Reply(0, Op.BUILT, seq, None)]
             return
         try:
-            reply = Reply(0, Op.DONE, seq, execute(self.group, op, slot, payload))
+            reply = Reply(0, Op.DONE, seq, execute(self.group, op, slot, payloads[0]))
         except EnvironmentFailed as error:
             reply = Reply(0, Op.FAILED, seq, error.failure)
         self._replies.append(reply)

@@ -20,7 +20,7 @@ import signal
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -246,22 +246,27 @@ class ProcessBackend:
 
     # ------------------------------------------------------------------ commands
 
-    def submit(self, worker: int, op: Op, slot: int, seq: int, payload: Any = None) -> None:
-        """Ring a worker."""
+    def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
+        """Ring workers, once every payload is packed."""
         if op is Op.BUILD:
-            self._replace(worker, payload)
+            for worker, lost in payloads.items():
+                self._replace(worker, lost)
             return
-        if payload is not None or not self._rows_suffice:
-            payload = self._with_actions(worker, op, payload)
+        frames = []
+        for worker, payload in payloads.items():
+            if payload is not None or not self._rows_suffice:
+                payload = self._with_actions(worker, op, payload)
+            frames.append(pack(op, slot, seq, payload))
         if not self._working:
             self._home.visit()
-        handle = self._handles[worker]
-        handle.asked = op
-        self._working.add(worker)
-        channel = handle.channel
-        channel.send(pack(op, slot, seq, payload))
-        if channel.pending:
-            self._poller.watch_room(channel.out_fd, True)
+        for worker, frame in zip(payloads, frames, strict=True):
+            handle = self._handles[worker]
+            handle.asked = op
+            self._working.add(worker)
+            channel = handle.channel
+            channel.send(frame)
+            if channel.pending:
+                self._poller.watch_room(channel.out_fd, True)
 
     def _with_actions(self, worker: int, op: Op, payload: Any) -> Any:
         """Add the actions to a command, where they do not lie in shared memory."""

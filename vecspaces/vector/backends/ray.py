@@ -201,20 +201,25 @@ class RayBackend:
 
     # ------------------------------------------------------------------ commands
 
-    def submit(self, worker: int, op: Op, slot: int, seq: int, payload: Any = None) -> None:
-        """Ask an actor for something."""
+    def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
+        """Ask actors for something."""
         if op is Op.BUILD:
-            self._replace(worker, payload)
+            for worker, lost in payloads.items():
+                self._replace(worker, lost)
             return
         self._newest = seq
-        actions = None
-        if op in (Op.STEP, Op.STEP_ROWS):
-            rows = self.slices[worker]
-            actions = self.storage.actions.export(rows.start, rows.stop)
-        # By our own hand, so that what cannot be unpickled is a failure with a name; and Ray would
-        # take three times as long for arguments that are no bytes and numbers.
-        packed = cloudpickle.dumps((payload, actions))
-        self._ask(_Question(worker, op, seq, slot, "execute", (int(op), slot, packed)))
+        questions = []
+        for worker, payload in payloads.items():
+            actions = None
+            if op in (Op.STEP, Op.STEP_ROWS):
+                rows = self.slices[worker]
+                actions = self.storage.actions.export(rows.start, rows.stop)
+            # By our own hand, so that what cannot be unpickled is a failure with a name; and Ray
+            # would take three times as long for arguments that are no bytes and numbers.
+            packed = cloudpickle.dumps((payload, actions))
+            questions.append(_Question(worker, op, seq, slot, "execute", (int(op), slot, packed)))
+        for question in questions:
+            self._ask(question)
 
     def _replace(self, worker: int, lost: Any) -> None:
         """Put a new actor in the place of one that is dead, or too slow."""

@@ -1,0 +1,96 @@
+"""What cannot go over: arguments that cannot be pickled, and results of the wrong form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.envs import Ledger, ledgers
+from vecspaces.errors import ResetNeededError
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+
+ASKED: dict[str, Callable[[Any, Any], Any]] = {
+    "call": lambda envs, thing: envs.call("number", thing),
+    "set_attr, a value for all": lambda envs, thing: envs.set_attr("gain", thing),
+    "set_attr, one value of many": lambda envs, thing: envs.set_attr("gain", [1, 2, thing]),
+    "reset": lambda envs, thing: envs.reset(options={"thing": thing}),
+    "reset of some": lambda envs, thing: envs.reset(
+        options={"reset_mask": np.array([True, False, True]), "thing": thing}
+    ),
+}
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
+def test_an_argument_that_cannot_be_pickled_reaches_nobody_and_breaks_nothing(
+    ask: Callable[[Any, Any], Any], shared_memory: bool
+) -> None:
+    with (
+        AsyncVectorEnv(ledgers(3), num_workers=2, shared_memory=shared_memory) as envs,
+        SyncVectorEnv(ledgers(3)) as twin,
+    ):
+        envs.reset(seed=3)
+        twin.reset(seed=3)
+        with pytest.raises(TypeError, match="cannot pickle 'generator' object"):
+            ask(envs, (number for number in ()))
+        assert envs.call("number") == twin.call("number")
+        for _ in range(5):
+            found, expected = envs.step([1, 0, 1]), twin.step([1, 0, 1])
+            for part, wanted in zip(found[:4], expected[:4], strict=True):
+                np.testing.assert_array_equal(part, wanted)
+
+
+class Returns(Ledger):
+    """Returns from `step`, or from `reset`, what it was made with."""
+
+    def __init__(self, number: int, step: Any = None, reset: Any = None) -> None:
+        super().__init__(number)
+        self._step, self._reset = step, reset
+
+    def reset(self, **arguments: Any) -> Any:
+        good = super().reset(**arguments)
+        return good if self._reset is None else self._reset
+
+    def step(self, action: Any) -> Any:
+        good = super().step(action)
+        return good if self._step is None else (good * 2)[: self._step]
+
+
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
+@pytest.mark.parametrize("count", [4, 6])
+def test_a_step_of_another_form_names_the_environment_and_the_form(make: Any, count: int) -> None:
+    with make([partial(Returns, 0), partial(Returns, 1, step=count), partial(Returns, 2)]) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(ValueError, match="values to unpack") as caught:
+            envs.step([0, 0, 0])
+        assert str(caught.value).startswith(
+            "environment 1: step must return (observation, reward, terminated, truncated, info): "
+        )
+        with pytest.raises(ResetNeededError):
+            envs.step([0, 0, 0])
+
+
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
+def test_a_reset_of_another_form_names_the_environment_and_the_form(make: Any) -> None:
+    said = r"^environment 1: reset must return \(observation, info\): too many"
+    with (
+        make([partial(Returns, 0), partial(Returns, 1, reset=(1, 2, 3))]) as envs,
+        pytest.raises(ValueError, match=said),
+    ):
+        envs.reset(seed=0)
+
+
+def test_an_error_of_the_environments_own_stays_as_it_is() -> None:
+    class Wrong(Ledger):
+        def step(self, action: Any) -> Any:
+            one, two = (1, 2, 3)
+            return one, two
+
+    with SyncVectorEnv([partial(Wrong, 0)]) as envs:
+        envs.reset()
+        with pytest.raises(ValueError, match=r"^too many values to unpack"):
+            envs.step([0])
