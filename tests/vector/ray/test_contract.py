@@ -6,11 +6,14 @@ a new actor does differently is seen in the other files, and in the full run.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
+from tests.envs import Ledger, failing
 from tests.vector.contract import VectorEnvContract
+from vecspaces.errors import ResetNeededError
 from vecspaces.vector import RayVectorEnv
 
 pytest.importorskip("ray", reason='needs Ray: pip install "vecspaces[ray]"')
@@ -48,4 +51,29 @@ class TestNewActors(RayContract):
 
 @pytest.mark.full
 class TestProcessesInActors(LentContract):
+    """An actor's environments are one vector env there, which is built and reset as a whole."""
+
     arguments = {"processes_per_actor": 2}  # noqa: RUF012
+
+    def test_after_an_exception_in_step_a_full_reset_is_needed(self) -> None:
+        with self.make(failing(3)) as envs:
+            envs.reset(seed=0)
+            with pytest.raises(FloatingPointError):
+                envs.step([0, 4, 0])
+            with pytest.raises(ResetNeededError, match="reset"):
+                envs.step([0, 0, 0])
+            observations, _ = envs.reset(seed=0)
+            assert observations[1:, 1].tolist() == [1, 1], "the actor's were built again"
+            assert observations[0, 1] == 2, "the other's were not"
+
+    def test_stats_count_steps_and_resets_of_each_environment(self) -> None:
+        env_fns = [partial(Ledger, number, length=3 + number) for number in range(3)]
+        with self.make(env_fns, stats=True) as envs:
+            envs.reset(seed=0)
+            for _ in range(12):
+                envs.step([0, 0, 0])
+            stats = envs.stats()
+            assert stats.resets.tolist() == [0, 0, 0], "what a vector env resets itself is a step"
+            assert stats.steps.tolist() == [12, 12, 12]
+            for times in (stats.step_mean, stats.step_p99):
+                assert times.shape == (3,) and (times > 0).all()
