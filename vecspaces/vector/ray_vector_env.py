@@ -18,7 +18,7 @@ from vecspaces.vector.backends.cluster import PLACEMENTS, Connection, choose_res
 from vecspaces.vector.backends.ray import RayBackend
 from vecspaces.vector.failures import counting_from
 from vecspaces.vector.faults import choose_budget, renumber
-from vecspaces.vector.settings import Settings
+from vecspaces.vector.settings import Settings, list_factories
 from vecspaces.vector.streaming import StreamingVectorEnv
 from vecspaces.vector.utils import CloudpickleWrapper
 from vecspaces.vector.vector_env import ActType, ObsType
@@ -92,7 +92,7 @@ class RayVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
     ) -> None:
         if placement not in PLACEMENTS:
             raise ValueError(f"placement must be 'spread' or 'pack', found {placement!r}")
-        self.env_fns = list(env_fns)
+        self.env_fns = list_factories(env_fns)
         check_mode(observation_mode)
         settings = Settings(
             observation_mode,
