@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,8 +14,11 @@ from tests.compare import assert_identical
 from tests.strategies import Recipe, recipes, seeds
 from vecspaces.errors import VecspacesError
 from vecspaces.seeding import copy_generator, np_random
-from vecspaces.spaces import Box, Discrete, Space, Text, Tuple
+from vecspaces.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
 from vecspaces.spaces.space import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Even(Space[int]):
@@ -178,6 +181,20 @@ def test_pickles_with_the_names_of_old_gym_are_read() -> None:
     discrete = Discrete.__new__(Discrete)
     discrete.__setstate__({"n": 3, "_shape": (), "dtype": np.dtype("int64"), "_np_random": None})
     assert discrete == Discrete(3)
+
+
+@pytest.mark.parametrize("travel", [copy.deepcopy, lambda space: pickle.loads(pickle.dumps(space))])
+def test_samples_after_a_journey_have_the_dtype_object_of_numpy(
+    travel: Callable[[Any], Any],
+) -> None:
+    """What compares dtypes by identity must know them again."""
+    for space in (
+        Box(0, 1, (3,)),
+        Box(0, 255, (3,), np.uint8),
+        MultiBinary(4),
+        MultiDiscrete([3, 4], dtype=np.int32, start=[1, 1]),
+    ):
+        assert travel(space).sample().dtype is np.dtype(space.dtype.str)
 
 
 @given(recipe=recipes(), seed=seeds)

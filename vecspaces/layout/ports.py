@@ -146,7 +146,7 @@ class ArrayPort(Port):
         """Cast the whole array at once."""
         if (
             batch.__class__ is np.ndarray
-            and batch.dtype is self.dtype
+            and batch.dtype == self.dtype
             and batch.shape == self.rows.shape
             and len(batch) == n
         ):

@@ -103,7 +103,8 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
         if name in _BOUNDS:
             value = np.asarray(value)
             if value.flags.writeable or value.base is not None:
-                value = value.copy()
+                # By its name: NumPy's own dtype object, of which a pickle brings a twin.
+                value = value.astype(value.dtype.str)
                 value.flags.writeable = False
             self.__dict__.update(_sampler=None, _limits=None, low_repr=None, high_repr=None)
         super().__setattr__(name, value)

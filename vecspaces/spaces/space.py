@@ -200,6 +200,10 @@ class Space(Generic[T_cov]):
         for old in ("shape", "np_random"):
             if old in attributes:
                 attributes[f"_{old}"] = attributes.pop(old)
+        if isinstance(dtype := attributes.get("dtype"), np.dtype):
+            # A pickle brings a twin of NumPy's own object, which all samples would then carry;
+            # comparing by identity is what makes checks of dtypes cheap.
+            attributes["dtype"] = np.dtype(dtype.str) if dtype.names is None else dtype
         self.__dict__.update(attributes)
 
 

@@ -246,14 +246,15 @@ class EnvGroup:
                 progress[0] = row
                 if row in due:
                     observation, reward, terminated, truncated, info = self._resume(slot, row, env)
+                    if truncated:
+                        ended.append((row, terminated, truncated))
                 else:
                     observation, reward, terminated, truncated, info = env.step(action)
                     if terminated or truncated:
+                        ended.append((row, bool(terminated), bool(truncated)))
                         observation, info = self._end_episode(row, env, observation, info)
                 observations.append(observation)
                 rewards.append(reward)
-                if terminated or truncated:
-                    ended.append((row, bool(terminated), bool(truncated)))
                 if info or info.__class__ is not dict:
                     infos.append((row, as_info(info)))
                 if note is not None:
@@ -369,7 +370,8 @@ class EnvGroup:
             views = self._slices[slot]
             views.write(observations)
             views.rewards[:] = as_rewards(rewards, range(self.low, self.high))
-            views.terminations[:] = views.truncations[:] = False
+            views.terminations.fill(False)
+            views.truncations.fill(False)
         else:
             rows = [row for row, _ in singles]
             for row, observation in zip(rows, observations, strict=True):

@@ -91,7 +91,8 @@ def test_a_real_pipe_is_heard_and_its_silence_ends_in_time(pipe: tuple[int, int]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores cannot be chosen here")
-def test_a_visit_home_binds_nothing() -> None:
+def test_a_visit_home_binds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "_RETURN_SECONDS", 0.0)
     before = os.sched_getaffinity(0)
     home = Home(usable_cores()[-1])
     for _ in range(40):

@@ -126,23 +126,22 @@ class CallerEnd:
 
     Args:
         line: Its end.
+
+    Attributes:
+        pending: Whether something waits to be sent.
     """
 
     def __init__(self, line: Line) -> None:
         line.set_blocking(False)
         self.line = line
         self.fd, self.out_fd = line.fd, line.out_fd
+        self.pending = False
         self._inbox = bytearray()
         self._outbox = bytearray()
 
-    @property
-    def pending(self) -> bool:
-        """Whether something waits to be sent."""
-        return bool(self._outbox)
-
     def send(self, data: bytes) -> None:
         """Send what can be sent at once, and keep the rest for `flush`."""
-        if self._outbox:
+        if self.pending:
             self._outbox += data
             return
         try:
@@ -153,6 +152,7 @@ class CallerEnd:
             return  # the end of the stream, which `receive` will see, tells of the death
         if sent < len(data):
             self._outbox += memoryview(data)[sent:]
+            self.pending = True
 
     def send_with_descriptor(self, data: bytes, descriptor: int | None) -> None:
         """Send the first frame that the worker reads, with a descriptor if there is one."""
@@ -172,6 +172,7 @@ class CallerEnd:
         except _GONE:
             sent = len(self._outbox)
         del self._outbox[:sent]
+        self.pending = bool(self._outbox)
 
     def receive(self) -> tuple[list[Frame], bool]:
         """Read what has come.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import select
 import sys
@@ -11,8 +10,8 @@ import time
 # How long to wait awake. To wake a process that sleeps takes a tenth of it on bare machines and up
 # to a third on virtual ones, where a core without work is taken away.
 _AWAKE_SECONDS = 100e-6
-# How many commands a process may be away from its core: seldom enough to cost nothing.
-_RETURN_TURNS = 16
+# How long a process may be away from its core: seldom enough to cost nothing.
+_RETURN_SECONDS = 2e-3
 
 
 def usable_cores() -> list[int]:
@@ -35,15 +34,20 @@ class Home:
 
     def __init__(self, core: int | None) -> None:
         self._core = core if sys.platform == "linux" else None
-        self._turns = itertools.cycle(range(_RETURN_TURNS))
+        self._due = 0.0  # on the monotonic clock
 
     def visit(self) -> None:
         """Come back, if it is time."""
-        if next(self._turns) == 0 and self._core is not None:
-            allowed = os.sched_getaffinity(0)
-            if self._core in allowed:
-                os.sched_setaffinity(0, {self._core})
-                os.sched_setaffinity(0, allowed)
+        if self._core is None:
+            return
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + _RETURN_SECONDS
+        allowed = os.sched_getaffinity(0)
+        if self._core in allowed:
+            os.sched_setaffinity(0, {self._core})
+            os.sched_setaffinity(0, allowed)
 
 
 class AwakePoll:

@@ -66,7 +66,6 @@ class _Handle:
         watch: A descriptor that becomes readable when it ends; None where there is none.
         build_by: When its environments must be built, on the monotonic clock; None once they are.
         alive: Whether it is not known to have ended.
-        asked: What it was last asked for.
     """
 
     process: BaseProcess
@@ -74,7 +73,6 @@ class _Handle:
     watch: int | None
     build_by: float | None
     alive: bool = True
-    asked: Op = Op.BUILD
 
 
 class ProcessBackend:
@@ -116,8 +114,8 @@ class ProcessBackend:
         self._poller = Poller()
         self._handles: list[_Handle] = []
         self._by_fd: dict[int, int] = {}
-        # Workers that have something to do, and how many may while the caller waits awake.
-        self._working: set[int] = set()
+        # What workers are busy with, and how many may be while the caller waits awake.
+        self._working: dict[int, Op] = {}
         self._spare_cores = len(usable_cores()) - 1
         self._plan: StoragePlan | None = None
         self._descriptions: list[GroupDescription] = []
@@ -252,18 +250,18 @@ class ProcessBackend:
             for worker, lost in payloads.items():
                 self._replace(worker, lost)
             return
-        frames = []
-        for worker, payload in payloads.items():
-            if payload is not None or not self._rows_suffice:
-                payload = self._with_actions(worker, op, payload)
-            frames.append(pack(op, slot, seq, payload))
+        bare = pack(op, slot, seq)
+        frames = [
+            bare
+            if payload is None and self._rows_suffice
+            else pack(op, slot, seq, self._with_actions(worker, op, payload))
+            for worker, payload in payloads.items()
+        ]
         if not self._working:
             self._home.visit()
         for worker, frame in zip(payloads, frames, strict=True):
-            handle = self._handles[worker]
-            handle.asked = op
-            self._working.add(worker)
-            channel = handle.channel
+            self._working[worker] = op
+            channel = self._handles[worker].channel
             channel.send(frame)
             if channel.pending:
                 self._poller.watch_room(channel.out_fd, True)
@@ -282,7 +280,7 @@ class ProcessBackend:
     def _replace(self, worker: int, lost: Any) -> None:
         """Put a new worker in the place of one that is dead, or too slow."""
         self._bury(self._handles[worker])
-        self._working.discard(worker)
+        self._working.pop(worker, None)
         self._setups[worker] = self._setups[worker].reborn()
         self._handles[worker] = self._launch(worker)
         self._bind(worker, lost)
@@ -303,14 +301,16 @@ class ProcessBackend:
                 self._poller.watch_room(channel.out_fd, channel.pending)
             frames, ended = channel.receive()
             for frame in frames:
+                if frame.data:
+                    replies.append(self._understand(index, frame))
+                else:
+                    replies.append(Reply(index, frame.op, frame.seq, None))
                 if frame.op is not Op.PART:
-                    self._working.discard(index)
-                bare = Reply(index, frame.op, frame.seq, None)
-                replies.append(self._understand(index, frame) if frame.data else bare)
+                    self._working.pop(index, None)
             if ended or (fd == handle.watch and not frames):
                 died.add(index)
         for index in died:
-            self._working.discard(index)
+            self._working.pop(index, None)
             replies.append(Reply(index, Op.DIED, 0, self._last_words(self._handles[index])))
         return replies
 
@@ -321,7 +321,8 @@ class ProcessBackend:
             payload = frame.load()
         except Exception:  # an info or a result that can be pickled but not unpickled
             ids = self.slices[index] if self._descriptions else self._setups[index].factories
-            failure = Failure.unreadable(ids, self._handles[index].asked.verb, index)
+            asked = self._working.get(index, Op.BUILD)
+            failure = Failure.unreadable(ids, asked.verb, index)
             return Reply(index, Op.FAILED, seq, failure)
         if isinstance(payload, Failure):
             payload = replace(payload, worker=index)

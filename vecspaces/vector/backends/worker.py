@@ -101,6 +101,7 @@ class Worker:
             frame = receive()
             if frame is None or frame.op is Op.CLOSE:
                 return frame
+            self._home.visit()
             op, slot, seq, data = frame
             try:
                 payload: Any = self._unpack(frame) if data else None
@@ -124,7 +125,6 @@ class Worker:
                 send(answer)
             except (BrokenPipeError, ConnectionResetError):
                 return None
-            self._home.visit()
 
     def _step_rows(self, slot: int, rows: list[int]) -> Iterator[Any]:
         """Step some rows, and report as many at a time as one report is worth."""
