@@ -97,7 +97,8 @@ class VariableBlock(ArrayBlock):
         self._spill, self._path, self._shares = spill, path, shares
         self._stride = array.shape[1]
         self._capacity = self._stride - HEADER
-        self._sizes = array[:, :HEADER].view(np.int64)[:, 0]
+        # Memoryviews read and store single numbers in half the time that arrays take.
+        self._sizes = array[:, :HEADER].view(np.int64)[:, 0].data
         self._bytes = array.reshape(-1).data
         self.spilled: dict[int, bytes | bytearray] = {}
 
@@ -132,7 +133,7 @@ class VariableBlock(ArrayBlock):
 
     def fetch(self, row: int) -> bytearray | None:
         """Copy the bytes of one value; None if the row was never written, or its spill was lost."""
-        size = int(self._sizes[row])
+        size: int = self._sizes[row]
         if size == _SPILLED:
             spilled = self.spilled.get(row)
             return None if spilled is None else bytearray(spilled)

@@ -264,6 +264,13 @@ def _batch_codec(node: Node) -> tuple[_Pack, _Unpack]:
     dtype, shape = node.dtype, node.shape
 
     def pack(batch: Any, path: Path = ()) -> tuple[int, Any]:
+        if (
+            batch.__class__ is np.ndarray
+            and batch.dtype is dtype
+            and batch.shape[1:] == shape
+            and batch.flags.c_contiguous
+        ):
+            return len(batch), batch
         try:
             count = len(batch)
         except TypeError:

@@ -11,7 +11,6 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vecspaces.foreign import foreign_values
 from vecspaces.vector import infos as infos_module
@@ -130,12 +129,15 @@ class EnvGroup:
         counters = storage.counters()
         if counters is not None:
             starts = [row for row, _ in self._singles] + [member.low for member in self._vectors]
-            self._starts = np.array(starts, dtype=np.intp)
             widths = np.ones(storage.plan.num_envs, dtype=np.intp)
             for member in self._vectors:
                 widths[member.low] = member.count
             self._timings = Timings(
-                counters[0], counters[1][worker], self._mode is AutoresetMode.NEXT_STEP, widths
+                counters[0],
+                counters[1][worker],
+                self._mode is AutoresetMode.NEXT_STEP,
+                np.array(starts, dtype=np.intp),
+                widths,
             )
         self._slices = [
             storage.slice(slot, self.low, self.high) for slot in range(storage.plan.slots)
@@ -273,7 +275,7 @@ class EnvGroup:
             raise self._failed(error, row, "step") from None
         progress[0] = -1
         if timings is not None:
-            timings.finish(self._timed_rows(rows, singles))
+            timings.finish(None if rows is None else self._timed_rows(rows, singles))
         return infos_module.merge_into(columns, infos)
 
     def _work(self, rows: Sequence[int] | None) -> tuple[list[tuple[int, Any]], list[Any]]:
@@ -291,12 +293,8 @@ class EnvGroup:
                 actions[position] = translate(actions[position])
         return singles, actions
 
-    def _timed_rows(
-        self, rows: Sequence[int] | None, singles: list[tuple[int, Any]]
-    ) -> npt.NDArray[np.intp] | list[int]:
+    def _timed_rows(self, rows: Sequence[int], singles: list[tuple[int, Any]]) -> list[int]:
         """The rows that were stepped, in order; of a vector env the first only."""
-        if rows is None:
-            return self._starts
         lows = [member.low for member in self._vectors if member.low in rows]
         return [row for row, _ in singles] + lows
 

@@ -27,10 +27,10 @@ ENV_SHAPE = (2, _HISTOGRAM + _BINS)
 WORKER_SHAPE = (4,)
 
 _FLUSH = 4096
-# Steps shorter than this are timed in one pass of four on the average, so that the clock costs next
+# Steps shorter than this are timed in one pass of six on the average, so that the clock costs next
 # to nothing; the gaps are drawn, so that no rhythm of an environment hides in them.
 _SHORT = 20_000
-_GAPS = np.random.default_rng(0).integers(1, 6, 1021).tolist()
+_GAPS = np.random.default_rng(0).integers(1, 10, 1021).tolist()
 
 
 class Timings:
@@ -40,6 +40,7 @@ class Timings:
         environments: Shape `(num_envs, *ENV_SHAPE)`, int64, shared with the caller.
         worker: Shape `WORKER_SHAPE`, int64, shared with the caller.
         resets_are_steps: Whether the step that resets does nothing else (NEXT_STEP).
+        starts: The rows of a whole pass, of a vector env the first only.
         widths: Shape `(num_envs,)`: how many rows, from this one on, are stepped as one.
     """
 
@@ -48,12 +49,14 @@ class Timings:
         environments: npt.NDArray[np.int64],
         worker: npt.NDArray[np.int64],
         resets_are_steps: bool,
+        starts: npt.NDArray[np.intp],
         widths: npt.NDArray[np.intp],
     ) -> None:
         # Flat, as `np.add.at` is fast with one index alone.
         self._counters = environments.reshape(-1)
         self._worker = worker
         self._resets_are_steps = resets_are_steps
+        self._rows = starts
         self._widths = widths
         self._began: int | None = None
         self._gaps = cycle(_GAPS)
@@ -63,6 +66,8 @@ class Timings:
         self._stamps: list[int] = []
         self._starts: list[int] = []
         self._timed: list[Rows] = []
+        # The others: how many were whole, and the rows of those that were not.
+        self._untimed_whole = 0
         self._untimed: list[Rows] = []
         # Row, nanoseconds, and the clock reading that follows; 0 in a pass that is not timed.
         self._resets: list[tuple[int, int, int]] = []
@@ -93,11 +98,16 @@ class Timings:
         """A reset took so long, inside a step."""
         self._resets.append((row, nanoseconds, len(self._stamps) if self._is_timed else 0))
 
-    def finish(self, rows: Rows) -> None:
-        """End the pass; `rows` were its environments, in order."""
-        (self._timed if self._is_timed else self._untimed).append(rows)
-        if len(self._stamps) > _FLUSH:
-            self.flush()
+    def finish(self, rows: Rows | None) -> None:
+        """End the pass; `rows` were its environments, in order, None: all of them."""
+        if self._is_timed:
+            self._timed.append(self._rows if rows is None else rows)
+            if len(self._stamps) > _FLUSH:
+                self.flush()
+        elif rows is None:
+            self._untimed_whole += 1
+        else:
+            self._untimed.append(rows)
 
     def abandon(self) -> None:
         """An environment of the pass failed: nothing of the pass counts."""
@@ -114,9 +124,10 @@ class Timings:
         within = np.ones(len(took), dtype=np.bool_)
         within[np.array(self._starts[1:], dtype=np.intp) - 1] = False
         timed = np.concatenate(self._timed)
-        untimed = np.concatenate(self._untimed) if self._untimed else timed[:0]
+        parts = np.concatenate(self._untimed) if self._untimed else timed[:0]
         busy = int(took[within].sum())
-        self._worker[:3] += len(timed) + len(untimed), len(timed), busy
+        steps = len(timed) + len(parts) + self._untimed_whole * len(self._rows)
+        self._worker[:3] += steps, len(timed), busy
         self._worker[3] = perf_counter_ns() - self._began
         self._short = busy < _SHORT * len(timed)
 
@@ -128,11 +139,13 @@ class Timings:
         self._count(1, resets[:, 0], resets[:, 1])
         self._add(1, _ALL, resets[:, 0], 1)
         self._count(0, *self._spread(timed[is_step[within]], took[is_step]))
-        self._add(0, _ALL, self._spread(np.concatenate([timed, untimed]))[0], 1)
+        self._add(0, _ALL, self._spread(np.concatenate([timed, parts]))[0], 1)
+        self._add(0, _ALL, self._spread(self._rows)[0], self._untimed_whole)
         if self._resets_are_steps:
             self._add(0, _ALL, resets[:, 0], -1)
         for gathered in (self._stamps, self._starts, self._timed, self._untimed, self._resets):
             gathered.clear()
+        self._untimed_whole = 0
 
     def _spread(
         self, rows: npt.NDArray[np.intp], took: npt.NDArray[np.int64] | None = None
@@ -161,7 +174,7 @@ class Stats:
     """What `VectorEnv.stats()` tells; times in seconds, one entry per environment or worker.
 
     All steps and resets are counted. All resets are timed, and all steps that take 20 us or more on
-    the average; of shorter ones about a quarter, drawn at random.
+    the average; of shorter ones about a sixth, drawn at random.
 
     Args:
         steps: Steps of each environment; autoresets do not count, but for those that a vector env
