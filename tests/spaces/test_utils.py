@@ -249,6 +249,34 @@ def test_the_wrong_container_is_refused_as_in_gymnasium(space: Any, flat: Any) -
         unflatten(space, flat)
 
 
+ROBOT = Dict(a=Box(0, 1, (2,)), b=Tuple([Discrete(3), OneOf([Text(2), Discrete(2)])]))
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        ({"a": [0, 0]}, KeyError, r"x: expected a dict with the keys \['a', 'b'\]"),
+        (None, TypeError, "x: expected a dict with the keys .*, found None"),
+        ({"a": [0, 0], "b": (7, (0, "a"))}, IndexError, r"x\['b'\]\[0\]: expected .* found 7"),
+        ({"a": ["x", 0], "b": (1, (0, "a"))}, ValueError, r"x\['a'\]: expected"),
+        ({"a": [0, 0], "b": (1,)}, ValueError, r"x\['b'\]: expected a tuple of 2 values"),
+        ({"a": [0, 0], "b": (1, (1, 2))}, IndexError, r"x\['b'\]\[1\]\[1\]: expected .* found 2"),
+    ],
+)
+def test_what_cannot_be_flattened_is_named_with_its_path(
+    value: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        flatten(ROBOT, value)
+
+
+def test_a_scalar_comes_back_as_a_scalar() -> None:
+    for library in (spaces, gymnasium.spaces):
+        space: Any = library.MultiDiscrete(5)
+        value = library.unflatten(space, library.flatten(space, np.int64(3)))
+        assert_identical(value, np.int64(3))
+
+
 def test_the_flat_value_is_a_copy() -> None:
     value = np.zeros(3, np.float32)
     flatten(Box(0, 1, (3,)), value)[0] = 1

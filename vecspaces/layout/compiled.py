@@ -17,6 +17,7 @@ from vecspaces.layout.nodes import Array, Node, Record, Variable, walk
 from vecspaces.layout.ports import Port, make_port
 from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Space
+from vecspaces.spaces.space import as_count
 
 _Memory: TypeAlias = Arena | NDArray[np.uint8] | bytearray | memoryview
 
@@ -106,17 +107,12 @@ class Layout:
             The layout.
 
         Raises:
-            TypeError: If `space` is no space.
+            TypeError: If `space` is no space, or a number no integer.
             ValueError: If a number is out of range.
         """
-        for name, value, least in (
-            ("n", n, 0),
-            ("slots", slots, 1),
-            ("variable_capacity", variable_capacity, 0),
-            ("offset", offset, 0),
-        ):
-            if value < least:
-                raise ValueError(f"{name}: expected at least {least}, found {value}")
+        n, slots = as_count("n", n), as_count("slots", slots, 1)
+        variable_capacity = as_count("variable_capacity", variable_capacity)
+        offset = as_count("offset", offset)
         if offset % ALIGNMENT:
             raise ValueError(f"offset: expected a multiple of {ALIGNMENT}, found {offset}")
         node = describe(space)
@@ -138,12 +134,12 @@ class Layout:
         layout = cls.__new__(cls)
         values = {
             "space": space,
-            "n": int(n),
-            "slots": int(slots),
-            "variable_capacity": int(variable_capacity),
+            "n": n,
+            "slots": slots,
+            "variable_capacity": variable_capacity,
             "leaves": tuple(leaves),
             "nbytes": sum(leaf.nbytes for leaf in leaves),
-            "offset": int(offset),
+            "offset": offset,
             "size": end - offset,
             "_node": node,
         }

@@ -20,7 +20,7 @@ from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.discrete import Discrete
 from vecspaces.spaces.multi_binary import MultiBinary
 from vecspaces.spaces.multi_discrete import MultiDiscrete
-from vecspaces.spaces.space import Space, describe, mismatch
+from vecspaces.spaces.space import Space, as_count, describe, mismatch
 from vecspaces.spaces.tuple import Tuple
 
 ARRAY_SPACES = (Box, Discrete, MultiBinary, MultiDiscrete)
@@ -40,7 +40,8 @@ def batch_space(space: Space[Any], n: int = 1) -> Space[Any]:
         A new space, whose generators start from copies of those of `space`.
 
     Raises:
-        TypeError: `space` is no Space.
+        TypeError: `space` is no Space, or `n` no integer.
+        ValueError: `n` is negative.
 
     Example:
         >>> batch_space(Dict(position=Box(0, 1, shape=(3,)), color=Discrete(3)), n=5)
@@ -56,6 +57,7 @@ def _(space: Box, n: int = 1) -> Box:
 
 @batch_space.register(Discrete)
 def _(space: Discrete[Any], n: int = 1) -> Space[Any]:
+    n = as_count("n", n)
     return MultiDiscrete(
         np.full((n,), space.n),
         dtype=space.dtype,
@@ -89,6 +91,7 @@ def _(space: Dict, n: int = 1) -> Dict:
 
 @batch_space.register(Space)
 def _(space: Space[Any], n: int = 1) -> Tuple:
+    n = as_count("n", n)
     batched: Tuple = Tuple(
         [deepcopy(space) for _ in range(n)], seed=copy_generator(space.np_random)
     )
@@ -101,7 +104,7 @@ def _batch_bounds(
     low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], n: int, space: Space[Any]
 ) -> Box:
     """Make a Box of `n` rows of bounds that need no check: they are of its dtype already."""
-    shape = (n, *low.shape)
+    shape = (as_count("n", n), *low.shape)
     batched = Box.__new__(Box)
     Space.__init__(batched, shape, low.dtype, copy_generator(space.np_random))
     batched.low = np.broadcast_to(low, shape)

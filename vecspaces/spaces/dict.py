@@ -11,6 +11,7 @@ from vecspaces.spaces.nesting import (
     MemberT,
     check_member,
     choose_limit,
+    columns_from_jsonable,
     member_seeds,
     sample_member,
     seed_member,
@@ -236,7 +237,7 @@ class Dict(Composite[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Memb
         """Turn the columns that `to_jsonable` returned back into values."""
         if not self.spaces:
             return [{} for _ in sample_n]
-        columns = [space.from_jsonable(sample_n[key]) for key, space in self.spaces.items()]
+        columns = columns_from_jsonable(self.spaces, sample_n)
         return [dict(zip(self.spaces, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def __repr__(self) -> str:

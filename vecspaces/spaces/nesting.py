@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,6 +109,38 @@ def sample_member(space: Space[Any], word: str, limit: Any, step: str) -> Any:
     except Exception as error:
         add_path(error, word, step)
         raise
+
+
+def columns_from_jsonable(members: Mapping[Any, Space[Any]], sample_n: Any) -> list[list[Any]]:
+    """Turn one column for each member back into its values.
+
+    Args:
+        members: The members by key or place.
+        sample_n: The columns by key or place.
+
+    Raises:
+        KeyError, IndexError, TypeError: There is no column for a member.
+        ValueError: The columns have different lengths.
+    """
+    columns: list[list[Any]] = []
+    for key, space in members.items():
+        try:
+            column = sample_n[key]
+        except (IndexError, KeyError, TypeError) as error:
+            message = (
+                f"sample_n: expected a column for each of {list(members)}, as to_jsonable gives "
+                f"them, found none for {key!r} in {describe(sample_n)}"
+            )
+            raise type(error)(message) from None
+        try:
+            columns.append(space.from_jsonable(column))
+        except Exception as error:
+            add_path(error, "sample_n", f"[{key!r}]")
+            raise
+    lengths = {key: len(column) for key, column in zip(members, columns, strict=True)}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"sample_n: expected columns of one length, found lengths {lengths}")
+    return columns
 
 
 def choose_limit(mask: Any, probability: Any) -> tuple[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -217,6 +218,31 @@ def mismatch(name: str, expected: str, found: str) -> str:
         'expected a str, found None'
     """
     return f"{name}{': ' if name else ''}expected {expected}, found {found}"
+
+
+def as_count(name: str, n: Any, least: int = 0) -> int:
+    """Take a number of things as an int.
+
+    Args:
+        name: The parameter, for the message.
+        n: An int of Python or NumPy.
+        least: The smallest number that makes sense.
+
+    Raises:
+        TypeError: `n` is no integer.
+        ValueError: `n` is too small.
+
+    Example:
+        >>> as_count("n", np.int8(3))
+        3
+    """
+    try:
+        count = index(n)
+    except TypeError:
+        raise TypeError(f"{name}: expected an integer, found {describe(n)}") from None
+    if count < least:
+        raise ValueError(f"{name}: expected at least {least}, found {count}")
+    return count
 
 
 def describe(x: Any) -> str:

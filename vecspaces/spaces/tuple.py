@@ -14,6 +14,7 @@ from vecspaces.spaces.nesting import (
     check_member,
     check_seed_length,
     choose_limit,
+    columns_from_jsonable,
     member_seeds,
     sample_member,
     seed_member,
@@ -171,8 +172,8 @@ class Tuple(Composite[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Me
         """Turn the columns that `to_jsonable` returned back into values."""
         if not self.spaces:
             return [() for _ in sample_n]
-        columns = zip(self.spaces, sample_n, strict=True)
-        return list(zip(*(space.from_jsonable(column) for space, column in columns), strict=True))
+        members = dict(enumerate(self.spaces))
+        return list(zip(*columns_from_jsonable(members, sample_n), strict=True))
 
     def __repr__(self) -> str:
         return "Tuple(" + ", ".join(map(str, self.spaces)) + ")"

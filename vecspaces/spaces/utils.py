@@ -9,8 +9,9 @@ nesting whose leaves are flat.
 from __future__ import annotations
 
 import math
-from functools import singledispatch
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable
+from functools import singledispatch, wraps
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from vecspaces.spaces.equivalence import is_space_dtype_shape_equiv
 from vecspaces.spaces.graph import Graph, GraphInstance
 from vecspaces.spaces.multi_binary import MultiBinary
 from vecspaces.spaces.multi_discrete import MultiDiscrete
+from vecspaces.spaces.nesting import add_path
 from vecspaces.spaces.one_of import OneOf
 from vecspaces.spaces.sequence import Sequence
 from vecspaces.spaces.space import Space, describe
@@ -159,6 +161,39 @@ def _(space: Graph) -> Graph:
     return Graph(flatten_space(space.node_space), edge_space)
 
 
+# What a value that does not fit may raise; callers may catch what Gymnasium raises.
+_MISFITS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+
+
+_Dispatched = TypeVar("_Dispatched", bound=Callable[..., Any])
+
+
+def _explained(function: _Dispatched) -> _Dispatched:
+    """Let a function of a space and a value say what does not fit, by `Space.explain`."""
+
+    @wraps(function)
+    def explained(space: Space[Any], x: Any) -> Any:
+        try:
+            return function(space, x)
+        except _MISFITS as error:
+            if _names_place(error) or not isinstance(space, Space):
+                raise
+            reason = space.explain(x, "x")
+            if reason is None:
+                raise
+            kind = next(kind for kind in _MISFITS if isinstance(error, kind))
+            raise kind(reason) from error
+
+    explained.register = function.register  # type: ignore[attr-defined]  # a singledispatch has it
+    return cast("_Dispatched", explained)
+
+
+def _names_place(error: Exception) -> bool:
+    """Whether a message begins with the path to what does not fit."""
+    return str(error.args[0] if error.args else "").startswith(("x:", "x["))
+
+
+@_explained
 @singledispatch
 def flatten(space: Space[Any], x: Any) -> Any:
     """Write a value of `space` as one vector.
@@ -175,6 +210,8 @@ def flatten(space: Space[Any], x: Any) -> Any:
         values have no fixed size, a value of the same nesting whose leaves are such vectors.
 
     Raises:
+        KeyError, IndexError, TypeError, ValueError: `x` does not fit; the message has the path to
+            what does not.
         NotImplementedError: A third party's space that registered nothing.
 
     Example:
@@ -216,20 +253,23 @@ def _(space: Text, x: str) -> Vector:
 
 @flatten.register(Tuple)
 def _(space: Tuple, x: Any) -> Any:
-    parts = [flatten(member, part) for member, part in zip(space.spaces, x, strict=True)]
+    members = zip(space.spaces, x, strict=True)
+    parts = [_flatten_member(member, part, f"[{i}]") for i, (member, part) in enumerate(members)]
     return _join(parts) if space.is_np_flattenable else tuple(parts)
 
 
 @flatten.register(Dict)
 def _(space: Dict, x: Any) -> Any:
-    parts = {key: flatten(member, x[key]) for key, member in space.spaces.items()}
+    parts = {
+        key: _flatten_member(member, x[key], f"[{key!r}]") for key, member in space.spaces.items()
+    }
     return _join(list(parts.values())) if space.is_np_flattenable else parts
 
 
 @flatten.register(OneOf)
 def _(space: OneOf, x: tuple[int, Any]) -> Vector:
     index, value = x
-    part = flatten(space.spaces[index], value)
+    part = _flatten_member(space.spaces[index], value, "[1]")
     flat = np.empty(flatdim(space), _flat_dtype(space))
     flat[0] = index
     flat[1 : 1 + len(part)] = part
@@ -249,6 +289,15 @@ def _(space: Graph, x: GraphInstance) -> GraphInstance:
     nodes = _convert_batch(flatten, space.node_space, x.nodes)
     edges = None if x.edges is None else _convert_batch(flatten, space.edge_space, x.edges)
     return GraphInstance(nodes, edges, x.edge_links)
+
+
+def _flatten_member(space: Space[Any], x: Any, step: str) -> Any:
+    """Flatten a member of a value; an error names the path."""
+    try:
+        return flatten(space, x)
+    except _MISFITS as error:
+        add_path(error, "x", step)
+        raise
 
 
 @singledispatch
@@ -290,7 +339,7 @@ def _(space: Discrete[Any], x: Any) -> Any:
 
 
 @unflatten.register(MultiDiscrete)
-def _(space: MultiDiscrete[Any], x: Any) -> Vector:
+def _(space: MultiDiscrete[Any], x: Any) -> Any:
     firsts, _ = _onehot_starts(space)
     hot = np.flatnonzero(x)
     counts = space.nvec.ravel().astype(np.int64)
@@ -300,7 +349,7 @@ def _(space: MultiDiscrete[Any], x: Any) -> Vector:
             f"found non-zeros at {hot}"
         )
     values = (hot - firsts).reshape(space.shape) + space.start.astype(np.int64)
-    return np.asarray(values).astype(space.dtype)
+    return np.asarray(values).astype(space.dtype)[()]  # a scalar where the shape is ()
 
 
 @unflatten.register(Text)

@@ -139,6 +139,8 @@ def next_state(state: State, event: Event) -> State:
 def _refusal(state: State, event: Event) -> VecspacesError:
     """Say why `event` is illegal in `state`, and what to do instead."""
     call = event.value
+    if event is Event.CALL_ASYNC:  # it begins what has many names for its users
+        call += " (or call, get_attr, set_attr, render, stats)"
     if state is State.CLOSED:
         return ClosedEnvironmentError(f"{call} was called after close(): make a new vector env")
     if state is State.BROKEN:

@@ -27,7 +27,13 @@ from vecspaces.spaces import (
     Text,
     Tuple,
 )
-from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from vecspaces.vector.utils import (
+    batch_space,
+    concatenate,
+    create_empty_array,
+    create_shared_memory,
+    iterate,
+)
 
 
 class Colour(Space[str]):
@@ -295,8 +301,30 @@ def test_what_is_no_batch_is_refused(
 
 def test_columns_of_different_lengths_are_refused() -> None:
     space = batch_space(Dict(a=Discrete(3), b=Discrete(3)), 2)
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match=r"^items: expected as many values in each .* 'a', 'b'"):
         list(iterate(space, {"a": [1, 2], "b": [1]}))
+    nested = batch_space(Dict(a=Discrete(3), b=Tuple([Discrete(3), Box(0, 1)])), 2)
+    with pytest.raises(ValueError, match=r"^items\['b'\]: expected .* 0, 1, found more in some"):
+        list(iterate(nested, {"a": [1, 2], "b": ([1], [[0.5], [0.5]])}))
+
+
+@pytest.mark.parametrize(
+    ("n", "error", "message"),
+    [
+        (-1, ValueError, "^n: expected at least 0, found -1"),
+        (1.5, TypeError, "^n: expected an integer, found 1.5 of type float"),
+        (None, TypeError, "^n: expected an integer, found None"),
+    ],
+)
+@pytest.mark.parametrize(
+    "space", [Box(0, 1), Discrete(3), Text(3), Dict(a=Tuple([Text(2)]))], ids=str
+)
+@pytest.mark.parametrize("function", [batch_space, create_empty_array, create_shared_memory])
+def test_a_wrong_number_of_values_is_refused(
+    function: Any, space: Any, n: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        function(space, n)
 
 
 @pytest.mark.parametrize("function", [concatenate, create_empty_array])

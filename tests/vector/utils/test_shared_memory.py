@@ -213,6 +213,14 @@ def test_memory_of_another_space_or_number_is_refused() -> None:
         read_from_shared_memory(Discrete(3), memory)
 
 
+@pytest.mark.parametrize("memory", [None, np.zeros((2, 1))], ids=["None", "array"])
+def test_what_is_no_shared_memory_is_refused(memory: Any) -> None:
+    with pytest.raises(TypeError, match=r"^shared_memory: expected what create_shared_memory"):
+        write_to_shared_memory(Box(0, 1), 0, np.zeros(1), memory)
+    with pytest.raises(TypeError, match=r"^shared_memory: expected what create_shared_memory"):
+        read_from_shared_memory(Box(0, 1), memory, 2)
+
+
 def test_an_equal_space_serves() -> None:
     memory = create_shared_memory(Discrete(3), 1)
     for _ in range(2):

@@ -16,6 +16,7 @@ from vecspaces.layout.describe import described
 from vecspaces.layout.nodes import Node, empty_batch
 from vecspaces.layout.ports import ArrayPort
 from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+from vecspaces.spaces.space import as_count
 
 _BATCHES = (Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple)
 """What can be a column of a batch; a Tuple with any other space in it stands for single values."""
@@ -34,14 +35,15 @@ def create_empty_array(space: Space[Any], n: int = 1, fn: Callable[..., Any] = n
         without arrays; None for a space of a third party that says nothing of its values.
 
     Raises:
-        TypeError: If `space` is no space.
+        TypeError: If `space` is no space, or `n` no integer.
+        ValueError: If `n` is negative.
 
     Example:
         >>> create_empty_array(Dict(position=Box(-1, 1, (2,)), color=Discrete(3)), n=2)
         {'position': array([[0., 0.],
                [0., 0.]], dtype=float32), 'color': array([0, 0])}
     """
-    return empty_batch(described(space), n, fn)
+    return empty_batch(described(space), as_count("n", n), fn)
 
 
 def concatenate(space: Space[Any], items: Iterable[Any], out: Any) -> Any:
@@ -141,6 +143,7 @@ def iterate(space: Space[Any], items: Any) -> Iterator[Any]:
     Raises:
         TypeError: If `space` is no space, or its values cannot be gone through.
         CustomSpaceError: If it is no space of batches.
+        ValueError: Once the shortest member of a dict or tuple ends before the others.
 
     Example:
         >>> next(iterate(Dict(position=Box(-1, 1, (2, 3))), {"position": np.zeros((2, 3))}))
@@ -174,7 +177,7 @@ def _rows(space: Space[Any], node: Node, items: Any, path: Path) -> Iterator[Any
             members, node.children, columns, node.keys, strict=True
         )
     ]
-    return None if all(rows is None for rows in found) else _zip_members(node, found)
+    return None if all(rows is None for rows in found) else _zip_members(node, found, path)
 
 
 def _iter(items: Any, path: Path) -> Iterator[Any]:
@@ -185,11 +188,21 @@ def _iter(items: Any, path: Path) -> Iterator[Any]:
         raise TypeError(f"{name}: expected a batch of values, found {show_value(items)}") from error
 
 
-def _zip_members(node: Record, found: list[Iterator[Any] | None]) -> Iterator[Any]:
+def _zip_members(node: Record, found: list[Iterator[Any] | None], path: Path) -> Iterator[Any]:
     # A member without data has no rows of its own: each value gets the one value that it can have.
     row = [empty_batch(child, 0, np.zeros) for child in node.children]
     places = [place for place, rows in enumerate(found) if rows is not None]
-    for values in zip(*(rows for rows in found if rows is not None), strict=True):
-        for place, value in zip(places, values, strict=True):
-            row[place] = value
-        yield node.build(row)
+    members = [rows for rows in found if rows is not None]
+    try:
+        for values in zip(*members, strict=True):
+            for place, value in zip(places, values, strict=True):
+                row[place] = value
+            yield node.build(row)
+    except ValueError as error:
+        if not str(error).startswith("zip()"):
+            raise
+        keys = ", ".join(repr(node.keys[place]) for place in places)
+        raise ValueError(
+            f"items{show_path(path)}: expected as many values in each of the members {keys}, "
+            "found more in some than in others"
+        ) from None

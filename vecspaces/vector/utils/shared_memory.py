@@ -8,6 +8,7 @@ from typing import Any
 from vecspaces.layout import Layout
 from vecspaces.memory import Arena
 from vecspaces.spaces import Space
+from vecspaces.spaces.space import describe
 
 
 class SharedMemory:
@@ -86,10 +87,15 @@ def write_to_shared_memory(
 
     Raises:
         IndexError: If there is no such environment.
+        TypeError: If `shared_memory` is none.
         ValueError: If the value's dtypes or shapes do not fit the space, or a value of variable
             size is larger than its place: the message names `variable_capacity` and what it needs.
     """
-    if space is not shared_memory._known:
+    try:
+        known = shared_memory._known
+    except AttributeError:
+        raise _no_memory(shared_memory) from None
+    if space is not known:
         shared_memory.check(space)
     if not 0 <= index < shared_memory.n:
         raise IndexError(f"index: expected 0 to {shared_memory.n - 1}, found {index}")
@@ -109,11 +115,20 @@ def read_from_shared_memory(space: Space[Any], shared_memory: SharedMemory, n: i
         tuples of n values, decoded anew at each call, everywhere else.
 
     Raises:
+        TypeError: If `shared_memory` is none.
         ValueError: If the memory was made for another space or number.
     """
+    if not isinstance(shared_memory, SharedMemory):
+        raise _no_memory(shared_memory)
     shared_memory.check(space)
     if n != shared_memory.n:
         raise ValueError(
             f"n: expected {shared_memory.n}, which the shared memory was made for, found {n}"
         )
     return shared_memory.rows.read()
+
+
+def _no_memory(found: Any) -> TypeError:
+    return TypeError(
+        f"shared_memory: expected what create_shared_memory returned, found {describe(found)}"
+    )
