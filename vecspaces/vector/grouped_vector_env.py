@@ -289,7 +289,7 @@ class GroupedVectorEnv(CallingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
         if not any(results.values()):
             return {}
         columns: list[Columns] = [results[worker] for worker in sorted(results) if results[worker]]
-        return infos_module.finish(infos_module.join(columns), self.num_envs)
+        return infos_module.finish(columns, self.num_envs)
 
     def rollout_view(self) -> Rollout:
         """Give the last `buffers - 1` steps as arrays in time order, without copying observations.

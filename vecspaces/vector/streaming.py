@@ -200,7 +200,7 @@ class StreamingVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
             for place, row in enumerate(ids)
             if row in self._told
         ]
-        infos = infos_module.finish(infos_module.join(told), len(ids)) if told else {}
+        infos = infos_module.finish(told, len(ids))
         if self._mode is not AutoresetMode.NEXT_STEP:
             ended = terminations | truncations
             self._finished[at] = ended

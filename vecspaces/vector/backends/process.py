@@ -41,6 +41,7 @@ from vecspaces.vector.backends.cores import Home, usable_cores
 from vecspaces.vector.backends.worker import worker_main
 from vecspaces.vector.failures import Failure
 from vecspaces.vector.faults import Death, died, name_rows
+from vecspaces.vector.infos import from_plain
 from vecspaces.vector.members import GroupDescription
 from vecspaces.vector.protocol import Op
 from vecspaces.vector.storage import Storage, StoragePlan
@@ -333,11 +334,11 @@ class ProcessBackend:
         elif op is Op.PART:
             rows, columns, spilled, exported = payload
             self._take_in(slot, spilled, exported)
-            payload = rows, columns
+            payload = rows, from_plain(columns)
         elif op is Op.DONE and isinstance(payload, tuple):
             columns, spilled, exported = payload
             self._take_in(slot, spilled, exported)
-            payload = columns
+            payload = from_plain(columns)
         return Reply(index, op, seq, payload)
 
     def _take_in(self, slot: int, spilled: Any, exported: Any) -> None:

@@ -19,6 +19,7 @@ from vecspaces.vector.backends.channel import Frame, Line, WorkerEnd, pack, watc
 from vecspaces.vector.backends.cores import Home
 from vecspaces.vector.env_group import EnvGroup
 from vecspaces.vector.failures import EnvironmentFailed, Failure
+from vecspaces.vector.infos import to_plain
 from vecspaces.vector.protocol import Op
 from vecspaces.vector.storage import Storage
 
@@ -150,14 +151,15 @@ class Worker:
         """Add to what was told about rows what the shared memory did not take of them."""
         if rows is None:
             return result
+        columns = to_plain(result)
         if self._shares_memory:
             spilled = None
             if self._may_spill:
                 spilled = self._storage.take_spilled(slot, self._group.low, self._group.high)
-            if op is not Op.STEP_ROWS and spilled is None and not result:
+            if op is not Op.STEP_ROWS and spilled is None and not columns:
                 return None
-            return result, spilled, None
-        return result, None, self._storage.export(slot, rows)
+            return columns, spilled, None
+        return columns, None, self._storage.export(slot, rows)
 
     def _pack(self, frame: Frame, op: Op, payload: Any, told: Any) -> bytes:
         """Pack an answer; say which environment told what cannot be pickled.
