@@ -219,20 +219,19 @@ def _describe_graph(space: Graph) -> Variable:
         node_count, nodes = pack_nodes(nodes, ("nodes",))
         edge_count, edges = _NONE if edges is None else pack_edges(edges, ("edges",))
         link_type, links = _NONE if links is None else _pack_links(links)
-        pad_nodes, pad_edges = padding(nodes), padding(edges)
-        edges_at = _GRAPH.size + nbytes(nodes) + len(pad_nodes)
-        links_at = edges_at + nbytes(edges) + len(pad_edges)
-        table = _GRAPH.pack(node_count, edge_count, link_type, edges_at, links_at, 0)
+        node_bytes, edge_bytes = nbytes(nodes), nbytes(edges)
+        pad_nodes, pad_edges = padding(node_bytes), padding(edge_bytes)
+        edges_at = _GRAPH.size + node_bytes + len(pad_nodes)
+        links_at = edges_at + edge_bytes + len(pad_edges)
+        table = _GRAPH.pack(node_count, edge_count, link_type, len(links), edges_at, links_at)
         return b"".join((table, nodes, pad_nodes, edges, pad_edges, links))
 
     def decode(data: bytearray) -> GraphInstance:
-        node_count, edge_count, link_type, edges_at, links_at, _ = _GRAPH.unpack_from(data)
+        node_count, edge_count, link_type, links, edges_at, links_at = _GRAPH.unpack_from(data)
         return GraphInstance(
             unpack_nodes(data, _GRAPH.size, node_count),
             None if edge_count < 0 else unpack_edges(data, edges_at, edge_count),
-            None
-            if link_type < 0
-            else np.frombuffer(data, chr(link_type), -1, links_at).reshape(-1, 2),
+            None if link_type < 0 else np.ndarray((links, 2), chr(link_type), data, links_at),
         )
 
     def empty(fill: Fill) -> GraphInstance:

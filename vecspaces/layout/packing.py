@@ -26,9 +26,9 @@ def nbytes(part: Part) -> int:
     return len(part) if isinstance(part, bytes) else part.nbytes
 
 
-def padding(part: Part) -> bytes:
-    """Give the zeros behind a part that align the next one."""
-    return _PADDING[-nbytes(part) % _ALIGNMENT]
+def padding(size: int) -> bytes:
+    """Give the zeros behind so many bytes that align what comes next."""
+    return _PADDING[-size % _ALIGNMENT]
 
 
 def join(parts: Sequence[Part]) -> bytes:
@@ -47,7 +47,7 @@ def join(parts: Sequence[Part]) -> bytes:
     table = np.array((len(parts), *map(nbytes, parts)), np.int64).tobytes()
     pieces: list[Any] = []
     for part in (table, *parts):
-        pieces += (part, padding(part))
+        pieces += (part, padding(nbytes(part)))
     return b"".join(pieces)
 
 
