@@ -9,7 +9,7 @@ import time
 
 # How long to wait awake. To wake a process that sleeps takes a tenth of it on bare machines and up
 # to a third on virtual ones, where a core without work is taken away.
-_AWAKE_SECONDS = 100e-6
+_AWAKE_SECONDS = 200e-6
 # How long a process may be away from its core: seldom enough to cost nothing.
 _RETURN_SECONDS = 2e-3
 
@@ -66,7 +66,7 @@ class AwakePoll:
         self._soon = True
 
     def poll(self, milliseconds: int | None) -> list[tuple[int, int]]:
-        """Wait as `select.poll` does, up to 0.1 ms more precisely awake.
+        """Wait as `select.poll` does, up to 0.2 ms of it awake.
 
         Args:
             milliseconds: The longest wait; None waits for ever.
