@@ -147,8 +147,7 @@ class ArrayPort(Port):
         if (
             batch.__class__ is np.ndarray
             and batch.dtype == self.dtype
-            and batch.shape == self.rows.shape
-            and len(batch) == n
+            and batch.shape == (n, *self.shape)
         ):
             return batch
         return fit_batch(batch, n, self.dtype, self.shape, self.path)
