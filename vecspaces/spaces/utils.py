@@ -169,28 +169,29 @@ _Dispatched = TypeVar("_Dispatched", bound=Callable[..., Any])
 
 
 def _explained(function: _Dispatched) -> _Dispatched:
-    """Let a function of a space and a value say what does not fit, by `Space.explain`."""
+    """Let a function of a space and a value say what does not fit."""
 
     @wraps(function)
     def explained(space: Space[Any], x: Any) -> Any:
         try:
             return function(space, x)
         except _MISFITS as error:
-            if _names_place(error) or not isinstance(space, Space):
+            explanation = _explanation(space, x, error)
+            if explanation is error:
                 raise
-            reason = space.explain(x, "x")
-            if reason is None:
-                raise
-            kind = next(kind for kind in _MISFITS if isinstance(error, kind))
-            raise kind(reason) from error
+            raise explanation from error
 
     explained.register = function.register  # type: ignore[attr-defined]  # a singledispatch has it
     return cast("_Dispatched", explained)
 
 
-def _names_place(error: Exception) -> bool:
-    """Whether a message begins with the path to what does not fit."""
-    return str(error.args[0] if error.args else "").startswith(("x:", "x["))
+def _explanation(space: Space[Any], x: Any, error: Exception) -> Exception:
+    """Give an error of the same type that begins with the path, by `Space.explain`."""
+    message = str(error.args[0] if error.args else "")
+    if message.startswith(("x:", "x[")) or not isinstance(space, Space):
+        return error
+    kind = next(kind for kind in _MISFITS if isinstance(error, kind))
+    return kind(space.explain(x, "x") or f"x: {error}")
 
 
 @_explained
@@ -291,13 +292,20 @@ def _(space: Graph, x: GraphInstance) -> GraphInstance:
     return GraphInstance(nodes, edges, x.edge_links)
 
 
+# Without explanations: who calls it for a member explains by himself.
+_flatten: Callable[..., Any] = flatten.__wrapped__  # type: ignore[attr-defined]  # by `wraps`
+
+
 def _flatten_member(space: Space[Any], x: Any, step: str) -> Any:
     """Flatten a member of a value; an error names the path."""
     try:
-        return flatten(space, x)
+        return _flatten(space, x)
     except _MISFITS as error:
-        add_path(error, "x", step)
-        raise
+        explanation = _explanation(space, x, error)
+        add_path(explanation, "x", step)
+        if explanation is error:
+            raise
+        raise explanation from error
 
 
 @singledispatch
@@ -437,8 +445,8 @@ def _join(parts: list[Vector]) -> Vector:
 
 def _onehot_starts(space: MultiDiscrete[Any]) -> tuple[npt.NDArray[np.int64], int]:
     """Tell where each one-hot vector begins, and where the last one ends."""
-    ends = np.cumsum(space.nvec.ravel(), dtype=np.int64)
-    return np.concatenate([[0], ends[:-1]])[: len(ends)].astype(np.int64), int(space.nvec.sum())
+    counts = space.nvec.ravel().astype(np.int64)
+    return counts.cumsum() - counts, int(counts.sum())
 
 
 def _split(space: Tuple | Dict, x: Any) -> list[Vector]:
