@@ -23,13 +23,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vecspaces.bench import find_workload
-from vecspaces.bench.backends import BATCHES, sample_actions
-from vecspaces.bench.limit import step_all
+from vecspaces.cli.benchmark import find_workload
+from vecspaces.cli.benchmark.backends import BATCHES, sample_actions
+from vecspaces.cli.benchmark.limit import step_all
 from vecspaces.vector import AsyncVectorEnv
-from vecspaces.vector.backends.channel import Poller, WorkerEnd
-from vecspaces.vector.conductor import Conductor
-from vecspaces.vector.env_group import EnvGroup
+from vecspaces.vector.backends.process.channel import Poller, WorkerEnd
+from vecspaces.vector.group.env_group import EnvGroup
+from vecspaces.vector.session.session import Session
 
 WORKERS = 2
 
@@ -107,7 +107,7 @@ def budget(name: str, num_envs: int, steps: int) -> list[Line]:
     waits = [stamp for stamp in waits if stamp.ended - stamp.began > 0]
     by_step = [[w for w in waits if began <= w.began <= ended] for began, ended in whole]
     polled = [sum(stamp.ended - stamp.began for stamp in found[:-1]) for found in by_step]
-    outer = [found[-1] for found in by_step]  # Conductor.wait ends after the polls inside it
+    outer = [found[-1] for found in by_step]  # Session.wait ends after the polls inside it
 
     wake, loop, put, answer, last = [], [], [], [], [0] * steps
     for stamps in workers:
@@ -224,8 +224,8 @@ def main(
 ) -> None:
     """Print one budget for each environment and number."""
     for owner, method in (
-        (Conductor, "submit"),
-        (Conductor, "wait"),
+        (Session, "submit"),
+        (Session, "wait"),
         (Poller, "wait"),
         (EnvGroup, "step"),
         (EnvGroup, "_put"),

@@ -17,8 +17,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vecspaces.bench import BACKENDS, BASELINE, LIMIT, Measurement, Plan, Report, find_workload
 from vecspaces.cli.bench import measure_below_a_bar, show
+from vecspaces.cli.benchmark import (
+    BACKENDS,
+    BASELINE,
+    LIMIT,
+    Measurement,
+    Plan,
+    Report,
+    find_workload,
+)
 
 
 class Target(NamedTuple):

@@ -29,7 +29,7 @@ class EnvLike(Protocol):
 
     Attributes:
         observation_space: A `vecspaces.Space`, or a space of a library that
-            `vecspaces.foreign.native_space` knows.
+            `vecspaces.interop.native_space` knows.
         action_space: The same for actions.
     """
 

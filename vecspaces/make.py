@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vecspaces.foreign import require_extra
+from vecspaces.interop import require_extra
 from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv, VectorEnv
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from vecspaces import vector
 from vecspaces.adapters import gymnasium as adapter
 from vecspaces.adapters.gymnasium import to_gymnasium
 from vecspaces.adapters.gymnasium.carried import CarriedSpace
-from vecspaces.foreign import native_space
+from vecspaces.interop import native_space
 from vecspaces.spaces import Box
 from vecspaces.spaces.utils import is_space_dtype_shape_equiv
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from vecspaces.bench import BACKENDS, BUILT_IN, LIMIT, Backend, Workload, find_workload
 from vecspaces.cli.app import app
+from vecspaces.cli.benchmark import BACKENDS, BUILT_IN, LIMIT, Backend, Workload, find_workload
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("--seconds", "0.002", "--rounds", "2")

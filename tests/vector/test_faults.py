@@ -25,7 +25,7 @@ from vecspaces.errors import (
     WorkerError,
 )
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
-from vecspaces.vector.failures import EnvironmentTraceback
+from vecspaces.vector.exchange.failures import EnvironmentTraceback
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="faults are POSIX signals")
 

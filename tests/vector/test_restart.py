@@ -25,7 +25,8 @@ from tests.vector.faulty_envs import (
 )
 from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
 from vecspaces.spaces import Discrete, Sequence
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, faults
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.vector.session import restarts
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
 
@@ -82,7 +83,7 @@ def restart_seed(seed: int, count: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(count,)).generate_state(1)[0])
 
 
-def reborn(row: int, count: int = 1, seed: int = 5) -> FaultyEnv:
+def respawned(row: int, count: int = 1, seed: int = 5) -> FaultyEnv:
     """The environment that a restart makes, not yet reset; and its first observation."""
     env = FaultyEnv(row, episode=LONG)
     env.first = env.reset(seed=restart_seed(seed + row, count))[0]  # type: ignore[attr-defined]
@@ -127,13 +128,13 @@ def check_lost(result: Any) -> None:
 def test_a_lost_step_is_a_truncation_in_every_autoreset_mode(
     shared_memory: bool, tmp_path: Path, mode: AutoresetMode, healthy: Any
 ) -> None:
-    known = healthy._storage.observations[0].read(copy=True)
+    known = healthy._buffers.observations[0].read(copy=True)
     with start(tmp_path, mode=mode, shared_memory=shared_memory) as envs:
         light(tmp_path)
         result = envs.step(ACTIONS)
         check_others(result, healthy.step(ACTIONS))
         check_lost(result)
-        new = [reborn(row) for row in LOST]
+        new = [respawned(row) for row in LOST]
         firsts = stack([env.first for env in new])  # type: ignore[attr-defined]
         last = pick(known, LOST)
         if mode is AutoresetMode.SAME_STEP:
@@ -179,7 +180,7 @@ def test_other_start_methods_restart_too(context: str, tmp_path: Path) -> None:
         light(tmp_path)
         check_lost(envs.step(ACTIONS))
         observations, *_ = envs.step(ACTIONS)
-        firsts = stack([reborn(row).first for row in LOST])  # type: ignore[attr-defined]
+        firsts = stack([respawned(row).first for row in LOST])  # type: ignore[attr-defined]
         assert_identical(pick(observations, LOST), firsts)
 
 
@@ -207,7 +208,7 @@ def test_seeds_of_restarts_follow_from_the_reset_seed_and_their_number(tmp_path:
             light(tmp_path)
             check_lost(envs.step(ACTIONS))
             observations, *_ = envs.step(ACTIONS)
-            expected = stack([reborn(row, count).first for row in LOST])  # type: ignore[attr-defined]
+            expected = stack([respawned(row, count).first for row in LOST])  # type: ignore[attr-defined]
             assert_identical(pick(observations, LOST), expected)
 
 
@@ -254,7 +255,7 @@ def test_a_death_in_a_full_reset_repeats_it(tmp_path: Path, healthy: Any) -> Non
 def test_a_death_in_a_partial_reset_repeats_it_and_truncates_the_neighbour(
     tmp_path: Path, mode: AutoresetMode, healthy: Any
 ) -> None:
-    known = healthy._storage.observations[0].read(copy=True)
+    known = healthy._buffers.observations[0].read(copy=True)
     mask = {"reset_mask": np.array([False, False, True, False])}
     with start(tmp_path, "reset", mode) as envs:
         light(tmp_path)
@@ -294,7 +295,7 @@ def test_a_death_in_a_call_repeats_it_and_the_next_step_is_a_truncation(
     mode: AutoresetMode,
     healthy: Any,
 ) -> None:
-    known = healthy._storage.observations[0].read(copy=True)
+    known = healthy._buffers.observations[0].read(copy=True)
     with start(tmp_path, where, mode) as envs:
         light(tmp_path)
         assert touch(envs) == expected
@@ -316,7 +317,7 @@ def test_a_death_in_a_call_of_other_environments_is_a_truncation_later(tmp_path:
 
 def test_a_death_while_streaming_is_a_truncation(tmp_path: Path) -> None:
     with start(tmp_path, batch_size=2) as envs:
-        known = envs._storage.observations[envs._ring.current].read(copy=True)
+        known = envs._buffers.observations[envs._ring.current].read(copy=True)
         light(tmp_path)
         envs.send(ACTIONS)
         seen: dict[int, Any] = {}
@@ -546,8 +547,8 @@ def test_last_known_observations_of_variable_size_are_shown_too(
 
 def test_deaths_older_than_the_window_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(faults.time, "monotonic", lambda: now)
-    budget = faults.RestartBudget(max_restarts=1, window=10.0)
+    monkeypatch.setattr(restarts.time, "monotonic", lambda: now)
+    budget = restarts.RestartBudget(max_restarts=1, window=10.0)
     death = WorkerDiedError("worker 0 was ended: so it goes", (0,), 0, "step", -9, "SIGKILL")
     budget.spend(death)
     now = 110.5

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from vecspaces import vector
 from vecspaces.adapters.wrapping import has_attribute, has_wrapper, name_type
-from vecspaces.foreign import require_extra
-from vecspaces.vector.members import get_attribute
+from vecspaces.interop import require_extra
+from vecspaces.vector.group.members import get_attribute
 
 _vec_env: Any = require_extra("stable_baselines3.common.vec_env", "sb3")
 

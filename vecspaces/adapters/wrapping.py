@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vecspaces.vector.members import get_attribute
+from vecspaces.vector.group.members import get_attribute
 
 
 def has_wrapper(env: Any, wrapper: type) -> bool:

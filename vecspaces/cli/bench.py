@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from vecspaces.bench import (
+from vecspaces.cli.benchmark import (
     BACKENDS,
     BASELINE,
     BUILT_IN,

@@ -12,7 +12,7 @@ from vecspaces.cli.console import (
     output,
     refusing,
 )
-from vecspaces.foreign import native_space
+from vecspaces.interop import native_space
 from vecspaces.layout import Layout
 from vecspaces.make import find_factory
 from vecspaces.spaces import Space

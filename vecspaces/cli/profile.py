@@ -12,8 +12,8 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from vecspaces.bench.backends import BATCHES, sample_actions
-from vecspaces.bench.tracing import Recorder, Traced, chrome_trace
+from vecspaces.cli.benchmark.backends import BATCHES, sample_actions
+from vecspaces.cli.benchmark.tracing import Recorder, Traced, chrome_trace
 from vecspaces.cli.console import (
     EnvArgument,
     NumEnvsOption,
@@ -25,7 +25,7 @@ from vecspaces.cli.console import (
 )
 from vecspaces.make import find_factory
 from vecspaces.vector import AsyncVectorEnv
-from vecspaces.vector.stats import Stats
+from vecspaces.vector.exchange.stats import Stats
 
 _SHOWN = 10
 # The spans in a trace, so that its file stays below a few hundred megabytes.

@@ -12,8 +12,8 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from vecspaces.bench.report import describe_machine
-from vecspaces.bench.tuning import Candidate, Costs, best, candidates, inspect, try_out
+from vecspaces.cli.benchmark.report import describe_machine
+from vecspaces.cli.benchmark.tuning import Candidate, Costs, best, candidates, inspect, try_out
 from vecspaces.cli.console import (
     EnvArgument,
     NumEnvsOption,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from vecspaces.layout.casting import Mismatch, fit
-from vecspaces.layout.compiled import Layout, Leaf, Rows
 from vecspaces.layout.describe import describe
+from vecspaces.layout.layout import Layout, Leaf, Rows
 from vecspaces.layout.nodes import Array, Choice, Encoded, Record, Variable
 
 __all__ = [

@@ -9,14 +9,13 @@ from multiprocessing import util
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic
 
-from vecspaces.vector.agreement import ObservationMode, check_mode
-from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.backends.cores import usable_cores
-from vecspaces.vector.backends.process import ProcessBackend
-from vecspaces.vector.faults import choose_budget
-from vecspaces.vector.settings import Settings, check_count, list_factories
-from vecspaces.vector.streaming import StreamingVectorEnv
-from vecspaces.vector.vector_env import ActType, ObsType
+from vecspaces.vector.backends.process.affinity import usable_cores
+from vecspaces.vector.backends.process.backend import ProcessBackend
+from vecspaces.vector.send_recv import StreamingVectorEnv
+from vecspaces.vector.session.arguments import Settings, check_count, list_factories
+from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
+from vecspaces.vector.session.restarts import choose_budget
+from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
 
 
 class AsyncVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):

@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Generic
 
-from vecspaces.vector.agreement import ObservationMode, check_mode
 from vecspaces.vector.async_vector_env import AsyncVectorEnv
-from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.backends.birth import WorkerSetup, plan_workers
-from vecspaces.vector.backends.cluster import PLACEMENTS, Connection, choose_resources
-from vecspaces.vector.backends.ray import RayBackend
-from vecspaces.vector.failures import counting_from
-from vecspaces.vector.faults import choose_budget, renumber
-from vecspaces.vector.settings import Settings, list_factories
-from vecspaces.vector.streaming import StreamingVectorEnv
+from vecspaces.vector.backends.ray.backend import RayBackend
+from vecspaces.vector.backends.ray.cluster import PLACEMENTS, Connection, choose_resources
+from vecspaces.vector.backends.worker_setup import WorkerSetup, plan_workers
+from vecspaces.vector.exchange.failures import counting_from, renumber
+from vecspaces.vector.send_recv import StreamingVectorEnv
+from vecspaces.vector.session.arguments import Settings, list_factories
+from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
+from vecspaces.vector.session.restarts import choose_budget
 from vecspaces.vector.utils import CloudpickleWrapper
-from vecspaces.vector.vector_env import ActType, ObsType
+from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
 
 
 class RayVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic
 
-from vecspaces.vector.agreement import ObservationMode, check_mode
-from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.inline import InlineBackend
-from vecspaces.vector.grouped_vector_env import GroupedVectorEnv
-from vecspaces.vector.settings import Settings, list_factories
-from vecspaces.vector.vector_env import ActType, ObsType
+from vecspaces.vector.managed_vector_env import ManagedVectorEnv
+from vecspaces.vector.session.arguments import Settings, list_factories
+from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
+from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
 
 
-class SyncVectorEnv(GroupedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
+class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
     """Steps environments one after the other, in the caller's process.
 
     The best choice for very cheap environments in small numbers, and for debugging.

@@ -10,7 +10,7 @@ from typing import Any, Generic, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.foreign import require_extra
+from vecspaces.interop import require_extra
 from vecspaces.vector import VectorEnv, VectorWrapper
 from vecspaces.vector.vector_env import ActType, ObsType, Seed, StepResult
 

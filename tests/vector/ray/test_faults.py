@@ -24,7 +24,7 @@ from vecspaces.errors import (
     WorkerError,
 )
 from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv
-from vecspaces.vector.backends.cluster import Room
+from vecspaces.vector.backends.ray.cluster import Room
 
 ray = pytest.importorskip("ray", reason='needs Ray: pip install "vecspaces[ray]"')
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vecspaces.foreign import require_extra
+from vecspaces.interop import require_extra
 
 require_extra("gymnasium", "gymnasium")  # before the modules below need it, with a clear message
 

@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import cloudpickle
 
 from vecspaces.errors import InvalidInfoError
-from vecspaces.vector.env_group import EnvGroup
-from vecspaces.vector.failures import Failure
-from vecspaces.vector.infos import take
-from vecspaces.vector.members import GroupDescription
-from vecspaces.vector.protocol import Op
-from vecspaces.vector.storage import Storage, StoragePlan
+from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
+from vecspaces.vector.exchange.failures import Failure
+from vecspaces.vector.exchange.infos import take
+from vecspaces.vector.exchange.messages import Op, Reply
+from vecspaces.vector.group.env_group import EnvGroup
+from vecspaces.vector.group.members import GroupDescription
 
 #: Turns what the groups tell about their environments into the plan of the shared rows.
-Planner = Callable[[Sequence[GroupDescription]], StoragePlan]
-
-
-class Reply(NamedTuple):
-    """What came back from a worker.
-
-    Attributes:
-        worker: Its index.
-        op: `DONE`, `PART`, `FAILED`, `BUILT` or `DIED`.
-        seq: The sequence number of the command that it answers.
-        payload: Merged infos or results, a `Failure`, or a `Death`.
-    """
-
-    worker: int
-    op: Op
-    seq: int
-    payload: Any
+Planner = Callable[[Sequence[GroupDescription]], BufferPlan]
 
 
 class Backend(Protocol):
@@ -40,11 +24,11 @@ class Backend(Protocol):
 
     Attributes:
         slices: The rows of each worker, known once opened.
-        storage: The caller's view of the rows, bound once opened.
+        buffers: The caller's view of the rows, bound once opened.
     """
 
     slices: list[range]
-    storage: Storage
+    buffers: Buffers
 
     def open(self, plan: Planner, timeout: float) -> None:
         """Build every environment, learn the spaces, and bind the rows.
@@ -140,7 +124,7 @@ def written_rows(group: EnvGroup, op: Op, payload: Any) -> Sequence[int] | None:
     return None
 
 
-def blame(told: Any, rows: Iterable[int], op: Op) -> Failure | None:
+def find_unpicklable(told: Any, rows: Iterable[int], op: Op) -> Failure | None:
     """Find the environment that told what cannot be pickled.
 
     Args:

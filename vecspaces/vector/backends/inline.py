@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.backends.backend import Planner, Reply, execute
-from vecspaces.vector.env_group import EnvGroup
-from vecspaces.vector.failures import EnvironmentFailed
-from vecspaces.vector.protocol import Op
-from vecspaces.vector.storage import Storage
+from vecspaces.vector.backends.backend import Planner, execute
+from vecspaces.vector.exchange.buffers import Buffers
+from vecspaces.vector.exchange.failures import EnvironmentFailed
+from vecspaces.vector.exchange.messages import Op, Reply
+from vecspaces.vector.group.env_group import EnvGroup
+from vecspaces.vector.vector_env import AutoresetMode
 
 
 class InlineBackend:
@@ -22,7 +22,7 @@ class InlineBackend:
     """
 
     slices: list[range]
-    storage: Storage
+    buffers: Buffers
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]], autoreset_mode: AutoresetMode) -> None:
         self._env_fns = env_fns
@@ -37,9 +37,9 @@ class InlineBackend:
         except EnvironmentFailed as error:
             error.failure.throw()
         self.group = group
-        self.storage = Storage(plan([group.describe()]))
-        self.slices = [range(self.storage.plan.num_envs)]
-        group.bind(self.storage, 0, worker=0)
+        self.buffers = Buffers(plan([group.describe()]))
+        self.slices = [range(self.buffers.plan.num_envs)]
+        group.bind(self.buffers, 0, worker=0)
 
     def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
         """Do it at once, and keep the reply."""

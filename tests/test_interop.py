@@ -1,0 +1,176 @@
+"""The door: foreign spaces become ours, and registered ids travel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import pytest
+from gymnasium.envs.registration import EnvSpec, registry
+
+from vecspaces import spaces
+from vecspaces.errors import CustomSpaceError, VecspacesError
+from vecspaces.interop import (
+    is_foreign_vector_env,
+    native_space,
+    pack_registrations,
+    require_extra,
+    unpack_registrations,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def test_a_space_of_ours_comes_through_as_it_is() -> None:
+    space = spaces.Discrete(3)
+    assert native_space(space) is space
+
+
+def test_a_subclass_of_ours_comes_through_as_it_is() -> None:
+    class Mine(spaces.Space[Any]):
+        pass
+
+    space = Mine()
+    assert native_space(space) is space
+
+
+def test_a_gymnasium_space_becomes_ours() -> None:
+    assert native_space(gymnasium.spaces.Box(0, 1, (2,))) == spaces.Box(0, 1, (2,))
+
+
+def test_a_space_derived_from_gymnasiums_is_carried() -> None:
+    class Quaternion(gymnasium.Space[Any]):
+        pass
+
+    space = native_space(Quaternion())
+    assert isinstance(space, spaces.Space)
+    assert "Quaternion" in repr(space)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "Discrete(2)", spaces.Discrete])
+def test_what_is_no_space_is_refused(wrong: Any) -> None:
+    with pytest.raises(CustomSpaceError, match="expected a space of vecspaces or of gymnasium"):
+        native_space(wrong)
+
+
+def test_gymnasiums_vector_envs_are_known() -> None:
+    with closing(gymnasium.make_vec("CartPole-v1", 2, "sync")) as envs:
+        assert is_foreign_vector_env(envs)
+    assert not is_foreign_vector_env(gymnasium.make("CartPole-v1"))
+    assert not is_foreign_vector_env(3)
+
+
+def test_asking_for_a_vector_env_does_not_import_gymnasium() -> None:
+    program = (
+        "import sys; from vecspaces.interop import is_foreign_vector_env, pack_registrations;"
+        "print(is_foreign_vector_env(3), pack_registrations(), 'gymnasium' in sys.modules)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert run.stdout.split() == ["False", "b''", "False"]
+
+
+@pytest.fixture
+def registrations() -> Iterator[dict[str, Any]]:
+    """Gymnasium's registry, put back as it was."""
+    before = dict(registry)
+    yield registry
+    registry.clear()
+    registry.update(before)
+
+
+def test_nothing_to_unpack_is_no_error() -> None:
+    unpack_registrations(b"")
+
+
+def test_an_id_with_a_local_factory_is_known_after_unpacking(
+    registrations: dict[str, Any],
+) -> None:
+    length = 7
+    gymnasium.register(
+        "Local-v0", lambda: gymnasium.make("CartPole-v1", max_episode_steps=length).unwrapped
+    )
+    data = pack_registrations()
+    del registrations["Local-v0"]
+    unpack_registrations(data)
+    gymnasium.make("Local-v0").close()
+
+
+def test_a_variant_of_gymnasiums_own_environment_is_known_after_unpacking(
+    registrations: dict[str, Any],
+) -> None:
+    entry_point = registrations["CartPole-v1"].entry_point
+    gymnasium.register("LongPole-v0", entry_point, max_episode_steps=9)
+    data = pack_registrations()
+    del registrations["LongPole-v0"]
+    unpack_registrations(data)
+    assert registrations["LongPole-v0"].max_episode_steps == 9
+
+
+def test_a_spec_that_was_changed_arrives_changed(registrations: dict[str, Any]) -> None:
+    registrations["CartPole-v1"] = EnvSpec("CartPole-v1", "nowhere:Changed")
+    data = pack_registrations()
+    del registrations["CartPole-v1"]
+    unpack_registrations(data)
+    assert registrations["CartPole-v1"].entry_point == "nowhere:Changed"
+
+
+class Unpicklable:
+    def __reduce__(self) -> Any:
+        raise RuntimeError("holds a socket")
+
+    def __call__(self) -> None: ...
+
+
+def test_an_id_that_cannot_be_pickled_says_so_when_it_is_made(
+    registrations: dict[str, Any],
+) -> None:
+    gymnasium.register("Socket-v0", Unpicklable())
+    gymnasium.register("Other-v0", "nowhere:Other")
+    data = pack_registrations()
+    del registrations["Socket-v0"], registrations["Other-v0"]
+    unpack_registrations(data)
+    assert "Other-v0" in registrations
+    with pytest.raises(VecspacesError, match=r"Socket-v0.*RuntimeError: holds a socket"):
+        gymnasium.make("Socket-v0")
+
+
+def test_an_id_that_cannot_be_unpickled_says_so_when_it_is_made(
+    registrations: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = types.ModuleType("only_here")
+    exec("def build(): ...", module.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    gymnasium.register("OnlyHere-v0", module.build)
+    data = pack_registrations()
+    del registrations["OnlyHere-v0"]
+    monkeypatch.delitem(sys.modules, "only_here")
+    unpack_registrations(data)
+    with pytest.raises(VecspacesError, match=r"OnlyHere-v0.*only_here"):
+        gymnasium.make("OnlyHere-v0")
+
+
+def test_a_missing_library_names_its_extra() -> None:
+    with pytest.raises(ImportError, match=r'pip install "vecspaces\[video\]"'):
+        require_extra("no_such_library.part", "video")
+
+
+def test_a_library_that_lacks_a_part_of_its_own_tells_its_own_story(tmp_path: Path) -> None:
+    (tmp_path / "broken_library.py").write_text("import no_such_dependency")
+    program = "from vecspaces.interop import require_extra; require_extra('broken_library', 'x')"
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path.cwd()}"},
+    )
+    assert "No module named 'no_such_dependency'" in run.stderr
+    assert "vecspaces[x]" not in run.stderr

@@ -1,0 +1,162 @@
+"""The ring of observation slots: counted by itself, and as an on-policy rollout uses it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compare import assert_identical
+from tests.envs import Ledger, Sampler, ledgers
+from vecspaces import spaces
+from vecspaces.vector import AsyncVectorEnv, Rollout, SyncVectorEnv
+from vecspaces.vector.session.ring import Ring
+
+
+def walk(ring: Ring, steps: int) -> list[int]:
+    """Take steps, and give the slots that they write."""
+    slots = []
+    for _ in range(steps):
+        slots.append(ring.turn())
+        ring.commit(slots[-1])
+    return slots
+
+
+@pytest.mark.parametrize("buffers", [1, 2, 5])
+def test_step_t_writes_slot_t_modulo_the_buffers(buffers: int) -> None:
+    ring = Ring(buffers, buffers)
+    ring.begin()
+    ring.commit(0)
+    assert walk(ring, 12) == [(step + 1) % buffers for step in range(12)]
+
+
+@pytest.mark.parametrize("buffers", [1, 2, 5])
+def test_one_slot_more_keeps_what_a_dying_worker_would_tear(buffers: int) -> None:
+    ring = Ring(buffers, buffers + 1)
+    ring.begin()
+    ring.commit(0)
+    before = ring.current
+    for slot in walk(ring, 12):
+        assert slot != before
+        before = slot
+
+
+def test_a_full_reset_begins_with_the_first_slot() -> None:
+    ring = Ring(3, 3)
+    ring.begin()
+    ring.commit(0)
+    walk(ring, 2)
+    ring.begin()
+    assert ring.current == 0
+
+
+def test_a_rollout_is_whole_after_as_many_steps_as_it_has() -> None:
+    ring = Ring(4, 4)
+    ring.begin()
+    ring.commit(0)
+    for taken in range(3):
+        with pytest.raises(ValueError, match=f"found {taken}"):
+            _ = ring.rollout_steps
+        walk(ring, 1)
+    assert ring.rollout_steps == 3
+    walk(ring, 1)
+    with pytest.raises(ValueError, match="found 4"):
+        _ = ring.rollout_steps
+
+
+def make(kind: type, env_fns: Any, **arguments: Any) -> Any:
+    if kind is AsyncVectorEnv:
+        arguments["num_workers"] = 2
+    return kind(env_fns, **arguments)
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_a_ppo_rollout_copies_no_observation_but_the_bootstrap(kind: type) -> None:
+    length, rollouts = 8, 3
+    with make(kind, ledgers(4), copy=False, buffers=length + 1) as envs:
+        observations, _ = envs.reset(seed=0)
+        first = observations
+        for _ in range(rollouts):
+            views = [observations]
+            begun = observations.copy()
+            for _ in range(length):
+                observations, *_ = envs.step(observations[:, 2] % 5)
+                views.append(observations)
+            rollout = envs.rollout_view()
+            assert isinstance(rollout, Rollout)
+            assert_identical(rollout.observations[0], begun)
+            for time, view in enumerate(views[1:], start=1):
+                assert_identical(rollout.observations[time], view)
+                assert np.shares_memory(rollout.observations[time], view)
+            assert np.shares_memory(rollout.observations[0], first)
+            bootstrap = observations.copy()
+            # The next step begins the next rollout, whose first observation is the last of this.
+            observations, *_ = envs.step(np.zeros(4, int))
+            assert_identical(rollout.observations[0], bootstrap)
+            for _ in range(length - 1):
+                observations, *_ = envs.step(np.zeros(4, int))
+            assert_identical(envs.rollout_view().observations[0], bootstrap)
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_a_reset_begins_a_rollout_anew(kind: type) -> None:
+    with make(kind, ledgers(2), buffers=3) as envs:
+        envs.reset(seed=0)
+        envs.step([0, 0])
+        first, _ = envs.reset(seed=1)
+        envs.step([0, 0])
+        envs.step([0, 0])
+        assert_identical(envs.rollout_view().observations[0], first)
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_a_partial_reset_between_two_rollouts_begins_the_next(kind: type) -> None:
+    env_fns = [partial(Ledger, number, length=2) for number in range(2)]
+    with make(kind, env_fns, buffers=3, autoreset_mode="Disabled") as envs:
+        envs.reset(seed=0)
+        for _ in range(3):
+            envs.step([1, 1])
+            last, *_ = envs.step([1, 1])
+            envs.rollout_view()
+            first, _ = envs.reset(options={"reset_mask": np.array([False, True])})
+            assert_identical(first[0], last[0])
+            first, _ = envs.reset(options={"reset_mask": np.array([True, False])})
+            kept = [first, envs.step([2, 2])[0], envs.step([3, 3])[0]]
+            assert_identical(envs.rollout_view().observations, np.stack(kept))
+            envs.reset(options={"reset_mask": np.array([True, True])})
+
+
+def test_rewards_and_flags_of_a_rollout_are_the_callers_own() -> None:
+    with SyncVectorEnv(ledgers(2), copy=False, buffers=2) as envs:
+        envs.reset(seed=0)
+        envs.step([0, 0])
+        rollout = envs.rollout_view()
+        kept = [array.copy() for array in rollout[1:]]
+        for _ in range(3):
+            envs.step([1, 1])
+        for array, copy in zip(rollout[1:], kept, strict=True):
+            assert_identical(array, copy)
+
+
+def test_a_rollout_needs_all_environments_in_each_batch() -> None:
+    with AsyncVectorEnv(ledgers(2), num_workers=1, buffers=2, batch_size=1) as envs:
+        envs.reset(seed=0)
+        envs.step([0, 0])
+        with pytest.raises(ValueError, match="batch_size"):
+            envs.rollout_view()
+
+
+def test_without_shared_memory_a_partial_reset_keeps_the_other_rows() -> None:
+    space = spaces.Dict(a=spaces.Box(0, 1, (3,)), b=spaces.Text(5))
+    env_fns = [partial(Sampler, space, spaces.Discrete(2), shortest=9)] * 4
+    with AsyncVectorEnv(env_fns, shared_memory=False, buffers=3, num_workers=2) as envs:
+        envs.reset(seed=0)
+        for _ in range(4):
+            before, *_ = envs.step([0] * 4)
+            after, _ = envs.reset(options={"reset_mask": np.array([True, False, True, False])})
+            for row in (1, 3):
+                assert_identical(after["a"][row], before["a"][row])
+                assert after["b"][row] == before["b"][row]
+            assert not np.array_equal(after["a"][0], before["a"][0])

@@ -1,0 +1,108 @@
+"""What runs in a Ray actor: a group, and rows of its own."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import cloudpickle
+
+from vecspaces.interop import require_extra
+from vecspaces.vector.backends.backend import execute, find_unpicklable, written_rows
+from vecspaces.vector.backends.ray.cluster import name_node
+from vecspaces.vector.backends.worker_setup import WorkerSetup
+from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
+from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
+from vecspaces.vector.exchange.messages import Op
+from vecspaces.vector.group.env_group import EnvGroup
+from vecspaces.vector.group.vector_member import Wanted
+
+#: What an answer is; its payload, pickled, so that one that cannot be unpickled is known by its
+#: sender; and, as arrays that Ray carries without pickling them, what was written.
+Answer = tuple[Op, "bytes | None", Any]
+
+
+class GroupActor:
+    """A worker of a cluster: does what the caller asks, one command after the other."""
+
+    def __init__(self) -> None:
+        self._group: EnvGroup | None = None
+
+    def here(self) -> Answer:
+        """Tell on which node it runs: the first sign of life."""
+        return Op.DONE, None, name_node(require_extra("ray", "ray"))
+
+    def build(self, packed: bytes, factories: range) -> Answer:
+        """Build the environments, and tell of them.
+
+        Args:
+            packed: The pickled `WorkerSetup`.
+            factories: The numbers of its factories, in case that it cannot be unpickled.
+        """
+        try:
+            setup: WorkerSetup = pickle.loads(packed)
+            setup.settle()
+            self._index = setup.index
+            self._group = EnvGroup(setup.env_fns(), setup.autoreset_mode, setup.first)
+            return Op.BUILT, cloudpickle.dumps(self._group.describe()), None
+        except EnvironmentFailed as error:
+            failure = error.failure
+        except BaseException as error:
+            failure = Failure.of(error, factories, "build")
+        return Op.FAILED, cloudpickle.dumps(failure), None
+
+    def bind(self, plan: BufferPlan, low: int, lost: Wanted | None) -> Answer:
+        """Make the rows."""
+        if self._group is not None:
+            self._buffers = Buffers(plan)
+            self._group.bind(self._buffers, low, self._index, lost)
+        return Op.DONE, None, None
+
+    def execute(self, number: int, slot: int, packed: bytes) -> Answer:
+        """Do what a command asks for; give the answer and what it wrote.
+
+        Args:
+            number: The number of the command.
+            slot: The slot of the ring to write.
+            packed: Pickled: its arguments, None for none, and the exported actions, None for a
+                command that takes none.
+        """
+        op = Op(number)
+        group = self._group
+        if group is None:  # it could not be built, as the caller has heard
+            return Op.DONE, None, None
+        rows = range(group.low, group.high)
+        try:
+            payload, actions = pickle.loads(packed)
+            if actions is not None:
+                self._buffers.actions.load(group.low, group.high, actions)
+            result = execute(group, op, slot, payload)
+            written = written_rows(group, op, payload)
+            exported = None if written is None else self._buffers.export(slot, written)
+            if op is Op.STEP_ROWS:
+                return Op.PART, _pack((payload, result), result, rows, op), exported
+            told = dict(zip(payload[3], result, strict=True)) if op is Op.CALL else result
+            return Op.DONE, _pack(result, told, rows, op) if result else None, exported
+        except EnvironmentFailed as error:
+            failure = error.failure
+        except BaseException as error:
+            failure = Failure.of(error, rows, op.verb)
+        return Op.FAILED, cloudpickle.dumps(failure), None
+
+    def close(self) -> Answer:
+        """Close the environments."""
+        failure = None if self._group is None else self._group.close()
+        if failure is None:
+            return Op.DONE, None, None
+        return Op.FAILED, cloudpickle.dumps(failure), None
+
+
+def _pack(payload: Any, told: Any, rows: Sequence[int], op: Op) -> bytes:
+    """Pickle what an answer carries; say which environment told what cannot be pickled."""
+    try:
+        packed: bytes = cloudpickle.dumps(payload)
+    except Exception as error:
+        failure = find_unpicklable(told, rows, op) or Failure.of(error, rows, op.verb)
+        raise EnvironmentFailed(failure) from None
+    return packed

@@ -1,0 +1,194 @@
+"""A Ray cluster as a place for actors: the way to it, the room that they ask for, their names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from vecspaces.interop import require_extra
+
+PLACEMENTS = ("spread", "pack")
+
+# What `ray.remote` takes by a name of its own, and what Ray calls it elsewhere; every other
+# resource is the user's own.
+_NAMES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
+
+
+class Connection:
+    """This process's way to a cluster; a Ray that we started ends with the last of its users.
+
+    Args:
+        address: The cluster; None: the one that this process is connected to, else the one that
+            the environment variable RAY_ADDRESS names, else one that runs on this machine, else a
+            local one, started here.
+
+    Raises:
+        ImportError: Ray is not installed; names the extra.
+        ValueError: This process is connected to another cluster.
+    """
+
+    _users = 0
+
+    def __init__(self, address: str | None) -> None:
+        self.ray = require_extra("ray", "ray")
+        there = self.ray.is_initialized()
+        # A Ray that was there before us is not ours to end.
+        self._ours = not there or bool(Connection._users)
+        if there:
+            self._check_same(address)
+        elif address is None and "RAY_ADDRESS" not in os.environ:
+            self.ray.init(include_dashboard=False)
+        else:
+            self.ray.init(address=address)
+        Connection._users += self._ours
+
+    def _check_same(self, address: str | None) -> None:
+        """A process talks to one cluster only."""
+        connected = self.ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", connected):
+            raise ValueError(
+                f"address={address!r}, but this process is connected to the Ray cluster at "
+                f"{connected!r} already: leave address out, or call ray.shutdown() first"
+            )
+
+    @property
+    def open(self) -> bool:
+        """Whether there is still a Ray to talk to; its user may have shut it down."""
+        return bool(self.ray.is_initialized())
+
+    def room_for(self, resources: Mapping[str, float]) -> int:
+        """Tell how many actors the cluster has room for, were it empty.
+
+        Args:
+            resources: What each needs, as `choose_resources` gives it.
+        """
+        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        return sum(
+            min(
+                int(node.get(_NAMES.get(name, name), 0) / amount + 1e-9)
+                for name, amount in resources.items()
+            )
+            for node in nodes
+        )
+
+    def close(self) -> None:
+        """Leave the cluster; a second call does nothing."""
+        if not self._ours:
+            return
+        self._ours = False
+        Connection._users -= 1
+        if not Connection._users and self.open:
+            self.ray.shutdown()
+
+
+def choose_resources(given: Mapping[str, Any] | None, processes: int) -> dict[str, float]:
+    """Say what one actor needs.
+
+    Args:
+        given: `num_cpus`, `num_gpus`, `memory` in bytes, or names of custom resources.
+        processes: The processes in an actor: the CPUs that it needs if nobody says otherwise.
+
+    Returns:
+        Every amount that is not 0, by the same names.
+
+    Raises:
+        ValueError: An amount is no number that is at least 0, or all of them are 0.
+    """
+    wanted = {"num_cpus": processes, **(given or {})}
+    for name, amount in wanted.items():
+        if not isinstance(amount, (int, float)) or isinstance(amount, bool) or amount < 0:
+            raise ValueError(
+                f"resources_per_worker[{name!r}] must be a number of at least 0, found {amount!r}"
+            )
+    needed = {name: amount for name, amount in wanted.items() if amount}
+    if not needed:
+        raise ValueError(
+            "resources_per_worker must ask for something, found nothing but zeros: "
+            "{'num_cpus': 0.01} leaves nearly all of a CPU to others"
+        )
+    return needed
+
+
+class Room:
+    """Reserved places in a cluster, one for each actor: a placement group of Ray's.
+
+    Where a node dies, Ray moves its places to other nodes.
+
+    Args:
+        connection: The way to the cluster.
+        count: The number of places.
+        resources: What each holds, as `choose_resources` gives it.
+        placement: `"spread"` over the nodes, or `"pack"`.
+    """
+
+    def __init__(
+        self, connection: Connection, count: int, resources: Mapping[str, float], placement: str
+    ) -> None:
+        self._connection = connection
+        self._ray = connection.ray
+        self._count = count
+        self._amounts = {_NAMES.get(name, name): amount for name, amount in resources.items()}
+        options: dict[str, Any] = {
+            name: amount for name, amount in resources.items() if name in _NAMES
+        }
+        options["resources"] = {
+            name: amount for name, amount in resources.items() if name not in _NAMES
+        }
+        # What nobody asks for, Ray takes for one CPU.
+        self._options = {"num_cpus": 0, **options}
+        self._group = self._ray.util.placement_group(
+            [self._amounts] * count, strategy=placement.upper()
+        )
+
+    def start(self, kind: type, place: int) -> Any:
+        """Start an actor; it waits for its place without anybody waiting for it.
+
+        Args:
+            kind: The actor's class, which takes no arguments.
+            place: The number of its place.
+
+        Returns:
+            Its handle.
+        """
+        strategy = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
+            self._group, placement_group_bundle_index=place
+        )
+        actor = self._ray.remote(kind).options(scheduling_strategy=strategy, **self._options)
+        return actor.remote()
+
+    def end(self, actor: Any) -> None:
+        """End an actor, whatever it is doing."""
+        self._ray.kill(actor)
+
+    def shortage(self) -> str:
+        """Tell what was asked of the cluster, and what there is."""
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        size = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
+        free = self._ray.available_resources()
+        lines = []
+        for name, amount in self._amounts.items():
+            there = [node.get(name, 0) for node in nodes]
+            lines.append(
+                f"{name}: {self._count} x {amount:g} asked for; {sum(there):g} in the cluster of "
+                f"{size}, {max(there, default=0):g} on the largest, "
+                f"{free.get(name, 0):g} free now"
+            )
+        return "; ".join(lines)
+
+    def close(self) -> None:
+        """Give the places back; actors that are left in them end."""
+        if self._connection.open:
+            self._ray.util.remove_placement_group(self._group)
+
+
+def name_node(ray: Any) -> str:
+    """Name the node that this process runs on, as errors name it.
+
+    Args:
+        ray: The module.
+
+    Returns:
+        Its address, and the beginning of the id by which Ray's own tools know it.
+    """
+    return f"{ray.util.get_node_ip_address()} ({ray.get_runtime_context().get_node_id()[:12]})"

@@ -1,0 +1,169 @@
+"""What a worker is told at its birth and does first, in whatever backend it is born."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import itertools
+import os
+import pickle
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from vecspaces.interop import pack_registrations, unpack_registrations
+from vecspaces.vector.backends.process.affinity import usable_cores
+from vecspaces.vector.exchange.failures import Failure
+from vecspaces.vector.group.members import GroupDescription
+from vecspaces.vector.utils import CloudpickleWrapper
+from vecspaces.vector.vector_env import AutoresetMode
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """What a worker must know.
+
+    Args:
+        index: Its index.
+        first: The index of its first factory among all.
+        count: The number of its factories.
+        env_fns: Gives its factories.
+        autoreset_mode: What follows the end of an episode.
+        threads: The number of threads for native libraries; None leaves them alone.
+        entropy: Words for the global generators: the caller's state, the index, the generation.
+        registrations: The caller's Gymnasium ids.
+        caller: The caller's process id.
+        core: The core that it returns to; None where there are not as many workers as cores.
+        awake: Whether it may wait awake for commands: no other process needs its core.
+    """
+
+    index: int
+    first: int
+    count: int
+    env_fns: CloudpickleWrapper[list[Callable[[], Any]]]
+    autoreset_mode: AutoresetMode
+    threads: int | None
+    entropy: tuple[int, ...]
+    registrations: bytes
+    caller: int
+    core: int | None
+    awake: bool
+
+    @property
+    def factories(self) -> range:
+        """The numbers of its factories among all."""
+        return range(self.first, self.first + self.count)
+
+    def respawned(self) -> WorkerSetup:
+        """The setup of the worker that takes this one's place, with generators of its own."""
+        return replace(self, entropy=(*self.entropy[:-1], self.entropy[-1] + 1))
+
+    def settle(self) -> None:
+        """Make this process the worker's own: threads, global generators, known ids."""
+        _limit_threads(self.threads)
+        _seed_globals(self.entropy)
+        unpack_registrations(self.registrations)
+
+
+def cut(total: int, parts: int) -> list[range]:
+    """Cut `total` things into contiguous parts whose sizes differ by at most one.
+
+    Example:
+        >>> cut(7, 3)
+        [range(0, 2), range(2, 4), range(4, 7)]
+    """
+    bounds = [total * part // parts for part in range(parts + 1)]
+    return [range(low, high) for low, high in itertools.pairwise(bounds)]
+
+
+def plan_workers(
+    env_fns: Sequence[Callable[[], Any]],
+    num_workers: int,
+    autoreset_mode: AutoresetMode,
+    threads: int | None,
+    by_value: bool,
+) -> list[WorkerSetup]:
+    """Cut the factories into contiguous slices, one per worker.
+
+    Args:
+        env_fns: The factories.
+        num_workers: The number of slices; sizes differ by at most one.
+        autoreset_mode: What follows the end of an episode.
+        threads: The number of threads for native libraries in a worker.
+        by_value: Whether workers begin without a copy of this process's memory.
+
+    Returns:
+        One setup per worker.
+    """
+    # Read, not drawn from: the caller's own numbers stay what they are.
+    state = hashlib.sha256(pickle.dumps((random.getstate(), np.random.get_state()))).digest()
+    words = np.frombuffer(state, dtype=np.uint32).tolist()
+    registrations = pack_registrations() if by_value else b""
+    cores = usable_cores()
+    return [
+        WorkerSetup(
+            index,
+            part.start,
+            len(part),
+            CloudpickleWrapper(functools.partial(list, env_fns[part.start : part.stop])),
+            autoreset_mode,
+            threads,
+            (*words, index, 0),
+            registrations,
+            os.getpid(),
+            cores[index] if num_workers == len(cores) else None,
+            # One core is left to the caller, whatever the others do.
+            num_workers <= len(cores) and index + 1 < len(cores),
+        )
+        for index, part in enumerate(cut(len(env_fns), num_workers))
+    ]
+
+
+def assign_rows(descriptions: Sequence[GroupDescription]) -> list[range]:
+    """Give each worker its rows, in order."""
+    ends = list(itertools.accumulate(sum(description.counts) for description in descriptions))
+    return [range(low, high) for low, high in itertools.pairwise([0, *ends])]
+
+
+def space_mismatch(rows: Sequence[int], worker: int) -> Failure:
+    """Say that environments came back with other spaces than the caller laid rows out for."""
+    changed = RuntimeError(
+        "environments that were built again have other spaces than before: an env_fn must give "
+        "the same spaces each time"
+    )
+    return Failure.of(changed, rows, "build", worker)
+
+
+def _limit_threads(threads: int | None) -> None:
+    """Keep native libraries from starting a pool of threads in every worker."""
+    if threads is None:
+        return
+    # For libraries that an environment loads later; those loaded already are asked one by one.
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(threads)
+    if importlib.util.find_spec("threadpoolctl") is not None:
+        importlib.import_module("threadpoolctl").threadpool_limits(threads)
+
+
+def _seed_globals(entropy: tuple[int, ...]) -> None:
+    """Give this worker generators of its own: forked ones would share the caller's stream."""
+    sequence = np.random.SeedSequence(entropy)
+    for_random, for_numpy = sequence.spawn(2)
+    random.seed(int.from_bytes(for_random.generate_state(8).tobytes(), "little"))
+    np.random.seed(for_numpy.generate_state(8))

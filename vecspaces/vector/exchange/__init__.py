@@ -1,0 +1,1 @@
+"""What caller and workers share; imports neither."""

@@ -1,0 +1,279 @@
+"""The bytes that caller and workers share: observations, actions, rewards, flags of all rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces.layout import Layout, Rows
+from vecspaces.memory import Arena
+from vecspaces.spaces import Space
+from vecspaces.vector.exchange.stats import ENV_SHAPE, WORKER_SHAPE
+
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class BufferPlan:
+    """Where everything lies in one arena; small, picklable, the same in every process.
+
+    Args:
+        observations: The ring of observation slots.
+        actions: One action per environment.
+        finals: The last observations of episodes, in SAME_STEP mode only.
+        scalars: The offset of rewards, terminations and truncations, in bytes.
+        progress: The offset of one int64 per worker: the row that it is busy with, or -1.
+        num_workers: The number of workers.
+        stats: The offset of the counters of `stats()`, in bytes; None where nobody asked.
+        size: The bytes of the arena.
+    """
+
+    observations: Layout
+    actions: Layout
+    finals: Layout | None
+    scalars: int
+    progress: int
+    num_workers: int
+    stats: int | None
+    size: int
+
+    @classmethod
+    def compile(
+        cls,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        num_envs: int,
+        *,
+        slots: int = 1,
+        finals: bool = False,
+        variable_capacity: int = 65536,
+        num_workers: int = 1,
+        stats: bool = False,
+    ) -> BufferPlan:
+        """Lay out the rows of `num_envs` environments.
+
+        Args:
+            observation_space: The space of one environment's observation.
+            action_space: The space of one environment's action.
+            num_envs: The number of rows.
+            slots: The length of the ring of observations.
+            finals: Whether final observations need a place of their own.
+            variable_capacity: Bytes per environment for values of variable size.
+            num_workers: The number of workers.
+            stats: Whether steps and resets are to be timed.
+
+        Returns:
+            The plan.
+        """
+        observations = Layout.compile(
+            observation_space, num_envs, slots=slots, variable_capacity=variable_capacity
+        )
+        end = observations.size
+        actions = Layout.compile(
+            action_space, num_envs, variable_capacity=variable_capacity, offset=end
+        )
+        end += actions.size
+        last = None
+        if finals:
+            last = Layout.compile(
+                observation_space, num_envs, variable_capacity=variable_capacity, offset=end
+            )
+            end += last.size
+        scalars = _align(end)
+        # Per row and slot: a float64 reward and two bools.
+        progress = scalars + _align(slots * num_envs * 8) + 2 * _align(slots * num_envs)
+        end = size = progress + _align(num_workers * 8)
+        if stats:
+            size += 8 * (num_envs * math.prod(ENV_SHAPE) + num_workers * math.prod(WORKER_SHAPE))
+        return cls(
+            observations,
+            actions,
+            last,
+            scalars,
+            progress,
+            num_workers,
+            end if stats else None,
+            size,
+        )
+
+    @property
+    def num_envs(self) -> int:
+        """The number of rows."""
+        return self.observations.n
+
+    @property
+    def slots(self) -> int:
+        """The length of the ring of observations."""
+        return self.observations.slots
+
+
+class Slice(NamedTuple):
+    """Consecutive rows of one slot, bound once: what a worker writes at every step.
+
+    Attributes:
+        write: Called with a list of one observation per row.
+        rewards: Shape `(rows,)`, float64.
+        terminations: Shape `(rows,)`, bool.
+        truncations: Shape `(rows,)`, bool.
+    """
+
+    write: Callable[[list[Any]], None]
+    rewards: npt.NDArray[np.float64]
+    terminations: npt.NDArray[np.bool_]
+    truncations: npt.NDArray[np.bool_]
+
+
+class Buffers:
+    """The views of one process on the rows, bound once.
+
+    Args:
+        plan: Where everything lies.
+        arena: The memory; private if None.
+
+    Attributes:
+        observations: One `Rows` per slot of the ring.
+        actions: The `Rows` of the actions.
+        finals: The `Rows` of final observations, or None.
+        rewards: Shape `(slots, num_envs)`, float64.
+        terminations: Shape `(slots, num_envs)`, bool.
+        truncations: Shape `(slots, num_envs)`, bool.
+        progress: Shape `(num_workers,)`, int64: the row that each worker is busy with, or -1.
+        whole: For each slot, all of its rows.
+    """
+
+    def __init__(self, plan: BufferPlan, arena: Arena | None = None) -> None:
+        self.plan = plan
+        self.arena = Arena(plan.size) if arena is None else arena
+        self.observations = plan.observations.bind(self.arena, spill=True)
+        (self.actions,) = plan.actions.bind(self.arena, spill=True)
+        self.finals: Rows | None = None
+        if plan.finals is not None:
+            (self.finals,) = plan.finals.bind(self.arena, spill=True)
+        shape = (plan.slots, plan.num_envs)
+        flags = plan.scalars + _align(shape[0] * shape[1] * 8)
+        self.rewards: npt.NDArray[np.float64] = self.arena.view(np.float64, shape, plan.scalars)
+        self.terminations: npt.NDArray[np.bool_] = self.arena.view(np.bool_, shape, flags)
+        self.truncations: npt.NDArray[np.bool_] = self.arena.view(
+            np.bool_, shape, flags + _align(shape[0] * shape[1])
+        )
+        self.progress: npt.NDArray[np.int64] = self.arena.view(
+            np.int64, (plan.num_workers,), plan.progress
+        )
+        self.whole = [self.slice(slot, 0, plan.num_envs) for slot in range(plan.slots)]
+
+    def slice(self, slot: int, low: int, high: int) -> Slice:
+        """Bind rows `low` to `high` of a slot."""
+        return Slice(
+            self.observations[slot].writer(low, high),
+            self.rewards[slot, low:high],
+            self.terminations[slot, low:high],
+            self.truncations[slot, low:high],
+        )
+
+    def counters(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+        """The counters of `stats()`, per environment and per worker; None where nobody asked."""
+        plan = self.plan
+        if plan.stats is None:
+            return None
+        environments = (plan.num_envs, *ENV_SHAPE)
+        workers = (plan.num_workers, *WORKER_SHAPE)
+        return (
+            self.arena.view(np.int64, environments, plan.stats),
+            self.arena.view(np.int64, workers, plan.stats + 8 * math.prod(environments)),
+        )
+
+    def release(self) -> None:
+        """Give the memory back; what the caller was given to look at stays valid until dropped."""
+        self.arena.close()
+        del self.observations, self.actions, self.finals
+        del self.rewards, self.terminations, self.truncations, self.progress, self.whole
+
+    def export_counters(self, worker: int, low: int, high: int) -> Any:
+        """Copy the counters of a worker and of its rows; None where all see them anyway."""
+        counters = self.counters()
+        if counters is None or self.arena.handle is not None:
+            return None
+        return [counters[0][low:high].copy(), counters[1][worker].copy()]
+
+    def load_counters(self, worker: int, low: int, high: int, counters: Any) -> None:
+        """Put in what `export_counters` took out in another process."""
+        mine = self.counters()
+        if mine is not None:
+            mine[0][low:high], mine[1][worker] = counters
+
+    def take_spilled(self, slot: int, low: int, high: int) -> Any:
+        """Take the observations of rows that did not fit into the arena; None where all did."""
+        values = self.observations[slot].take_spilled(low, high)
+        finals = self.finals.take_spilled(low, high) if self.finals is not None else None
+        return (values, finals) if values or finals else None
+
+    def put_spilled(self, slot: int, spilled: Any) -> None:
+        """Put back what `take_spilled` took in another process."""
+        values, finals = spilled
+        if values:
+            self.observations[slot].put_spilled(values)
+        if finals and self.finals is not None:
+            self.finals.put_spilled(finals)
+
+    def export(self, slot: int, rows: Sequence[int]) -> list[Any]:
+        """Copy what was written to some rows, and to no others, into a few picklable arrays.
+
+        For workers that share no memory with the caller.
+
+        Args:
+            slot: The slot of the ring.
+            rows: The rows.
+
+        Returns:
+            What `load` takes.
+        """
+        return [(low, high, *self._export(slot, low, high)) for low, high in _runs(rows)]
+
+    def _export(self, slot: int, low: int, high: int) -> list[Any]:
+        rows = slice(low, high)
+        # Final observations are rare: they travel only in the step in which an episode ended.
+        ended = self.terminations[slot, rows] | self.truncations[slot, rows]
+        return [
+            self.observations[slot].export(low, high),
+            None if self.finals is None or not ended.any() else self.finals.export(low, high),
+            self.rewards[slot, rows].copy(),
+            self.terminations[slot, rows].copy(),
+            self.truncations[slot, rows].copy(),
+        ]
+
+    def load(self, slot: int, parts: list[Any]) -> None:
+        """Put in what `export` took out in another process."""
+        for low, high, observations, finals, rewards, terminations, truncations in parts:
+            rows = slice(low, high)
+            self.observations[slot].load(low, high, observations)
+            if self.finals is not None and finals is not None:
+                self.finals.load(low, high, finals)
+            self.rewards[slot, rows] = rewards
+            self.terminations[slot, rows] = terminations
+            self.truncations[slot, rows] = truncations
+
+
+def _align(offset: int) -> int:
+    """Round up to the next cache line."""
+    return -(-offset // _ALIGNMENT) * _ALIGNMENT
+
+
+def _runs(rows: Sequence[int]) -> list[tuple[int, int]]:
+    """Group rows into runs of neighbours.
+
+    Example:
+        >>> _runs(range(2, 6)), _runs([4, 0, 1])
+        ([(2, 6)], [(0, 2), (4, 5)])
+    """
+    runs: list[tuple[int, int]] = []
+    for row in sorted(rows):
+        if runs and runs[-1][1] == row:
+            runs[-1] = (runs[-1][0], row + 1)
+        else:
+            runs.append((row, row + 1))
+    return runs

@@ -1,0 +1,1 @@
+"""The worker's side: environments stepped into their rows, without processes."""

@@ -1,0 +1,1 @@
+"""The caller's side: the only owner of mutable state."""

@@ -1,0 +1,246 @@
+"""Checking of the arguments of constructors and of `reset`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces.vector.session.batch_spaces import ObservationMode
+from vecspaces.vector.session.restarts import RestartBudget
+from vecspaces.vector.vector_env import AutoresetMode
+
+
+class Settings(NamedTuple):
+    """The arguments that every backend shares.
+
+    Attributes:
+        observation_mode: How observation spaces are batched.
+        autoreset_mode: What follows the end of an episode.
+        copy: Whether observations are copied out of their rows.
+        buffers: The number of slots of the ring that the caller sees.
+        variable_capacity: Bytes per environment for values of variable size.
+        stats: Whether steps and resets are timed.
+        start_timeout: Bounds the building of environments, in seconds.
+        step_timeout: Bounds every other wait, in seconds; None does not.
+        budget: How many dead workers are replaced; None: none are.
+    """
+
+    observation_mode: ObservationMode
+    autoreset_mode: AutoresetMode
+    copy: bool = True
+    buffers: int = 1
+    variable_capacity: int = 65536
+    stats: bool = False
+    start_timeout: float = 60.0
+    step_timeout: float | None = None
+    budget: RestartBudget | None = None
+
+    def check(self, num_factories: int) -> None:
+        """Refuse numbers that mean nothing, before anything is built.
+
+        Args:
+            num_factories: The number of environment factories.
+
+        Raises:
+            ValueError: Names the argument, and what was found.
+        """
+        if num_factories < 1:
+            raise ValueError("env_fns must hold at least one factory, found none")
+        check_count("buffers", self.buffers)
+        check_count("variable_capacity", self.variable_capacity, least=0)
+        for name, seconds in (
+            ("start_timeout", self.start_timeout),
+            ("step_timeout", self.step_timeout),
+        ):
+            if seconds is not None:
+                check_seconds(name, seconds)
+
+
+def list_factories(env_fns: Iterable[Callable[[], Any]]) -> list[Callable[[], Any]]:
+    """Refuse what cannot make environments, before any of them is made.
+
+    Args:
+        env_fns: Factories of environments.
+
+    Returns:
+        The factories.
+
+    Raises:
+        TypeError: `env_fns` is no iterable, or something in it cannot be called.
+
+    Example:
+        >>> list_factories([3])
+        Traceback (most recent call last):
+            ...
+        TypeError: env_fns[0] must be a function that makes an environment, found 3 (int)
+    """
+    if not isinstance(env_fns, Iterable):
+        raise TypeError(
+            "env_fns must be a list of functions that make environments, one for each, found "
+            f"{env_fns!r}: write [env_fn] * n"
+        )
+    factories = list(env_fns)
+    for number, factory in enumerate(factories):
+        if not callable(factory):
+            raise TypeError(
+                f"env_fns[{number}] must be a function that makes an environment, found "
+                f"{factory!r} ({type(factory).__name__})"
+            )
+    return factories
+
+
+def check_seconds(name: str, value: Any) -> None:
+    """Refuse a bound on time that is no number, or not above zero.
+
+    Args:
+        name: What the argument is called.
+        value: What came.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is zero, negative or nan.
+    """
+    if not isinstance(value, (int, float, np.number)) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number of seconds, found {value!r}")
+    if not value > 0:
+        raise ValueError(f"{name} must be more than 0 seconds, found {value}")
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Refuse an argument that is no integer, or too small.
+
+    Args:
+        name: What the argument is called.
+        value: What came.
+        least: The smallest that makes sense.
+
+    Raises:
+        TypeError: It is no integer.
+        ValueError: It is too small.
+
+    Example:
+        >>> check_count("buffers", 0)
+        Traceback (most recent call last):
+            ...
+        ValueError: buffers must be an integer of at least 1, found 0
+    """
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_integer or value < least:
+        kind = ValueError if is_integer else TypeError
+        raise kind(f"{name} must be an integer of at least {least}, found {value!r}")
+
+
+Options = Mapping[str, Any]
+
+
+class ResetPlan(NamedTuple):
+    """One reset, spelled out.
+
+    Attributes:
+        rows: The environments to reset.
+        seeds: One per environment, reset or not.
+        options: One mapping or None per environment.
+        keep_options: Whether autoresets get them too.
+    """
+
+    rows: npt.NDArray[np.intp]
+    seeds: list[int | None]
+    options: list[Options | None]
+    keep_options: bool
+
+
+def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
+    """Spell out the arguments of `reset`.
+
+    Args:
+        seed: None, an int (environment i gets seed + i), one int or None per environment, or a
+            `numpy.random.SeedSequence`, which is spawned so that runs never overlap.
+        options: None, one mapping for all, or one mapping or None per environment. The key
+            `"reset_mask"` of one mapping chooses the environments to reset.
+        num_envs: The number of environments.
+
+    Returns:
+        The plan; the caller's mapping is left as it is.
+
+    Raises:
+        TypeError: A seed or mask of the wrong type.
+        ValueError: A wrong number of seeds or options, or a mask of the wrong shape.
+    """
+    seeds = spread_seeds(seed, num_envs)
+    rows = np.arange(num_envs, dtype=np.intp)
+    if options is None:
+        return ResetPlan(rows, seeds, [None] * num_envs, False)
+    if isinstance(options, Mapping):
+        if "reset_mask" in options:
+            rows = _masked_rows(options["reset_mask"], num_envs)
+            options = {key: value for key, value in options.items() if key != "reset_mask"}
+        return ResetPlan(rows, seeds, [options] * num_envs, False)
+    if not isinstance(options, Sequence) or isinstance(options, str):
+        raise TypeError(
+            f"options must be a mapping, or a sequence of one mapping or None per environment, "
+            f"found {type(options).__name__}"
+        )
+    if len(options) != num_envs:
+        raise ValueError(f"expected {num_envs} options, one per environment, found {len(options)}")
+    for number, given in enumerate(options):
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(
+                f"options[{number}] must be a mapping or None, found {type(given).__name__}"
+            )
+        if given is not None and "reset_mask" in given:
+            raise ValueError(
+                f"options[{number}] holds a reset_mask, which belongs to all environments: give "
+                "one mapping of options, or reset all environments"
+            )
+    return ResetPlan(rows, seeds, list(options), True)
+
+
+def spread_seeds(seed: Any, num_envs: int) -> list[int | None]:
+    """Give each environment its seed.
+
+    Example:
+        >>> spread_seeds(7, 3)
+        [7, 8, 9]
+    """
+    if seed is None:
+        return [None] * num_envs
+    if isinstance(seed, np.random.SeedSequence):
+        return [int(child.generate_state(1)[0]) for child in seed.spawn(num_envs)]
+    if isinstance(seed, (int, np.integer)):
+        return [int(seed) + number for number in range(num_envs)]
+    if not isinstance(seed, (Sequence, np.ndarray)) or isinstance(seed, (str, bytes)):
+        raise TypeError(
+            "seed must be None, an int, a sequence of one int or None per environment, or a "
+            f"numpy.random.SeedSequence, found {type(seed).__name__}"
+        )
+    if len(seed) != num_envs:
+        raise ValueError(f"expected {num_envs} seeds, one per environment, found {len(seed)}")
+    return [None if one is None else _as_seed(one, number) for number, one in enumerate(seed)]
+
+
+def _as_seed(seed: Any, number: int) -> int:
+    """Take an integer, of Python or NumPy, and nothing that would have to be rounded."""
+    try:
+        return operator.index(seed)
+    except TypeError:
+        raise TypeError(
+            f"seed[{number}] must be an int or None, found {type(seed).__name__}"
+        ) from None
+
+
+def _masked_rows(mask: Any, num_envs: int) -> npt.NDArray[np.intp]:
+    """Check a mask as Gymnasium does, and give the rows that it chooses."""
+    what = "options['reset_mask']"
+    if not isinstance(mask, np.ndarray):
+        raise TypeError(f"{what} must be a numpy array, found {type(mask).__name__}")
+    if mask.shape != (num_envs,):
+        raise ValueError(f"{what} must have shape ({num_envs},), found {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise TypeError(f"{what} must have dtype bool, found {mask.dtype}")
+    if not mask.any():
+        raise ValueError(f"{what} must choose at least one environment, found none")
+    return np.flatnonzero(mask)

@@ -1,0 +1,139 @@
+"""Whether environments agree on their spaces, and the spaces of their batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from vecspaces.interop import native_space
+from vecspaces.layout import Layout
+from vecspaces.spaces import Space
+from vecspaces.spaces.utils import is_space_dtype_shape_equiv
+from vecspaces.vector.group.members import GroupDescription
+from vecspaces.vector.utils import batch_differing_spaces, batch_space
+
+ObservationMode = str | tuple[Space[Any], Space[Any]]
+
+
+class BatchSpaces(NamedTuple):
+    """The four spaces of a vector env."""
+
+    observation_space: Space[Any]
+    single_observation_space: Space[Any]
+    action_space: Space[Any]
+    single_action_space: Space[Any]
+
+
+def check_mode(observation_mode: Any) -> None:
+    """Refuse an `observation_mode` that means nothing, before anything is built.
+
+    Args:
+        observation_mode: `"same"`, `"different"`, or a pair of spaces, the batched one first.
+
+    Raises:
+        ValueError: It is none of them.
+        TypeError: It is a pair of something else.
+    """
+    if isinstance(observation_mode, tuple) and len(observation_mode) == 2:
+        for space in observation_mode:
+            try:
+                native_space(space)
+            except TypeError as error:
+                raise TypeError(
+                    "observation_mode must be a pair of spaces "
+                    f"(observation_space, single_observation_space): {error}"
+                ) from None
+    elif observation_mode not in ("same", "different"):
+        raise ValueError(
+            "observation_mode must be 'same', 'different', or a pair of spaces "
+            f"(observation_space, single_observation_space), found {observation_mode!r}"
+        )
+
+
+def agree(
+    descriptions: Sequence[GroupDescription], observation_mode: ObservationMode
+) -> BatchSpaces:
+    """Find the spaces of the batch, and check that every environment fits into it.
+
+    Args:
+        descriptions: What the groups told about their environments, in order.
+        observation_mode: `"same"` wants equal spaces, `"different"` equal shapes and dtypes, a pair
+            gives the spaces themselves.
+
+    Returns:
+        The spaces.
+
+    Raises:
+        RuntimeError: An environment does not fit; the message shows both spaces.
+    """
+    observations = _per_row(descriptions, "observation")
+    actions = _per_row(descriptions, "action")
+    num_envs = len(observations)
+    single_action = actions[0]
+    for row, space in enumerate(actions):
+        if space is not single_action and space != single_action:
+            raise RuntimeError(
+                f"environment {row} has action space {space}, environment 0 has {single_action}: "
+                "the actions of a batch need one space"
+            )
+    if isinstance(observation_mode, tuple):
+        batched, single = (native_space(space) for space in observation_mode)
+        _check_observations(observations, single, observation_mode)
+        _check_pair(batched, single, num_envs)
+    else:
+        single = observations[0]
+        _check_observations(observations, single, observation_mode)
+        batched = (
+            batch_space(single, num_envs)
+            if observation_mode == "same"
+            else batch_differing_spaces(observations)
+        )
+    return BatchSpaces(batched, single, batch_space(single_action, num_envs), single_action)
+
+
+def _check_observations(
+    observations: Sequence[Space[Any]], single: Space[Any], observation_mode: ObservationMode
+) -> None:
+    """Refuse an environment whose observations do not fit into the batch."""
+    same = observation_mode == "same"
+    accepted = single if same else None
+    for row, space in enumerate(observations):
+        if space is accepted:
+            continue
+        if not (space == single if same else is_space_dtype_shape_equiv(space, single)):
+            raise RuntimeError(
+                f"environment {row} has observation space {space}, expected {single} "
+                + (
+                    "(observation_mode='same'): give all environments one space, or use "
+                    "observation_mode='different' for other bounds"
+                    if same
+                    else f"up to its bounds (observation_mode={observation_mode!r}): shapes and "
+                    "dtypes must be equal"
+                )
+            )
+        accepted = space
+
+
+def _check_pair(batched: Space[Any], single: Space[Any], num_envs: int) -> None:
+    """Refuse a batched space whose arrays are not those that a batch will have."""
+    expected = batch_space(single, num_envs)
+    wanted, found = Layout.compile(expected, 1), Layout.compile(batched, 1)
+    leaves = [
+        [(leaf.path, leaf.dtype, leaf.shape) for leaf in layout.leaves]
+        for layout in (wanted, found)
+    ]
+    if wanted.fixed and leaves[0] != leaves[1]:
+        raise RuntimeError(
+            f"observation_mode: the batched observation_space {batched} does not hold a batch of "
+            f"{num_envs} observations of {single}: expected shapes and dtypes as in {expected}; "
+            "the pair is (observation_space, single_observation_space)"
+        )
+
+
+def _per_row(descriptions: Sequence[GroupDescription], kind: str) -> list[Space[Any]]:
+    """The space of each row."""
+    return [
+        getattr(description, f"{kind}_spaces")[index]
+        for description in descriptions
+        for index in getattr(description, f"{kind}_index")
+    ]
