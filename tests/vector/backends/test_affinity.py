@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from vecspaces.vector.backends import cores
+from vecspaces.vector.backends.process import affinity as cores
 from vecspaces.vector.backends.process.affinity import CoreAffinity, SpinPoll, usable_cores
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "poll"), reason="a system without poll")

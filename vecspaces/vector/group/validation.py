@@ -109,4 +109,4 @@ def _raised_by_group(error: BaseException) -> bool:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_globals["__name__"].endswith("vector.env_group")
+    return trace is not None and trace.tb_frame.f_globals["__name__"].endswith("group.env_group")
