@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from tests.envs import Ledger, Sampler, ledgers
+from tests.vector.backends.ray.clusters import BERTH, actor_of, more_nodes, node_of
 from tests.vector.bounds import within
 from tests.vector.contract import assert_same_run
 from tests.vector.faulty_envs import GATE, factories, light, open_gate
-from tests.vector.ray.clusters import BERTH, actor_of, more_nodes, node_of
 from vecspaces import make_vec, spaces
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.vector import RayVectorEnv, SyncVectorEnv

@@ -22,7 +22,7 @@ from vecspaces import make_vec, spaces
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 METHODS = multiprocessing.get_all_start_methods()
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(params=METHODS)

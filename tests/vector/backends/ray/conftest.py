@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.conftest import descendants
-from tests.vector.ray import clusters
+from tests.vector.backends.ray import clusters
 from vecspaces.vector.backends.ray.actor import GroupActor
 
 if TYPE_CHECKING:

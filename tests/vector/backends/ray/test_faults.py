@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
+from tests.vector.backends.ray.clusters import BERTH, more_nodes, node_of
 from tests.vector.bounds import within
 from tests.vector.faulty_envs import Factory, OddError, factories, light, unlit
-from tests.vector.ray.clusters import BERTH, more_nodes, node_of
 from vecspaces.errors import (
     InvalidInfoError,
     ResetNeededError,

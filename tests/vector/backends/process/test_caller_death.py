@@ -123,7 +123,7 @@ def caller(
     # For reading and writing: then neither end ever waits for the other.
     reading = os.open(pipe, os.O_RDWR)
     program = PROGRAM.format(
-        root=str(Path(__file__).parents[2]),
+        root=str(Path(__file__).parents[4]),
         pipe=pipe,
         context=context,
         occupation=occupation,
