@@ -65,7 +65,7 @@ def test_numbers_are_cast_to_floats(source: Any, target: Any) -> None:
     ],
 )
 def test_other_kinds_are_refused(value: Any, dtype: str) -> None:
-    with pytest.raises(Mismatch, match=rf"expected {dtype} of shape \(\), found "):
+    with pytest.raises(Mismatch, match=rf"expected {dtype} array of shape \(\), found "):
         fit(value, np.dtype(dtype), ())
 
 
@@ -73,7 +73,7 @@ def test_other_kinds_are_refused(value: Any, dtype: str) -> None:
 def test_shapes_are_never_broadcast(shape: tuple[int, ...]) -> None:
     with pytest.raises(Mismatch, match="of shape") as info:
         fit(np.zeros(shape, np.float32), np.dtype("float32"), (3,))
-    assert info.value.found == f"float32 of shape {shape}"
+    assert info.value.found == f"float32 array of shape {shape}"
 
 
 def test_lists_and_scalars_are_taken() -> None:
@@ -83,7 +83,7 @@ def test_lists_and_scalars_are_taken() -> None:
 
 
 def test_ragged_lists_are_refused() -> None:
-    with pytest.raises(Mismatch, match=r"found .*list of length 2"):
+    with pytest.raises(Mismatch, match=r"of type list and length 2"):
         fit([[1], [2, 3]], np.dtype("float32"), (2, 2))
 
 
@@ -108,8 +108,8 @@ def test_the_message_names_path_expected_and_found() -> None:
             ("camera", "left"),
         )
     assert str(info.value) == (
-        "['camera']['left']: expected uint8 of shape (64, 64, 3), "
-        "found float64 of shape (64, 64, 3)"
+        "['camera']['left']: expected uint8 array of shape (64, 64, 3), "
+        "found float64 array of shape (64, 64, 3)"
     )
     assert info.value.path == ("camera", "left")
     assert info.value.row is None
@@ -135,7 +135,7 @@ def test_a_mismatch_keeps_all_it_knows_on_its_way(kind: type[Mismatch]) -> None:
 
 def test_a_batch_names_the_first_row_that_does_not_fit() -> None:
     rows = [np.zeros(2, np.float32), [1.0, 2.0], np.zeros(3), "x"]
-    with pytest.raises(Mismatch, match="row 2: expected float32 of shape"):
+    with pytest.raises(Mismatch, match="row 2: expected float32 array of shape"):
         fit_batch(rows, 4, np.dtype("float32"), (2,))
     with pytest.raises(Mismatch, match="row 1: expected int8"):
         fit_batch(np.array([1, 200, 300]), 3, np.dtype("int8"), ())
@@ -146,7 +146,7 @@ def test_an_array_of_the_wrong_dtype_or_shape_blames_no_row() -> None:
         with pytest.raises(Mismatch) as info:
             fit_batch(batch, 3, np.dtype("int64"), (2,))
         assert info.value.row is None
-        assert info.value.expected.startswith("int64 of shape (3, 2)")
+        assert info.value.expected.startswith("int64 array of shape (3, 2)")
 
 
 def test_rows_fit_each_by_itself() -> None:

@@ -164,10 +164,10 @@ def test_a_layout_knows_what_it_holds() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n": -1}, "n: expected at least 0, found -1"),
-        ({"slots": 0}, "slots: expected at least 1, found 0"),
-        ({"variable_capacity": -1}, "variable_capacity: expected at least 0"),
-        ({"offset": -64}, "offset: expected at least 0"),
+        ({"n": -1}, "n must be an integer of at least 0, found -1"),
+        ({"slots": 0}, "slots must be an integer of at least 1, found 0"),
+        ({"variable_capacity": -1}, "variable_capacity must be an integer of at least 0"),
+        ({"offset": -64}, "offset must be an integer of at least 0"),
         ({"offset": 8}, "offset: expected a multiple of 64, found 8"),
     ],
 )
@@ -404,14 +404,18 @@ def test_without_spill_the_error_names_the_size_needed() -> None:
         ((), None, "row 1: expected a dict with the keys 'camera', 'arm'"),
         ((), {}, "found a dict with no keys"),
         (("arm",), {"position": 0}, r"\['arm'\]: expected a dict with the keys 'position'"),
-        (("arm",), [1, 2], r"found \[1, 2\] \(list of length 2\)"),
+        (("arm",), [1, 2], r"found \[1, 2\] of type list and length 2"),
         (("arm", "position"), np.zeros(7), None),
         (("arm", "position"), np.zeros((7, 1)), r"\['arm'\]\['position'\]: expected float32"),
-        (("camera",), np.zeros((4, 4, 3)), r"expected uint8 of shape \(4, 4, 3\), found float64"),
+        (
+            ("camera",),
+            np.zeros((4, 4, 3)),
+            r"expected uint8 array of shape \(4, 4, 3\), found float64",
+        ),
         (("camera",), np.full((4, 4, 3), 300), "values from 300 to 300"),
         (("mode",), 3, None),
-        (("mode",), 3.0, r"\['mode'\]: expected int64 of shape \(\)"),
-        (("mode",), np.zeros(1, int), r"found int64 of shape \(1,\)"),
+        (("mode",), 3.0, r"\['mode'\]: expected int64 array of shape \(\)"),
+        (("mode",), np.zeros(1, int), r"found int64 array of shape \(1,\)"),
         (("word",), "too long", "expected a str of at most 5 characters"),
         (("word",), 3, "expected a str"),
         (("buttons",), (np.ones(8, np.int8),), "expected a tuple of length 2"),
@@ -482,7 +486,7 @@ def test_a_choice_wants_a_branch_and_a_value(value: Any) -> None:
 
 def test_the_value_of_a_branch_is_checked() -> None:
     rows = bound(OneOf([Discrete(2), Box(0, 1, (2,))]))
-    with pytest.raises(Mismatch, match=r"row 2: \[1\]: expected float32 of shape \(2,\)"):
+    with pytest.raises(Mismatch, match=r"row 2: \[1\]: expected float32 array of shape \(2,\)"):
         rows.write(2, (1, np.zeros(3)))
     assert rows.item(2) == ()
 
@@ -491,7 +495,9 @@ def test_members_of_a_sequence_are_checked_and_cast() -> None:
     rows = bound(Dict(s=Sequence(Dict(x=Box(0, 1, (2,))))))
     rows.write(0, {"s": [{"x": [0.5, 1]}]})
     assert_identical(rows.item(0), {"s": ({"x": np.array([0.5, 1], np.float32)},)})
-    with pytest.raises(Mismatch, match=r"\['s'\]\[1\]\['x'\]: expected float32 of shape \(2,\)"):
+    with pytest.raises(
+        Mismatch, match=r"\['s'\]\[1\]\['x'\]: expected float32 array of shape \(2,\)"
+    ):
         rows.write(0, {"s": ({"x": [0, 1]}, {"x": [0]})})
     with pytest.raises(Mismatch, match="expected a tuple of values"):
         rows.write(0, {"s": 3})
@@ -557,7 +563,7 @@ def test_a_batch_is_checked_before_any_of_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ({"a": [1, 2], "b": ("x", "y", "z")}, r"\['a'\]: expected int64 of shape \(3,\)"),
+        ({"a": [1, 2], "b": ("x", "y", "z")}, r"\['a'\]: expected int64 array of shape \(3,\)"),
         ({"a": [1, 2, "x"], "b": ("x", "y", "z")}, r"row 2: \['a'\]: expected int64"),
         ({"a": [1, 2, 3], "b": ("x", "y")}, r"\['b'\]: expected a tuple of 3 values"),
         ({"a": [1, 2, 3], "b": "xyz"}, r"\['b'\]: expected a tuple of 3 values"),
@@ -579,7 +585,7 @@ def test_a_batch_that_fits_is_not_copied() -> None:
 
 
 def test_one_value_does_not_fill_a_batch() -> None:
-    with pytest.raises(Mismatch, match=r"expected float32 of shape \(3, 2\)"):
+    with pytest.raises(Mismatch, match=r"expected float32 array of shape \(3, 2\)"):
         bound(Box(0, 1, (2,))).write_batch(np.zeros((1, 2), np.float32))
 
 

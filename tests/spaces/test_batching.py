@@ -16,15 +16,15 @@ from tests.compare import assert_identical, without_0d_arrays
 from tests.strategies import Recipe, recipes, seeds
 from vecspaces.seeding import copy_generator
 from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
-from vecspaces.spaces.batching import (
+from vecspaces.spaces.batch_values import (
     batch_length,
     batch_limits,
-    batch_space,
     contains_all,
     explain_all,
     stack,
     unstack,
 )
+from vecspaces.spaces.batching import batch_space
 
 
 @given(recipe=recipes(), seed=seeds, n=st.integers(1, 4))

@@ -96,7 +96,9 @@ def test_equality_is_of_n() -> None:
 
 
 def test_an_array_without_axes_as_n_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"^n: expected an int or a sequence of ints, found an arr"):
+    with pytest.raises(
+        TypeError, match=r"^n: expected an int or a sequence of ints, found int64 array"
+    ):
         MultiBinary(np.array(3))
 
 

@@ -12,10 +12,10 @@ from hypothesis import given
 
 from tests.compare import assert_identical
 from tests.strategies import Recipe, recipes, seeds
+from vecspaces.checks import show_value
 from vecspaces.errors import VecspacesError
 from vecspaces.seeding import copy_generator, np_random
 from vecspaces.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
-from vecspaces.spaces.space import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,14 +111,14 @@ def test_explain_follows_contains_of_a_foreign_subclass() -> None:
     assert answer is not None and answer.startswith("x[1]: expected a value of <")
 
 
-def test_describe_survives_a_repr_that_raises() -> None:
+def test_show_value_survives_a_repr_that_raises() -> None:
     class Trap:
         def __repr__(self) -> str:
             raise RuntimeError
 
-    assert describe(Trap()).endswith("of type Trap")
-    assert len(describe("x" * 10**6)) < 100
-    assert len(describe(list(range(10**6)))) < 200
+    assert show_value(Trap()).endswith("of type Trap")
+    assert len(show_value("x" * 10**6)) < 100
+    assert len(show_value(list(range(10**6)))) < 200
 
 
 def test_a_subclass_is_copied_as_itself_with_its_attributes() -> None:

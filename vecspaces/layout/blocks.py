@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from vecspaces.layout.casting import Path, show_path
+from vecspaces.checks import Path, show_path
 from vecspaces.layout.nodes import Array, Encoded, Variable
 
 Index: TypeAlias = slice | NDArray[Any] | list[int]

@@ -7,15 +7,12 @@ NumPy's own assignment would store 300 as 44 in a uint8 and broadcast shape (1,)
 
 from __future__ import annotations
 
-import reprlib
-from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Path: TypeAlias = tuple[str | int, ...]
-"""Where a value sits in a nested one: `("camera", "left")`, `(0, 1)`."""
+from vecspaces.checks import Path, show_path, show_type, show_value
 
 _INTEGERS = frozenset("biu")
 
@@ -80,57 +77,6 @@ class KeyMismatch(Mismatch, KeyError):  # noqa: N818 (as above)
     """A dict without the keys, or a tuple without the length, that its place has."""
 
 
-def show_path(path: Path) -> str:
-    """Write a path as the subscripts that lead there.
-
-    Example:
-        >>> show_path(("camera", 0))
-        "['camera'][0]"
-    """
-    return "".join(f"[{key!r}]" for key in path)
-
-
-def show_type(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
-    """Name a dtype and a shape.
-
-    Example:
-        >>> show_type(np.dtype("uint8"), (2, 3))
-        'uint8 of shape (2, 3)'
-    """
-    return f"{dtype} of shape {shape}"
-
-
-def show_value(value: Any) -> str:
-    """Describe what came in a few words; never raises.
-
-    Example:
-        >>> show_value(np.zeros(3)), show_value(None), show_value([1, 2])
-        ('float64 of shape (3,)', 'None', '[1, 2] (list of length 2)')
-    """
-    if value is None:
-        return "None"
-    if isinstance(value, (np.ndarray, np.generic)):
-        return show_type(value.dtype, value.shape)
-    kind = type(value).__name__
-    try:
-        text = reprlib.repr(value)
-        length = f" of length {len(value)}" if isinstance(value, (tuple, list)) else ""
-    except Exception:  # a foreign __repr__ may do anything, and this is a message
-        return f"an object of type {kind}"
-    return f"{text} ({kind}{length})"
-
-
-def show_keys(keys: Iterable[Any]) -> str:
-    """List the keys of a dict.
-
-    Example:
-        >>> show_keys(("left", "right")), show_keys(())
-        ("the keys 'left', 'right'", 'no keys')
-    """
-    names = ", ".join(map(repr, keys))
-    return f"the keys {names}" if names else "no keys"
-
-
 def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
     """Give the least and the greatest value of an integer or bool dtype.
 
@@ -165,8 +111,8 @@ def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = (
         >>> fit([1, 300], np.dtype("uint8"), (2,))
         Traceback (most recent call last):
             ...
-        vecspaces.layout.casting.Mismatch: expected uint8 of shape (2,), values from 0 to 255, \
-found int64 of shape (2,), values from 1 to 300
+        vecspaces.layout.casting.Mismatch: expected uint8 array of shape (2,), values from \
+0 to 255, found int64 array of shape (2,), values from 1 to 300
     """
     try:
         array = value if isinstance(value, np.ndarray) else np.asarray(value)

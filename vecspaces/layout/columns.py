@@ -1,7 +1,7 @@
-"""Many values at once: what costs one pass of NumPy a leaf, where one by one costs a call a row.
+"""Columns: many values of one leaf at once, in one pass of NumPy instead of one call per row.
 
-Each function here does its work if every value is just what its place takes, and says False or None
-if one is not: then the values are taken one by one, cast, or refused by name.
+Each function does its work if every value has exactly the dtype and shape of its row, else returns
+False or None; the caller then takes the values one by one, casts them, or raises for one of them.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _SMALL = 65536
 """Bytes of a batch of vectors up to which joining their bytes is faster than `np.concatenate`."""
 
 
-def join(values: list[Any], out: NDArray[Any]) -> bool:
-    """Write arrays of the very dtype and shape of the rows of `out` in one pass.
+def write(values: list[Any], out: NDArray[Any]) -> bool:
+    """Write values of the very dtype and shape of the rows of `out` in one pass.
 
-    Args:
-        values: As many as `out` has rows.
-        out: Shape `(n, first, ...)`.
-
-    Returns:
-        Whether they were such arrays; if not, nothing is written.
+    Returns False, and writes nothing, if one of them is anything else.
     """
     n, dtype = len(values), out.dtype
+    if out.ndim == 1:  # scalars
+        if list(map(type, values)).count(dtype.type) != n:
+            return False
+        out[:] = values
+        return True
     try:
         if not out.flags.c_contiguous or list(map(len, values)).count(out.shape[1]) != n:
             return False
@@ -44,24 +44,8 @@ def join(values: list[Any], out: NDArray[Any]) -> bool:
     return True
 
 
-def fill(values: list[Any], out: NDArray[Any]) -> bool:
-    """Write scalars of the very dtype of `out`, an array `(n,)`, in one pass; see `join`."""
-    if list(map(type, values)).count(out.dtype.type) != len(values):
-        return False
-    out[:] = values
-    return True
-
-
 def split(node: Record, values: list[Any]) -> list[list[Any]] | None:
-    """Take many values of a record apart.
-
-    Args:
-        node: The record.
-        values: The values.
-
-    Returns:
-        One list for each member; None where a value has not exactly these members.
-    """
+    """Return one list per member of many values of a record; None if one is no such record."""
     try:
         if list(map(len, values)).count(len(node.keys)) != len(values):
             return None

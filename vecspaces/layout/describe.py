@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from vecspaces.layout.casting import Mismatch, Path, fit_batch, show_type, show_value
+from vecspaces.checks import Path, show_value
+from vecspaces.layout.casting import Mismatch, fit_batch
 from vecspaces.layout.nodes import (
     Array,
     Choice,
@@ -273,7 +274,7 @@ def _batch_codec(node: Node) -> tuple[_Pack, _Unpack]:
         try:
             count = len(batch)
         except TypeError:
-            expected = f"a sequence of {show_type(dtype, shape)}"
+            expected = f"a sequence of {dtype} values of shape {shape}"
             raise Mismatch(expected, show_value(batch), path) from None
         if count == 0:  # [] has a shape of its own
             return 0, b""

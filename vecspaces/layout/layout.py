@@ -10,14 +10,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from vecspaces.checks import Path, check_count, show_path
 from vecspaces.layout.blocks import HEADER, ArrayBlock, Index, VariableBlock, row_numbers
-from vecspaces.layout.casting import Path, show_path
 from vecspaces.layout.describe import describe
 from vecspaces.layout.nodes import Array, Node, Record, Variable, walk
 from vecspaces.layout.ports import Port, make_port
 from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Space
-from vecspaces.spaces.space import as_count
 
 _Memory: TypeAlias = Arena | NDArray[np.uint8] | bytearray | memoryview
 
@@ -110,9 +109,9 @@ class Layout:
             TypeError: If `space` is no space, or a number no integer.
             ValueError: If a number is out of range.
         """
-        n, slots = as_count("n", n), as_count("slots", slots, 1)
-        variable_capacity = as_count("variable_capacity", variable_capacity)
-        offset = as_count("offset", offset)
+        n, slots = check_count("n", n, least=0), check_count("slots", slots)
+        variable_capacity = check_count("variable_capacity", variable_capacity, least=0)
+        offset = check_count("offset", offset, least=0)
         if offset % ALIGNMENT:
             raise ValueError(f"offset: expected a multiple of {ALIGNMENT}, found {offset}")
         node = describe(space)

@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from vecspaces.layout.casting import KeyMismatch, Path, show_keys, show_value
+from vecspaces.checks import Path, show_keys, show_value
+from vecspaces.layout.casting import KeyMismatch
 
 Fill: TypeAlias = Callable[..., NDArray[Any]]
 """`np.zeros`, `np.empty`, `np.ones`: called as `fill(shape, dtype=dtype)`."""

@@ -31,17 +31,17 @@ def padding(size: int) -> bytes:
     return _PADDING[-size % _ALIGNMENT]
 
 
-def join(parts: Sequence[Part]) -> bytes:
+def pack(parts: Sequence[Part]) -> bytes:
     """Put parts end to end, behind a table of their sizes.
 
     Args:
         parts: Any number of them.
 
     Returns:
-        What `split` takes apart.
+        What `unpack` takes apart.
 
     Example:
-        >>> [bytes(part) for part in split(bytearray(join([b"left", b"", b"right"])))]
+        >>> [bytes(part) for part in unpack(bytearray(pack([b"left", b"", b"right"])))]
         [b'left', b'', b'right']
     """
     table = np.array((len(parts), *map(nbytes, parts)), np.int64).tobytes()
@@ -51,8 +51,8 @@ def join(parts: Sequence[Part]) -> bytes:
     return b"".join(pieces)
 
 
-def split(data: bytearray, at: int = 0) -> list[memoryview]:
-    """Take apart what `join` put together.
+def unpack(data: bytearray, at: int = 0) -> list[memoryview]:
+    """Take apart what `pack` put together.
 
     Args:
         data: Bytes that hold it, which the parts may keep.
@@ -87,12 +87,12 @@ def dump(value: Any) -> bytes:
     except Exception:  # a class of the main module, or a lambda: cloudpickle sends it by value
         buffers.clear()
         head = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    return join([head, *(buffer.raw() for buffer in buffers)])
+    return pack([head, *(buffer.raw() for buffer in buffers)])
 
 
 def load(data: bytearray, at: int = 0) -> Any:
     """Give back what `dump` pickled, from `at` on; its arrays lie in `data` and are writable."""
-    head, *buffers = split(data, at)
+    head, *buffers = unpack(data, at)
     return pickle.loads(head, buffers=buffers)
 
 

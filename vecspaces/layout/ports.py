@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from vecspaces.checks import Path, show_value
 from vecspaces.layout import columns
 from vecspaces.layout.blocks import (
     ArrayBlock,
@@ -21,14 +22,7 @@ from vecspaces.layout.blocks import (
     private_block,
     row_numbers,
 )
-from vecspaces.layout.casting import (
-    Mismatch,
-    Path,
-    fit,
-    fit_batch,
-    limits,
-    show_value,
-)
+from vecspaces.layout.casting import Mismatch, fit, fit_batch, limits
 from vecspaces.layout.nodes import (
     SEQUENCES,
     Array,
@@ -134,10 +128,9 @@ class ArrayPort(Port):
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
         """Write all rows in one pass where every value fits as it is."""
         rows, one_by_one = self.rows[low:high], super().writer(low, high)
-        put = columns.join if self.shape else columns.fill
 
         def write(values: list[Any]) -> None:
-            if not put(values, rows):
+            if not columns.write(values, rows):
                 one_by_one(values)
 
         return write

@@ -1,29 +1,23 @@
-"""Batches of values: what Sequence(stack=True), Graph and vector environments hold.
-
-A batch of n values of a Box, Discrete, MultiBinary or MultiDiscrete is one array with a leading
-axis of length n; of a Dict or Tuple, a dict or tuple of batches; of any other space, a tuple of n
-values.
-"""
+"""The spaces of batches: of n values of one space, or of one value of each of several spaces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Seq
 from copy import deepcopy
 from functools import singledispatch
 from typing import Any
 
 import numpy as np
 
+from vecspaces.checks import check_count, show_value
 from vecspaces.seeding import copy_generator
 from vecspaces.spaces.box import Box
 from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.discrete import Discrete
 from vecspaces.spaces.multi_binary import MultiBinary
 from vecspaces.spaces.multi_discrete import MultiDiscrete
-from vecspaces.spaces.space import Space, as_count, describe, mismatch
+from vecspaces.spaces.space import Space
 from vecspaces.spaces.tuple import Tuple
-
-ARRAY_SPACES = (Box, Discrete, MultiBinary, MultiDiscrete)
 
 
 @singledispatch
@@ -47,7 +41,7 @@ def batch_space(space: Space[Any], n: int = 1) -> Space[Any]:
         >>> batch_space(Dict(position=Box(0, 1, shape=(3,)), color=Discrete(3)), n=5)
         Dict('color': MultiDiscrete([3 3 3 3 3]), 'position': Box(0.0, 1.0, (5, 3), float32))
     """
-    raise TypeError(f"space: expected a Space, found {describe(space)}")
+    raise TypeError(f"space: expected a Space, found {show_value(space)}")
 
 
 @batch_space.register(Box)
@@ -57,7 +51,7 @@ def _(space: Box, n: int = 1) -> Box:
 
 @batch_space.register(Discrete)
 def _(space: Discrete[Any], n: int = 1) -> Space[Any]:
-    n = as_count("n", n)
+    n = check_count("n", n, least=0)
     return MultiDiscrete(
         np.full((n,), space.n),
         dtype=space.dtype,
@@ -73,7 +67,7 @@ def _(space: MultiDiscrete[Any], n: int = 1) -> Box:
 
 @batch_space.register(MultiBinary)
 def _(space: MultiBinary, n: int = 1) -> Box:
-    low: np.ndarray[Any, Any] = np.zeros(_shape(space), space.dtype)
+    low: np.ndarray[Any, Any] = np.zeros(space.shape, space.dtype)
     return _batch_bounds(low, low + low.dtype.type(1), n, space)
 
 
@@ -91,7 +85,7 @@ def _(space: Dict, n: int = 1) -> Dict:
 
 @batch_space.register(Space)
 def _(space: Space[Any], n: int = 1) -> Tuple:
-    n = as_count("n", n)
+    n = check_count("n", n, least=0)
     batched: Tuple = Tuple(
         [deepcopy(space) for _ in range(n)], seed=copy_generator(space.np_random)
     )
@@ -104,7 +98,7 @@ def _batch_bounds(
     low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], n: int, space: Space[Any]
 ) -> Box:
     """Make a Box of `n` rows of bounds that need no check: they are of its dtype already."""
-    shape = (as_count("n", n), *low.shape)
+    shape = (check_count("n", n, least=0), *low.shape)
     batched = Box.__new__(Box)
     Space.__init__(batched, shape, low.dtype, copy_generator(space.np_random))
     batched.low = np.broadcast_to(low, shape)
@@ -114,196 +108,111 @@ def _batch_bounds(
     return batched
 
 
-def stack(space: Space[Any], values: Iterable[Any]) -> Any:
-    """Put values of `space` into one new batch.
+def batch_differing_spaces(spaces: Seq[Space[Any]]) -> Space[Any]:
+    """Make the space of batches that hold one value of each of several spaces.
 
-    Example:
-        >>> stack(Tuple((Discrete(3), Box(0, 1))), [(2, [0.5]), (0, [1.0])])
-        (array([2, 0]), array([[0.5],
-               [1. ]], dtype=float32))
-    """
-    values = tuple(values)
-    if isinstance(space, ARRAY_SPACES):
-        batch: np.ndarray[Any, Any] = np.empty((len(values), *_shape(space)), dtype=space.dtype)
-        return np.stack(values, out=batch) if values else batch
-    if isinstance(space, Dict):
-        return {
-            key: stack(member, [value[key] for value in values])
-            for key, member in space.spaces.items()
-        }
-    if isinstance(space, Tuple):
-        return tuple(
-            stack(member, [value[i] for value in values]) for i, member in enumerate(space.spaces)
-        )
-    return values
+    Args:
+        spaces: Spaces of one type that differ in their bounds alone, at least one.
 
-
-def _shape(space: Space[Any]) -> tuple[int, ...]:
-    assert space.shape is not None  # of one of ARRAY_SPACES
-    return space.shape
-
-
-def unstack(space: Space[Any], batch: Any) -> list[Any]:
-    """Take a batch of values of `space` apart; arrays become views of their rows.
+    Returns:
+        A space whose rows have the bounds of the given spaces; for a type of space that has no
+        arrays, or that a third party made, a Tuple of copies. Its generator starts from a copy of
+        that of the first space.
 
     Raises:
-        TypeError: `batch` has no length where it should have one.
-        KeyError, IndexError: `batch` has no column for a member of `space`.
-        ValueError: The columns of `batch` have different lengths.
+        TypeError: If the spaces are of different types, or are no spaces.
+        ValueError: If there are none, or their dtypes, shapes, keys or lengths differ.
 
     Example:
-        >>> unstack(Tuple((Discrete(3), Box(0, 1))), (np.array([2, 0]), np.array([[0.5], [1.0]])))
-        [(np.int64(2), array([0.5])), (np.int64(0), array([1.]))]
+        >>> batch_differing_spaces([Discrete(3), Discrete(5), Discrete(4), Discrete(8)])
+        MultiDiscrete([3 5 4 8])
     """
-    return _rows(space, batch, batch_length(space, batch) or 0)
+    return _batch(spaces, "spaces")
 
 
-def batch_length(space: Space[Any], batch: Any) -> int | None:
-    """Tell how many values of `space` a batch holds; None if such values carry no data at all.
-
-    Raises:
-        As `unstack`.
-
-    Example:
-        >>> batch_length(Dict(a=Discrete(3), b=Tuple(())), {"a": np.array([2, 0]), "b": ()})
-        2
-    """
-    if isinstance(space, Dict):
-        found = [batch_length(member, batch[key]) for key, member in space.spaces.items()]
-    elif isinstance(space, Tuple):
-        found = [batch_length(member, batch[i]) for i, member in enumerate(space.spaces)]
-    else:
-        return len(batch)
-    lengths = {length for length in found if length is not None}
-    if len(lengths) > 1:
-        raise ValueError(f"batch: expected columns of one length, found lengths {sorted(lengths)}")
-    return lengths.pop() if lengths else None
+def _batch(spaces: Seq[Space[Any]], name: str) -> Space[Any]:
+    if len(spaces) == 0:
+        raise ValueError(f"{name}: expected at least one space, found none")
+    first = spaces[0]
+    for i, space in enumerate(spaces):
+        if not isinstance(space, Space):
+            raise TypeError(f"{name}: expected spaces, found {type(space).__name__} at {i}")
+        if not (isinstance(space, type(first)) or isinstance(first, type(space))):
+            raise TypeError(
+                f"{name}: expected spaces of one type, found {type(first).__name__} at 0 and "
+                f"{type(space).__name__} at {i}"
+            )
+    return _batch_as(first, spaces, name)
 
 
-def _rows(space: Space[Any], batch: Any, n: int) -> list[Any]:
-    if isinstance(space, Dict):
-        columns = [_rows(member, batch[key], n) for key, member in space.spaces.items()]
-        return [
-            {key: column[i] for key, column in zip(space, columns, strict=True)} for i in range(n)
-        ]
-    if isinstance(space, Tuple):
-        columns = [_rows(member, batch[i], n) for i, member in enumerate(space.spaces)]
-        return [tuple([column[i] for column in columns]) for i in range(n)]
-    return list(batch)
+def _same(values: Seq[Any], what: str, name: str) -> None:
+    for i, value in enumerate(values):
+        if value != values[0]:
+            raise ValueError(
+                f"{name}: expected spaces of one {what}, found {values[0]} at 0 and {value} at {i}"
+            )
 
 
-def contains_all(space: Space[Any], batch: Any) -> bool:
-    """Whether `batch` is a batch of values of `space`, whatever their number.
-
-    The answer is that of `contains` for each value; arrays of the space's own dtype and shape are
-    tested as a whole.
-
-    Raises:
-        Exception: As `unstack`, for objects that are no batch of anything.
-
-    Example:
-        >>> contains_all(Discrete(3), np.array([0, 2, 2])), contains_all(Discrete(3), [0, 3])
-        (True, False)
-    """
-    contains = type(space).contains  # a subclass with a test of its own is asked row by row
-    limits_of = _LIMITS.get(contains)
-    if (
-        limits_of is not None
-        and isinstance(batch, np.ndarray)
-        and batch.dtype == space.dtype
-        and batch.ndim
-        and batch.shape[1:] == space.shape
-    ):
-        low, high = limits_of(space)
-        # count_nonzero is several times as fast as all() for small arrays
-        return bool(np.count_nonzero(batch >= low) == batch.size == np.count_nonzero(batch <= high))
-    if isinstance(space, Dict) and contains is Dict.contains:
-        batch_length(space, batch)
-        return all(contains_all(member, batch[key]) for key, member in space.spaces.items())
-    if isinstance(space, Tuple) and contains is Tuple.contains:
-        batch_length(space, batch)
-        return len(batch) == len(space.spaces) and all(
-            contains_all(member, batch[i]) for i, member in enumerate(space.spaces)
-        )
-    return all(space.contains(value) for value in unstack(space, batch))
+@singledispatch
+def _batch_as(first: Space[Any], spaces: Seq[Any], name: str) -> Space[Any]:
+    return Tuple([deepcopy(space) for space in spaces], seed=deepcopy(first.np_random))
 
 
-_LIMITS: dict[Any, Callable[[Any], tuple[Any, Any]]] = {
-    Box.contains: lambda space: (space.low, space.high),
-    Discrete.contains: lambda space: (space.start, int(space.start) + int(space.n) - 1),
-    MultiBinary.contains: lambda space: (0, 1),
-    MultiDiscrete.contains: lambda space: (space.start, space.start + (space.nvec - 1)),
-}
-"""The smallest and the largest value of a space, by the test for them."""
+@_batch_as.register(Box)
+def _(first: Box[Any], spaces: Seq[Any], name: str) -> Box[Any]:
+    _same([space.dtype for space in spaces], "dtype", name)
+    _same([space.shape for space in spaces], "shape", name)
+    return Box(
+        np.array([space.low for space in spaces]),
+        np.array([space.high for space in spaces]),
+        dtype=first.dtype,
+        seed=deepcopy(first.np_random),
+    )
 
 
-def explain_all(space: Space[Any], batch: Any, name: str) -> str | None:
-    """Say which value of `batch` is no value of `space`, and why, as `Space.explain` does."""
-    try:
-        values = unstack(space, batch)
-    except Exception as error:  # whatever `batch` is, it is no batch
-        return mismatch(name, f"a batch of values of {space!r}", f"{describe(batch)} ({error!r})")
-    answers = (space.explain(value, f"{name}[{i}]") for i, value in enumerate(values))
-    return next((answer for answer in answers if answer is not None), None)
+@_batch_as.register(Discrete)
+def _(first: Discrete[Any], spaces: Seq[Any], name: str) -> MultiDiscrete[Any]:
+    return MultiDiscrete(
+        np.array([space.n for space in spaces]),
+        dtype=max((space.dtype for space in spaces), key=lambda dtype: dtype.itemsize),
+        start=np.array([space.start for space in spaces]),
+        seed=deepcopy(first.np_random),
+    )
 
 
-def batches_to_jsonable(space: Space[Any], batches: list[Any]) -> Any:
-    """Turn batches of values of `space` into what `json.dumps` can write, as Gymnasium does.
-
-    A batch without array form, such as a tuple of strings, is written as the list of its values.
-    """
-    if isinstance(space, ARRAY_SPACES):
-        return [np.asarray(batch).tolist() for batch in batches]
-    if isinstance(space, Dict) and len(space):
-        return {
-            key: batches_to_jsonable(member, [batch[key] for batch in batches])
-            for key, member in space.spaces.items()
-        }
-    if isinstance(space, Tuple) and len(space):
-        return [
-            batches_to_jsonable(member, [batch[i] for batch in batches])
-            for i, member in enumerate(space.spaces)
-        ]
-    if isinstance(space, (Dict, Tuple)):
-        return space.to_jsonable(batches)
-    return [space.to_jsonable(batch) for batch in batches]
+@_batch_as.register(MultiDiscrete)
+def _(first: MultiDiscrete[Any], spaces: Seq[Any], name: str) -> Box[Any]:
+    _same([space.dtype for space in spaces], "dtype", name)
+    _same([space.shape for space in spaces], "shape", name)
+    return Box(
+        np.array([space.start for space in spaces]),
+        np.array([space.start + (space.nvec - 1) for space in spaces]),
+        dtype=first.dtype,
+        seed=deepcopy(first.np_random),
+    )
 
 
-def batches_from_jsonable(space: Space[Any], jsonable: Any) -> list[Any]:
-    """Turn what `batches_to_jsonable` returned back into the batches, dtypes included."""
-    if isinstance(space, ARRAY_SPACES):
-        return [
-            np.asarray(rows, dtype=space.dtype).reshape(len(rows), *_shape(space))
-            for rows in jsonable
-        ]
-    if isinstance(space, Dict) and len(space):
-        columns = [
-            batches_from_jsonable(member, jsonable[key]) for key, member in space.spaces.items()
-        ]
-        return [dict(zip(space, row, strict=True)) for row in zip(*columns, strict=True)]
-    if isinstance(space, Tuple) and len(space):
-        members = zip(space.spaces, jsonable, strict=True)
-        columns = [batches_from_jsonable(member, column) for member, column in members]
-        return list(zip(*columns, strict=True))
-    if isinstance(space, (Dict, Tuple)):
-        return space.from_jsonable(jsonable)
-    return [tuple(space.from_jsonable(values)) for values in jsonable]
+@_batch_as.register(MultiBinary)
+def _(first: MultiBinary, spaces: Seq[Any], name: str) -> Box[Any]:
+    _same([space.shape for space in spaces], "shape", name)
+    shape = (len(spaces), *first.shape)
+    return Box(0, 1, shape, first.dtype, seed=deepcopy(first.np_random))
 
 
-def batch_limits(space: Space[Any], limit: Any, n: int) -> Any:
-    """Repeat the mask, or the probabilities, of one value of `space` for a batch of `n`.
+@_batch_as.register(Tuple)
+def _(first: Tuple[Any], spaces: Seq[Any], name: str) -> Tuple[Any]:
+    _same([len(space) for space in spaces], "length", name)
+    members = [
+        _batch([space.spaces[i] for space in spaces], f"{name}[:][{i}]") for i in range(len(first))
+    ]
+    return Tuple(members, seed=deepcopy(first.np_random))
 
-    What does not fit `space` is returned as it is: the batch will refuse it, and say why.
-    """
-    if limit is None:
-        return None
-    if isinstance(space, Dict):
-        if not isinstance(limit, dict) or limit.keys() != space.spaces.keys():
-            return limit
-        return {key: batch_limits(member, limit[key], n) for key, member in space.spaces.items()}
-    if isinstance(space, Tuple):
-        if not isinstance(limit, tuple) or len(limit) != len(space):
-            return limit
-        members = zip(space.spaces, limit, strict=True)
-        return tuple(batch_limits(member, part, n) for member, part in members)
-    return (limit,) * n
+
+@_batch_as.register(Dict)
+def _(first: Dict[Any], spaces: Seq[Any], name: str) -> Dict[Any]:
+    _same([set(space.spaces) for space in spaces], "set of keys", name)
+    members = [
+        (key, _batch([space.spaces[key] for space in spaces], f"{name}[:][{key!r}]"))
+        for key in first.spaces
+    ]
+    return Dict(members, seed=deepcopy(first.np_random), sort_keys=first.sort_keys)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import numpy as np
 
+from vecspaces.checks import show_value
 from vecspaces.errors import VecspacesError
 from vecspaces.spaces.intervals import (
     Sampler,
@@ -16,7 +17,7 @@ from vecspaces.spaces.intervals import (
     dtype_limits,
     is_number,
 )
-from vecspaces.spaces.space import Space, describe, mismatch
+from vecspaces.spaces.space import Space, mismatch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -160,7 +161,7 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
         """
         for word, limit in (("mask", mask), ("probability", probability)):
             if limit is not None:
-                raise VecspacesError(f"{word}: expected None for a Box, found {describe(limit)}")
+                raise VecspacesError(f"{word}: expected None for a Box, found {show_value(limit)}")
         if self._sampler is None:
             self._sampler = Sampler(self.low, self.high, self.bounded_below, self.bounded_above)
         sample: npt.NDArray[ScalarT_cov] = self._sampler.draw(self.np_random)
@@ -218,7 +219,7 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
     def _explain(self, x: Any, name: str) -> str:
         array = x if isinstance(x, np.ndarray) else self._to_array(x)
         if array is None:
-            return mismatch(name, f"an array of dtype {self.dtype}", describe(x))
+            return mismatch(name, f"an array of dtype {self.dtype}", show_value(x))
         if array.shape != self._shape:
             return mismatch(name, f"shape {self._shape}", f"shape {array.shape}")
         if not self._holds(array.dtype):
@@ -269,7 +270,7 @@ def _infer_shape(low: Any, high: Any, shape: Any) -> tuple[int, ...]:
     """Take the shape from the argument, from the bounds, or `(1,)` for two numbers."""
     if shape is not None:
         if not isinstance(shape, Iterable):
-            raise TypeError(f"shape: expected an iterable of integers, found {describe(shape)}")
+            raise TypeError(f"shape: expected an iterable of integers, found {show_value(shape)}")
         sides = tuple(shape)
         if not all(isinstance(side, (int, np.integer)) for side in sides):
             raise TypeError(f"shape: expected integers only, found {sides}")
@@ -285,7 +286,7 @@ def _infer_shape(low: Any, high: Any, shape: Any) -> tuple[int, ...]:
         return (1,)
     raise ValueError(
         "shape: expected a shape, or arrays or numbers as low and high to take it from, found "
-        f"low={describe(low)} and high={describe(high)}"
+        f"low={show_value(low)} and high={show_value(high)}"
     )
 
 

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
+from vecspaces.checks import show_value
 from vecspaces.spaces.nesting import (
     Composite,
     MemberT,
@@ -16,7 +17,7 @@ from vecspaces.spaces.nesting import (
     sample_member,
     seed_member,
 )
-from vecspaces.spaces.space import Space, describe, mismatch
+from vecspaces.spaces.space import Space, mismatch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,12 +79,12 @@ class Dict(Composite[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Memb
                 members = dict(spaces)
             except (TypeError, ValueError) as error:
                 raise type(error)(
-                    f"spaces: expected pairs (key, space), found {describe(spaces)}"
+                    f"spaces: expected pairs (key, space), found {show_value(spaces)}"
                 ) from None
         else:
             raise TypeError(
                 "spaces: expected a mapping or a sequence of pairs (key, space), "
-                f"found {describe(spaces)}"
+                f"found {show_value(spaces)}"
             )
         for key, space in spaces_kwargs.items():
             if key in members:
@@ -149,7 +150,7 @@ class Dict(Composite[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Memb
         if not isinstance(seed, dict):
             raise TypeError(
                 f"seed: expected None, an int or a dict with the keys {list(self.spaces)}, "
-                f"found {describe(seed)}"
+                f"found {show_value(seed)}"
             )
         if seed.keys() != self.spaces.keys():
             raise ValueError(
@@ -177,7 +178,7 @@ class Dict(Composite[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Memb
             return {key: space.sample() for key, space in self.spaces.items()}
         word, limits = choose_limit(mask, probability)
         if not isinstance(limits, dict):
-            raise AssertionError(f"{word}: expected a dict, found {describe(limits)}")
+            raise AssertionError(f"{word}: expected a dict, found {show_value(limits)}")
         if limits.keys() != self.spaces.keys():
             raise AssertionError(
                 f"{word}: expected the keys {list(self.spaces)}, found the keys {list(limits)}"
@@ -201,7 +202,7 @@ class Dict(Composite[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Memb
 
     def _explain(self, x: Any, name: str) -> str:
         if not isinstance(x, dict):
-            return mismatch(name, f"a dict with the keys {list(self.spaces)}", describe(x))
+            return mismatch(name, f"a dict with the keys {list(self.spaces)}", show_value(x))
         missing = [key for key in self.spaces if key not in x]
         unknown = [key for key in x if key not in self.spaces]
         if missing or unknown:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import numpy as np
 
+from vecspaces.checks import show_value
 from vecspaces.spaces.masks import check_mask, check_probability
-from vecspaces.spaces.space import Space, describe, mismatch, refuse_both
+from vecspaces.spaces.space import Space, mismatch, refuse_both
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -66,11 +67,11 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
         dtype: npt.DTypeLike = np.int64,
     ) -> None:
         if not np.issubdtype(type(n), np.integer):
-            raise TypeError(f"n: expected an integer, found {describe(n)}")
+            raise TypeError(f"n: expected an integer, found {show_value(n)}")
         if n <= 0:
             raise ValueError(f"n: expected a positive count, found {n}")
         if not np.issubdtype(type(start), np.integer):
-            raise TypeError(f"start: expected an integer, found {describe(start)}")
+            raise TypeError(f"start: expected an integer, found {show_value(start)}")
         if dtype is None:
             raise TypeError("dtype: expected an integer dtype, found None; int64 is the default")
         self.dtype = np.dtype(cast("Any", dtype))
@@ -147,7 +148,9 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
 
     def _explain(self, x: Any, name: str) -> str:
         last = int(self.start) + int(self.n) - 1
-        return mismatch(name, f"an integer from {self.start} to {last} ({self.dtype})", describe(x))
+        return mismatch(
+            name, f"an integer from {self.start} to {last} ({self.dtype})", show_value(x)
+        )
 
     def to_jsonable(self, sample_n: Iterable[Any]) -> list[int]:
         """Turn the integers into Python ints."""

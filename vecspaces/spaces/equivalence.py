@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import Any
 
+from vecspaces.checks import show_value
 from vecspaces.spaces.box import Box
 from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.discrete import Discrete
@@ -13,7 +14,7 @@ from vecspaces.spaces.multi_binary import MultiBinary
 from vecspaces.spaces.multi_discrete import MultiDiscrete
 from vecspaces.spaces.one_of import OneOf
 from vecspaces.spaces.sequence import Sequence
-from vecspaces.spaces.space import Space, describe
+from vecspaces.spaces.space import Space
 from vecspaces.spaces.text import Text
 from vecspaces.spaces.tuple import Tuple
 
@@ -36,9 +37,9 @@ def is_space_dtype_shape_equiv(space_1: Space[Any], space_2: Space[Any]) -> bool
     """
     for name, space in (("space_1", space_1), ("space_2", space_2)):
         if not isinstance(space, Space):
-            raise TypeError(f"{name}: expected a Space, found {describe(space)}")
+            raise TypeError(f"{name}: expected a Space, found {show_value(space)}")
     raise NotImplementedError(
-        f"space_1: is_space_dtype_shape_equiv does not know {describe(space_1)}; "
+        f"space_1: is_space_dtype_shape_equiv does not know {show_value(space_1)}; "
         "is_space_dtype_shape_equiv.register teaches it"
     )
 

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from vecspaces.spaces.batching import (
+from vecspaces.checks import show_value
+from vecspaces.spaces.batch_values import (
     batch_length,
     batch_limits,
-    batch_space,
     batches_from_jsonable,
     batches_to_jsonable,
     contains_all,
     explain_all,
 )
+from vecspaces.spaces.batching import batch_space
 from vecspaces.spaces.nesting import (
     Composite,
     check_member,
@@ -26,7 +27,7 @@ from vecspaces.spaces.nesting import (
     sample_member,
     seed_member,
 )
-from vecspaces.spaces.space import Space, describe, mismatch
+from vecspaces.spaces.space import Space, mismatch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -164,7 +165,7 @@ class Graph(Composite[GraphInstance]):
             node_limit, edge_limit = (None, None) if limits is None else limits
         except (TypeError, ValueError) as error:
             raise type(error)(
-                f"{word}: expected a pair, for nodes and for edges, found {describe(limits)}"
+                f"{word}: expected a pair, for nodes and for edges, found {show_value(limits)}"
             ) from None
         if num_edges is None:
             num_edges = 0
@@ -207,7 +208,7 @@ class Graph(Composite[GraphInstance]):
 
     def _explain_links(self, nodes: Any, edges: Any, links: Any, name: str) -> str | None:
         if not isinstance(links, np.ndarray) or links.dtype.kind not in "iu":
-            return mismatch(name, "an array of integers", describe(links))
+            return mismatch(name, "an array of integers", show_value(links))
         assert self.edge_space is not None
         num_edges = batch_length(self.edge_space, edges)
         if links.ndim != 2 or links.shape[1] != 2 or num_edges not in (None, len(links)):
@@ -223,7 +224,7 @@ class Graph(Composite[GraphInstance]):
 
     def _explain(self, x: Any, name: str) -> str:
         if not isinstance(x, GraphInstance):
-            return mismatch(name, "a GraphInstance", describe(x))
+            return mismatch(name, "a GraphInstance", show_value(x))
         nodes, edges, links = x
         answer = explain_all(self.node_space, nodes, f"{name}.nodes")
         if answer is None and (edges is None) != (links is None):
@@ -234,7 +235,9 @@ class Graph(Composite[GraphInstance]):
             )
         elif answer is None and edges is not None:
             if self.edge_space is None:
-                answer = mismatch(f"{name}.edges", "None, for edge_space is None", describe(edges))
+                answer = mismatch(
+                    f"{name}.edges", "None, for edge_space is None", show_value(edges)
+                )
             else:
                 answer = explain_all(self.edge_space, edges, f"{name}.edges")
                 answer = answer or self._explain_links(nodes, edges, links, f"{name}.edge_links")

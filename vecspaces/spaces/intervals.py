@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecspaces.spaces.space import describe
+from vecspaces.checks import show_value
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -63,7 +63,7 @@ def cast_bound(
     elif isinstance(bound, np.ndarray):
         values = np.asarray(bound)
         if values.dtype.kind not in "iufb":
-            raise ValueError(f"{name}: expected numbers or bools, found {describe(bound)}")
+            raise ValueError(f"{name}: expected numbers or bools, found {show_value(bound)}")
         if values.shape != shape:
             raise ValueError(f"{name}: expected shape {shape}, found shape {values.shape}")
         unbounded = np.asarray(values == infinity)
@@ -71,7 +71,7 @@ def cast_bound(
         # As Python numbers, which compare exactly: in float64, 2**63 is not beyond int64's largest.
         extremes = np.array([finite.min(), finite.max()]).tolist() if finite.size else []
     else:
-        raise ValueError(f"{name}: expected an array, int or float, found {describe(bound)}")
+        raise ValueError(f"{name}: expected an array, int or float, found {show_value(bound)}")
     smallest, largest = dtype_limits(dtype)
     if any(extreme != extreme for extreme in extremes):
         raise ValueError(f"{name}: expected no nan, found {bound}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vecspaces.spaces.space import describe
+from vecspaces.checks import show_value
 
 
 def check_mask(mask: Any, name: str, shape: tuple[int, ...], largest: int = 1) -> None:
@@ -46,4 +46,4 @@ def check_probability(
 def _check_array(array: Any, name: str, dtype: type[np.generic], shape: tuple[int, ...]) -> None:
     if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
         expected = f"an array of shape {shape} and dtype {np.dtype(dtype)}"
-        raise AssertionError(f"{name}: expected {expected}, found {describe(array)}")
+        raise AssertionError(f"{name}: expected {expected}, found {show_value(array)}")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from vecspaces.checks import show_value
 from vecspaces.spaces.masks import check_mask, check_probability
-from vecspaces.spaces.space import Space, describe, mismatch, refuse_both
+from vecspaces.spaces.space import Space, mismatch, refuse_both
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -49,11 +50,11 @@ class MultiBinary(Space["npt.NDArray[np.int8]"]):
             self.n = int(n)
             shape: tuple[int, ...] = (self.n,)
         elif isinstance(n, np.ndarray) and not n.ndim:
-            raise TypeError(f"n: expected an int or a sequence of ints, found {describe(n)}")
+            raise TypeError(f"n: expected an int or a sequence of ints, found {show_value(n)}")
         elif isinstance(n, (Sequence, np.ndarray)):
             self.n = shape = tuple(int(i) for i in n)
         else:
-            raise ValueError(f"n: expected an int or a sequence of ints, found {describe(n)}")
+            raise ValueError(f"n: expected an int or a sequence of ints, found {show_value(n)}")
         if not all(count > 0 for count in shape):
             raise ValueError(f"n: expected positive counts, found {n}")
         super().__init__(shape, np.int8, seed)
@@ -125,11 +126,11 @@ class MultiBinary(Space["npt.NDArray[np.int8]"]):
     def _explain(self, x: Any, name: str) -> str:
         array = self._to_array(x)
         if array is None:
-            return mismatch(name, "an array of zeros and ones", describe(x))
+            return mismatch(name, "an array of zeros and ones", show_value(x))
         if array.shape != self._shape:
             return mismatch(name, f"shape {self._shape}", f"shape {array.shape}")
         if array.dtype.kind not in "iufb":
-            return mismatch(name, "zeros and ones", describe(array))
+            return mismatch(name, "zeros and ones", show_value(array))
         index = tuple(np.argwhere((array != 0) & (array != 1))[0].tolist())
         return mismatch(name, f"0 or 1 at index {index}", str(array[index]))
 

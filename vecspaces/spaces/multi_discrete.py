@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import numpy as np
 
+from vecspaces.checks import show_value
 from vecspaces.spaces.discrete import Discrete, IntegerT_cov
 from vecspaces.spaces.intervals import cast_exactly
 from vecspaces.spaces.masks import check_mask, check_probability
-from vecspaces.spaces.space import Space, describe, mismatch, refuse_both
+from vecspaces.spaces.space import Space, mismatch, refuse_both
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -117,7 +118,7 @@ class MultiDiscrete(Space["npt.NDArray[IntegerT_cov]"], Generic[IntegerT_cov]):
         if nvec.ndim:
             if not isinstance(limit, tuple) or len(limit) != len(nvec):
                 wanted = f"a tuple of {len(nvec)} entries"
-                raise AssertionError(f"{name}: expected {wanted}, found {describe(limit)}")
+                raise AssertionError(f"{name}: expected {wanted}, found {show_value(limit)}")
             return [
                 self._draw(limit[i], f"{name}[{i}]", nvec[i], start[i]) for i in range(len(nvec))
             ]
@@ -158,7 +159,7 @@ class MultiDiscrete(Space["npt.NDArray[IntegerT_cov]"], Generic[IntegerT_cov]):
     def _explain(self, x: Any, name: str) -> str:
         array = self._to_array(x)
         if array is None:
-            return mismatch(name, f"an array of dtype {self.dtype}", describe(x))
+            return mismatch(name, f"an array of dtype {self.dtype}", show_value(x))
         if array.shape != self._shape:
             return mismatch(name, f"shape {self._shape}", f"shape {array.shape}")
         if not self._holds(array.dtype):

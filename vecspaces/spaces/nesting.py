@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vecspaces import seeding
-from vecspaces.spaces.space import Space, T_cov, describe, refuse_both
+from vecspaces.checks import show_value
+from vecspaces.spaces.space import Space, T_cov, refuse_both
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -42,7 +43,7 @@ def check_member(space: Any, where: str) -> None:
         TypeError: spaces['camera']: expected a Space, found 3 of type int
     """
     if not isinstance(space, Space):
-        raise TypeError(f"{where}: expected a Space, found {describe(space)}")
+        raise TypeError(f"{where}: expected a Space, found {show_value(space)}")
 
 
 def member_seeds(generator: np.random.Generator, n: int) -> list[int]:
@@ -129,7 +130,7 @@ def columns_from_jsonable(members: Mapping[Any, Space[Any]], sample_n: Any) -> l
         except (IndexError, KeyError, TypeError) as error:
             message = (
                 f"sample_n: expected a column for each of {list(members)}, as to_jsonable gives "
-                f"them, found none for {key!r} in {describe(sample_n)}"
+                f"them, found none for {key!r} in {show_value(sample_n)}"
             )
             raise type(error)(message) from None
         try:
@@ -156,7 +157,7 @@ def choose_limit(mask: Any, probability: Any) -> tuple[str, Any]:
 def check_limit_tuple(limit: Any, word: str, n: int) -> None:
     """Raise AssertionError unless `limit` is a tuple with an entry for each of `n` members."""
     if not isinstance(limit, tuple):
-        raise AssertionError(f"{word}: expected a tuple of {n} entries, found {describe(limit)}")
+        raise AssertionError(f"{word}: expected a tuple of {n} entries, found {show_value(limit)}")
     if len(limit) != n:
         raise AssertionError(f"{word}: expected a tuple of {n} entries, found {len(limit)}")
 
@@ -171,7 +172,7 @@ def check_seed_length(seed: Any, n: int, meaning: str) -> None:
     if not isinstance(seed, (list, tuple)):
         raise TypeError(
             f"seed: expected None, an int, or a list or tuple of {n} seeds {meaning}, "
-            f"found {describe(seed)}"
+            f"found {show_value(seed)}"
         )
     if len(seed) != n:
         raise ValueError(f"seed: expected {n} seeds {meaning}, found {len(seed)}")

@@ -7,6 +7,7 @@ from typing import Any, Generic
 
 import numpy as np
 
+from vecspaces.checks import show_value
 from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.nesting import (
     Composite,
@@ -20,7 +21,7 @@ from vecspaces.spaces.nesting import (
     seed_member,
 )
 from vecspaces.spaces.sequence import Sequence
-from vecspaces.spaces.space import Space, describe, mismatch
+from vecspaces.spaces.space import Space, mismatch
 from vecspaces.spaces.tuple import Tuple
 
 
@@ -55,7 +56,7 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
         seed: int | tuple[Any, ...] | np.random.Generator | None = None,
     ) -> None:
         if not isinstance(spaces, Iterable):
-            raise TypeError(f"spaces: expected an iterable of spaces, found {describe(spaces)}")
+            raise TypeError(f"spaces: expected an iterable of spaces, found {show_value(spaces)}")
         self.spaces = tuple(spaces)
         if not self.spaces:
             raise ValueError("spaces: expected at least one space, found none")
@@ -149,13 +150,13 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
 
     def _explain(self, x: Any, name: str) -> str:
         if not isinstance(x, tuple):
-            return mismatch(name, "a tuple (index, value)", describe(x))
+            return mismatch(name, "a tuple (index, value)", show_value(x))
         if len(x) != 2:
             return mismatch(name, "a tuple (index, value)", f"{len(x)} entries")
         index, value = x
         if not isinstance(index, (np.int64, int)) or not 0 <= index < len(self.spaces):
             last = len(self.spaces) - 1
-            return mismatch(f"{name}[0]", f"an int or np.int64 from 0 to {last}", describe(index))
+            return mismatch(f"{name}[0]", f"an int or np.int64 from 0 to {last}", show_value(index))
         return self.spaces[index].explain(value, f"{name}[1]") or super()._explain(x, name)
 
     def to_jsonable(self, sample_n: Iterable[tuple[int, Any]]) -> list[Any]:

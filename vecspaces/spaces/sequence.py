@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vecspaces.spaces.batching import (
-    batch_space,
+from vecspaces.checks import show_value
+from vecspaces.spaces.batch_values import (
     batches_from_jsonable,
     batches_to_jsonable,
     contains_all,
     explain_all,
     stack,
 )
+from vecspaces.spaces.batching import batch_space
 from vecspaces.spaces.nesting import (
     Composite,
     check_member,
@@ -24,7 +25,7 @@ from vecspaces.spaces.nesting import (
     sample_member,
     seed_member,
 )
-from vecspaces.spaces.space import Space, describe, mismatch
+from vecspaces.spaces.space import Space, mismatch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -173,12 +174,12 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
         if not isinstance(length_mask, np.ndarray):
             raise TypeError(
                 f"{where}: expected a length, an array of lengths or None, "
-                f"found {describe(length_mask)}"
+                f"found {show_value(length_mask)}"
             )
         if length_mask.ndim != 1 or length_mask.dtype.kind not in "iu":
             raise AssertionError(
                 f"{where}: expected an array of integers with one axis, "
-                f"found {describe(length_mask)}"
+                f"found {show_value(length_mask)}"
             )
         if (length_mask < 0).any():
             raise AssertionError(f"{where}: expected lengths of at least 0, found {length_mask}")
@@ -203,7 +204,7 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
             answer = explain_all(self.feature_space, x, name)
             return answer or super()._explain(x, name)
         if not isinstance(x, tuple):
-            return mismatch(name, f"a tuple of values of {self.feature_space!r}", describe(x))
+            return mismatch(name, f"a tuple of values of {self.feature_space!r}", show_value(x))
         for i, value in enumerate(x):
             answer = self.feature_space.explain(value, f"{name}[{i}]")
             if answer is not None:

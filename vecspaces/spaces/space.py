@@ -9,14 +9,13 @@ a space a container.
 from __future__ import annotations
 
 import copy
-import reprlib
 from collections.abc import Iterable, Mapping, Sequence
-from operator import index
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from vecspaces import seeding
+from vecspaces.checks import show_value
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -152,7 +151,7 @@ class Space(Generic[T_cov]):
         A composite asks `explain` of each member with `name` extended by `[key]`, returns the first
         answer that is not None, and falls back on this method.
         """
-        return mismatch(name, f"a value of {self!r}", describe(x))
+        return mismatch(name, f"a value of {self!r}", show_value(x))
 
     def to_jsonable(self, sample_n: Iterable[Any]) -> Any:
         """Turn a batch of values into what `json.dumps` can write.
@@ -218,48 +217,6 @@ def mismatch(name: str, expected: str, found: str) -> str:
         'expected a str, found None'
     """
     return f"{name}{': ' if name else ''}expected {expected}, found {found}"
-
-
-def as_count(name: str, n: Any, least: int = 0) -> int:
-    """Take a number of things as an int.
-
-    Args:
-        name: The parameter, for the message.
-        n: An int of Python or NumPy.
-        least: The smallest number that makes sense.
-
-    Raises:
-        TypeError: `n` is no integer.
-        ValueError: `n` is too small.
-
-    Example:
-        >>> as_count("n", np.int8(3))
-        3
-    """
-    try:
-        count = index(n)
-    except TypeError:
-        raise TypeError(f"{name}: expected an integer, found {describe(n)}") from None
-    if count < least:
-        raise ValueError(f"{name}: expected at least {least}, found {count}")
-    return count
-
-
-def describe(x: Any) -> str:
-    """Describe any object in a few words for an error message; never raises.
-
-    Example:
-        >>> describe(np.zeros((2, 3), np.uint8)), describe("abc"), describe(None)
-        ('an array of shape (2, 3) and dtype uint8', "'abc' of type str", 'None')
-    """
-    if isinstance(x, np.ndarray):
-        return f"an array of shape {x.shape} and dtype {x.dtype}"
-    if x is None:
-        return "None"
-    try:
-        return f"{reprlib.repr(x)} of type {type(x).__name__}"
-    except Exception:  # a foreign __repr__ may do anything
-        return f"an object of type {type(x).__name__}"
 
 
 def refuse_both(mask: Any, probability: Any) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from vecspaces.checks import show_value
 from vecspaces.spaces.masks import check_mask, check_probability
-from vecspaces.spaces.space import Space, describe, mismatch, refuse_both
+from vecspaces.spaces.space import Space, mismatch, refuse_both
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -77,7 +78,7 @@ class Text(Space[str]):
     ) -> None:
         for name, value in (("min_length", min_length), ("max_length", max_length)):
             if not np.issubdtype(type(value), np.integer):
-                raise TypeError(f"{name}: expected an integer, found {describe(value)}")
+                raise TypeError(f"{name}: expected an integer, found {show_value(value)}")
         if min_length < 0:
             raise ValueError(f"min_length: expected at least 0, found {min_length}")
         if min_length > max_length:
@@ -90,7 +91,7 @@ class Text(Space[str]):
         characters = sorted(charset) if isinstance(charset, (set, frozenset)) else list(charset)
         for character in characters:
             if not isinstance(character, str):
-                raise TypeError(f"charset: expected characters, found {describe(character)}")
+                raise TypeError(f"charset: expected characters, found {show_value(character)}")
             if len(character) != 1:
                 raise ValueError(f"charset: expected single characters, found {character!r}")
         self._characters = _table(tuple(dict.fromkeys(characters)))
@@ -168,13 +169,15 @@ class Text(Space[str]):
     def _check_pair(self, pair: Any, name: str) -> tuple[Any, Any]:
         """Return the length and the array of a mask or probability, checked."""
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise AssertionError(f"{name}: expected a tuple of two entries, found {describe(pair)}")
+            raise AssertionError(
+                f"{name}: expected a tuple of two entries, found {show_value(pair)}"
+            )
         length, weights = pair
         if length is not None and not (
             np.issubdtype(type(length), np.integer) and self.min_length <= length <= self.max_length
         ):
             wanted = f"None or an integer from {self.min_length} to {self.max_length}"
-            raise AssertionError(f"{name}[0]: expected {wanted}, found {describe(length)}")
+            raise AssertionError(f"{name}[0]: expected {wanted}, found {show_value(length)}")
         if weights is not None:
             check = check_mask if name == "mask" else check_probability
             check(weights, f"{name}[1]", (len(self._characters.as_tuple),))
@@ -191,11 +194,11 @@ class Text(Space[str]):
 
     def _explain(self, x: Any, name: str) -> str:
         if not isinstance(x, str):
-            return mismatch(name, "a str", describe(x))
+            return mismatch(name, "a str", show_value(x))
         text = str.__str__(x)
         if not self.min_length <= len(text) <= self.max_length:
             wanted = f"{self.min_length} to {self.max_length} characters"
-            return mismatch(name, wanted, f"{len(text)} in {describe(text)}")
+            return mismatch(name, wanted, f"{len(text)} in {show_value(text)}")
         foreign = sorted(set(text) - self._characters.as_set)
         if not foreign:
             return super()._explain(x, name)

@@ -7,6 +7,7 @@ from typing import Any, Generic, overload
 
 import numpy as np
 
+from vecspaces.checks import show_value
 from vecspaces.spaces.nesting import (
     Composite,
     MemberT,
@@ -19,7 +20,7 @@ from vecspaces.spaces.nesting import (
     sample_member,
     seed_member,
 )
-from vecspaces.spaces.space import Space, describe, mismatch
+from vecspaces.spaces.space import Space, mismatch
 
 
 class Tuple(Composite[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[MemberT]):
@@ -53,7 +54,7 @@ class Tuple(Composite[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Me
         seed: int | Sequence[Any] | np.random.Generator | None = None,
     ) -> None:
         if not isinstance(spaces, Iterable):
-            raise TypeError(f"spaces: expected an iterable of spaces, found {describe(spaces)}")
+            raise TypeError(f"spaces: expected an iterable of spaces, found {show_value(spaces)}")
         self.spaces = tuple(spaces)
         for i, space in enumerate(self.spaces):
             check_member(space, f"spaces[{i}]")
@@ -146,7 +147,7 @@ class Tuple(Composite[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Me
         if not isinstance(x, (tuple, list, np.ndarray)) or (
             isinstance(x, np.ndarray) and not x.ndim
         ):
-            return mismatch(name, f"a tuple of {n} values", describe(x))
+            return mismatch(name, f"a tuple of {n} values", show_value(x))
         if len(x) != n:
             return mismatch(name, f"a tuple of {n} values", f"{len(x)} values")
         for i, (space, value) in enumerate(zip(self.spaces, x, strict=True)):

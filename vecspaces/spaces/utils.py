@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from vecspaces.spaces.batching import stack, unstack
+from vecspaces.checks import show_value
+from vecspaces.spaces.batch_values import stack, unstack
 from vecspaces.spaces.box import Box
 from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.discrete import Discrete
@@ -26,7 +27,7 @@ from vecspaces.spaces.multi_discrete import MultiDiscrete
 from vecspaces.spaces.nesting import add_path
 from vecspaces.spaces.one_of import OneOf
 from vecspaces.spaces.sequence import Sequence
-from vecspaces.spaces.space import Space, describe
+from vecspaces.spaces.space import Space
 from vecspaces.spaces.text import Text
 from vecspaces.spaces.tuple import Tuple
 
@@ -129,7 +130,10 @@ def _(space: Text) -> Box:
 def _(space: Tuple | Dict) -> Box | Tuple | Dict:
     if space.is_np_flattenable:
         boxes = [_flat_box(member) for member in _members(space)]
-        low, high = _join([box.low for box in boxes]), _join([box.high for box in boxes])
+        low, high = (
+            _concatenate([box.low for box in boxes]),
+            _concatenate([box.high for box in boxes]),
+        )
         return Box(low, high, dtype=low.dtype)
     if isinstance(space, Tuple):
         return Tuple([flatten_space(member) for member in space.spaces])
@@ -256,7 +260,7 @@ def _(space: Text, x: str) -> Vector:
 def _(space: Tuple, x: Any) -> Any:
     members = zip(space.spaces, x, strict=True)
     parts = [_flatten_member(member, part, f"[{i}]") for i, (member, part) in enumerate(members)]
-    return _join(parts) if space.is_np_flattenable else tuple(parts)
+    return _concatenate(parts) if space.is_np_flattenable else tuple(parts)
 
 
 @flatten.register(Dict)
@@ -264,7 +268,7 @@ def _(space: Dict, x: Any) -> Any:
     parts = {
         key: _flatten_member(member, x[key], f"[{key!r}]") for key, member in space.spaces.items()
     }
-    return _join(list(parts.values())) if space.is_np_flattenable else parts
+    return _concatenate(list(parts.values())) if space.is_np_flattenable else parts
 
 
 @flatten.register(OneOf)
@@ -401,7 +405,7 @@ def _(space: Graph, x: GraphInstance) -> GraphInstance:
 
 
 def _unknown(operation: str, space: Any) -> str:
-    return f"space: {operation} does not know {describe(space)}; {operation}.register teaches it"
+    return f"space: {operation} does not know {show_value(space)}; {operation}.register teaches it"
 
 
 def _members(space: Tuple | Dict) -> list[Space[Any]]:
@@ -439,7 +443,7 @@ def _promote(dtypes: list[np.dtype[Any]]) -> np.dtype[Any]:
     return np.result_type(*dtypes) if dtypes else np.dtype(np.bool_)
 
 
-def _join(parts: list[Vector]) -> Vector:
+def _concatenate(parts: list[Vector]) -> Vector:
     return np.concatenate(parts) if parts else np.zeros(0, np.bool_)
 
 
@@ -465,7 +469,7 @@ def _expect(kind: type, space: Space[Any], x: Any) -> Any:
     if not isinstance(x, kind):
         raise AssertionError(
             f"x: expected what flatten returns for {space!r}, of type {kind.__name__}, "
-            f"found {describe(x)}"
+            f"found {show_value(x)}"
         )
     return x
 

@@ -9,10 +9,11 @@ from multiprocessing import util
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic
 
+from vecspaces.checks import check_count
 from vecspaces.vector.backends.process.affinity import usable_cores
 from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.send_recv import StreamingVectorEnv
-from vecspaces.vector.session.arguments import Settings, check_count, list_factories
+from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
 from vecspaces.vector.session.restarts import choose_budget
 from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType

@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vecspaces.checks import check_count
 from vecspaces.errors import AlreadyPendingCallError, InvalidActionError, NoAsyncCallError
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange import infos as infos_module
@@ -16,7 +17,7 @@ from vecspaces.vector.exchange.failures import name_rows
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
-from vecspaces.vector.session.arguments import Settings, check_count
+from vecspaces.vector.session.arguments import Settings
 from vecspaces.vector.session.ring import Rollout
 from vecspaces.vector.session.session import Command
 from vecspaces.vector.session.states import Event, State

@@ -156,8 +156,8 @@ def test_items_are_cast_as_the_rule_says(shape: tuple[int, ...]) -> None:
     assert [int(row.max()) for row in batch] == [7, 8]
     for value, message in (
         (np.full(shape, 300), "values from 300 to 300"),
-        (np.full(shape, 3.0), "found float64 of shape"),
-        (np.zeros((*shape, 1), np.uint8), r"found uint8 of shape \(.*1,?\)"),
+        (np.full(shape, 3.0), "found float64 array of shape"),
+        (np.zeros((*shape, 1), np.uint8), r"found uint8 array of shape \(.*1,?\)"),
         ("x", "found 'x'"),
     ):
         with pytest.raises(ValueError, match=rf"items\[1\]: expected uint8.*{message}"):
@@ -167,7 +167,7 @@ def test_items_are_cast_as_the_rule_says(shape: tuple[int, ...]) -> None:
 def test_out_of_another_dtype_decides() -> None:
     out = np.zeros((2, 2), np.float64)
     assert concatenate(Box(0, 1, (2,)), [[0, 1], [1, 0]], out) is out
-    with pytest.raises(ValueError, match=r"items\[0\]: expected int8 of shape"):
+    with pytest.raises(ValueError, match=r"items\[0\]: expected int8 array of shape"):
         concatenate(Box(0, 1, (2,)), [np.zeros(2, np.float32)] * 2, np.zeros((2, 2), np.int8))
 
 
@@ -191,11 +191,11 @@ def test_out_of_another_dtype_decides() -> None:
         ),
         (
             [{"a": [0, 0], "b": ("x", 1)}, {"a": [0, 0, 0], "b": ("x", 1)}],
-            r"items\[1\]\['a'\]: expected float32 of shape \(2,\)",
+            r"items\[1\]\['a'\]: expected float32 array of shape \(2,\)",
         ),
         (
             [{"a": [0, 0], "b": ("x", 1)}, {"a": [0, 0], "b": ("x", "y")}],
-            r"items\[1\]\['b'\]\[1\]: expected int64 of shape \(\), found 'y'",
+            r"items\[1\]\['b'\]\[1\]: expected int64 array of shape \(\), found 'y'",
         ),
     ],
 )
@@ -311,9 +311,9 @@ def test_columns_of_different_lengths_are_refused() -> None:
 @pytest.mark.parametrize(
     ("n", "error", "message"),
     [
-        (-1, ValueError, "^n: expected at least 0, found -1"),
-        (1.5, TypeError, "^n: expected an integer, found 1.5 of type float"),
-        (None, TypeError, "^n: expected an integer, found None"),
+        (-1, ValueError, "^n must be an integer of at least 0, found -1"),
+        (1.5, TypeError, "^n must be an integer of at least 0, found 1.5 of type float"),
+        (None, TypeError, "^n must be an integer of at least 0, found None"),
     ],
 )
 @pytest.mark.parametrize(

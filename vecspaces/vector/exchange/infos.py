@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Rows = npt.NDArray[np.intp]
+RowIndices = npt.NDArray[np.intp]
 
 _PLAIN = (int, float, bool)
 _PLAIN_TYPES = frozenset(_PLAIN)
@@ -34,7 +34,7 @@ class Column:
         values: One entry per row: an array, or nested columns where every value is a dict.
     """
 
-    rows: Rows
+    rows: RowIndices
     values: npt.NDArray[Any] | Columns
 
 
@@ -51,7 +51,7 @@ def to_plain(columns: Columns) -> list[tuple[Any, ...]]:
         What `from_plain` takes; as picklable as the values are.
     """
     plain: list[tuple[Any, ...]] = []
-    rows: Rows | None = None
+    rows: RowIndices | None = None
     for key, column in columns.items():
         values = column.values
         where = None if column.rows is rows else column.rows.tobytes()
@@ -363,7 +363,9 @@ def _is_uniform(columns: list[Column]) -> bool:
     )
 
 
-def columns_of(infos: Mapping[str, Any], num_envs: int, reporting: Rows | None = None) -> Columns:
+def columns_of(
+    infos: Mapping[str, Any], num_envs: int, reporting: RowIndices | None = None
+) -> Columns:
     """Turn finished infos, as a vector env returns them, into columns again.
 
     Args:

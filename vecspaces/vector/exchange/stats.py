@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Rows = npt.NDArray[np.intp] | list[int]
+RowIndices = npt.NDArray[np.intp] | list[int]
 
 # Eight bins an octave: a percentile read from them is at most 9 % off.
 _PER_OCTAVE = 8
@@ -65,10 +65,10 @@ class Timings:
         # Of the timed passes: clock readings, where each pass begins among them, and its rows.
         self._stamps: list[int] = []
         self._starts: list[int] = []
-        self._timed: list[Rows] = []
+        self._timed: list[RowIndices] = []
         # The others: how many were whole, and the rows of those that were not.
         self._untimed_whole = 0
-        self._untimed: list[Rows] = []
+        self._untimed: list[RowIndices] = []
         # Row, nanoseconds, and the clock reading that follows; 0 in a pass that is not timed.
         self._resets: list[tuple[int, int, int]] = []
         self._resets_before = 0
@@ -98,7 +98,7 @@ class Timings:
         """A reset took so long, inside a step."""
         self._resets.append((row, nanoseconds, len(self._stamps) if self._is_timed else 0))
 
-    def finish(self, rows: Rows | None) -> None:
+    def finish(self, rows: RowIndices | None) -> None:
         """End the pass; `rows` were its environments, in order, None: all of them."""
         if self._is_timed:
             self._timed.append(self._rows if rows is None else rows)

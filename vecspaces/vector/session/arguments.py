@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vecspaces.checks import check_count
 from vecspaces.vector.session.batch_spaces import ObservationMode
 from vecspaces.vector.session.restarts import RestartBudget
 from vecspaces.vector.vector_env import AutoresetMode
@@ -108,30 +109,6 @@ def check_seconds(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be a number of seconds, found {value!r}")
     if not value > 0:
         raise ValueError(f"{name} must be more than 0 seconds, found {value}")
-
-
-def check_count(name: str, value: Any, least: int = 1) -> None:
-    """Refuse an argument that is no integer, or too small.
-
-    Args:
-        name: What the argument is called.
-        value: What came.
-        least: The smallest that makes sense.
-
-    Raises:
-        TypeError: It is no integer.
-        ValueError: It is too small.
-
-    Example:
-        >>> check_count("buffers", 0)
-        Traceback (most recent call last):
-            ...
-        ValueError: buffers must be an integer of at least 1, found 0
-    """
-    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not is_integer or value < least:
-        kind = ValueError if is_integer else TypeError
-        raise kind(f"{name} must be an integer of at least {least}, found {value!r}")
 
 
 Options = Mapping[str, Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vecspaces.vector.utils.batching import batch_differing_spaces, batch_space
+from vecspaces.spaces.batching import batch_differing_spaces, batch_space
 from vecspaces.vector.utils.items import concatenate, create_empty_array, iterate
 from vecspaces.vector.utils.misc import CloudpickleWrapper, clear_mpi_env_vars
 from vecspaces.vector.utils.shared_memory import (

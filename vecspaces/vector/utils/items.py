@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from vecspaces.checks import Path, check_count, show_path, show_value
 from vecspaces.errors import CustomSpaceError
 from vecspaces.layout import Array, Mismatch, Record, columns
 from vecspaces.layout.blocks import ArrayBlock
-from vecspaces.layout.casting import Path, show_path, show_value
 from vecspaces.layout.describe import described
 from vecspaces.layout.nodes import Node, empty_batch
 from vecspaces.layout.ports import ArrayPort
 from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
-from vecspaces.spaces.space import as_count
 
 _BATCHES = (Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple)
 """What can be a column of a batch; a Tuple with any other space in it stands for single values."""
@@ -43,7 +42,7 @@ def create_empty_array(space: Space[Any], n: int = 1, fn: Callable[..., Any] = n
         {'position': array([[0., 0.],
                [0., 0.]], dtype=float32), 'color': array([0, 0])}
     """
-    return empty_batch(described(space), as_count("n", n), fn)
+    return empty_batch(described(space), check_count("n", n, least=0), fn)
 
 
 def concatenate(space: Space[Any], items: Iterable[Any], out: Any) -> Any:
@@ -93,7 +92,7 @@ def _stack(node: Array, items: list[Any], out: Any, path: Path) -> Any:
             f"found {show_value(out)}"
         )
     try:
-        if not (columns.join(items, out) if node.shape else columns.fill(items, out)):
+        if not columns.write(items, out):
             ArrayPort(node, path, ArrayBlock(out)).writer(0, n)(items)
     except Mismatch as error:
         raise error.called("items") from error.__cause__

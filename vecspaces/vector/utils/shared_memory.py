@@ -5,10 +5,10 @@ from __future__ import annotations
 import multiprocessing
 from typing import Any
 
+from vecspaces.checks import show_value
 from vecspaces.layout import Layout
 from vecspaces.memory import Arena
 from vecspaces.spaces import Space
-from vecspaces.spaces.space import describe
 
 
 class SharedMemory:
@@ -130,5 +130,5 @@ def read_from_shared_memory(space: Space[Any], shared_memory: SharedMemory, n: i
 
 def _no_memory(found: Any) -> TypeError:
     return TypeError(
-        f"shared_memory: expected what create_shared_memory returned, found {describe(found)}"
+        f"shared_memory: expected what create_shared_memory returned, found {show_value(found)}"
     )
