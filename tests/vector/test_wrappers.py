@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.envs import Drift, ledgers
+from tests.envs import ledgers
 from vecspaces import spaces
 from vecspaces.vector import (
     AsyncVectorEnv,
@@ -96,21 +96,6 @@ def test_an_observation_wrapper_changes_observations() -> None:
         assert_identical(ours[0], theirs[0] / 2)
         assert_identical(ours[1], theirs[1])
         assert ours[4].keys() == theirs[4].keys()
-
-
-def test_an_observation_wrapper_needs_to_see_all_observations() -> None:
-    with (
-        SyncVectorEnv(ledgers(2), autoreset_mode="SameStep") as envs,
-        pytest.raises(ValueError, match="final_obs"),
-    ):
-        Halved(envs)
-
-
-def test_an_observation_wrapper_asks_for_the_mode() -> None:
-    envs = Drift(1)
-    envs.metadata = {}
-    with pytest.warns(UserWarning, match="autoreset_mode"):
-        Halved(envs)
 
 
 def test_an_action_wrapper_changes_actions() -> None:

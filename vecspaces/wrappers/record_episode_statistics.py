@@ -9,10 +9,9 @@ from typing import Any, Generic
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.vector import AutoresetMode, Transition, VectorEnv, VectorWrapper
-from vecspaces.vector.vector_env import ActType, ObsType, Seed, StepResult
-
-Mask = npt.NDArray[np.bool_]
+from vecspaces.vector import AutoresetMode, VectorEnv, VectorWrapper
+from vecspaces.vector.vector_env import ActType, ObsType, StepResult
+from vecspaces.vector.wrappers import EnvIds, Mask
 
 
 class RecordEpisodeStatistics(
@@ -68,85 +67,43 @@ class RecordEpisodeStatistics(
         self.prev_dones: Mask = np.zeros(self.num_envs, dtype=np.bool_)
         # Environments whose first observation was not received yet: `recv` gives it, with no step.
         self._fresh: Mask = np.zeros(self.num_envs, dtype=np.bool_)
-        self._resetting: Mask = np.ones(self.num_envs, dtype=np.bool_)
+        self._rows = np.arange(self.num_envs)
         self.return_queue: deque[float] = deque(maxlen=buffer_length)
         self.length_queue: deque[int] = deque(maxlen=buffer_length)
         self.time_queue: deque[float] = deque(maxlen=buffer_length)
 
-    def reset(
-        self, *, seed: Seed | None = None, options: Any = None
-    ) -> tuple[ObsType, dict[str, Any]]:
-        """Begin new episodes, in all environments or in those of a mask."""
-        result = self.env.reset(seed=seed, options=options)
-        mask = options.get("reset_mask") if isinstance(options, dict) else None
-        self._begin(np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask)
-        return result
-
-    def reset_async(self, seed: Seed | None = None, options: Any = None) -> None:
-        """Begin a `reset`; `reset_wait` ends it."""
-        self.env.reset_async(seed=seed, options=options)  # type: ignore[attr-defined]  # not all have it
-        mask = options.get("reset_mask") if isinstance(options, dict) else None
-        self._resetting = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask.copy()
-
-    def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
-        """End a `reset` that `reset_async` began."""
-        result: tuple[ObsType, dict[str, Any]] = self.env.reset_wait(timeout)  # type: ignore[attr-defined]  # as above
-        self._begin(self._resetting)
-        return result
-
-    def step(self, actions: ActType) -> StepResult:
-        """Take one action in every environment."""
-        return self._record_all(self.env.step(actions))
-
-    def step_wait(self, timeout: float | None = None) -> StepResult:
-        """End a `step` that `step_async` began."""
-        return self._record_all(self.env.step_wait(timeout))  # type: ignore[attr-defined]  # as above
-
-    def send(self, actions: Any, env_ids: Any = None) -> None:
-        """Give actions to environments, and wait for none."""
-        self.env.send(actions, env_ids)  # type: ignore[attr-defined]  # as above
+    def send(self, actions: Any, env_ids: EnvIds | None = None) -> None:
+        """Give actions to environments without waiting for them."""
+        super().send(actions, env_ids)
         self._fresh[slice(None) if env_ids is None else list(env_ids)] = False
 
-    def recv(self, timeout: float | None = None) -> Transition:
-        """Receive the environments that are ready first; the statistics' rows follow `env_ids`."""
-        result: Transition = self.env.recv(timeout)  # type: ignore[attr-defined]  # as above
-        rows = result.env_ids
-        stepped = ~self._fresh[rows]
+    def _after_reset(
+        self, observations: ObsType, infos: dict[str, Any], mask: Mask | None
+    ) -> tuple[ObsType, dict[str, Any]]:
+        begun = self._rows if mask is None else np.flatnonzero(mask)
+        self._restart(begun, time.perf_counter())
+        self.prev_dones[begun] = False
+        self._fresh[begun] = True
+        return observations, infos
+
+    def _after_step(self, result: StepResult, env_ids: npt.NDArray[np.int64] | None) -> StepResult:
+        rows = self._rows if env_ids is None else env_ids
+        # `recv` returns first observations too, which are no steps.
+        stepped = np.full(len(rows), True) if env_ids is None else ~self._fresh[rows]
         self._fresh[rows] = False
-        self._record(rows, stepped, *result[1:5])
-        return result
-
-    def _begin(self, mask: Mask) -> None:
-        """New episodes begin where `mask` is True."""
-        self._restart(mask, time.perf_counter())
-        self.prev_dones[mask] = False
-        self._fresh[mask] = True
-
-    def _record_all(self, result: StepResult) -> StepResult:
-        """Take in a step of all environments."""
-        self._fresh[:] = False
-        self._record(np.arange(self.num_envs), True, *result[1:])
+        self._record(rows, stepped, *result[1:])
         return result
 
     def _record(
         self,
         rows: npt.NDArray[Any],
-        stepped: Any,
+        stepped: Mask,
         rewards: npt.NDArray[Any],
         terminations: Mask,
         truncations: Mask,
         infos: dict[str, Any],
     ) -> None:
-        """Take in what some environments gave, and add to their infos.
-
-        Args:
-            rows: The environments.
-            stepped: Whether each made a step; False for a first observation.
-            rewards: One per row, as the rest.
-            terminations: Where an episode ended.
-            truncations: Where an episode was cut off.
-            infos: Where the statistics go.
-        """
+        """Count what some environments returned, stepped or only reset, and add to the infos."""
         now = time.perf_counter()
         if not self._same_step:
             # The step after an end resets and counts for nothing.
@@ -180,7 +137,7 @@ class RecordEpisodeStatistics(
             self._restart(ended, now)
 
     def _restart(self, rows: npt.NDArray[Any], now: float) -> None:
-        """Episodes begin in some environments."""
+        """Set the counts of some environments to zero."""
         self.episode_returns[rows] = 0.0
         self.episode_lengths[rows] = 0
         self.episode_start_times[rows] = now

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from vecspaces.interop import require_extra
 from vecspaces.vector import VectorEnv, VectorWrapper
-from vecspaces.vector.vector_env import ActType, ObsType, Seed, StepResult
+from vecspaces.vector.vector_env import ActType, ObsType, StepResult
+from vecspaces.vector.wrappers import EnvIds, Mask
 
 Frame = npt.NDArray[np.uint8]
 
@@ -103,39 +104,31 @@ class RecordVideo(
         if not 0 < self._fps < math.inf:
             raise ValueError(f"fps: expected more than 0 frames a second, found {self._fps}")
 
-    def reset(
-        self, *, seed: Seed | None = None, options: Any = None
-    ) -> tuple[ObsType, dict[str, Any]]:
-        """Begin new episodes, and record what they look like."""
-        result = self.env.reset(seed=seed, options=options)
-        self._record()
-        return result
-
-    def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
-        """End a `reset` that `reset_async` began, and record what the episodes look like."""
-        result: tuple[ObsType, dict[str, Any]] = self.env.reset_wait(timeout)  # type: ignore[attr-defined]  # not all have it
-        self._record()
-        return result
-
-    def step(self, actions: ActType) -> StepResult:
-        """Take one action in every environment, and record what they look like then."""
-        result = self.env.step(actions)
-        self._record()
-        return result
-
-    def step_wait(self, timeout: float | None = None) -> StepResult:
-        """End a `step` that `step_async` began, and record what the environments look like."""
-        result: StepResult = self.env.step_wait(timeout)  # type: ignore[attr-defined]  # as above
-        self._record()
-        return result
-
-    def send(self, actions: Any, env_ids: Any = None) -> NoReturn:
+    def send(self, actions: Any, env_ids: EnvIds | None = None) -> NoReturn:
         """Refuse: environments that are busy cannot be rendered.
 
         Raises:
             ValueError: Always.
         """
         raise ValueError("RecordVideo cannot record send and recv: use step, or unwrap it")
+
+    def recv(self, timeout: float | None = None) -> NoReturn:
+        """Refuse, as `send` does.
+
+        Raises:
+            ValueError: Always.
+        """
+        self.send(None)
+
+    def _after_reset(
+        self, observations: ObsType, infos: dict[str, Any], mask: Mask | None
+    ) -> tuple[ObsType, dict[str, Any]]:
+        self._record()
+        return observations, infos
+
+    def _after_step(self, result: StepResult, env_ids: npt.NDArray[np.int64] | None) -> StepResult:
+        self._record()
+        return result
 
     def close(self, **kwargs: Any) -> None:
         """Finish the file, and close the wrapped vector env."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
-import numpy as np
 
 from vecspaces import vector
 from vecspaces.adapters.gymnasium.spaces import to_gymnasium, translator
 from vecspaces.adapters.wrapping import name_type
 from vecspaces.vector.vector_env import StepResult
+
+Translator = Callable[[Any], Any]
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -51,45 +53,17 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             mode = vector.AutoresetMode.of(self.metadata["autoreset_mode"])
             self.autoreset_mode = gymnasium.vector.AutoresetMode(mode.value)
             self.metadata["autoreset_mode"] = self.autoreset_mode
-        # All other values are the same in both libraries, so that nothing is done to them.
-        self._translator = translator(vector_env.single_observation_space)
+        translate = translator(vector_env.single_observation_space)
+        # Where there are no graphs, values are the same in both libraries.
+        self._envs = vector_env if translate is None else _Translated(vector_env, translate)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """Begin new episodes; see the `reset` of ours for what `seed` and `options` may be."""
-        observations, infos = self.vector_env.reset(seed=seed, options=options)
-        return self._translate(observations), infos
+        return self._envs.reset(seed=seed, options=options)
 
     def step(self, actions: Any) -> StepResult:
         """Take one action in every environment."""
-        result: StepResult = self.vector_env.step(actions)
-        return self._translate_step(result) if self._translator else result
-
-    def reset_wait(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        """End a `reset` that `reset_async` began."""
-        observations, infos = self.vector_env.reset_wait(*args, **kwargs)  # type: ignore[attr-defined]  # not all have it
-        return self._translate(observations), infos
-
-    def step_wait(self, *args: Any, **kwargs: Any) -> StepResult:
-        """End a `step` that `step_async` began."""
-        result: StepResult = self.vector_env.step_wait(*args, **kwargs)  # type: ignore[attr-defined]  # as above
-        return self._translate_step(result) if self._translator else result
-
-    def recv(self, *args: Any, **kwargs: Any) -> Any:
-        """Receive the environments that are ready first."""
-        result = self.vector_env.recv(*args, **kwargs)  # type: ignore[attr-defined]  # as above
-        if self._translator is None:
-            return result
-        return result._replace(observations=self._translate_step(result)[0])
-
-    def _translate(self, observations: Any) -> Any:
-        return observations if self._translator is None else self._translator(observations)
-
-    def _translate_step(self, result: Any) -> StepResult:
-        """Translate the observations of what `step` or `recv` gave; the final ones in place."""
-        infos = result[4]
-        for row in np.flatnonzero(infos.get("_final_obs", ())):
-            infos["final_obs"][row] = self._translate(infos["final_obs"][row])
-        return (self._translate(result[0]), *result[1:5])
+        return self._envs.step(actions)
 
     def render(self, **kwargs: Any) -> Any:
         """Render the environments."""
@@ -115,10 +89,10 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self.close()
 
     def __getattr__(self, name: str) -> Any:
-        # Only for what neither this class nor Gymnasium defines: call, send, stats, ...
+        # Only for what neither this class nor Gymnasium defines: step_async, call, send, stats, ...
         if name.startswith("_") or name == "vector_env":
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return getattr(self.vector_env, name)
+        return getattr(self._envs, name)
 
     @property
     def spec(self) -> Any:  # type: ignore[override]  # read from ours
@@ -148,6 +122,17 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def np_random_seed(self) -> Any:
         """What `np_random` was seeded with."""
         return self.vector_env.np_random_seed
+
+
+class _Translated(vector.VectorObservationWrapper[Any, Any, Any, Any]):
+    """A vector env of ours whose graphs are Gymnasium's."""
+
+    def __init__(self, env: vector.VectorEnv[Any, Any, Any], translate: Translator) -> None:
+        super().__init__(env)
+        self._translate = translate
+
+    def observations(self, observations: Any) -> Any:
+        return self._translate(observations)
 
 
 def as_gymnasium(vector_env: vector.VectorEnv[Any, Any, Any]) -> GymnasiumVectorEnv:
