@@ -24,7 +24,6 @@ from __future__ import annotations
 import multiprocessing
 import signal as signals
 from collections.abc import Sequence
-from typing import Any
 
 
 class VecspacesError(Exception):
@@ -115,9 +114,6 @@ class WorkerError(VecspacesError):
         self.env_ids = tuple(env_ids)
         self.worker = worker
         self.command = command
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), *self.__dict__.values())
 
 
 class WorkerDiedError(WorkerError):

@@ -26,6 +26,7 @@ from tests.vector.faulty_envs import (
 from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
 from vecspaces.spaces import Discrete, Sequence
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.vector.exchange.failures import Death, died
 from vecspaces.vector.session import restarts
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
@@ -549,7 +550,7 @@ def test_deaths_older_than_the_window_are_forgotten(monkeypatch: pytest.MonkeyPa
     now = 100.0
     monkeypatch.setattr(restarts.time, "monotonic", lambda: now)
     budget = restarts.RestartBudget(max_restarts=1, window=10.0)
-    death = WorkerDiedError("worker 0 was ended: so it goes", (0,), 0, "step", -9, "SIGKILL")
+    death = died(0, [0], "step", Death(-9), -1, "so it goes")
     budget.spend(death)
     now = 110.5
     budget.spend(death)

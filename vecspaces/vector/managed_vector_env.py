@@ -20,7 +20,7 @@ from vecspaces.layout import Mismatch
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.buffers import BufferPlan
-from vecspaces.vector.exchange.failures import name_rows
+from vecspaces.vector.exchange.failures import EnvIds, Message
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.stats import Stats, summarise
@@ -261,17 +261,21 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             self._buffers.actions.write_batch(actions, at=at)
         except Mismatch as error:
             finding = Mismatch(error.expected, error.found, error.path, name="actions")
-            where = ""
+            where: str = ""
             if error.row is not None:
-                where = f" for environment {error.row if at is None else at[error.row]}"
+                row = error.row if at is None else int(at[error.row])
+                where = Message(" for {}", EnvIds([row]))
             raise InvalidActionError(
-                f"{finding}{where}: a batch must fit action_space {self.action_space}"
+                Message("{}{}: a batch must fit action_space {}", finding, where, self.action_space)
             ) from None
 
     def _refuse_finished(self, rows: Sequence[int] | npt.NDArray[np.intp]) -> None:
         raise ResetNeededError(
-            f"{name_rows([int(row) for row in rows])} finished an episode, and autoreset is "
-            "DISABLED: reset with options={'reset_mask': terminations | truncations} first"
+            Message(
+                "{} finished an episode, and autoreset is DISABLED: reset with "
+                "options={{'reset_mask': terminations | truncations}} first",
+                EnvIds(int(row) for row in rows),
+            )
         )
 
     def _final_observations(self, rows: npt.NDArray[np.intp]) -> dict[str, Any]:
@@ -565,7 +569,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             self._buffers.release()
         if forced:
             warnings.warn(
-                f"{name_rows(forced)} did not close within {seconds:g} s and were ended by force",
+                f"{EnvIds(forced)} did not close within {seconds:g} s and were ended by force",
                 RuntimeWarning,
                 stacklevel=4,
             )

@@ -14,7 +14,7 @@ from vecspaces.vector.async_vector_env import AsyncVectorEnv
 from vecspaces.vector.backends.ray.backend import RayBackend
 from vecspaces.vector.backends.ray.cluster import PLACEMENTS, Connection, choose_resources
 from vecspaces.vector.backends.worker_setup import WorkerSetup, plan_workers
-from vecspaces.vector.exchange.failures import counting_from, renumber
+from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
 from vecspaces.vector.send_recv import StreamingVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
@@ -219,10 +219,9 @@ def _start_processes(
     """Make the vector env of an actor, there."""
     # An actor has threads of Ray's, and a fork would take over their locks without them.
     safe = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    with counting_from(first, "build"):
-        try:
-            return AsyncVectorEnv(env_fns(), context=safe, **arguments)
-        except RuntimeError as error:
-            if error.__cause__ is None:  # spaces that do not agree, as its constructor found
-                error.args = (renumber(str(error), first),)
-            raise
+    factories = env_fns()
+    try:
+        return AsyncVectorEnv(factories, context=safe, **arguments)
+    except Exception as error:
+        rows = range(first, first + len(factories))
+        raise EnvironmentFailed(Failure.of_vector_env(error, rows, "build")) from None

@@ -13,7 +13,7 @@ from vecspaces.checks import check_count
 from vecspaces.errors import AlreadyPendingCallError, InvalidActionError, NoAsyncCallError
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange import infos as infos_module
-from vecspaces.vector.exchange.failures import name_rows
+from vecspaces.vector.exchange.failures import EnvIds, Message
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
@@ -125,9 +125,11 @@ class StreamingVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
         unread = [row for row in self._ready if row not in self._fresh and row in set(ids.tolist())]
         if busy or unread:
             raise AlreadyPendingCallError(
-                f"send: the last answer of {name_rows(busy or unread)} "
-                + ("is not there yet" if busy else "was not received yet")
-                + ": recv first",
+                Message(
+                    "send: the last answer of {} {}: recv first",
+                    EnvIds(busy or unread),
+                    "is not there yet" if busy else "was not received yet",
+                ),
                 "send",
             )
         if self._mode is AutoresetMode.DISABLED and self._finished[ids].any():
@@ -154,8 +156,11 @@ class StreamingVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, Ac
         for rows in self._vector_rows:
             if 0 < len(ids.intersection(rows)) < len(rows):
                 raise InvalidActionError(
-                    f"send: {name_rows(rows)} are one vector env, which steps as a whole: "
-                    "send all of its actions together"
+                    Message(
+                        "send: {} are one vector env, which steps as a whole: "
+                        "send all of its actions together",
+                        EnvIds(rows),
+                    )
                 )
 
     def recv(self, timeout: float | None = None) -> Transition:

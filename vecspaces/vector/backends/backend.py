@@ -9,7 +9,7 @@ import cloudpickle
 
 from vecspaces.errors import InvalidInfoError
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
-from vecspaces.vector.exchange.failures import Failure
+from vecspaces.vector.exchange.failures import EnvIds, Failure, Message
 from vecspaces.vector.exchange.infos import take
 from vecspaces.vector.exchange.messages import Op, Reply
 from vecspaces.vector.group.env_group import EnvGroup
@@ -145,7 +145,7 @@ def find_unpicklable(told: Any, rows: Iterable[int], op: Op) -> Failure | None:
             try:
                 cloudpickle.dumps(value)
             except Exception as reason:
-                message = f"environment {row}: {what} cannot be pickled: {reason!r}"
+                message = Message("{}: {} cannot be pickled: {}", EnvIds([row]), what, repr(reason))
                 kind = TypeError if op is Op.CALL else InvalidInfoError
                 return Failure.of(kind(message), (row,), op.verb)
     return None

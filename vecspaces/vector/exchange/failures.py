@@ -2,60 +2,114 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn
 
 import cloudpickle
 
-from vecspaces.errors import (
-    StepTimeoutError,
-    VecspacesError,
-    WorkerDiedError,
-    WorkerError,
-    describe_exit,
-)
+from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError, describe_exit
 
 
-def name_rows(rows: Sequence[int]) -> str:
-    """Name environments in a message.
+class EnvIds(tuple[int, ...]):
+    """The environments that a message names.
 
     Example:
-        >>> name_rows([3]), name_rows([1, 4]), name_rows(range(32, 64))
-        ('environment 3', 'environments 1, 4', 'environments 32 to 63')
+        >>> print(EnvIds([3]), EnvIds([1, 4]), EnvIds(range(32, 64)), sep="; ")
+        environment 3; environments 1, 4; environments 32 to 63
     """
-    if len(rows) == 1:
-        return f"environment {rows[0]}"
-    if len(rows) > 2 and rows[-1] - rows[0] == len(rows) - 1:
-        return f"environments {rows[0]} to {rows[-1]}"
-    return f"environments {', '.join(map(str, rows))}"
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        if len(self) == 1:
+            return f"environment {self[0]}"
+        if len(self) > 2 and self[-1] - self[0] == len(self) - 1:
+            return f"environments {self[0]} to {self[-1]}"
+        return f"environments {', '.join(map(str, self))}"
+
+    def within(self, first: int) -> EnvIds:
+        """Return the numbers of the same environments in a vector env that holds theirs."""
+        return EnvIds(first + number for number in self)
 
 
-_NAMED_ROWS = re.compile(r"\benvironments? (?:\d+(?:, | to )?)+|\benv_fns\[\d+\]")
+@dataclass(frozen=True)
+class EnvFn:
+    """The factory that a message names."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"env_fns[{self.number}]"
+
+    def within(self, first: int) -> EnvFn:
+        """Return the same factory in the list of a vector env that holds its own."""
+        return EnvFn(first + self.number)
 
 
-def renumber(message: str, by: int) -> str:
-    """Add a number to the environments that `name_rows` named in a message.
+@dataclass(frozen=True)
+class WorkerName:
+    """The worker that a message names."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"worker {self.number}"
+
+
+class Message(str):
+    """A text with fields, which can be written again with other environment numbers.
+
+    Args:
+        template: As `str.format` takes it, with `{}` for each field.
+        *fields: What is written there. Numbers of environments, factories and workers stay fields,
+            and so do messages; anything else becomes text at once.
 
     Example:
-        >>> renumber("worker 1 (environments 2, 3) died while environment 3 was running", 4)
-        'worker 1 (environments 6, 7) died while environment 7 was running'
+        >>> message = Message("{} returned {} as its reward", EnvIds([1]), None)
+        >>> message
+        'environment 1 returned None as its reward'
+        >>> message.within(4)
+        'environment 5 returned None as its reward'
     """
 
-    def shift(named: re.Match[str]) -> str:
-        return re.sub(r"\d+", lambda number: str(int(number[0]) + by), named[0])
+    template: str
+    fields: tuple[Any, ...]
 
-    return _NAMED_ROWS.sub(shift, message)
+    def __new__(cls, template: str, *fields: Any) -> Message:
+        """Write the text."""
+        message = super().__new__(cls, template.format(*map(str, fields)))
+        message.template = template
+        message.fields = tuple(
+            field if isinstance(field, _KEPT) else str(field) for field in fields
+        )
+        return message
+
+    def map(self, change: Callable[[Any], Any]) -> Message:
+        """Return the message with every field changed, those of messages within it too."""
+        fields = (
+            field.map(change) if isinstance(field, Message) else change(field)
+            for field in self.fields
+        )
+        return Message(self.template, *fields)
+
+    def within(self, first: int) -> Message:
+        """Return the message as a vector env says it whose environment `first` is its number 0."""
+        return self.map(lambda field: field.within(first) if hasattr(field, "within") else field)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Message, (self.template, *self.fields)
+
+
+_KEPT = (EnvIds, EnvFn, WorkerName, Message)
 
 
 class Death(NamedTuple):
     """How a worker ended.
 
     Attributes:
-        exitcode: As multiprocessing says it; None if nobody knows.
+        exitcode: As multiprocessing says it; None if it is not known.
         node: The machine of a cluster that it ran on; None for this one.
         cause: What the cluster says of it.
     """
@@ -68,56 +122,45 @@ class Death(NamedTuple):
 def died(
     worker: int, rows: Sequence[int], command: str, death: Death, busy: int, advice: str
 ) -> WorkerDiedError:
-    """Make the error for a dead worker.
-
-    Args:
-        worker: Its index.
-        rows: Its environments.
-        command: What it was doing.
-        death: How it ended.
-        busy: The environment that was running when it died; -1 if none was.
-        advice: What to do next.
-
-    Returns:
-        The error, to be raised.
-    """
+    """Make the error for a dead worker; `busy` is the environment that was running, or -1."""
     phrase, signal = describe_exit(death.exitcode)
     if death.cause is not None:
         phrase = "was lost"
-    where = f" on node {death.node}" if death.node else ""
-    running = f" while environment {busy} was running" if busy in rows else ""
-    error = WorkerDiedError(
-        f"worker {worker}{where} ({name_rows(rows)}) {phrase} during {command}{running}: {advice}",
-        rows,
-        worker,
+    running = Message(" while {} was running", EnvIds([busy])) if busy in rows else ""
+    what = Message(
+        "{}{} ({}) {} during {}{}",
+        WorkerName(worker),
+        f" on node {death.node}" if death.node else "",
+        EnvIds(rows),
+        phrase,
         command,
-        death.exitcode,
-        signal,
-        death.node,
+        running,
     )
+    message = Message("{}: {}", what, advice)
+    error = WorkerDiedError(message, rows, worker, command, death.exitcode, signal, death.node)
     error.__cause__ = death.cause
     return error
 
 
+def without_advice(error: WorkerDiedError) -> Message:
+    """Return what the message of `died` says of the death itself."""
+    what: Message = error.args[0].fields[0]
+    return what
+
+
 def died_within(worker: int, node: str, error: WorkerDiedError) -> WorkerDiedError:
-    """Say of a process that died in an actor in which actor it was.
-
-    Args:
-        worker: The index of the actor.
-        node: The machine that it runs on.
-        error: What the vector env in the actor said of its own worker.
-
-    Returns:
-        The error, to be raised.
+    """Make the error for a process that died in an actor from that of the actor's vector env.
 
     Example:
         >>> inner = died(1, [5], "step", Death(3), -1, "reset")
         >>> str(died_within(0, "n7", inner))
         'worker 0 on node n7: process 1 (environment 5) exited with code 3 during step: reset'
     """
-    told = re.sub(r"\bworker (?=\d)", "process ", str(error))
+    inner = error.args[0].map(
+        lambda field: f"process {field.number}" if isinstance(field, WorkerName) else field
+    )
     return WorkerDiedError(
-        f"worker {worker} on node {node}: {told}",
+        Message("{} on node {}: {}", WorkerName(worker), node, inner),
         error.env_ids,
         worker,
         error.command,
@@ -130,23 +173,19 @@ def died_within(worker: int, node: str, error: WorkerDiedError) -> WorkerDiedErr
 def overdue(
     command: str, timeout: float, rows: Sequence[int], running: Sequence[int]
 ) -> StepTimeoutError:
-    """Make the error for a wait that took too long.
-
-    Args:
-        command: What was waited for.
-        timeout: The bound, in seconds.
-        rows: The environments that have not finished.
-        running: Those of them that are running now.
-
-    Returns:
-        The error, to be raised.
-    """
-    now = f" ({name_rows(running)} running now)" if running and len(running) < len(rows) else ""
-    return StepTimeoutError(
-        f"{command} did not end within {timeout:g} s: {name_rows(rows)} still busy{now}: "
+    """Make the error for a wait that took too long; `running` are those of `rows` running now."""
+    now: str = ""
+    if running and len(running) < len(rows):
+        now = Message(" ({} running now)", EnvIds(running))
+    message = Message(
+        "{} did not end within {} s: {} still busy{}: "
         "wait again, call reset() (which kills and builds them again), or close()",
-        rows,
+        command,
+        f"{timeout:g}",
+        EnvIds(rows),
+        now,
     )
+    return StepTimeoutError(message, rows)
 
 
 class EnvironmentTraceback(Exception):  # noqa: N818 - a cause to read, not an error to catch
@@ -158,7 +197,7 @@ class EnvironmentTraceback(Exception):  # noqa: N818 - a cause to read, not an e
     """
 
     def __init__(self, text: str, failure: Failure) -> None:
-        super().__init__(text)
+        super().__init__(text, failure)
         self.failure = failure
 
     def __str__(self) -> str:
@@ -194,6 +233,24 @@ class Failure:
         return cls(tuple(env_ids), command, exception, text, worker)
 
     @classmethod
+    def of_vector_env(cls, error: BaseException, rows: range, command: str) -> Failure:
+        """Record what a vector env of several rows raised, with the numbers that they have here."""
+        if isinstance(error, EnvironmentFailed):
+            return error.failure
+        if isinstance(error.__cause__, EnvironmentTraceback):
+            failure = replace(error.__cause__.failure, worker=-1)
+        elif isinstance(error, (WorkerError, StepTimeoutError)) and error.env_ids:
+            failure = cls(error.env_ids, command, error, "")
+        else:
+            failure = cls.of(error, range(len(rows)), command)
+        if error.args and isinstance(error.args[0], Message):
+            error.args = (error.args[0].within(rows.start), *error.args[1:])
+        env_ids = EnvIds(failure.env_ids).within(rows.start)
+        if isinstance(error, (WorkerError, StepTimeoutError)):
+            error.env_ids = tuple(env_ids)
+        return replace(failure, env_ids=tuple(env_ids))
+
+    @classmethod
     def unreadable(cls, env_ids: Sequence[int], command: str, worker: int) -> Failure:
         """Record that an answer could not be unpickled, while that exception is handled."""
         text = f"{traceback.format_exc()}\n(what the worker answered could not be unpickled)"
@@ -216,11 +273,8 @@ class Failure:
             Exception: The environment's own exception, with an `EnvironmentTraceback` as its cause.
             WorkerError: In its place where it is no `Exception` or could not be carried over.
         """
-        ids = ", ".join(map(str, self.env_ids))
-        where = f"environment {ids}" if len(self.env_ids) == 1 else f"environments {ids}"
-        if self.worker >= 0:
-            where += f" (worker {self.worker})"
-        headline = f"{where} failed in {self.command}:\n{self.text}"
+        worker = f" (worker {self.worker})" if self.worker >= 0 else ""
+        headline = f"{EnvIds(self.env_ids)}{worker} failed in {self.command}:\n{self.text}"
         if self.exception is None:
             raise WorkerError(headline, self.env_ids, self.worker, self.command)
         if not self.text:
@@ -241,36 +295,8 @@ class EnvironmentFailed(Exception):  # noqa: N818 - says what happened
 
     @classmethod
     def of(cls, error: BaseException, env_ids: Sequence[int], command: str) -> EnvironmentFailed:
-        """Take what was raised, unless it says itself where it comes from."""
+        """Record what was raised, unless it says itself where it comes from."""
         return error if isinstance(error, cls) else cls(Failure.of(error, env_ids, command))
-
-
-@contextlib.contextmanager
-def counting_from(low: int, command: str) -> Iterator[None]:
-    """Give errors of a vector env the numbers that its environments have in the one around it.
-
-    Args:
-        low: The number of its first environment there.
-        command: What it is asked to do.
-
-    Raises:
-        EnvironmentFailed: It raised an error that names its environments.
-    """
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error.__cause__, EnvironmentTraceback):
-            failure = error.__cause__.failure
-        elif isinstance(error, (WorkerError, StepTimeoutError)):
-            failure = Failure(error.env_ids, command, error, "")
-        else:
-            raise
-        ids = tuple(low + number for number in failure.env_ids)
-        if isinstance(error, VecspacesError) or str(error).startswith("env_fns["):
-            error.args = (renumber(str(error), low), *error.args[1:])
-        if isinstance(error, (WorkerError, StepTimeoutError)):
-            error.env_ids = ids
-        raise EnvironmentFailed(replace(failure, env_ids=ids, worker=-1)) from None
 
 
 def _rebuild(

@@ -10,6 +10,8 @@ Merging is associative: joining slices gives what merging all infos at once give
 
 from __future__ import annotations
 
+import copy
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,7 @@ _PLAIN = (int, float, bool)
 _PLAIN_TYPES = frozenset(_PLAIN)
 _INTEGERS = (int, np.integer)
 _NUMERIC = frozenset("biufc")
+_IMMUTABLE = frozenset((int, float, bool, str, bytes, type(None)))
 
 
 @dataclass(slots=True)
@@ -174,12 +177,53 @@ def _share(dtypes: Sequence[np.dtype[Any]]) -> bool:
 
 
 def _objects(values: Iterable[Any]) -> npt.NDArray[Any]:
-    """Make a 1-d array of objects, whatever the objects are."""
+    """Make a 1-d array of objects, whatever the objects are; what may be reused is copied."""
     items = list(values)
     array = np.empty(len(items), dtype=object)
     for position, item in enumerate(items):
-        array[position] = item
+        array[position] = item if item.__class__ in _IMMUTABLE else snapshot(item)
     return array
+
+
+def snapshot(value: Any) -> Any:
+    """Copy an info, or a value of one, with the containers and arrays in it.
+
+    Environments reuse what they return, and what the caller was given must stay as it was. Other
+    objects are kept: they may be as large as a simulator.
+
+    Example:
+        >>> info = {"path": [np.zeros(2)]}
+        >>> kept = snapshot(info)
+        >>> info["path"][0] += 1
+        >>> kept
+        {'path': [array([0., 0.])]}
+    """
+    return _snapshot(value, {})
+
+
+def _snapshot(value: Any, known: dict[int, Any]) -> Any:
+    """Copy a value; `known` holds what was copied already, by the number of the original."""
+    if value.__class__ in _IMMUTABLE:
+        return value
+    if id(value) in known:
+        return known[id(value)]
+    if isinstance(value, tuple):
+        make = tuple if type(value) is tuple else getattr(value, "_make", None)
+        return value if make is None else make([_snapshot(part, known) for part in value])
+    if not isinstance(value, (np.ndarray, dict, list, set, bytearray, deque)):
+        return value
+    copied: Any = copy.copy(value)
+    known[id(value)] = copied
+    if isinstance(value, dict):
+        for key, part in value.items():
+            copied[key] = _snapshot(part, known)
+    elif isinstance(value, (list, deque)):
+        for position, part in enumerate(value):
+            copied[position] = _snapshot(part, known)
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        for position, part in enumerate(value.flat):
+            copied.flat[position] = _snapshot(part, known)
+    return copied
 
 
 def merge_into(parts: list[Columns], infos: Sequence[tuple[int, Mapping[str, Any]]]) -> Columns:

@@ -27,7 +27,7 @@ from vecspaces.vector.group.members import (
     rows_of,
     set_attribute,
 )
-from vecspaces.vector.group.validation import as_info, as_rewards, name_culprit
+from vecspaces.vector.group.validation import as_error, as_info, as_rewards, wrong_form
 from vecspaces.vector.group.vector_member import VectorMember, Wanted
 from vecspaces.vector.vector_env import AutoresetMode
 
@@ -76,8 +76,7 @@ class EnvGroup:
 
     def _build(self, number: int) -> Any:
         """Make one member."""
-        name = f"env_fns[{self._first + number}]"
-        member = build_member(self._env_fns[number], name, self._mode)
+        member = build_member(self._env_fns[number], self._first + number, self._mode)
         if not isinstance(member, VectorMember):
             translate = foreign_values(member.action_space)
             if translate is not None:
@@ -200,9 +199,9 @@ class EnvGroup:
                     continue
                 self._progress[0] = row
                 seed, given = wanted[row]
-                observation, info = env.reset(seed=seed, options=given)
+                observation, info = self._reset_env(row, env, "reset", seed=seed, options=given)
                 write(row, observation)
-                if info or info.__class__ is not dict:
+                if info.__class__ is not dict or info:
                     infos.append((row, as_info(info)))
                 self._forget(row)
             for member in self._vectors:
@@ -213,13 +212,14 @@ class EnvGroup:
                     columns.append(told)
                     for number in inside:
                         self._forget(number)
+            merged = infos_module.merge_into(columns, infos)
         except _RAISED as error:
             raise self._failed(error, row, "reset") from None
         self._buffers.rewards[slot, rows] = 0.0
         self._buffers.terminations[slot, rows] = False
         self._buffers.truncations[slot, rows] = False
         self._progress[0] = -1
-        return infos_module.merge_into(columns, infos)
+        return merged
 
     def step(self, slot: int, rows: Sequence[int] | None = None) -> Columns:
         """Step environments with the actions that stand in their rows.
@@ -251,13 +251,21 @@ class EnvGroup:
                     if truncated:
                         ended.append((row, terminated, truncated))
                 else:
-                    observation, reward, terminated, truncated, info = env.step(action)
-                    if terminated or truncated:
+                    try:
+                        result = env.step(action)
+                    except _RAISED as error:
+                        raise EnvironmentFailed.of(error, (row,), "step") from None
+                    try:
+                        observation, reward, terminated, truncated, info = result
+                        over = terminated or truncated
+                    except (TypeError, ValueError) as error:
+                        raise wrong_form(error, "step") from None
+                    if over:
                         ended.append((row, bool(terminated), bool(truncated)))
                         observation, info = self._end_episode(row, env, observation, info)
                 observations.append(observation)
                 rewards.append(reward)
-                if info or info.__class__ is not dict:
+                if info.__class__ is not dict or info:
                     infos.append((row, as_info(info)))
                 if note is not None:
                     note(perf_counter_ns())
@@ -269,6 +277,7 @@ class EnvGroup:
                     columns.append(self._step_vector(slot, member))
                     if note is not None:
                         note(perf_counter_ns())
+            merged = infos_module.merge_into(columns, infos)
         except _RAISED as error:
             if timings is not None:
                 timings.abandon()
@@ -276,7 +285,7 @@ class EnvGroup:
         progress[0] = -1
         if timings is not None:
             timings.finish(None if rows is None else self._timed_rows(rows, singles))
-        return infos_module.merge_into(columns, infos)
+        return merged
 
     def _work(self, rows: Sequence[int] | None) -> tuple[list[tuple[int, Any]], list[Any]]:
         """The single environments to step, and their actions."""
@@ -303,10 +312,10 @@ class EnvGroup:
         if self._mode is AutoresetMode.NEXT_STEP:
             self._due.add(row)
         elif self._mode is AutoresetMode.SAME_STEP:
-            # Copied before the reset: environments reuse their arrays.
+            # Copied before the reset: environments reuse what they return.
             assert self._buffers.finals is not None
             self._buffers.finals.write(row, observation)
-            final_info = as_info(info)
+            final_info = infos_module.snapshot(as_info(info))
             observation, info = self._autoreset(row, env)
             info = {**as_info(info), "final_info": final_info}
         return observation, info
@@ -320,10 +329,22 @@ class EnvGroup:
         if seed is not None:
             arguments["seed"] = seed
         began = perf_counter_ns()
-        result: tuple[Any, Any] = env.reset(**arguments)
+        result = self._reset_env(row, env, "step", **arguments)
         if self._timings is not None:
             self._timings.reset(row, perf_counter_ns() - began)
         return result
+
+    def _reset_env(self, row: int, env: Any, command: str, **arguments: Any) -> tuple[Any, Any]:
+        """Reset one environment; what it raises is its own, what it returns is checked."""
+        try:
+            result = env.reset(**arguments)
+        except _RAISED as error:
+            raise EnvironmentFailed.of(error, (row,), command) from None
+        try:
+            observation, info = result
+        except (TypeError, ValueError) as error:
+            raise wrong_form(error, "reset") from None
+        return observation, info
 
     def _resume(self, slot: int, row: int, env: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Take the step of a row that has no episode to step: begin one, or report a lost one."""
@@ -496,5 +517,5 @@ class EnvGroup:
         self._progress[0] = -1
         if isinstance(error, EnvironmentFailed):
             return error
-        error, row = name_culprit(error, row, command)
+        error, row = as_error(error, row, command)
         return EnvironmentFailed(Failure.of(error, (row,), command))

@@ -11,7 +11,7 @@ import numpy as np
 from vecspaces.env import EnvLike
 from vecspaces.interop import is_foreign_vector_env, native_space
 from vecspaces.spaces import Space
-from vecspaces.vector.exchange.failures import Failure
+from vecspaces.vector.exchange.failures import EnvFn, Failure, Message
 from vecspaces.vector.group.vector_member import VectorMember
 from vecspaces.vector.vector_env import AutoresetMode, VectorEnv
 
@@ -46,12 +46,12 @@ class GroupDescription:
         return self.counts, self.observation_spaces, self.action_spaces
 
 
-def build_member(env_fn: Callable[[], Any], name: str, mode: AutoresetMode) -> Any:
+def build_member(env_fn: Callable[[], Any], number: int, mode: AutoresetMode) -> Any:
     """Make one environment; a vector env becomes a member of many rows.
 
     Args:
         env_fn: The factory.
-        name: What it is called in messages.
+        number: Its number among all, for messages.
         mode: The autoreset mode that a vector env must share.
 
     Returns:
@@ -63,11 +63,25 @@ def build_member(env_fn: Callable[[], Any], name: str, mode: AutoresetMode) -> A
     env = env_fn()
     if isinstance(env, VectorEnv) or is_foreign_vector_env(env):
         return VectorMember(env, mode)
+    if isinstance(env, type):
+        raise TypeError(
+            Message(
+                "{} must return an environment; it returned the class {}: make an instance, {}()",
+                EnvFn(number),
+                env.__name__,
+                env.__name__,
+            )
+        )
     missing = [required for required in _REQUIRED if not hasattr(env, required)]
     if missing:
         raise TypeError(
-            f"{name} must return an environment with {', '.join(_REQUIRED)}; it returned "
-            f"{type(env).__name__}, which lacks {', '.join(missing)}"
+            Message(
+                "{} must return an environment with {}; it returned {}, which lacks {}",
+                EnvFn(number),
+                ", ".join(_REQUIRED),
+                type(env).__name__,
+                ", ".join(missing),
+            )
         )
     return env
 

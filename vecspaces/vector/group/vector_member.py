@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from vecspaces.interop import foreign_values, is_foreign_vector_env
 from vecspaces.layout import Mismatch
 from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.exchange.failures import counting_from
+from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.vector_env import AutoresetMode
 
@@ -99,7 +100,7 @@ class VectorMember:
         options = self._options([wanted[row][1] for row in rows], keep_options)
         others = np.setdiff1d(np.arange(self.low, self.high), rows)
         if len(others) == 0:
-            with counting_from(self.low, "reset"):
+            with self._named("reset"):
                 observations, infos = self.env.reset(seed=seed, options=options)
             self._write(buffers, slot, observations)
         else:
@@ -107,7 +108,7 @@ class VectorMember:
             mask[np.array(rows) - self.low] = True
             known = buffers.observations[self._slot].read(copy=True, at=others)
             options = {**(options or {}), "reset_mask": mask}
-            with counting_from(self.low, "reset"):
+            with self._named("reset"):
                 observations, infos = self.env.reset(seed=seed, options=options)
             self._write(buffers, slot, observations)
             if not _same(known, buffers.observations[slot].read(copy=True, at=others)):
@@ -136,7 +137,7 @@ class VectorMember:
         actions = buffers.actions.read(copy=True, at=at)
         if self._translate is not None:
             actions = self._translate(actions)
-        with counting_from(self.low, "step"):
+        with self._named("step"):
             observations, rewards, terminations, truncations, infos = self.env.step(actions)
         self._write(buffers, slot, observations)
         self._put(buffers, slot, rewards, terminations, truncations)
@@ -166,7 +167,7 @@ class VectorMember:
             The infos, with `worker_restarted`.
         """
         seeds, options = zip(*(lost[row] for row in self.rows), strict=True)
-        with counting_from(self.low, "reset"):
+        with self._named("reset"):
             observations, infos = self.env.reset(
                 seed=self._seed(seeds), options=self._options(options, keep=True)
             )
@@ -206,7 +207,7 @@ class VectorMember:
         Returns:
             One result per row of `rows`.
         """
-        with counting_from(self.low, "call"):
+        with self._named("call"):
             return self._call(name, args, kwargs, rows)
 
     def _call(
@@ -240,7 +241,7 @@ class VectorMember:
         """
         at = [row - self.low for row in rows]
         if self._is_ours:
-            with counting_from(self.low, "set_attr"):
+            with self._named("set_attr"):
                 self.env.set_attr(name, list(values), env_ids=at)
             return
         self._check_all(rows, f"set_attr({name!r})")
@@ -274,6 +275,14 @@ class VectorMember:
     def close(self) -> None:
         """Close the vector env."""
         self.env.close()
+
+    @contextmanager
+    def _named(self, command: str) -> Iterator[None]:
+        """Give what the vector env raises the numbers that its environments have here."""
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            raise EnvironmentFailed(Failure.of_vector_env(error, self.rows, command)) from None
 
     def _seed(self, seeds: Sequence[int | None]) -> int | list[int | None] | None:
         """Say seeds in the way that the vector env takes: all take an int, only some a list."""

@@ -9,6 +9,7 @@ from vecspaces.interop import native_space
 from vecspaces.layout import Layout
 from vecspaces.spaces import Space
 from vecspaces.spaces.utils import is_space_dtype_shape_equiv
+from vecspaces.vector.exchange.failures import EnvIds, Message
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.utils import batch_differing_spaces, batch_space
 
@@ -73,8 +74,13 @@ def agree(
     for row, space in enumerate(actions):
         if space is not single_action and space != single_action:
             raise RuntimeError(
-                f"environment {row} has action space {space}, environment 0 has {single_action}: "
-                "the actions of a batch need one space"
+                Message(
+                    "{} has action space {}, {} has {}: the actions of a batch need one space",
+                    EnvIds([row]),
+                    space,
+                    EnvIds([0]),
+                    single_action,
+                )
             )
     if isinstance(observation_mode, tuple):
         batched, single = (native_space(space) for space in observation_mode)
@@ -101,14 +107,20 @@ def _check_observations(
         if space is accepted:
             continue
         if not (space == single if same else is_space_dtype_shape_equiv(space, single)):
+            advice = (
+                "(observation_mode='same'): give all environments one space, or use "
+                "observation_mode='different' for other bounds"
+                if same
+                else f"up to its bounds (observation_mode={observation_mode!r}): shapes and "
+                "dtypes must be equal"
+            )
             raise RuntimeError(
-                f"environment {row} has observation space {space}, expected {single} "
-                + (
-                    "(observation_mode='same'): give all environments one space, or use "
-                    "observation_mode='different' for other bounds"
-                    if same
-                    else f"up to its bounds (observation_mode={observation_mode!r}): shapes and "
-                    "dtypes must be equal"
+                Message(
+                    "{} has observation space {}, expected {} {}",
+                    EnvIds([row]),
+                    space,
+                    single,
+                    advice,
                 )
             )
         accepted = space

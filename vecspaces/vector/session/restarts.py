@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vecspaces.errors import WorkerDiedError
+from vecspaces.vector.exchange.failures import Message, without_advice
 
 
 @dataclass
@@ -21,7 +22,7 @@ class RestartBudget:
 
     max_restarts: int
     window: float
-    _history: list[tuple[float, str]] = field(default_factory=list)
+    _history: list[tuple[float, Message]] = field(default_factory=list)
 
     def spend(self, error: WorkerDiedError) -> None:
         """Count one restart.
@@ -34,13 +35,21 @@ class RestartBudget:
         """
         now = time.monotonic()
         self._history = [(when, what) for when, what in self._history if now - when <= self.window]
-        self._history.append((now, str(error).partition(": ")[0]))
+        self._history.append((now, without_advice(error)))
         if len(self._history) <= self.max_restarts:
             return
-        told = "; ".join(f"{now - when:.1f} s ago: {what}" for when, what in self._history)
+        deaths = [
+            Message("{} s ago: {}", f"{now - when:.1f}", what) for when, what in self._history
+        ]
         raise WorkerDiedError(
-            f"workers died {len(self._history)} times within {self.window:g} s, and max_restarts "
-            f"is {self.max_restarts}: mend the environment, or raise max_restarts. History: {told}",
+            Message(
+                "workers died {} times within {} s, and max_restarts is {}: fix the environment, "
+                "or raise max_restarts. History: {}",
+                len(deaths),
+                f"{self.window:g}",
+                self.max_restarts,
+                Message("; ".join(["{}"] * len(deaths)), *deaths),
+            ),
             error.env_ids,
             error.worker,
             error.command,

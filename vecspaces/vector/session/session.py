@@ -13,7 +13,14 @@ from typing import Any, NamedTuple, NoReturn
 
 from vecspaces.errors import StepTimeoutError, VecspacesError
 from vecspaces.vector.backends.backend import Backend
-from vecspaces.vector.exchange.failures import Death, Failure, died, name_rows, overdue
+from vecspaces.vector.exchange.failures import (
+    Death,
+    EnvIds,
+    Failure,
+    Message,
+    died,
+    overdue,
+)
 from vecspaces.vector.exchange.messages import Op, Reply
 from vecspaces.vector.group.vector_member import Wanted
 from vecspaces.vector.session.arguments import Settings
@@ -299,8 +306,11 @@ class Session:
             self._waiting.discard(worker)
             rows = self._backend.slices[worker]
             error = StepTimeoutError(
-                f"{name_rows(rows)} were not built again within start_timeout "
-                f"({self._settings.start_timeout:g} s): reset() tries again",
+                Message(
+                    "{} were not built again within start_timeout ({} s): reset() tries again",
+                    EnvIds(rows),
+                    f"{self._settings.start_timeout:g}",
+                ),
                 rows,
             )
             self._failures.append(Failure(tuple(rows), "build", error, "", worker))

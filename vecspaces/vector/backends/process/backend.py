@@ -46,7 +46,7 @@ from vecspaces.vector.backends.worker_setup import (
     space_mismatch,
 )
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
-from vecspaces.vector.exchange.failures import Death, Failure, died, name_rows
+from vecspaces.vector.exchange.failures import Death, EnvIds, Failure, Message, died
 from vecspaces.vector.exchange.infos import from_plain
 from vecspaces.vector.exchange.messages import Op, Reply
 from vecspaces.vector.group.members import GroupDescription
@@ -211,8 +211,11 @@ class ProcessBackend:
                 late = [index for index in range(len(self._handles)) if index not in described]
                 ids = [number for index in late for number in self._setups[index].factories]
                 raise StepTimeoutError(
-                    f"{name_rows(ids)} were not built within start_timeout: "
-                    "allow more time, or find out what their env_fn waits for",
+                    Message(
+                        "{} were not built within start_timeout: "
+                        "allow more time, or find out what their env_fn waits for",
+                        EnvIds(ids),
+                    ),
                     ids,
                 )
             for reply in sorted(replies, key=lambda reply: reply.worker):

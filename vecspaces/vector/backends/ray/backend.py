@@ -26,7 +26,14 @@ from vecspaces.vector.backends.ray.actor import GroupActor
 from vecspaces.vector.backends.ray.cluster import Connection, Room
 from vecspaces.vector.backends.worker_setup import WorkerSetup, assign_rows, space_mismatch
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
-from vecspaces.vector.exchange.failures import Death, Failure, died, died_within, name_rows
+from vecspaces.vector.exchange.failures import (
+    Death,
+    EnvIds,
+    Failure,
+    Message,
+    died,
+    died_within,
+)
 from vecspaces.vector.exchange.messages import Op, Reply
 from vecspaces.vector.group.members import GroupDescription
 
@@ -182,10 +189,17 @@ class RayBackend:
             self._forget(worker)
         ids = [row for worker in late for row in self._rows(worker)]
         error = StepTimeoutError(
-            f"{name_rows(ids)} were not built within start_timeout ({self._start_timeout:g} s): "
-            f"{len(late)} of {len(self.actors)} actors are not ready. {self._room.shortage()}. "
-            "Where there is too little, use fewer workers, ask for less in resources_per_worker, "
-            "or add nodes; else allow more time, or find out what the env_fn waits for",
+            Message(
+                "{} were not built within start_timeout ({} s): {} of {} actors are not ready. {}. "
+                "Where there is too little, use fewer workers, ask for less in "
+                "resources_per_worker, or add nodes; else allow more time, or find out what the "
+                "env_fn waits for",
+                EnvIds(ids),
+                f"{self._start_timeout:g}",
+                len(late),
+                len(self.actors),
+                self._room.shortage(),
+            ),
             ids,
         )
         error.__cause__ = next(
@@ -314,8 +328,10 @@ class RayBackend:
         worker = question.worker
         if question.op is Op.BUILD:
             self._forget(worker)  # nothing can be asked of environments that are not there
-        if isinstance(failure.exception, WorkerDiedError):
-            found = died_within(worker, self._nodes[worker], failure.exception)
+        error = failure.exception
+        # An environment may raise an error of this type itself; its message is then no `Message`.
+        if isinstance(error, WorkerDiedError) and isinstance(error.args[0], Message):
+            found = died_within(worker, self._nodes[worker], error)
             failure = replace(failure, exception=found)
         return Reply(worker, Op.FAILED, question.seq, replace(failure, worker=worker))
 

@@ -1,0 +1,190 @@
+"""Where an error is: environment numbers are fields of messages, and errors travel by their fields."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from functools import partial
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from tests.envs import Ledger, ledgers
+from vecspaces.errors import (
+    InvalidInfoError,
+    InvalidObservationError,
+    InvalidRewardError,
+    ResetNeededError,
+    StepTimeoutError,
+    WorkerDiedError,
+    WorkerError,
+)
+from vecspaces.layout import Mismatch
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector.exchange.failures import (
+    Death,
+    EnvFn,
+    EnvIds,
+    Failure,
+    Message,
+    died,
+    died_within,
+    overdue,
+)
+from vecspaces.vector.session.restarts import RestartBudget
+
+ERRORS: list[Any] = [
+    WorkerError("lost", (1, 2), 3, "step"),
+    WorkerDiedError("gone", (1,), 0, "reset", -9, "SIGKILL", "node7"),
+    StepTimeoutError("late", (4, 5)),
+    died(1, [5, 6], "step", Death(3), 6, "reset"),
+    overdue("step", 0.5, [1, 2, 3], [2]),
+]
+
+
+@pytest.mark.parametrize("dump", [pickle.dumps, cloudpickle.dumps])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: str(error)[:9])
+@pytest.mark.parametrize("notes", [[], ["while evaluating"]])
+def test_errors_travel_with_all_of_their_fields(error: Any, notes: list[str], dump: Any) -> None:
+    error = copy.copy(error)
+    error.extra = {"mine": 1}
+    if notes and sys.version_info >= (3, 11):
+        for note in notes:
+            error.add_note(note)
+    arrived = pickle.loads(dump(error))
+    assert type(arrived) is type(error)
+    assert (str(arrived), arrived.args) == (str(error), error.args)
+    assert vars(arrived) == vars(error)
+
+
+def test_a_message_is_written_again_with_other_numbers_and_no_others() -> None:
+    inner = Message("{} of 3 environments, {}: {{x}}", EnvIds([3]), EnvFn(2))
+    message = Message("environment 3 wrote {!s} [{}]", "environment 3 {}", inner)
+    expected = "environment 3 wrote environment 3 {} [environment 13 of 3 environments, env_fns[12]"
+    for one in (message, pickle.loads(pickle.dumps(message)), copy.deepcopy(message)):
+        assert one.within(10).startswith(expected)
+    assert message.endswith("{x}]")
+
+
+def test_a_death_in_an_actor_keeps_its_numbers_as_fields() -> None:
+    death = died(2, [4, 5], "step", Death(-9), 5, "call reset()")
+    found = died_within(0, "n7", death).args[0].within(10)
+    assert found.startswith("worker 0 on node n7: process 2 (environments 14, 15) was ended by")
+    assert found.endswith("while environment 15 was running: call reset()")
+
+
+def test_the_history_of_a_crash_loop_keeps_its_numbers_as_fields() -> None:
+    budget = RestartBudget(max_restarts=1, window=60.0)
+    budget.spend(died(0, [1], "step", Death(3), -1, "worker 9: environment 9"))
+    with pytest.raises(WorkerDiedError) as caught:
+        budget.spend(died(1, [2, 3], "reset", Death(4), 3, "go on"))
+    rows = range(10, 14)
+    failure = Failure.of_vector_env(caught.value, rows, "step")
+    text = str(failure.exception)
+    assert "s ago: worker 0 (environment 11) exited with code 3 during step; " in text
+    assert "worker 1 (environments 12, 13) exited with code 4 during reset while" in text
+    assert text.endswith("while environment 13 was running")
+    assert failure.env_ids == caught.value.env_ids == (12, 13)
+
+
+# --- who is to blame --------------------------------------------------------------------------
+
+
+class Accusing(Ledger):
+    """Raises errors that look like findings about what it returned."""
+
+    def __init__(self, number: int, error: Exception, where: str) -> None:
+        super().__init__(number, length=9)
+        self._error, self._where = error, where
+
+    def reset(self, **arguments: Any) -> Any:
+        if self._where == "reset" and self.episode:
+            raise self._error
+        return super().reset(**arguments)
+
+    def step(self, action: Any) -> Any:
+        if self._where == "step":
+            raise self._error
+        return super().step(action)
+
+
+FAMILIAR: list[Exception] = [
+    InvalidRewardError("mine"),
+    InvalidInfoError("mine"),
+    InvalidObservationError("mine"),
+    Mismatch("this", "that", ("mine",), 7),
+    WorkerError("mine", (9,), 8, "call"),
+    TypeError("mine"),
+    ValueError("not enough values to unpack (expected 5, got mine)"),
+]
+
+
+@pytest.mark.parametrize("where", ["reset", "step"])
+@pytest.mark.parametrize("error", FAMILIAR, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
+def test_an_environment_may_raise_any_error_of_its_own(
+    make: Any, error: Exception, where: str
+) -> None:
+    env_fns = [*ledgers(1), partial(Accusing, 1, error, where), *ledgers(1)]
+    with make(env_fns) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(type(error), match="mine") as caught:
+            envs.reset() if where == "reset" else envs.step([0, 0, 0])
+        assert str(caught.value) == str(error)
+        assert vars(caught.value).items() >= vars(error).items()
+        assert f"environment 1 (worker 0) failed in {where}" in str(caught.value.__cause__).replace(
+            "environment 1 failed", "environment 1 (worker 0) failed"
+        )
+        with pytest.raises(ResetNeededError):
+            envs.step([0, 0, 0])
+
+
+class Strange:
+    """Converts to nothing: each attempt raises an error that is no TypeError."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise LookupError("no array")
+
+    def __float__(self) -> float:
+        raise LookupError("no number")
+
+    def __bool__(self) -> bool:
+        raise LookupError("neither true nor false")
+
+    def __repr__(self) -> str:
+        raise LookupError("no words")
+
+
+class Returns(Ledger):
+    """Returns a strange object in one place of the result of `step`."""
+
+    def __init__(self, number: int, place: int) -> None:
+        super().__init__(number)
+        self._place = place
+
+    def step(self, action: Any) -> Any:
+        result = list(super().step(action))
+        result[self._place] = Strange()
+        return result
+
+
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
+def test_what_cannot_even_be_looked_at_names_its_environment(make: Any, place: int) -> None:
+    kinds = [
+        InvalidObservationError,
+        InvalidRewardError,
+        LookupError,
+        LookupError,
+        InvalidInfoError,
+    ]
+    with make([*ledgers(1), partial(Returns, 1, place), *ledgers(1)]) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(kinds[place]) as caught:
+            envs.step([0, 0, 0])
+        assert "environment 1" in f"{caught.value} {caught.value.__cause__}"
+        with pytest.raises(ResetNeededError):
+            envs.step([0, 0, 0])
+        envs.reset(seed=0)

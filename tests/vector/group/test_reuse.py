@@ -1,0 +1,139 @@
+"""Environments that reuse what they return: results are those of a twin that makes all anew."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.envs import Sampler
+from tests.vector.contract import ALL_SPACES, assert_same_step, samples
+from vecspaces import spaces
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.vector.exchange.infos import snapshot
+
+MODES = list(AutoresetMode)
+STEPS = 12
+
+
+class Talkative(Sampler):
+    """Has infos of every kind of value, nested, of fixed and of changing shapes."""
+
+    def _talk(self) -> dict[str, Any]:
+        random = self.np_random
+        ragged = random.random(int(random.integers(1, 4)))
+        return {
+            **super()._talk(),
+            "path": [ragged, {"at": ragged[:1].copy()}, (1, ragged.copy())],
+            "ragged": ragged,
+            "objects": np.array([{"n": int(random.integers(9))}, None], object),
+            "set": {int(random.integers(9))},
+        }
+
+
+class Recycling(Talkative):
+    """Returns the very same dicts, lists and arrays each time, with new contents."""
+
+    observation: Any = None
+    info: Any = None
+
+    def reset(self, **arguments: Any) -> Any:
+        self.observation, self.info = recycle(
+            (self.observation, self.info), super().reset(**arguments)
+        )
+        return self.observation, self.info
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        self.observation, self.info = recycle((self.observation, self.info), (observation, info))
+        return self.observation, reward, terminated, truncated, self.info
+
+
+def recycle(old: Any, new: Any) -> Any:
+    """Write a value into an old one of its kind, as far as it can be changed."""
+    if type(old) is not type(new):
+        return new
+    if isinstance(new, dict):
+        parts = {key: recycle(old.get(key), value) for key, value in new.items()}
+        old.clear()
+        old.update(parts)
+        return old
+    if isinstance(new, list):
+        old[:] = [recycle(one, other) for one, other in zip([*old, *new], new, strict=False)]
+        return old
+    if isinstance(new, set):
+        old.clear()
+        old.update(new)
+        return old
+    if isinstance(new, tuple):
+        parts = [recycle(one, other) for one, other in zip([*old, *new], new, strict=False)]
+        return type(new)(*parts) if hasattr(new, "_fields") else tuple(parts)
+    if isinstance(new, np.ndarray) and old.shape == new.shape and old.dtype == new.dtype:
+        old[...] = new
+        return old
+    return new
+
+
+def run(envs: Any, actions: list[Any]) -> list[Any]:
+    """All results of a run; ended episodes are reset by their mask where nothing else does it."""
+    results = [envs.reset(seed=5)]
+    for action in actions:
+        results.append(envs.step(action))
+        ended = results[-1][2] | results[-1][3]
+        if envs.autoreset_mode is AutoresetMode.DISABLED and ended.any():
+            results.append(envs.reset(options={"reset_mask": ended}))
+    return results
+
+
+def check(make: Any, space: Any, mode: AutoresetMode) -> None:
+    """Compare both kinds of environments after the whole run, in which nothing may have changed."""
+    with SyncVectorEnv([partial(Talkative, space, space)] * 3, autoreset_mode=mode) as twin:
+        actions = samples(twin, 1, STEPS)
+        expected = run(twin, actions)
+    with make([partial(Recycling, space, space)] * 3, autoreset_mode=mode) as envs:
+        found = run(envs, actions)
+    for one, other in zip(found, expected, strict=True):
+        assert_same_step(one, other)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("space", ALL_SPACES.values(), ids=ALL_SPACES)
+def test_in_this_process(space: Any, mode: AutoresetMode) -> None:
+    check(SyncVectorEnv, space, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("arguments", [{}, {"shared_memory": False}], ids=["shared", "pipe"])
+def test_in_workers(arguments: Any, mode: AutoresetMode) -> None:
+    space = spaces.Dict(
+        image=ALL_SPACES["image"],
+        graph=ALL_SPACES["Graph"],
+        steps=ALL_SPACES["Sequence"],
+        inner=ALL_SPACES["all"],
+    )
+    check(partial(AsyncVectorEnv, num_workers=2, **arguments), space, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("outer", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
+def test_in_a_vector_env_that_reuses_its_batches_among_others(
+    outer: Any, mode: AutoresetMode
+) -> None:
+    def make(env_fns: Any, autoreset_mode: AutoresetMode) -> Any:
+        inner = partial(SyncVectorEnv, env_fns[1:], copy=False, autoreset_mode=mode)
+        return outer([env_fns[0], inner], autoreset_mode=mode)
+
+    check(make, ALL_SPACES["Dict"], mode)
+
+
+def test_a_snapshot_keeps_what_contains_itself_and_what_is_no_container() -> None:
+    cycle: list[Any] = [np.zeros(1)]
+    cycle.append((cycle, cycle[0]))
+    thing = object()
+    found = snapshot({"cycle": cycle, "thing": thing})
+    cycle[0] += 1
+    assert found["thing"] is thing
+    assert found["cycle"][1][0][0] is found["cycle"][0]
+    assert found["cycle"][0].tolist() == [0.0]
