@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vecspaces.checks import show_value
 from vecspaces.errors import InvalidInfoError, InvalidObservationError, InvalidRewardError
 from vecspaces.layout import Mismatch
-from vecspaces.layout.casting import show_value
 from vecspaces.vector.exchange.failures import EnvIds, Message
 
 _PARTS = {
