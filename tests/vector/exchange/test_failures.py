@@ -1,4 +1,4 @@
-"""Where an error is: environment numbers are fields of messages, and errors travel by their fields."""
+"""Where an error is: numbers in messages are fields, and errors travel by their fields."""
 
 from __future__ import annotations
 
