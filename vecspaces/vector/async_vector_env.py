@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from multiprocessing import util
 from multiprocessing.process import BaseProcess
-from typing import Any, Generic
+from typing import Any, Generic, NoReturn
 
 from vecspaces.checks import check_count
 from vecspaces.vector.backends.process.affinity import usable_cores
@@ -145,6 +145,12 @@ class AsyncVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
     def processes(self) -> list[BaseProcess]:
         """The worker processes; empty after `close`."""
         return self._processes.processes
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "AsyncVectorEnv cannot be copied or pickled, since its environments live in "
+            "worker processes: make another one from its env_fns, or use SyncVectorEnv"
+        )
 
     def close_extras(
         self, timeout: float | None = None, terminate: bool = False, **kwargs: Any

@@ -8,7 +8,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Generic
+from typing import Any, Generic, NoReturn
 
 from vecspaces.vector.async_vector_env import AsyncVectorEnv
 from vecspaces.vector.backends.ray.backend import RayBackend
@@ -129,6 +129,12 @@ class RayVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         except BaseException:
             connection.close()
             raise
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "RayVectorEnv cannot be copied or pickled, since its environments live in the "
+            "actors of a Ray cluster: make another one from its env_fns, or use SyncVectorEnv"
+        )
 
     def close_extras(
         self, timeout: float | None = None, terminate: bool = False, **kwargs: Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic
 
+from vecspaces.errors import ClosedEnvironmentError
 from vecspaces.vector.backends.inline import InlineBackend
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
@@ -63,6 +64,11 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         settings.check(len(self.env_fns))
         self._inline = InlineBackend(self.env_fns, settings.autoreset_mode)
         super().__init__(self._inline, settings)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.closed:
+            raise ClosedEnvironmentError(f"{self} is closed: there is nothing to copy or pickle")
+        return vars(self)
 
     @property
     def envs(self) -> list[Any]:

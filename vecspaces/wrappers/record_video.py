@@ -130,6 +130,12 @@ class RecordVideo(
         self._record()
         return result
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"RecordVideo cannot be copied or pickled, since both would write {self.path}: "
+            "copy the vector env that it wraps"
+        )
+
     def close(self, **kwargs: Any) -> None:
         """Finish the file, and close the wrapped vector env."""
         try:

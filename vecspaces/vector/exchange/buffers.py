@@ -175,6 +175,18 @@ class Buffers:
             self.truncations[slot, low:high],
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy the bytes, for a copy of a vector env that shares no memory with other processes."""
+        rows = self._all_rows()
+        spilled = [part.take_spilled(0, self.plan.num_envs) for part in rows]
+        for part, values in zip(rows, spilled, strict=True):
+            part.put_spilled(values)
+        return _restore, (self.plan, self.arena.buffer.tobytes(), spilled)
+
+    def _all_rows(self) -> list[Rows]:
+        finals = [] if self.finals is None else [self.finals]
+        return [*self.observations, self.actions, *finals]
+
     def counters(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
         """The counters of `stats()`, per environment and per worker; None where nobody asked."""
         plan = self.plan
@@ -256,6 +268,15 @@ class Buffers:
             self.rewards[slot, rows] = rewards
             self.terminations[slot, rows] = terminations
             self.truncations[slot, rows] = truncations
+
+
+def _restore(plan: BufferPlan, data: bytes, spilled: list[Any]) -> Buffers:
+    """Make the copy that `Buffers.__reduce__` describes, in memory of its own."""
+    buffers = Buffers(plan)
+    buffers.arena.buffer[:] = np.frombuffer(data, np.uint8)
+    for part, values in zip(buffers._all_rows(), spilled, strict=True):
+        part.put_spilled(values)
+    return buffers
 
 
 def _align(offset: int) -> int:

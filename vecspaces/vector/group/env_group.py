@@ -122,9 +122,24 @@ class EnvGroup:
         """
         self._place(low)
         self._buffers, self._worker = buffers, worker
+        self._bind_views()
+        self._progress[0] = -1
+        # Rows whose next step is no step: a reset is due, or their episode was lost.
+        self._due: set[int] = set()
+        self._lost = {row: seed for row, (seed, _) in (lost or {}).items()}
+        self._due.update(self._lost)
+        # Rows that a step leaves as they are: their lost episodes ended with nothing to show.
+        self._unseen: set[int] = set()
+        self._seeds: dict[int, int | None] = {}
+        self._options = {
+            row: given for row, (_, given) in (lost or {}).items() if given is not None
+        }
+
+    def _bind_views(self) -> None:
+        """View the memory that holds this group's rows."""
+        buffers, worker = self._buffers, self._worker
         # A memoryview stores an int in half the time that an array takes.
         self._progress = buffers.progress.data[worker : worker + 1]
-        self._progress[0] = -1
         counters = buffers.counters()
         if counters is not None:
             starts = [row for row, _ in self._singles] + [member.low for member in self._vectors]
@@ -141,16 +156,17 @@ class EnvGroup:
         self._slices = [
             buffers.slice(slot, self.low, self.high) for slot in range(buffers.plan.slots)
         ]
-        # Rows whose next step is no step: a reset is due, or their episode was lost.
-        self._due: set[int] = set()
-        self._lost = {row: seed for row, (seed, _) in (lost or {}).items()}
-        self._due.update(self._lost)
-        # Rows that a step leaves as they are: their lost episodes ended with nothing to show.
-        self._unseen: set[int] = set()
-        self._seeds: dict[int, int | None] = {}
-        self._options = {
-            row: given for row, (_, given) in (lost or {}).items() if given is not None
-        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all but the views, which a copy of the group makes anew on a copy of the rows."""
+        self.flush_timings()
+        views = ("_progress", "_slices", "_timings")
+        return {name: value for name, value in vars(self).items() if name not in views}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._timings = None
+        self._bind_views()
 
     # ------------------------------------------------------------------ the life of an environment
 

@@ -1,0 +1,159 @@
+"""Copies of a SyncVectorEnv, by copy.deepcopy and by pickle: they go on alike and apart."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from tests.compare import assert_identical
+from tests.envs import Ledger, Sampler, ledger_vector, ledgers
+from tests.vector.contract import ALL_SPACES, assert_same_step
+from tests.vector.test_wrappers import Halved
+from vecspaces import spaces
+from vecspaces.adapters import gymnasium as adapter
+from vecspaces.errors import ClosedEnvironmentError
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.wrappers import RecordEpisodeStatistics, RecordVideo
+
+WAYS = {"deepcopy": copy.deepcopy, "pickle": lambda envs: pickle.loads(pickle.dumps(envs))}
+AROUND = {
+    "bare": lambda envs: envs,
+    "wrapped": lambda envs: RecordEpisodeStatistics(Halved(envs)),
+    "gymnasium": adapter.as_gymnasium,
+}
+
+
+@pytest.fixture(params=WAYS)
+def copied(request: pytest.FixtureRequest) -> Any:
+    return WAYS[request.param]
+
+
+def assert_same_future(one: Any, other: Any, steps: int = 9) -> None:
+    """Both give the same from here on, where their action spaces sample the same."""
+    for _ in range(steps):
+        actions = one.action_space.sample()
+        assert_identical(other.action_space.sample(), actions)
+        results = [envs.step(actions) for envs in (one, other)]
+        for *_, infos in results:
+            infos.get("episode", {}).pop("t", None)  # durations differ
+        assert_same_step(*results)
+        ended = results[0][2] | results[0][3]
+        if AutoresetMode.of(one.metadata["autoreset_mode"]) is AutoresetMode.DISABLED and any(
+            ended
+        ):
+            options = {"reset_mask": ended}
+            assert_same_step(*(envs.reset(options=dict(options)) for envs in (one, other)))
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("around", AROUND)
+def test_a_copy_goes_on_as_the_original_does(around: str, mode: AutoresetMode, copied: Any) -> None:
+    with AROUND[around](SyncVectorEnv(ledgers(3, talks=False), autoreset_mode=mode)) as envs:
+        envs.reset(seed=1)
+        envs.action_space.seed(2)
+        envs.step(envs.action_space.sample())
+        with copied(envs) as twin:
+            assert_same_future(envs, twin)
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.parametrize("name", ["Dict", "Text", "Graph", "all"])
+def test_observations_of_every_kind_are_copied(name: str, mode: str, copied: Any) -> None:
+    env_fns = [partial(Sampler, ALL_SPACES[name], ALL_SPACES[name], shortest=2)] * 2
+    with SyncVectorEnv(env_fns, autoreset_mode=mode, buffers=3) as envs:
+        envs.reset(seed=1)
+        with copied(envs) as twin:
+            assert_same_future(envs, twin)
+
+
+def test_values_that_did_not_fit_the_rows_are_copied(copied: Any) -> None:
+    space = spaces.Sequence(spaces.Box(0, 1, (20_000,), np.float64))
+    with SyncVectorEnv([partial(Sampler, space, spaces.Discrete(2), shortest=9)] * 2) as envs:
+        envs.reset(seed=1)
+        envs.step(np.zeros(2, np.int64))
+        with copied(envs) as twin:
+            mask = np.array([True, False])  # the other row is read again as it is
+            results = [each.reset(seed=3, options={"reset_mask": mask}) for each in (envs, twin)]
+            assert_same_step(*results)
+
+
+def test_both_live_apart(copied: Any) -> None:
+    with SyncVectorEnv([partial(Ledger, number, length=9) for number in range(2)]) as envs:
+        envs.reset(seed=1)
+        with copied(envs) as twin:
+            assert not np.shares_memory(envs._buffers.rewards, twin._buffers.rewards)
+            for _ in range(3):
+                twin.step([4, 4])
+            twin.set_attr("length", 1)
+            assert envs.step([1, 2])[0][:, 2:4].tolist() == [[1, 1], [1, 2]]
+            assert envs.get_attr("length") == (9, 9)
+        assert envs.step([1, 2])[0][:, 2].tolist() == [2, 2]
+        assert envs.envs[0].closed is False
+
+
+def test_a_vector_env_inside_is_copied_too(copied: Any) -> None:
+    with SyncVectorEnv(
+        [partial(ledger_vector, 0, 2, talks=False), partial(Ledger, 2, talks=False)]
+    ) as envs:
+        envs.reset(seed=1)
+        with copied(envs) as twin:
+            assert_same_future(envs, twin)
+
+
+def test_counts_of_stats_go_on_in_the_copy(copied: Any) -> None:
+    with SyncVectorEnv(ledgers(2), stats=True) as envs:
+        envs.reset(seed=1)
+        envs.step([0, 0])
+        with copied(envs) as twin:
+            twin.step([0, 0])
+            assert twin.stats().steps.tolist() == [2, 2]
+        assert envs.stats().steps.tolist() == [1, 1]
+
+
+def test_gymnasiums_environments_are_copied_as_gymnasium_copies_them(copied: Any) -> None:
+    env_fns = [partial(gymnasium.make, "CartPole-v1")] * 2
+    theirs = gymnasium.vector.SyncVectorEnv(env_fns)
+    with adapter.SyncVectorEnv(env_fns) as envs:
+        runs = []
+        for vector_env in (envs, theirs):
+            vector_env.reset(seed=1)
+            twin = copied(vector_env)
+            runs.append([twin.step(np.array([0, 1]))[:4] for _ in range(20)])
+            twin.close()
+    theirs.close()
+    assert_identical(*runs)
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize("copying", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_workers_are_not_copied(copying: Any) -> None:
+    with (
+        AsyncVectorEnv(ledgers(1), num_workers=1) as envs,
+        pytest.raises(TypeError, match=r"cannot be copied or pickled.* use SyncVectorEnv"),
+    ):
+        copying(envs)
+
+
+def test_what_is_closed_is_not_copied(copied: Any) -> None:
+    envs = SyncVectorEnv(ledgers(1))
+    envs.close()
+    with pytest.raises(ClosedEnvironmentError, match="nothing to copy"):
+        copied(envs)
+
+
+def test_a_video_is_written_by_one_alone(copied: Any, tmp_path: Path) -> None:
+    pytest.importorskip("imageio", reason="imageio is not installed")
+    with (
+        RecordVideo(SyncVectorEnv(ledgers(1, render_mode="rgb_array")), tmp_path / "a.gif") as envs,
+        pytest.raises(TypeError, match=r"would write .*a\.gif"),
+    ):
+        copied(envs)
