@@ -11,7 +11,12 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.envs import Boasting, Sampler
-from tests.vector.contract import ALL_SPACES, VectorEnvContract, assert_same_run
+from tests.vector.contract import (
+    ALL_SPACES,
+    RefusalContract,
+    VectorEnvContract,
+    assert_same_run,
+)
 from vecspaces import spaces
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
@@ -35,7 +40,7 @@ class TestOneWorker(AsyncContract):
     workers = 1
 
 
-class TestTwoWorkers(AsyncContract):
+class TestTwoWorkers(AsyncContract, RefusalContract):
     pass
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.vector.contract import VectorEnvContract
+from tests.vector.contract import RefusalContract, VectorEnvContract
 from vecspaces.vector import SyncVectorEnv
 
 
-class TestSync(VectorEnvContract):
+class TestSync(VectorEnvContract, RefusalContract):
     def make(self, env_fns: Any, **arguments: Any) -> Any:
         return SyncVectorEnv(env_fns, **arguments)
