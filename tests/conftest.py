@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import signal
-import threading
 import time
-from multiprocessing import forkserver, resource_tracker
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+from tests.leaks import made_here, possessions
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -45,75 +43,18 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
 
 
 _PATIENCE_SECONDS = 5.0
-_HAS_PROC = Path("/proc/self/stat").exists()
 
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
     """Fail a test after which a process, thread, file descriptor or shared memory is left."""
-    before = _possessions()
+    before = possessions()
     yield
-    left = _possessions() - before
+    left = possessions() - before
     if not left:
         return
     gc.collect()  # what hung in a reference cycle is no leak
     give_up = time.monotonic() + _PATIENCE_SECONDS
-    while (left := _possessions() - before) and time.monotonic() < give_up:
+    while (left := made_here(possessions() - before)) and time.monotonic() < give_up:
         time.sleep(0.02)
     assert not left, f"the test left behind: {', '.join(sorted(left))}"
-
-
-def _possessions() -> set[str]:
-    """What this process holds now, each thing by a name of its own."""
-    threads = {f"thread {thread.ident} {thread.name!r}" for thread in threading.enumerate()}
-    if not _HAS_PROC:
-        children = multiprocessing.active_children()
-        return threads | {f"process {child.pid}" for child in children}
-    return threads | _processes() | _descriptors() | _shared_memory()
-
-
-def _servants() -> dict[int | None, int | None]:
-    """Multiprocessing's own two helpers, which live as long as this process: pid -> descriptor."""
-    tracker, server = resource_tracker._resource_tracker, forkserver._forkserver
-    return {tracker._pid: tracker._fd, server._forkserver_pid: server._forkserver_alive_fd}
-
-
-def _processes() -> set[str]:
-    return {f"process {pid} {name!r}" for pid, name in descendants().items()}
-
-
-def descendants() -> dict[int, str]:
-    """All living descendants by name: with forkserver a worker is no child of ours."""
-    parents: dict[int, int] = {}
-    names: dict[int, str] = {}
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            head, _, tail = (folder / "stat").read_text().rpartition(")")
-        except OSError:  # ended while we looked
-            continue
-        state, parent = tail.split()[:2]
-        if state != "Z" or int(parent) == os.getpid():
-            parents[int(folder.name)] = int(parent)
-            names[int(folder.name)] = head.partition("(")[2]
-    ours = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in ours and pid not in ours}:
-        ours |= more
-    return {pid: names[pid] for pid in ours - {os.getpid()} - set(_servants())}
-
-
-def _descriptors() -> set[str]:
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) in _servants().values():
-            continue
-        try:
-            found.add(f"descriptor {name} {os.readlink(f'/proc/self/fd/{name}')}")
-        except OSError:  # the one that listdir itself had open
-            continue
-    return found
-
-
-def _shared_memory() -> set[str]:
-    return {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}

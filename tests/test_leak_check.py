@@ -1,4 +1,4 @@
-"""The leak check itself: it sees each kind of thing that a test can leave behind."""
+"""The leak check itself: it sees what a test can leave behind, and nothing of other programs."""
 
 from __future__ import annotations
 
@@ -6,33 +6,77 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from multiprocessing import shared_memory
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import _possessions
+from tests.leaks import made_here, possessions
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+needs_names = pytest.mark.skipif(not Path("/dev/shm").exists(), reason="needs /dev/shm")
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    """A name in /dev/shm that a test may use."""
+    path = Path(f"/dev/shm/other-program-{os.getpid()}")
+    yield path.name
+    path.unlink(missing_ok=True)
 
 
 def test_an_open_descriptor_is_seen(tmp_path: Path) -> None:
-    before = _possessions()
+    before = possessions()
     with (tmp_path / "open").open("w"):
-        assert any("descriptor" in left for left in _possessions() - before)
+        assert any("descriptor" in left for left in possessions() - before)
 
 
 def test_a_running_thread_is_seen() -> None:
-    before, done = _possessions(), threading.Event()
+    before, done = possessions(), threading.Event()
     thread = threading.Thread(target=done.wait)
     thread.start()
     try:
-        assert any("thread" in left for left in _possessions() - before)
+        assert any("thread" in left for left in possessions() - before)
     finally:
         done.set()
         thread.join()
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@needs_proc
+def test_a_child_of_any_thread_is_seen() -> None:
+    before, started = possessions(), threading.Event()
+    children = []
+
+    def start() -> None:
+        children.append(subprocess.Popen(["sleep", "60"]))
+        started.set()
+        done.wait()
+
+    done = threading.Event()
+    thread = threading.Thread(target=start)
+    thread.start()
+    started.wait()
+    try:
+        assert any("process" in left for left in possessions() - before)
+    finally:
+        children[0].kill()
+        children[0].wait()
+        done.set()
+        thread.join()
+
+
+@needs_proc
+def test_a_child_that_nobody_waited_for_is_seen() -> None:
+    before = possessions()
+    with subprocess.Popen(["true"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert [left for left in possessions() - before if left.startswith(f"process {child.pid}")]
+
+
+@needs_proc
 def test_a_grandchild_is_seen() -> None:
-    before = _possessions()
+    before = possessions()
     grandchild = (
         "import subprocess, sys;"
         "subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
@@ -42,16 +86,87 @@ def test_a_grandchild_is_seen() -> None:
     ) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        seen = sum("process" in left for left in _possessions() - before)
+        seen = sum("process" in left for left in possessions() - before)
         child.communicate(b"\n")
     assert seen == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd_create")
 def test_anonymous_shared_memory_is_seen() -> None:
-    before = _possessions()
+    before = possessions()
     memory = os.memfd_create("leak")
     try:
-        assert any("leak" in left for left in _possessions() - before)
+        assert any("leak" in left for left in possessions() - before)
     finally:
         os.close(memory)
+
+
+@needs_names
+def test_shared_memory_with_a_name_is_seen_even_if_nobody_holds_it() -> None:
+    before = possessions()
+    memory = shared_memory.SharedMemory(create=True, size=64)
+    try:
+        path = f"/dev/shm/{memory.name}"
+        assert path in made_here(possessions() - before)
+        memory.close()
+        assert path in made_here(possessions() - before)
+    finally:
+        memory.unlink()
+
+
+@needs_names
+def test_a_file_of_any_name_is_seen_while_a_child_has_it_mapped(name: str) -> None:
+    before = possessions()
+    program = (
+        "import mmap, sys; file = open(sys.argv[1], 'wb+'); file.truncate(64);"
+        "block = mmap.mmap(file.fileno(), 64); file.close(); print(1, flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, f"/dev/shm/{name}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        seen = made_here(possessions() - before)
+        child.communicate(b"\n")
+    assert f"/dev/shm/{name}" in seen
+
+
+@needs_names
+def test_a_file_of_another_program_is_not_counted(name: str) -> None:
+    before = possessions()
+    Path(f"/dev/shm/{name}").write_bytes(b"theirs")
+    assert f"/dev/shm/{name}" in possessions() - before
+    assert made_here(possessions() - before) == set()
+
+
+# Starts a program that makes shared memory as multiprocessing does, and ends: nobody's child.
+STRANGER = """
+import os, sys
+from multiprocessing import shared_memory
+if os.fork():
+    os._exit(0)
+memory = shared_memory.SharedMemory(create=True, size=64)
+os.write(1, f"{memory.name}\\n".encode())
+sys.stdin.read()
+memory.close()
+memory.unlink()
+"""
+
+
+@needs_names
+def test_shared_memory_of_a_python_program_that_runs_beside_is_not_counted() -> None:
+    before = possessions()
+    with subprocess.Popen(
+        [sys.executable, "-c", STRANGER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as starter:
+        assert starter.stdin is not None and starter.stdout is not None
+        name = starter.stdout.readline().decode().strip()
+        starter.wait()
+        left = {thing for thing in possessions() - before if thing.startswith("/dev/shm/")}
+        assert left == {f"/dev/shm/{name}"}
+        assert made_here(left) == set()
+        starter.stdin.close()
+        starter.stdout.read()  # until it and its tracker of resources ended
+    assert not Path(f"/dev/shm/{name}").exists()

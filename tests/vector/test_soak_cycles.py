@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.leaks import children, made_here, shared_memory
 from tests.vector.faulty_envs import Factory, factories, light
 from vecspaces.vector import AsyncVectorEnv
 
@@ -28,13 +29,12 @@ def live(**arguments: Any) -> None:
 
 def counts() -> dict[str, int]:
     """What a leak would add to."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),
-        "processes": len(children),
+        "processes": len(children(os.getpid())),
         "threads": threading.active_count(),
         "mappings of shared memory": Path("/proc/self/maps").read_text().count("memfd:"),
-        "names in /dev/shm": len(os.listdir("/dev/shm")),
+        "names in /dev/shm": len(made_here(shared_memory())),
     }
 
 

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compare import assert_identical, without_0d_arrays
+from tests.leaks import made_here, shared_memory
 from tests.strategies import FUNDAMENTAL, Recipe, recipes, seeds
 from vecspaces.spaces import (
     Box,
@@ -295,7 +296,7 @@ def _write_and_die(space: Any, memory: Any, pipe: Connection) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /dev/shm")
 @pytest.mark.parametrize("method", START_METHODS)
 def test_nothing_is_left_of_a_killed_process(method: str) -> None:
-    before = set(os.listdir("/dev/shm"))
+    before = shared_memory()
     context = multiprocessing.get_context(method)
     memory = create_shared_memory(SPACE, 1, context)
     ours, its = context.Pipe()
@@ -309,7 +310,7 @@ def test_nothing_is_left_of_a_killed_process(method: str) -> None:
     assert writer.exitcode == -signal.SIGKILL
     writer.close()
     # Only the semaphores that multiprocessing itself may keep could be here, and none is.
-    assert set(os.listdir("/dev/shm")) <= before
+    assert made_here(shared_memory() - before) == set()
     assert memory.rows.item(0)["text"] == "word"
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.leaks import made_here, shared_memory
 from tests.vector.bounds import stretched
 
 pytestmark = pytest.mark.skipif(
@@ -162,14 +163,14 @@ STEP = "envs.step(np.array([2, 0, 2, 0]))"
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize("what", OCCUPATIONS)
 def test_workers_leave_within_a_second_when_the_caller_is_killed(what: str, context: str) -> None:
-    names = set(os.listdir("/dev/shm"))
+    names = shared_memory()
     body = "sys.stdin.read()" if what == "idle" else STEP
     with caller(body, context, OCCUPATIONS[what]) as program:
         if what != "idle":
             program.hear(2)
         program.process.kill()
         assert program.all_gone(1.0), "a worker outlived its caller by a second"
-        assert set(os.listdir("/dev/shm")) == names
+        assert made_here(shared_memory() - names) == set()
 
 
 @pytest.mark.parametrize("who", ["caller", "worker"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conftest import descendants
+from tests.leaks import descendants
 from tests.vector.backends.ray import clusters
 from vecspaces.vector.backends.ray.actor import GroupActor
 

@@ -1,0 +1,124 @@
+"""What a test can leave behind: threads, processes, descriptors, shared memory.
+
+Counted is what this process and its descendants made. What other programs do at the same time, also
+other workers of pytest-xdist, is not.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
+
+_HAS_PROC = Path(f"/proc/self/task/{os.getpid()}/children").exists()
+_SHARED_MEMORY = "/dev/shm/"
+# How multiprocessing names shared memory, arrays and semaphores, and how vecspaces would.
+_OUR_PREFIXES = ("psm_", "pym-", "sem.mp-", "vecspaces")
+
+
+def possessions() -> set[str]:
+    """Return what this process holds, each thing under a name of its own.
+
+    Names in /dev/shm are listed whoever made them: `made_here` tells them apart.
+    """
+    threads = {f"thread {thread.ident} {thread.name!r}" for thread in threading.enumerate()}
+    if not _HAS_PROC:
+        children = multiprocessing.active_children()
+        return threads | {f"process {child.pid}" for child in children}
+    processes = {f"process {pid} {name!r}" for pid, name in descendants().items()}
+    return threads | processes | _descriptors() | shared_memory()
+
+
+def made_here(things: set[str]) -> set[str]:
+    """Return those `possessions` that are not files in /dev/shm of other programs.
+
+    A file is this process's if it or a descendant has it open or mapped, or if its name is one that
+    multiprocessing gives and no other program has it open or mapped.
+    """
+    files = {thing for thing in things if thing.startswith(_SHARED_MEMORY)}
+    if not files:
+        return things
+    family = {os.getpid(), *descendants()}
+    held: dict[str, set[int]] = {file: set() for file in files}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            for file in files & _files_of(int(folder.name)):
+                held[file].add(int(folder.name))
+    return {
+        thing
+        for thing in things
+        if thing not in files
+        or held[thing] & family
+        or (not held[thing] and Path(thing).name.startswith(_OUR_PREFIXES))
+    }
+
+
+def descendants() -> dict[int, str]:
+    """Return the names of all descendants by pid: with forkserver a worker is no direct child.
+
+    The two processes that multiprocessing keeps for itself, as long as this one lives, are left
+    out; of those that ended, only those that wait for this process are in.
+    """
+    names: dict[int, str] = {}
+    unseen = list(children(os.getpid()))
+    while unseen:
+        pid = unseen.pop()
+        try:
+            head, _, tail = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+        except OSError:  # ended meanwhile
+            continue
+        state, parent = tail.split()[:2]
+        if state != "Z" or int(parent) == os.getpid():
+            names[pid] = head.partition("(")[2]
+        unseen.extend(children(pid))
+    return {pid: name for pid, name in names.items() if pid not in _helpers()}
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process; none if it ended."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children") as file:
+                found.extend(map(int, file.read().split()))
+    except OSError:
+        pass
+    return found
+
+
+def shared_memory() -> set[str]:
+    """Return the files in /dev/shm, whoever made them."""
+    return {_SHARED_MEMORY + name for name in os.listdir(_SHARED_MEMORY)}
+
+
+def _helpers() -> dict[int | None, int | None]:
+    """Multiprocessing's tracker of resources and its fork server: pid -> this process's end."""
+    tracker, server = resource_tracker._resource_tracker, forkserver._forkserver
+    return {tracker._pid: tracker._fd, server._forkserver_pid: server._forkserver_alive_fd}
+
+
+def _descriptors() -> set[str]:
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) in _helpers().values():
+            continue
+        try:
+            found.add(f"descriptor {name} {os.readlink(f'/proc/self/fd/{name}')}")
+        except OSError:  # the one that listdir itself had open
+            continue
+    return found
+
+
+def _files_of(pid: int) -> set[str]:
+    """The files that a process has open or mapped, as far as this one may know."""
+    found = set()
+    try:
+        with open(f"/proc/{pid}/maps") as maps:
+            found.update(line.split(None, 5)[-1].rstrip("\n") for line in maps)
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+    except OSError:  # it ended, or belongs to another user
+        pass
+    return found
