@@ -161,6 +161,7 @@ def test_a_descriptor_sent_over_a_socket_maps_the_same_memory() -> None:
         _, control, _, _ = right.recvmsg(1, socket.CMSG_SPACE(4))
     received = array.array("i", control[0][2])[0]
     other = Arena.attach(received, 256)
+    assert not os.get_inheritable(received)
     other.view("int32", 64)[:] = np.arange(64)
     assert arena.view("int32", 64)[63] == 63
 

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
+# Where Python can, the mapping keeps no descriptor of its own: it would stay open for as long as
+# views of a closed arena are held.
+_KEEPS_NO_DESCRIPTOR: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector register."""
 
@@ -98,7 +102,8 @@ class Arena:
         length = max(nbytes, 1)  # an empty mapping is no mapping
         if isinstance(handle, int):
             try:
-                mapping = mmap.mmap(handle, length)
+                os.set_inheritable(handle, False)  # one that was received is inherited by `exec`
+                mapping = mmap.mmap(handle, length, **_KEEPS_NO_DESCRIPTOR)
             except BaseException:
                 os.close(handle)
                 raise

@@ -104,7 +104,7 @@ def test_the_time_of_the_policy_counts() -> None:
 def test_candidates_stay_within_the_environments_and_the_cores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vecspaces.cli.benchmark.tuning.usable_cores", lambda: list(range(6)))
+    monkeypatch.setattr("vecspaces.cli.benchmark.tuning.count_usable_cores", lambda: 6)
     counts = [one.options.get("num_workers") for one in candidates(64, costs())]
     assert counts == [None, 1, 2, 4, 6, 6, 6]
     assert max(one.options.get("num_workers", 0) for one in candidates(3, costs())) == 3

@@ -326,6 +326,23 @@ def test_dropped_without_close_it_warns_and_cleans_up_when_collected(tmp_path: P
             os.kill(pid, 0)
 
 
+def test_dropped_without_close_it_cleans_up_though_warnings_are_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: raised.append(found.exc_type))
+    envs = make(tmp_path, daemon=False)
+    pids = [process.pid for process in envs.processes]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del envs
+        gc.collect()
+    assert raised == [ResourceWarning]
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
 def run_script(body: str) -> subprocess.CompletedProcess[str]:
     """Run a program that makes `envs` of two workers in its own interpreter."""
     program = f"""

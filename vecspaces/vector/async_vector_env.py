@@ -10,7 +10,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Generic, NoReturn
 
 from vecspaces.checks import check_count
-from vecspaces.vector.backends.process.affinity import usable_cores
+from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.send_recv import StreamingVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
@@ -41,7 +41,7 @@ class AsyncVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
         autoreset_mode: What follows the end of an episode.
         max_concurrency: The most workers, as a cap on `num_workers`; None: no cap.
         num_workers: The number of processes; each steps a contiguous slice of the environments.
-            None: as many as there are usable cores.
+            None: as many as there are usable cores, no more than the CPU quota of a container.
         batch_size: How many environments `recv` waits for; None: all.
         buffers: The number of observation slots. With `copy=False`, what a step returned stays
             valid for the next `buffers - 1` steps; a full `reset` begins anew.
@@ -163,12 +163,12 @@ class AsyncVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActT
 def _clean_up(backend: ProcessBackend) -> None:
     """End the workers of a vector env that nobody closed."""
     if backend.processes:
+        backend.close(1.0)  # first: a warning may be turned into an error
         warnings.warn(
             "an AsyncVectorEnv was dropped without close(): use `with` or call close()",
             ResourceWarning,
             stacklevel=2,
         )
-        backend.close(1.0)
 
 
 def _choose_workers(
@@ -179,7 +179,7 @@ def _choose_workers(
         if value is not None:
             check_count(name, value)
     if num_workers is None:
-        num_workers = min(len(usable_cores()), num_factories)
+        num_workers = min(count_usable_cores(), num_factories)
     elif num_workers > num_factories:
         raise ValueError(
             f"num_workers={num_workers} is more than the {num_factories} environments: "

@@ -147,12 +147,12 @@ class RayVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
 def _clean_up(backend: RayBackend) -> None:
     """End the actors of a vector env that nobody closed."""
     if backend.actors:
+        backend.close(1.0)  # first: a warning may be turned into an error
         warnings.warn(
             "a RayVectorEnv was dropped without close(): use `with` or call close()",
             ResourceWarning,
             stacklevel=2,
         )
-        backend.close(1.0)
 
 
 def _choose_actors(

@@ -9,7 +9,7 @@ from statistics import median
 
 from vecspaces.cli.benchmark.backends import Backend, Runner, Unsuitable
 from vecspaces.cli.benchmark.environments import Workload
-from vecspaces.vector.backends.process.affinity import usable_cores
+from vecspaces.vector.backends.process.cores import count_usable_cores
 
 _FIRST_SECONDS = 0.02  # a timing shorter than this says little about how many batches to run
 _WARM_UP = 5  # one part in so many of what is timed runs before it
@@ -52,7 +52,7 @@ class Plan:
         """The number of processes for the backends that choose."""
         wanted = self.num_workers
         if wanted is None:
-            wanted = len(usable_cores()) * (8 if workload.waits else 1)
+            wanted = count_usable_cores() * (8 if workload.waits else 1)
         return min(wanted, num_envs)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from vecspaces.cli.benchmark.limit import LIMIT
 from vecspaces.cli.benchmark.measure import Measurement, Plan
 from vecspaces.interop import require_extra
-from vecspaces.vector.backends.process.affinity import usable_cores
+from vecspaces.vector.backends.process.cores import count_usable_cores
 
 #: What the ratios are ratios to.
 BASELINE = "gymnasium async"
@@ -171,7 +171,7 @@ def describe_machine() -> dict[str, Any]:
     return {
         "system": f"{platform.system()} {platform.release()}",
         "processor": _processor(),
-        "usable_cores": len(usable_cores()),
+        "usable_cores": count_usable_cores(),
         "python": platform.python_version(),
         "libraries": versions,
     }

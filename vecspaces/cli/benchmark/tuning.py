@@ -17,7 +17,7 @@ from vecspaces.cli.benchmark.backends import BATCHES, sample_actions
 from vecspaces.interop import native_space
 from vecspaces.layout import Layout
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
-from vecspaces.vector.backends.process.affinity import usable_cores
+from vecspaces.vector.backends.process.cores import count_usable_cores
 
 # Of settings that are as fast as this, the simplest is the best.
 _ALIKE = 0.97
@@ -184,7 +184,7 @@ def candidates(num_envs: int, costs: Costs) -> list[Candidate]:
         eight times the cores; views in the place of copies; and, where steps differ or a policy
         takes time, batches of half of the environments.
     """
-    cores = len(usable_cores())
+    cores = count_usable_cores()
     most = min(num_envs, cores * 8 if costs.waits else cores)
     counts = sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
     found = [Candidate("sync")]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from vecspaces.interop import pack_registrations, unpack_registrations
-from vecspaces.vector.backends.process.affinity import usable_cores
+from vecspaces.vector.backends.process.cores import count_usable_cores, usable_cores
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.utils import CloudpickleWrapper
@@ -113,7 +113,7 @@ def plan_workers(
     state = hashlib.sha256(pickle.dumps((random.getstate(), np.random.get_state()))).digest()
     words = np.frombuffer(state, dtype=np.uint32).tolist()
     registrations = pack_registrations() if by_value else b""
-    cores = usable_cores()
+    cores, count = usable_cores(), count_usable_cores()
     return [
         WorkerSetup(
             index,
@@ -125,9 +125,9 @@ def plan_workers(
             (*words, index, 0),
             registrations,
             os.getpid(),
-            cores[index] if num_workers == len(cores) else None,
+            cores[index] if num_workers == count == len(cores) else None,
             # One core is left to the caller, whatever the others do.
-            num_workers <= len(cores) and index + 1 < len(cores),
+            num_workers <= count and index + 1 < count,
         )
         for index, part in enumerate(cut(len(env_fns), num_workers))
     ]

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from vecspaces.vector.backends.process import affinity as cores
-from vecspaces.vector.backends.process.affinity import CoreAffinity, SpinPoll, usable_cores
+from vecspaces.vector.backends.process import affinity
+from vecspaces.vector.backends.process.affinity import CoreAffinity, SpinPoll
+from vecspaces.vector.backends.process.cores import usable_cores
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "poll"), reason="a system without poll")
 
@@ -65,7 +66,7 @@ def test_what_takes_long_is_slept_for_and_the_next_wait_sleeps_at_once() -> None
 
 
 def test_after_a_short_sleep_it_waits_awake_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "_SPIN_SECONDS", 5.0)
+    monkeypatch.setattr(affinity, "_SPIN_SECONDS", 5.0)
     script = Script(empty=0)
     poll = awake(script)
     poll._soon = False  # as a long wait leaves it
@@ -92,7 +93,7 @@ def test_a_real_pipe_is_heard_and_its_silence_ends_in_time(pipe: tuple[int, int]
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores cannot be chosen here")
 def test_a_visit_home_binds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "_RETURN_SECONDS", 0.0)
+    monkeypatch.setattr(affinity, "_RETURN_SECONDS", 0.0)
     before = os.sched_getaffinity(0)
     home = CoreAffinity(usable_cores()[-1])
     for _ in range(40):
@@ -101,3 +102,32 @@ def test_a_visit_home_binds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     CoreAffinity(None).visit()
     CoreAffinity(10**6).visit()  # not one of ours any more
     assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores cannot be chosen here")
+def test_an_interrupted_visit_gives_the_cores_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(affinity, "_RETURN_SECONDS", 0.0)
+    before = os.sched_getaffinity(0)
+    choose = os.sched_setaffinity
+
+    def interrupted(pid: int, cores: set[int]) -> None:
+        choose(pid, cores)
+        if cores != before or len(before) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "sched_setaffinity", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        CoreAffinity(usable_cores()[-1]).visit()
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores cannot be chosen here")
+def test_a_core_that_the_system_takes_away_fails_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(pid: int, cores: set[int]) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "sched_setaffinity", refused)
+    home = CoreAffinity(usable_cores()[-1])
+    home.visit()
+    monkeypatch.setattr(os, "sched_getaffinity", None)  # it is not tried again
+    home.visit()

@@ -29,7 +29,7 @@ from typing import Any
 from vecspaces.errors import StepTimeoutError
 from vecspaces.memory import Arena
 from vecspaces.vector.backends.backend import Planner
-from vecspaces.vector.backends.process.affinity import CoreAffinity, usable_cores
+from vecspaces.vector.backends.process.affinity import CoreAffinity
 from vecspaces.vector.backends.process.channel import (
     CallerEnd,
     Frame,
@@ -38,6 +38,7 @@ from vecspaces.vector.backends.process.channel import (
     pack,
     watchable,
 )
+from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.worker import worker_main
 from vecspaces.vector.backends.worker_setup import (
     THREAD_VARIABLES,
@@ -123,7 +124,7 @@ class ProcessBackend:
         self._by_fd: dict[int, int] = {}
         # What workers are busy with, and how many may be while the caller waits awake.
         self._working: dict[int, Op] = {}
-        self._spare_cores = len(usable_cores()) - 1
+        self._spare_cores = count_usable_cores() - 1
         self._plan: BufferPlan | None = None
         self._descriptions: list[GroupDescription] = []
         forked = self._context.get_start_method() == "fork"

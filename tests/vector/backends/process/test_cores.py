@@ -1,0 +1,131 @@
+"""How many cores are usable: the affinity, and every CPU quota on the way up, of both versions."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.envs import ledgers
+from vecspaces.vector import AsyncVectorEnv
+from vecspaces.vector.backends import worker_setup
+from vecspaces.vector.backends.process import backend, cores
+from vecspaces.vector.backends.process.cores import count_usable_cores, cpu_quota, usable_cores
+
+
+def tree(root: Path, files: dict[str, str]) -> Path:
+    """Write the files of a made-up system, and return its root."""
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+V1 = "5:cpuset:/a\n4:cpu,cpuacct:/docker/b/c\n0::/x\n"
+CASES = {
+    "no /proc": ({}, math.inf),
+    "no quota": ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, math.inf),
+    "no such file": ({"proc/self/cgroup": "0::/user.slice\n"}, math.inf),
+    "nothing of the cpu": ({"proc/self/cgroup": "5:cpuset:/\n4:memory:/\n"}, math.inf),
+    "v2, own namespace": (
+        {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "250000 100000\n"},
+        2.5,
+    ),
+    "v2, the group": (
+        {"proc/self/cgroup": "0::/k/pod\n", "sys/fs/cgroup/k/pod/cpu.max": "150000 50000\n"},
+        3.0,
+    ),
+    "v2, a group above": (
+        {
+            "proc/self/cgroup": "0::/k/pod/box\n",
+            "sys/fs/cgroup/k/pod/box/cpu.max": "400000 100000\n",
+            "sys/fs/cgroup/k/cpu.max": "100000 100000\n",
+            "sys/fs/cgroup/k/pod/cpu.max": "max 100000\n",
+        },
+        1.0,
+    ),
+    "v2, a path of the host": (
+        {"proc/self/cgroup": "0::/docker/f00\n", "sys/fs/cgroup/cpu.max": "200000 100000\n"},
+        2.0,
+    ),
+    "v2, above the namespace": (
+        {"proc/self/cgroup": "0::/../sibling\n", "sys/fs/cgroup/cpu.max": "200000 100000\n"},
+        2.0,
+    ),
+    "hybrid": (
+        {
+            "proc/self/cgroup": "4:memory:/a\n0::/u\n",
+            "sys/fs/cgroup/unified/u/cpu.max": "50000 100000\n",
+        },
+        0.5,
+    ),
+    "v1": (
+        {
+            "proc/self/cgroup": V1,
+            "sys/fs/cgroup/cpu,cpuacct/docker/b/c/cpu.cfs_quota_us": "-1\n",
+            "sys/fs/cgroup/cpu,cpuacct/docker/b/c/cpu.cfs_period_us": "100000\n",
+            "sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_quota_us": "350000\n",
+            "sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_period_us": "100000\n",
+        },
+        3.5,
+    ),
+    "v1, a path of the host": (
+        {
+            "proc/self/cgroup": V1,
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+        },
+        2.0,
+    ),
+    "v1, no quota": (
+        {
+            "proc/self/cgroup": "1:cpu:/\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+        },
+        math.inf,
+    ),
+    "nonsense": ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "a lot\n"}, math.inf),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_smallest_quota_on_the_way_up_counts(case: str, tmp_path: Path) -> None:
+    files, expected = CASES[case]
+    assert cpu_quota(tree(tmp_path, files)) == expected
+
+
+@pytest.mark.parametrize(
+    ("affinity", "quota", "expected"),
+    [(64, math.inf, 64), (64, 2.0, 2), (64, 2.1, 3), (64, 0.1, 1), (2, 7.5, 2), (1, 0.5, 1)],
+)
+def test_a_quota_bounds_the_affinity_and_a_fraction_counts_as_a_core(
+    affinity: int, quota: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cores, "usable_cores", lambda: list(range(affinity)))
+    monkeypatch.setattr(os, "process_cpu_count", lambda: affinity, raising=False)
+    monkeypatch.setattr(cores, "cpu_quota", lambda: quota)
+    assert count_usable_cores() == expected
+
+
+def test_this_machine_has_a_core() -> None:
+    assert 1 <= count_usable_cores() <= len(usable_cores())
+
+
+def test_the_default_number_of_workers_and_busy_polling_keep_to_the_quota(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (cores, worker_setup):
+        monkeypatch.setattr(module, "usable_cores", lambda: list(range(64)))
+    monkeypatch.setattr(os, "process_cpu_count", lambda: 64, raising=False)
+    monkeypatch.setattr(cores, "cpu_quota", lambda: 2.0)
+    with AsyncVectorEnv(ledgers(5)) as envs:
+        assert envs.num_workers == len(multiprocessing.active_children()) == 2
+        process_backend = envs._processes
+        assert isinstance(process_backend, backend.ProcessBackend)
+        # One of two cores is left to the caller, and none belongs to a worker.
+        assert [setup.awake for setup in process_backend._setups] == [True, False]
+        assert [setup.core for setup in process_backend._setups] == [None, None]
