@@ -10,8 +10,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Generic, NoReturn
 
 from vecspaces.checks import check_count
-from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.backend import ProcessBackend
+from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.send_recv import StreamingVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
