@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecspaces.checks import Path, show_value
+from vecspaces.layout import packing
 from vecspaces.layout.casting import Mismatch, fit_batch
 from vecspaces.layout.nodes import (
     Array,
@@ -25,7 +26,7 @@ from vecspaces.layout.nodes import (
     empty_batch,
 )
 from vecspaces.layout.packing import dump, load, nbytes, padding
-from vecspaces.layout.ports import fit_values
+from vecspaces.layout.ports import fit_batch_of, fit_values
 from vecspaces.spaces import (
     Box,
     Dict,
@@ -183,6 +184,7 @@ def _describe_sequence(space: Sequence) -> Variable:
     """Lay out the number of values, then the values."""
     feature = describe(space.feature_space)
     pack, unpack = _batch_codec(feature)
+    # Of these, a tuple of values is laid out as a batch is.
     simple = isinstance(feature, (Array, Variable))
 
     def encode_batch(batch: Any) -> bytes:
@@ -195,12 +197,17 @@ def _describe_sequence(space: Sequence) -> Variable:
     def encode(value: Any) -> bytes:
         if not isinstance(value, (tuple, list)):
             raise Mismatch("a tuple of values", show_value(value))
-        # A list of arrays packs as a batch of them; other values are checked one by one.
-        return encode_batch(value if simple else tuple(fit_values(feature, value)))
+        if simple:
+            return encode_batch(value)
+        values = dump(tuple(fit_values(feature, value)))
+        return b"".join((_SEQUENCE.pack(len(value), 0), values))
+
+    def decode(data: bytearray) -> Any:
+        return tuple(decode_batch(data) if simple else load(data, _SEQUENCE.size))
 
     if space.stack:
         return Variable(encode_batch, decode_batch, lambda fill: empty_batch(feature, 1, fill))
-    return Variable(encode, lambda data: tuple(decode_batch(data)), lambda fill: ())
+    return Variable(encode, decode, lambda fill: ())
 
 
 @describe.register(Graph)
@@ -257,10 +264,16 @@ _NONE: tuple[int, Any] = (-1, b"")
 def _batch_codec(node: Node) -> tuple[_Pack, _Unpack]:
     """Give encode and decode of a batch of any length: the number of its rows, and their bytes.
 
-    Rows of arrays are their bytes; any other batch is a pickle.
+    Rows of arrays are their bytes, and rows of variable size the bytes of each; any other batch is
+    a pickle.
     """
+    if isinstance(node, Variable):
+        return _variable_codec(node)
     if not isinstance(node, Array):
-        return lambda batch, path=(): (0, dump(batch)), lambda data, at, count: load(data, at)
+        return (
+            lambda batch, path=(): (0, dump(fit_batch_of(node, batch, path))),
+            lambda data, at, count: load(data, at),
+        )
     dtype, shape = node.dtype, node.shape
 
     def pack(batch: Any, path: Path = ()) -> tuple[int, Any]:
@@ -283,6 +296,22 @@ def _batch_codec(node: Node) -> tuple[_Pack, _Unpack]:
     def unpack(data: bytearray, at: int, count: int) -> NDArray[Any]:
         rows: NDArray[Any] = np.ndarray((count, *shape), dtype, data, at)
         return rows
+
+    return pack, unpack
+
+
+def _variable_codec(node: Variable) -> tuple[_Pack, _Unpack]:
+    def pack(batch: Any, path: Path = ()) -> tuple[int, Any]:
+        parts = []
+        for row, value in enumerate(batch):
+            try:
+                parts.append(node.encode(value))
+            except Mismatch as error:
+                raise error.at((*path, row)) from error.__cause__
+        return len(parts), packing.pack(parts)
+
+    def unpack(data: bytearray, at: int, count: int) -> tuple[Any, ...]:
+        return tuple(node.decode(bytearray(part)) for part in packing.unpack(data, at))
 
     return pack, unpack
 

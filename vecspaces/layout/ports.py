@@ -449,3 +449,23 @@ def fit_values(node: Node, values: tuple[Any, ...] | list[Any]) -> list[Any]:
         except Mismatch as error:
             raise error.at((i,)) from error.__cause__
     return port.items(0, len(values))
+
+
+def fit_batch_of(node: Node, batch: Any, path: Path = ()) -> Any:
+    """Check and cast a batch of any number of values, in memory of its own."""
+    count = _length(node, batch, path) or 0
+    port = make_port(node, path, iter([private_block(leaf, count) for _, leaf in walk(node)]))
+    port.commit(port.prepare(batch, count), slice(None))
+    return port.read(copy=False, at=None)
+
+
+def _length(node: Node, batch: Any, path: Path) -> int | None:
+    """Count the values of a batch; None where they have no leaves."""
+    if isinstance(node, Record):
+        members = zip(node.children, node.split(path, batch), strict=True)
+        lengths = (_length(child, member, path) for child, member in members)
+        return next((length for length in lengths if length is not None), None)
+    try:
+        return len(batch)
+    except TypeError:
+        raise Mismatch("a batch of values", show_value(batch), path) from None

@@ -167,6 +167,62 @@ def test_observations_lie_in_gymnasiums_spaces(recipe: Recipe, seed: int) -> Non
                 assert infos["final_obs"][row] in envs.single_observation_space
 
 
+@settings(max_examples=8)
+@given(recipe=recipes(), seed=seeds)
+def test_values_of_gymnasiums_environments_lie_in_the_spaces_of_either_side(
+    recipe: Recipe, seed: int
+) -> None:
+    assert_values_lie_in_spaces(recipe.build(gymnasium.spaces), seed)
+
+
+FOREIGN_GRAPH = gymnasium.spaces.Graph(
+    gymnasium.spaces.Box(0, 1, (2,)), gymnasium.spaces.Discrete(3)
+)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gymnasium.spaces.Sequence(FOREIGN_GRAPH),
+        gymnasium.spaces.Sequence(FOREIGN_GRAPH, stack=True),
+        gymnasium.spaces.Sequence(gymnasium.spaces.Sequence(FOREIGN_GRAPH)),
+        gymnasium.spaces.Sequence(gymnasium.spaces.Dict(graph=FOREIGN_GRAPH), stack=True),
+        gymnasium.spaces.Tuple((FOREIGN_GRAPH, gymnasium.spaces.Sequence(FOREIGN_GRAPH))),
+        gymnasium.spaces.Sequence(
+            gymnasium.spaces.OneOf((FOREIGN_GRAPH, gymnasium.spaces.Text(3)))
+        ),
+    ],
+    ids=str,
+)
+def test_graphs_in_sequences_are_those_of_either_side(space: Any) -> None:
+    assert_values_lie_in_spaces(space, seed=1)
+
+
+def assert_values_lie_in_spaces(space: Any, seed: int) -> None:
+    """Observations, actions and final observations of an environment of Gymnasium's lie in them."""
+    for constructor in (SyncVectorEnv, vector.SyncVectorEnv):
+        with constructor([partial(Choosy, space)] * 2, autoreset_mode="SameStep") as envs:
+            observations, _ = envs.reset(seed=seed)
+            envs.action_space.seed(seed)
+            assert observations in envs.observation_space
+            for _ in range(4):
+                observations, *_, infos = envs.step(envs.action_space.sample())
+                assert observations in envs.observation_space
+                for row in np.flatnonzero(infos.get("_final_obs", ())):
+                    assert infos["final_obs"][row] in envs.single_observation_space
+
+
+class Choosy(Sampler):
+    """A sampler that observes and is acted upon in one space, and insists on it."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space, space)
+
+    def step(self, action: Any) -> Any:
+        assert action in self.action_space
+        return super().step(action)
+
+
 GRAPHS = spaces.Dict(graph=spaces.Graph(spaces.Box(0, 1, (2,)), spaces.Discrete(3)))
 
 
