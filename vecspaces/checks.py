@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Iterable
 from operator import index
@@ -77,3 +78,33 @@ def show_path(path: Path) -> str:
         "['camera'][0]"
     """
     return "".join(f"[{key!r}]" for key in path)
+
+
+def check_seconds(name: str, value: Any, *, zero: bool = False) -> float:
+    """Check that an argument is a number of seconds, infinity included.
+
+    Args:
+        name: The argument.
+        value: Its value.
+        zero: Whether 0 is allowed.
+
+    Returns:
+        The number as a float.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is negative or nan, or 0 where that is not allowed.
+
+    Example:
+        >>> check_seconds("step_timeout", -1)
+        Traceback (most recent call last):
+            ...
+        ValueError: step_timeout must be more than 0 seconds, found -1
+    """
+    is_number = isinstance(value, (int, float, np.integer, np.floating))
+    if not is_number or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number of seconds, found {value!r}")
+    if not (value >= 0 if zero else value > 0):
+        least = "at least" if zero else "more than"
+        raise ValueError(f"{name} must be {least} 0 seconds, found {value}")
+    return math.inf if value > 1e300 else float(value)

@@ -12,14 +12,14 @@ from typing import Any, Generic, NoReturn
 from vecspaces.checks import check_count
 from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.backends.process.cores import count_usable_cores
-from vecspaces.vector.send_recv import StreamingVectorEnv
+from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
 from vecspaces.vector.session.restarts import choose_budget
 from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
 
 
-class AsyncVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
+class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
     """Steps environments in worker processes, many in each.
 
     No environment is built in the caller's process. The results of `step` do not depend on

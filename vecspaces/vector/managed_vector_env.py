@@ -1,7 +1,7 @@
 """What every vector env of single environments does, whatever backend its groups run in.
 
-The caller's half of a step: check the actions, write them into their rows, ring the workers, wait,
-and hand out the rows that they wrote.
+The caller's half of a step: check the actions, write them into their rows, send the command, wait,
+and hand out the rows that the workers wrote.
 """
 
 from __future__ import annotations
@@ -15,27 +15,30 @@ from typing import Any, Generic
 import numpy as np
 import numpy.typing as npt
 
+from vecspaces.checks import check_count, check_seconds
 from vecspaces.errors import InvalidActionError, ResetNeededError
 from vecspaces.layout import Mismatch
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import EnvIds, Message
-from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.stats import Stats, summarise
 from vecspaces.vector.group.members import GroupDescription
+from vecspaces.vector.send_recv import SendRecv, Transition
 from vecspaces.vector.session.arguments import Settings, plan_reset
 from vecspaces.vector.session.batch_spaces import agree
-from vecspaces.vector.session.ring import Ring, Rollout
-from vecspaces.vector.session.session import Command, Session
+from vecspaces.vector.session.ring import Rollout
+from vecspaces.vector.session.session import Session
 from vecspaces.vector.session.states import Event, State
 from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType, StepResult, VectorEnv
 
-# `close()` ends within five seconds: four to ask, one to insist.
+# `close()` ends within five seconds: four to ask, one to terminate and kill.
 _CLOSE_SECONDS = 4.0
 # Whoever pressed Ctrl-C in a wait has waited long enough.
 _CLOSE_INTERRUPTED_SECONDS = 0.5
+
+_IDLE = State.IDLE
 
 
 class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
@@ -44,29 +47,35 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     Args:
         backend: Where the groups run.
         settings: The rest.
+        batch_size: How many environments `recv` waits for; None: all.
     """
 
-    def __init__(self, backend: Backend, settings: Settings) -> None:
+    def __init__(self, backend: Backend, settings: Settings, batch_size: int | None) -> None:
+        if batch_size is not None:
+            check_count("batch_size", batch_size)
         self._settings = settings
         self._mode = settings.autoreset_mode
         self.autoreset_mode = settings.autoreset_mode
         self.observation_mode = settings.observation_mode
         self.copy = settings.copy
+        self._backend = backend
         backend.open(self._plan, settings.start_timeout)
         self._buffers = backend.buffers
-        self._ring = Ring(settings.buffers, self._buffers.plan.slots)
-        session = Session(backend, settings, self._repeat, self._take_part)
-        self._backend = backend
-        self._session = session
-        self._call_ids: list[int] = []
-        # What is asked of whom in a step.
+        self._session = Session(backend, settings)
+        try:
+            self._send_recv = SendRecv(
+                self._session, backend, self._mode, self._together, batch_size
+            )
+        except ValueError:
+            self.close(terminate=True)
+            raise
+        self.batch_size = self._send_recv.batch_size
+        # The payloads of a step: nothing for every worker.
         self._everyone: dict[int, None] = dict.fromkeys(range(len(backend.slices)))
-        # In DISABLED mode: the environments whose episode is over.
-        self._finished = np.zeros(self.num_envs, dtype=np.bool_)
-        self._reset_rows: npt.NDArray[np.intp] = np.arange(self.num_envs)
+        self._call_ids: list[int] = []
 
     def _plan(self, descriptions: Sequence[GroupDescription]) -> BufferPlan:
-        """Take in what the groups tell, and lay out the rows."""
+        """Take in the descriptions of the groups, and lay out the rows."""
         settings = self._settings
         (
             self.observation_space,
@@ -77,8 +86,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         self.num_envs = sum(sum(description.counts) for description in descriptions)
         counts = [count for description in descriptions for count in description.counts]
         ends = np.cumsum(counts).tolist()
-        # Rows that step together, because their environments are one vector env.
-        self._vector_rows = [
+        # Rows that step as one, because their environments are one vector env.
+        self._together = [
             range(end - count, end) for end, count in zip(ends, counts, strict=True) if count > 1
         ]
         self.metadata = {**descriptions[0].metadata, "autoreset_mode": self._mode}
@@ -87,7 +96,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             self.single_observation_space,
             self.single_action_space,
             self.num_envs,
-            # One slot more than the caller sees: what a dying worker tears is never shown.
+            # One slot more than the caller sees: what a dying worker wrote in part is never shown.
             slots=settings.buffers + (settings.budget is not None),
             finals=self._mode is AutoresetMode.SAME_STEP,
             variable_capacity=settings.variable_capacity,
@@ -107,55 +116,24 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
                 `numpy.random.SeedSequence`, which is spawned.
             options: One mapping for all environments (autoresets get none), or a sequence of one
                 per environment (its autoresets get it too). `{"reset_mask": mask}` with a bool
-                array of shape `(num_envs,)` resets only the chosen ones.
+                array of shape `(num_envs,)` resets only the chosen ones; with `copy=False`, it
+                writes over their last observations.
 
         Returns:
             The batch of observations of all environments, and the infos of those that were reset.
 
         Raises:
             AlreadyPendingCallError: Another call is pending.
+            ResetNeededError: A `reset_mask` before the first reset of all environments, or while
+                environments are broken.
             StepTimeoutError: It took longer than `step_timeout`.
         """
-        self.reset_async(seed=seed, options=options)
-        return self.reset_wait()
+        self._begin_reset("reset", seed, options)
+        return self._end_reset("reset", None)
 
     def reset_async(self, seed: Any = None, options: Any = None) -> None:
         """Begin a `reset`; `reset_wait` ends it. The arguments are those of `reset`."""
-        session = self._session
-        state = session.check(Event.RESET_ASYNC)
-        plan = plan_reset(seed, options, self.num_envs)
-        partial = len(plan.rows) < self.num_envs
-        if partial and session.state is not State.IDLE:
-            raise ResetNeededError(
-                "a reset_mask was given while a call is pending or environments are broken: "
-                "reset all environments first"
-            )
-        slot = self._ring.turn() if partial else 0
-        if partial:
-            rows = np.ones(self.num_envs, dtype=np.bool_)
-            rows[plan.rows] = False
-            self._carry_over(slot, np.flatnonzero(rows))
-        session.replace_workers()
-        payloads: dict[int, Any] = {}
-        for worker, within in enumerate(self._backend.slices):
-            mine = plan.rows[(plan.rows >= within.start) & (plan.rows < within.stop)].tolist()
-            broken = [row for row in within if row in session.broken]
-            if mine:
-                payloads[worker] = (
-                    mine,
-                    [plan.seeds[row] for row in mine],
-                    [plan.options[row] for row in mine],
-                    plan.keep_options,
-                    broken,
-                )
-        session.submit(state, Op.RESET, slot, payloads)
-        if not partial:
-            self._ring.begin()
-        for row in plan.rows:
-            if plan.seeds[row] is not None:
-                session.seeds[row] = plan.seeds[row]
-            session.options[row] = plan.options[row] if plan.keep_options else None
-        self._reset_rows = plan.rows
+        self._begin_reset("reset_async", seed, options)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
         """End a `reset` that `reset_async` began.
@@ -170,55 +148,59 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             NoAsyncCallError: No reset is pending.
             StepTimeoutError: It took too long; the reset stays pending.
         """
-        slot = self._session.wait(Event.RESET_WAIT, timeout)
-        self._ring.commit(slot)
-        self._session.broken.difference_update(self._reset_rows.tolist())
-        self._session.lost.difference_update(self._reset_rows.tolist())
-        self._finished[self._reset_rows] = False
-        return self._buffers.observations[slot].read(copy=self.copy), self._infos()
+        return self._end_reset("reset_wait", timeout)
 
-    def _carry_over(self, slot: int, rows: npt.NDArray[np.intp]) -> None:
-        """Copy the last observations, rewards and flags of rows into another slot."""
-        buffers, last = self._buffers, self._ring.current
-        if slot != last:
-            buffers.observations[slot].copy_rows(buffers.observations[last], rows)
-            buffers.rewards[slot, rows] = 0.0
-            buffers.terminations[slot, rows] = False
-            buffers.truncations[slot, rows] = False
+    def _begin_reset(self, call: str, seed: Any, options: Any) -> None:
+        session = self._session
+        session.check(Event.RESET_ASYNC, call)
+        plan = plan_reset(seed, options, self.num_envs)
+        if len(plan.rows) < self.num_envs and session.state is not _IDLE:
+            raise ResetNeededError(
+                f"{call}: a reset_mask was given before the first reset, while a call is pending, "
+                "or while environments are broken: reset all environments first"
+            )
+        session.begin_reset(plan, call)
+
+    def _end_reset(self, call: str, timeout: float | None) -> tuple[ObsType, dict[str, Any]]:
+        return self._session.finish_reset(call, timeout, self._read_reset)
+
+    def _read_reset(self, slot: int) -> tuple[ObsType, dict[str, Any]]:
+        return self._buffers.observations[slot].read(copy=self.copy), self._infos()
 
     # ------------------------------------------------------------------ step
 
-    def step(self, actions: ActType) -> StepResult:
-        """Take one action in every environment.
+    def step(
+        self,
+        actions: ActType,
+        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
+    ) -> StepResult:
+        """Take one action in every environment, or in some.
 
         Args:
-            actions: A batch, as `action_space` describes it; cast to its dtype if of the same kind.
+            actions: A batch, as `action_space` describes it, or one row per entry of `env_ids`;
+                cast to its dtype if of the same kind.
+            env_ids: The environments to step; None: all.
 
         Returns:
             Observations, rewards of shape `(num_envs,)` and dtype float64, terminations and
-            truncations of dtype bool, and the infos.
+            truncations of dtype bool, and the infos; with `env_ids`, one row per entry, in that
+            order, all of them copies.
 
         Raises:
-            InvalidActionError: The batch does not fit `action_space`; no environment heard of it.
-            ResetNeededError: An environment is finished (DISABLED mode) or broken.
+            InvalidActionError: The batch does not fit `action_space`; no environment was stepped.
+            ResetNeededError: An environment is finished (DISABLED mode) or broken, or no
+                environment was reset yet.
             StepTimeoutError: It took longer than `step_timeout`.
         """
-        self.step_async(actions)
-        return self.step_wait()
+        if env_ids is not None:
+            rows = self._send("step", actions, env_ids)
+            return self._send_recv.receive(rows, "step", None)[:5]
+        self._begin_step("step", actions)
+        return self._session.finish(Event.STEP_WAIT, "step", None, self._read_step)
 
     def step_async(self, actions: ActType) -> None:
         """Begin a `step`; `step_wait` ends it. The argument is that of `step`."""
-        state = self._session.check(Event.STEP_ASYNC)
-        if self._mode is AutoresetMode.DISABLED and self._finished.any():
-            self._refuse_finished(np.flatnonzero(self._finished))
-        self._write_actions(actions)
-        if self._ring.begins_rollout:
-            # The bootstrap observation becomes the first of the next rollout.
-            self._buffers.observations[0].copy_rows(
-                self._buffers.observations[self._ring.current], slice(None)
-            )
-            self._ring.begin_rollout()
-        self._session.submit(state, Op.STEP, self._ring.turn(), self._everyone)
+        self._begin_step("step_async", actions)
 
     def step_wait(self, timeout: float | None = None) -> StepResult:
         """End a `step` that `step_async` began.
@@ -233,93 +215,149 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             NoAsyncCallError: No step is pending.
             StepTimeoutError: It took too long; the step stays pending.
         """
-        slot = self._session.wait(Event.STEP_WAIT, timeout)
+        return self._session.finish(Event.STEP_WAIT, "step_wait", timeout, self._read_step)
+
+    def _begin_step(self, call: str, actions: Any) -> None:
+        session = self._session
+        if session.state is not _IDLE:
+            session.check(Event.STEP_ASYNC, call)
+        if self._mode is AutoresetMode.DISABLED and session.finished.any():
+            self._refuse_finished(np.flatnonzero(session.finished))
+        try:
+            self._buffers.actions.write_batch(actions)
+        except Mismatch as error:
+            raise self._action_error(error, None) from None
+        session.begin_step(call, self._everyone)
+
+    def _read_step(self, slot: int) -> StepResult:
         buffers = self._buffers
-        if self._session.lost:
-            for columns in self._session.results.values():
-                self._put_back(slot, self._ring.current, columns)
-        self._ring.commit(slot)
         written = buffers.whole[slot]
         terminations = written.terminations.copy()
         truncations = written.truncations.copy()
         infos = self._infos()
         if self._mode is not AutoresetMode.NEXT_STEP:
-            self._finished = terminations | truncations
-            if self._mode is AutoresetMode.SAME_STEP and self._finished.any():
-                infos.update(self._final_observations(np.flatnonzero(self._finished)))
+            ended = terminations | truncations
+            self._session.note_ends(slice(None), ended)
+            if self._mode is AutoresetMode.SAME_STEP and ended.any():
+                infos.update(buffers.final_infos(np.flatnonzero(ended)))
         return (
-            buffers.observations[slot].read(copy=self.copy),
+            buffers.observations[slot].read(self.copy),
             written.rewards.copy(),
             terminations,
             truncations,
             infos,
         )
 
-    def _write_actions(self, actions: Any, at: Any = None) -> None:
-        """Check a batch of actions and write it into its rows; nobody hears of a bad one."""
-        try:
-            self._buffers.actions.write_batch(actions, at=at)
-        except Mismatch as error:
-            finding = Mismatch(error.expected, error.found, error.path, name="actions")
-            where: str = ""
-            if error.row is not None:
-                row = error.row if at is None else int(at[error.row])
-                where = Message(" for {}", EnvIds([row]))
-            raise InvalidActionError(
-                Message("{}{}: a batch must fit action_space {}", finding, where, self.action_space)
-            ) from None
+    def _action_error(self, error: Mismatch, rows: Sequence[int] | None) -> InvalidActionError:
+        """Return the error for actions that do not fit; no environment was stepped."""
+        finding = Mismatch(error.expected, error.found, error.path, name="actions")
+        where: str = ""
+        if error.row is not None:
+            where = Message(" for {}", EnvIds([error.row if rows is None else rows[error.row]]))
+        return InvalidActionError(
+            Message("{}{}: a batch must fit action_space {}", finding, where, self.action_space)
+        )
 
-    def _refuse_finished(self, rows: Sequence[int] | npt.NDArray[np.intp]) -> None:
+    def _refuse_finished(self, rows: npt.NDArray[Any]) -> None:
         raise ResetNeededError(
             Message(
                 "{} finished an episode, and autoreset is DISABLED: reset with "
                 "options={{'reset_mask': terminations | truncations}} first",
-                EnvIds(int(row) for row in rows),
+                EnvIds(rows.tolist()),
             )
         )
 
-    def _final_observations(self, rows: npt.NDArray[np.intp]) -> dict[str, Any]:
-        """The last observations of the episodes that ended, as infos hold them."""
-        finals = self._buffers.finals
-        assert finals is not None
-        observations = np.full(self.num_envs, None, dtype=object)
-        for row in rows:
-            observations[row] = finals.item(int(row))
-        mask = np.zeros(self.num_envs, dtype=np.bool_)
-        mask[rows] = True
-        return {"final_obs": observations, "_final_obs": mask}
-
     def _infos(self) -> dict[str, Any]:
-        """Join what the workers told."""
+        """Join the infos of the workers."""
         results = self._session.results
         if not any(results.values()):
             return {}
-        columns: list[Columns] = [results[worker] for worker in sorted(results) if results[worker]]
+        columns = [results[worker] for worker in sorted(results) if results[worker]]
         return infos_module.finish(columns, self.num_envs)
 
-    def rollout_view(self) -> Rollout:
-        """Give the last `buffers - 1` steps as arrays in time order, without copying observations.
+    # ------------------------------------------------------------------ some environments
 
-        Call it when that many steps were made since `reset` or since the last `rollout_view`. The
-        next step then begins the next rollout: the last observation becomes its first, by one copy,
-        and the arrays given here are written over.
+    def send(self, actions: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
+        """Send actions to environments, without waiting for any.
+
+        Args:
+            actions: A batch with one row per entry of `env_ids`, in that order.
+            env_ids: The environments; None: all.
+
+        Raises:
+            InvalidActionError: The batch does not fit; no environment was stepped.
+            AlreadyPendingCallError: An environment has not answered yet, or its results were not
+                received.
+            ResetNeededError: An environment is finished (DISABLED mode), or none was reset yet.
+        """
+        self._send("send", actions, env_ids)
+
+    def recv(self, count: int | None = None, timeout: float | None = None) -> Transition:
+        """Wait until environments are ready, and receive those that were ready first.
+
+        After `reset`, every environment is ready with its first observation, reward 0 and no flags.
+
+        Args:
+            count: How many environments to receive; None: `batch_size`.
+            timeout: The longest wait, in seconds; None: `step_timeout`.
+
+        Returns:
+            Exactly `count` rows; all arrays are copies.
+
+        Raises:
+            NoAsyncCallError: Fewer environments were sent an action or are ready.
+            StepTimeoutError: It took too long; nothing is lost, `recv` again.
+        """
+        return self._send_recv.recv(count, timeout)
+
+    def _send(self, call: str, actions: Any, env_ids: Any) -> list[int]:
+        """Send actions to some environments; return their rows."""
+        self._session.check(Event.SEND, call)
+        rows = self._chosen(env_ids)
+        self._send_recv.check(rows, call)
+        at = np.array(rows, dtype=np.intp)
+        if self._mode is AutoresetMode.DISABLED and self._session.finished[at].any():
+            self._refuse_finished(at[self._session.finished[at]])
+        try:
+            self._buffers.actions.write_batch(actions, at=at)
+        except Mismatch as error:
+            raise self._action_error(error, rows) from None
+        self._session.send_rows(rows, call)
+        return rows
+
+    # ------------------------------------------------------------------ rollouts
+
+    def rollout_view(self) -> Rollout:
+        """Return the last `buffers - 1` steps as arrays in time order; observations are not copied.
+
+        Call it when that many steps were made since `reset` or since the last `rollout_view`; a
+        reset with a `reset_mask` in between is no step, and its observations replace those that
+        ended the episodes. The next step then begins the next rollout: the last observation becomes
+        its first, by one copy, and the arrays returned here are written over.
 
         Returns:
             Observations `(T + 1, num_envs, ...)` as views of the ring; rewards, terminations and
             truncations `(T, num_envs)`, copies.
 
         Raises:
-            ValueError: There were fewer or more steps, or observations have no fixed size.
+            ValueError: There were fewer or more steps, `batch_size` is not all environments, or
+                observations have no fixed size.
         """
-        self._session.check(Event.STEP_ASYNC)
-        steps = self._ring.rollout_steps
-        observations = self._buffers.plan.observations.ring(self._buffers.arena, steps + 1)
-        self._ring.begins_rollout = True
+        if self.batch_size != self.num_envs:
+            raise ValueError(
+                f"rollout_view() needs steps of all environments together, so batch_size must be "
+                f"num_envs={self.num_envs}, found {self.batch_size}"
+            )
+        self._session.check(Event.STEP_ASYNC, "rollout_view")
+        ring, buffers = self._session.ring, self._buffers
+        steps = ring.rollout_steps
+        observations = buffers.plan.observations.ring(buffers.arena, steps + 1)
+        ring.begins_rollout = True
         return Rollout(
             observations,
-            self._buffers.rewards[1 : steps + 1].copy(),
-            self._buffers.terminations[1 : steps + 1].copy(),
-            self._buffers.truncations[1 : steps + 1].copy(),
+            buffers.rewards[1 : steps + 1].copy(),
+            buffers.terminations[1 : steps + 1].copy(),
+            buffers.truncations[1 : steps + 1].copy(),
         )
 
     # ------------------------------------------------------------------ calls
@@ -360,8 +398,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Raises:
             ValueError: `name` is `reset`, `step` or `close`, which have methods of their own.
         """
-        self.call_async(name, *args, env_ids=env_ids, **kwargs)
-        return self.call_wait()
+        self._begin_call("call", name, args, kwargs, env_ids)
+        return self._end_call("call", None)
 
     def call_async(
         self,
@@ -371,16 +409,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         **kwargs: Any,
     ) -> None:
         """Begin a `call`; `call_wait` ends it. The arguments are those of `call`."""
-        if name in ("reset", "step", "close"):
-            raise ValueError(
-                f"call({name!r}) would go past the bookkeeping of episodes: use {name}() itself"
-            )
-        state = self._session.check(Event.CALL_ASYNC)
-        self._call_ids = self._chosen(env_ids)
-        payloads = {
-            worker: (name, args, kwargs, rows) for worker, rows in self._by_worker(self._call_ids)
-        }
-        self._session.submit(state, Op.CALL, 0, payloads)
+        self._begin_call("call_async", name, args, kwargs, env_ids)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """End a `call` that `call_async` began.
@@ -395,12 +424,33 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             NoAsyncCallError: No call is pending.
             StepTimeoutError: It took too long; the call stays pending.
         """
+        return self._end_call("call_wait", timeout)
+
+    def _begin_call(
+        self, call: str, name: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env_ids: Any
+    ) -> None:
+        if name in ("reset", "step", "close"):
+            raise ValueError(
+                f"call({name!r}) would go past the bookkeeping of episodes: use {name}() itself"
+            )
+        self._session.check(Event.CALL_ASYNC, call)
+        ids = self._chosen(env_ids)
+        payloads = {
+            worker: (name, args, kwargs, rows)
+            for worker, rows in self._session.by_worker(ids).items()
+        }
+        self._session.begin_call(call, Op.CALL, payloads)
+        self._call_ids = ids
+
+    def _end_call(self, call: str, timeout: float | None) -> tuple[Any, ...]:
+        return self._session.finish(Event.CALL_WAIT, call, timeout, self._read_call)
+
+    def _read_call(self, slot: int) -> tuple[Any, ...]:
         session = self._session
-        session.wait(Event.CALL_WAIT, timeout)
+        workers = session.by_worker(self._call_ids)
         results: dict[int, Any] = {}
         for worker, values in session.results.items():
-            rows = session.command.payloads[worker][3]
-            results.update(zip(rows, values, strict=True))
+            results.update(zip(workers[worker], values, strict=True))
         return tuple(results[row] for row in self._call_ids)
 
     def get_attr(self, name: str, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
@@ -413,7 +463,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Returns:
             One value per environment.
         """
-        return self.call(name, env_ids=env_ids)
+        self._begin_call("get_attr", name, (), {}, env_ids)
+        return self._end_call("get_attr", None)
 
     def set_attr(self, name: str, values: Any, *, env_ids: Sequence[int] | None = None) -> None:
         """Set an attribute of the environments themselves, not of their wrappers.
@@ -426,7 +477,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Raises:
             ValueError: A wrong number of values.
         """
-        state = self._session.check(Event.CALL_ASYNC)
+        session = self._session
+        session.check(Event.CALL_ASYNC, "set_attr")
         ids = self._chosen(env_ids)
         if not isinstance(values, (list, tuple)):
             values = [values] * len(ids)
@@ -438,10 +490,10 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         chosen = dict(zip(ids, values, strict=True))
         payloads = {
             worker: (name, {row: chosen[row] for row in rows})
-            for worker, rows in self._by_worker(ids)
+            for worker, rows in session.by_worker(ids).items()
         }
-        self._session.submit(state, Op.SET_ATTR, 0, payloads)
-        self._session.wait(Event.CALL_WAIT, None)
+        session.begin_call("set_attr", Op.SET_ATTR, payloads)
+        session.finish(Event.CALL_WAIT, "set_attr", None, lambda slot: None)
 
     def render(self, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Render environments.
@@ -452,10 +504,11 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Returns:
             One frame per environment, as its `render` gives it.
         """
-        return self.call("render", env_ids=env_ids)
+        self._begin_call("render", "render", (), {}, env_ids)
+        return self._end_call("render", None)
 
     def stats(self) -> Stats:
-        """Tell how long the steps and autoresets of each environment take.
+        """Return how long the steps and autoresets of each environment take.
 
         Returns:
             Counts, means, 99th percentiles and shares of waiting.
@@ -463,27 +516,29 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Raises:
             ValueError: The vector env was not made with `stats=True`.
         """
-        buffers, session = self._backend.buffers, self._session
+        buffers, session = self._buffers, self._session
         if buffers.plan.stats is None:
             raise ValueError("stats() needs a vector env that was made with stats=True")
-        if session.state in (State.IDLE, State.CLOSED):  # the law refuses the latter
-            state = session.check(Event.CALL_ASYNC)
-            everyone = dict.fromkeys(range(len(self._backend.slices)))
-            session.submit(state, Op.FLUSH, 0, everyone)
-            session.wait(Event.CALL_WAIT, None)
-            for worker, found in session.results.items():
-                if found is not None:
-                    rows = self._backend.slices[worker]
-                    buffers.load_counters(worker, rows.start, rows.stop, found)
+        if session.state in (State.NEW, State.IDLE, State.CLOSED):  # the last is refused below
+            session.check(Event.CALL_ASYNC, "stats")
+            session.begin_call("stats", Op.FLUSH, self._everyone)
+            session.finish(Event.CALL_WAIT, "stats", None, self._load_counters)
         counters = buffers.counters()
         assert counters is not None
         return summarise(*counters, tuple(self._backend.slices))
 
-    def _chosen(self, env_ids: Sequence[int] | None) -> list[int]:
+    def _load_counters(self, slot: int) -> None:
+        """Take over the counters of workers that share no memory with this process."""
+        for worker, found in self._session.results.items():
+            if found is not None:
+                rows = self._backend.slices[worker]
+                self._buffers.load_counters(worker, rows.start, rows.stop, found)
+
+    def _chosen(self, env_ids: Any) -> list[int]:
         """Check a choice of environments."""
         if env_ids is None:
             return list(range(self.num_envs))
-        numbers = list(env_ids) if isinstance(env_ids, Iterable) else [None]
+        numbers: list[Any] = list(env_ids) if isinstance(env_ids, Iterable) else [None]
         if {bool, np.bool_}.intersection(map(type, numbers)):
             raise TypeError(
                 f"env_ids must be the numbers of environments, found booleans, {env_ids!r}: "
@@ -502,74 +557,42 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             raise ValueError(f"env_ids must name each environment once, found {ids}")
         return ids
 
-    def _by_worker(self, ids: Sequence[int]) -> list[tuple[int, list[int]]]:
-        """Sort environments by the worker that holds them."""
-        chosen = []
-        for worker, within in enumerate(self._backend.slices):
-            rows = [row for row in ids if row in within]
-            if rows:
-                chosen.append((worker, rows))
-        return chosen
-
-    # ------------------------------------------------------------------ what the session asks for
-
-    def _repeat(self, worker: int, command: Command) -> Any:
-        """Give what a new worker is asked for in place of the one that died."""
-        return command.payloads.get(worker)
-
-    def _put_back(self, slot: int, known: int, columns: Columns | None) -> None:
-        """Where a step reports lost episodes, show the last observations that were known.
-
-        Args:
-            slot: The slot that the step wrote.
-            known: The slot that holds what was known before.
-            columns: The infos of the step.
-        """
-        restarted = columns.get("worker_restarted") if columns else None
-        if restarted is None:
-            return
-        # An environment may use the key for something of its own.
-        rows = [row for row in restarted.rows.tolist() if row in self._session.lost]
-        self._session.lost.difference_update(rows)
-        buffers, at = self._buffers, np.array(rows, dtype=np.intp)
-        shown = buffers.observations[slot] if buffers.finals is None else buffers.finals
-        shown.copy_rows(buffers.observations[known], at)
-
-    def _take_part(self, worker: int, rows: Sequence[int], columns: Any) -> bool:
-        """A part of a stream has come; only vector envs that stream get any."""
-        raise NotImplementedError(f"{type(self).__name__} does not stream")
-
     # ------------------------------------------------------------------ the end
 
-    def close_extras(
-        self, timeout: float | None = None, terminate: bool = False, **kwargs: Any
-    ) -> None:
-        """Close every environment; called by `close`.
+    def close(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
+        """Close every environment and free everything; a second call does nothing.
 
         Args:
             timeout: The longest wait for environments to close, in seconds; None: 4, or half a
                 second after Ctrl-C. What has not ended by then is terminated, and killed within
                 one second more.
             terminate: Whether not to ask them at all.
-            **kwargs: Nothing else; for wrappers that pass more.
+            **kwargs: Handed to `close_extras` of a derived class.
 
         Raises:
             Exception: What an environment raised in its own `close`; everything is freed all the
                 same.
         """
-        session = self._session
-        session.state = session.check(Event.CLOSE)
+        if timeout is not None:
+            timeout = check_seconds("timeout", timeout, zero=True)
+        super().close(timeout=timeout, terminate=terminate, **kwargs)
+
+    def close_extras(
+        self, timeout: float | None = None, terminate: bool = False, **kwargs: Any
+    ) -> None:
+        """Close every environment; called by `close`, with its arguments."""
         # Ctrl-C may also have come between two calls; it is then on its way through `with`.
-        interrupted = session.interrupted or isinstance(sys.exc_info()[1], KeyboardInterrupt)
-        patience = _CLOSE_INTERRUPTED_SECONDS if interrupted else _CLOSE_SECONDS
-        seconds = patience if timeout is None else max(0.0, timeout)
+        interrupted = self._session.interrupted or isinstance(sys.exc_info()[1], KeyboardInterrupt)
+        seconds = _CLOSE_INTERRUPTED_SECONDS if interrupted else _CLOSE_SECONDS
+        if timeout is not None:
+            seconds = timeout
         try:
-            forced = session.fail_on_close(self._backend.close(seconds, terminate))
+            forced = self._session.close("close", seconds, terminate)
         finally:
             self._buffers.release()
         if forced:
             warnings.warn(
                 f"{EnvIds(forced)} did not close within {seconds:g} s and were ended by force",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )

@@ -15,7 +15,7 @@ from vecspaces.vector.backends.ray.backend import RayBackend
 from vecspaces.vector.backends.ray.cluster import PLACEMENTS, Connection, choose_resources
 from vecspaces.vector.backends.worker_setup import WorkerSetup, plan_workers
 from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
-from vecspaces.vector.send_recv import StreamingVectorEnv
+from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
 from vecspaces.vector.session.restarts import choose_budget
@@ -23,7 +23,7 @@ from vecspaces.vector.utils import CloudpickleWrapper
 from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
 
 
-class RayVectorEnv(StreamingVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
+class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
     """Steps environments in Ray actors, many in each; the contract is that of `AsyncVectorEnv`.
 
     Needs the extra `ray`. With `processes_per_actor` above 1, an actor runs an `AsyncVectorEnv`: a

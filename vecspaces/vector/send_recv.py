@@ -1,10 +1,10 @@
-"""First ready: send actions to some environments, receive those that are done."""
+"""Send actions to some environments, receive those that are ready first."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,20 +12,15 @@ import numpy.typing as npt
 from vecspaces.checks import check_count
 from vecspaces.errors import AlreadyPendingCallError, InvalidActionError, NoAsyncCallError
 from vecspaces.vector.backends.backend import Backend
-from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.failures import EnvIds, Message
-from vecspaces.vector.exchange.infos import Columns
-from vecspaces.vector.exchange.messages import Op
-from vecspaces.vector.managed_vector_env import ManagedVectorEnv
-from vecspaces.vector.session.arguments import Settings
-from vecspaces.vector.session.ring import Rollout
-from vecspaces.vector.session.session import Command
-from vecspaces.vector.session.states import Event, State
-from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
+from vecspaces.vector.exchange.infos import finish, shift
+from vecspaces.vector.session.session import Session
+from vecspaces.vector.session.states import Event
+from vecspaces.vector.vector_env import AutoresetMode
 
 
 class Transition(NamedTuple):
-    """What some environments gave; every array has one row per entry of `env_ids`, in that order.
+    """What some environments returned; every array has one row per entry of `env_ids`.
 
     Attributes:
         observations: The batch of observations.
@@ -44,193 +39,118 @@ class Transition(NamedTuple):
     env_ids: npt.NDArray[np.int64]
 
 
-class StreamingVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
-    """A vector env whose environments need not march in step.
+class SendRecv:
+    """What a vector env has for environments that do not step together.
 
     Args:
-        backend: Where the groups run.
-        settings: The rest of the caller's half.
+        session: Sends and receives.
+        backend: Holds the rows.
+        mode: What follows the end of an episode.
+        together: Rows that step as one, because they are one vector env.
         batch_size: How many environments `recv` waits for; None: all.
 
     Raises:
         ValueError: `batch_size` does not lie between 1 and the number of environments.
     """
 
-    def __init__(self, backend: Backend, settings: Settings, batch_size: int | None) -> None:
-        if batch_size is not None:
-            check_count("batch_size", batch_size)
-        super().__init__(backend, settings)
-        self.batch_size = self.num_envs if batch_size is None else batch_size
-        if not 1 <= self.batch_size <= self.num_envs:
-            self.close(terminate=True)
+    def __init__(
+        self,
+        session: Session,
+        backend: Backend,
+        mode: AutoresetMode,
+        together: Sequence[range],
+        batch_size: int | None,
+    ) -> None:
+        self._session = session
+        self._buffers = backend.buffers
+        self._mode = mode
+        self._together = together
+        num_envs = self._buffers.plan.num_envs
+        self.batch_size = num_envs if batch_size is None else batch_size
+        if not 1 <= self.batch_size <= num_envs:
             raise ValueError(
-                f"batch_size must lie between 1 and num_envs={self.num_envs}, found {batch_size}"
+                f"batch_size must lie between 1 and num_envs={num_envs}, found {batch_size}"
             )
-        # Environments that were sent an action and have not answered, and those whose answer, or
-        # whose first observation, waits to be received.
-        self._outstanding = np.zeros(self.num_envs, dtype=np.bool_)
-        self._ready: deque[int] = deque()
-        self._fresh: set[int] = set()
-        self._told: dict[int, Columns] = {}
 
-    def reset_wait(self, timeout: float | None = None) -> tuple[ObsType, dict[str, Any]]:
-        """End a `reset`; then every environment is ready to be received."""
-        result = super().reset_wait(timeout)
-        self._outstanding[:] = False
-        rows = [int(row) for row in self._reset_rows]
-        self._ready = deque(row for row in self._ready if row not in rows)
-        self._ready.extend(rows)
-        self._fresh.update(rows)
-        joined = infos_module.join([part for part in self._session.results.values() if part])
-        for row in rows:
-            self._told.pop(row, None)
-            if told := infos_module.take(joined, [row], [0]):
-                self._told[row] = told
-        return result
-
-    def rollout_view(self) -> Rollout:
-        """Give the last `buffers - 1` steps as arrays; `batch_size` must be all environments."""
-        if self.batch_size != self.num_envs:
-            raise ValueError(
-                f"rollout_view() needs steps of all environments together, so batch_size must be "
-                f"num_envs={self.num_envs}, found {self.batch_size}"
-            )
-        return super().rollout_view()
-
-    def step_async(self, actions: ActType) -> None:
-        """Begin a `step` of all environments; `step_wait` ends it."""
-        super().step_async(actions)
-        self._ready.clear()
-        self._fresh.clear()
-        self._told.clear()
-
-    def send(self, actions: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
-        """Give actions to environments, and wait for none.
-
-        Args:
-            actions: A batch with one row per entry of `env_ids`, in that order.
-            env_ids: The environments; None: all.
-
-        Raises:
-            InvalidActionError: The batch does not fit; no environment heard of it.
-            AlreadyPendingCallError: An environment has not answered yet, or its answer was not
-                received.
-            ResetNeededError: An environment is finished (DISABLED mode).
-        """
-        session = self._session
-        state = session.check(Event.SEND)
-        ids = np.array(self._chosen(None if env_ids is None else list(env_ids)), dtype=np.intp)
-        self._check_whole(set(ids.tolist()))
-        busy = [int(row) for row in ids if self._outstanding[row]]
-        unread = [row for row in self._ready if row not in self._fresh and row in set(ids.tolist())]
+    def check(self, rows: Sequence[int], call: str) -> None:
+        """Check that rows may be sent an action now."""
+        self._session.check(Event.SEND, call)
+        if self._together:
+            self._check_together(set(rows), call)
+        queue = self._session.queue
+        busy = [row for row in rows if row in queue.outstanding]
+        unread = [row for row in rows if row in queue.ready and row not in queue.fresh]
         if busy or unread:
+            what = "is not there yet" if busy else "was not received yet"
+            rows = busy or unread
             raise AlreadyPendingCallError(
-                Message(
-                    "send: the last answer of {} {}: recv first",
-                    EnvIds(busy or unread),
-                    "is not there yet" if busy else "was not received yet",
-                ),
-                "send",
+                Message("{}: the last reply of {} {}: recv first", call, EnvIds(rows), what), "send"
             )
-        if self._mode is AutoresetMode.DISABLED and self._finished[ids].any():
-            self._refuse_finished(ids[self._finished[ids]])
-        self._write_actions(actions, at=ids)
-        buffers, slot = self._buffers, self._ring.current
-        if self._settings.budget is not None:
-            # The other slot keeps what was known, in case a worker dies while it writes.
-            buffers.observations[self._ring.turn()].copy_rows(buffers.observations[slot], ids)
-        sent = set(ids.tolist())
-        self._ready = deque(row for row in self._ready if row not in sent)
-        self._fresh -= sent
-        for row in sent:
-            self._told.pop(row, None)
-        self._outstanding[ids] = True
-        payloads = dict(self._by_worker(ids.tolist()))
-        if session.state is State.STREAMING:
-            session.submit_more(slot, payloads)
-        else:
-            session.submit(state, Op.STEP_ROWS, slot, payloads)
 
-    def _check_whole(self, ids: set[int]) -> None:
+    def _check_together(self, rows: set[int], call: str) -> None:
         """A vector env among the environments takes all of its actions at once."""
-        for rows in self._vector_rows:
-            if 0 < len(ids.intersection(rows)) < len(rows):
+        for together in self._together:
+            if 0 < len(rows.intersection(together)) < len(together):
                 raise InvalidActionError(
                     Message(
-                        "send: {} are one vector env, which steps as a whole: "
+                        "{}: {} are one vector env, which steps as a whole: "
                         "send all of its actions together",
-                        EnvIds(rows),
+                        call,
+                        EnvIds(together),
                     )
                 )
 
-    def recv(self, timeout: float | None = None) -> Transition:
-        """Wait until `batch_size` environments are ready, and take those that were ready first.
-
-        After `reset`, every environment is ready with its first observation, reward 0 and no flags.
-
-        Args:
-            timeout: The longest wait, in seconds; None: `step_timeout`.
-
-        Returns:
-            Exactly `batch_size` rows; all arrays are copies.
-
-        Raises:
-            NoAsyncCallError: Fewer than `batch_size` environments were sent an action or are ready.
-            StepTimeoutError: It took too long; nothing is lost, `recv` again.
-        """
-        session = self._session
-        state = session.check(Event.RECV)
-        expected = int(self._outstanding.sum()) + len(self._ready)
-        if expected < self.batch_size:
+    def recv(self, count: int | None, timeout: float | None) -> Transition:
+        """Receive the `count` environments that were ready first."""
+        session, queue = self._session, self._session.queue
+        session.check(Event.RECV, "recv")
+        if count is None:
+            count = self.batch_size
+        else:
+            check_count("count", count)
+        expected = len(queue.outstanding) + len(queue.ready)
+        if expected < count:
             raise NoAsyncCallError(
-                f"recv waits for batch_size={self.batch_size} environments, but only {expected} "
-                "were sent an action: send more first",
+                f"recv waits for {count} environments, but only {expected} were sent an action: "
+                "send more first",
                 "recv",
             )
-        session.wait_until(lambda: len(self._ready) >= self.batch_size, timeout)
-        ids = [self._ready.popleft() for _ in range(self.batch_size)]
-        drained = not self._outstanding.any() and not (set(self._ready) - self._fresh)
-        if state is State.STREAMING and drained:
-            session.state = session.check(Event.DRAINED)
-        return self._transition(ids)
 
-    def _transition(self, ids: list[int]) -> Transition:
-        """Gather the rows of some environments."""
-        at = np.array(ids, dtype=np.int64)
-        buffers, slot = self._buffers, self._ring.current
+        def ready() -> list[int] | None:
+            return list(islice(queue.ready, count)) if len(queue.ready) >= count else None
+
+        return session.receive_rows("recv", timeout, ready, self._read)
+
+    def receive(self, rows: list[int], call: str, timeout: float | None) -> Transition:
+        """Receive these rows, in this order."""
+        queue = self._session.queue
+
+        def ready() -> list[int] | None:
+            return rows if all(row in queue.ready for row in rows) else None
+
+        return self._session.receive_rows(call, timeout, ready, self._read)
+
+    def _read(self, rows: list[int]) -> Transition:
+        """Gather the results of rows that are ready."""
+        at = np.array(rows, dtype=np.int64)
+        buffers, session = self._buffers, self._session
+        slot, queue = session.ring.current, session.queue
         rewards = buffers.rewards[slot, at]
         terminations = buffers.terminations[slot, at]
         truncations = buffers.truncations[slot, at]
-        told = [
-            infos_module.shift(self._told.pop(row), place)
-            for place, row in enumerate(ids)
-            if row in self._told
-        ]
-        infos = infos_module.finish(told, len(ids))
+        if not queue.fresh.isdisjoint(rows):
+            # A reset writes no rewards and flags: those of the last step stay for a rollout.
+            fresh = [place for place, row in enumerate(rows) if row in queue.fresh]
+            rewards[fresh] = 0.0
+            terminations[fresh] = truncations[fresh] = False
+        infos = finish(
+            [shift(queue.ready[row], place) for place, row in enumerate(rows) if queue.ready[row]],
+            len(rows),
+        )
         if self._mode is not AutoresetMode.NEXT_STEP:
             ended = terminations | truncations
-            self._finished[at] = ended
+            session.note_ends(at, ended)
             if self._mode is AutoresetMode.SAME_STEP and ended.any():
-                found = self._final_observations(at[ended])
-                infos.update({key: values[at] for key, values in found.items()})
-        self._fresh -= set(ids)
+                infos.update(self._buffers.final_infos(at[ended], at))
         observations = buffers.observations[slot].read(copy=True, at=at)
         return Transition(observations, rewards, terminations, truncations, infos, at)
-
-    def _take_part(self, worker: int, rows: Sequence[int], columns: Columns | None) -> bool:
-        """Some environments have answered; tell whether others of their worker have not."""
-        if self._session.lost:
-            self._put_back(self._ring.current, self._ring.turn(), columns)
-        for row in rows:
-            told = infos_module.take(columns, [row], [0]) if columns else {}
-            if told:
-                self._told[row] = told
-        self._outstanding[rows] = False
-        self._ready.extend(rows)
-        within = self._backend.slices[worker]
-        return bool(self._outstanding[within.start : within.stop].any())
-
-    def _repeat(self, worker: int, command: Command) -> Any:
-        if command.op is not Op.STEP_ROWS:
-            return super()._repeat(worker, command)
-        return [row for row in self._backend.slices[worker] if self._outstanding[row]]

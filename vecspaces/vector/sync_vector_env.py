@@ -26,6 +26,7 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         observation_mode: `"same"` for equal observation spaces, `"different"` for equal shapes and
             dtypes with other bounds, or the pair `(observation_space, single_observation_space)`.
         autoreset_mode: What follows the end of an episode.
+        batch_size: How many environments `recv` waits for; None: all.
         buffers: The number of observation slots. With `copy=False`, what a step returned stays
             valid for the next `buffers - 1` steps; a full `reset` begins anew.
         stats: Whether `stats()` tells how long steps take.
@@ -49,6 +50,7 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         observation_mode: ObservationMode = "same",
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         *,
+        batch_size: int | None = None,
         buffers: int = 1,
         stats: bool = False,
     ) -> None:
@@ -63,7 +65,7 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         )
         settings.check(len(self.env_fns))
         self._inline = InlineBackend(self.env_fns, settings.autoreset_mode)
-        super().__init__(self._inline, settings)
+        super().__init__(self._inline, settings, batch_size)
 
     def __getstate__(self) -> dict[str, Any]:
         if self.closed:

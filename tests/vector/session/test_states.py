@@ -29,6 +29,7 @@ from vecspaces.vector.session.states import Event, State, next_state
 
 # The calls that are legal in each state; close() is in all of them.
 LEGAL: dict[State, set[Event]] = {
+    State.NEW: {Event.RESET_ASYNC, Event.CALL_ASYNC},
     State.IDLE: {
         Event.RESET_ASYNC,
         Event.STEP_ASYNC,
@@ -39,16 +40,19 @@ LEGAL: dict[State, set[Event]] = {
     State.RESETTING: {Event.RESET_WAIT},
     State.STEPPING: {Event.STEP_WAIT},
     State.CALLING: {Event.CALL_WAIT},
+    State.CALLING_NEW: {Event.CALL_WAIT},
     State.STREAMING: {Event.SEND, Event.RECV, Event.RESET_ASYNC},
     State.OVERDUE_RESET: {Event.RESET_WAIT, Event.RESET_ASYNC},
     State.OVERDUE_STEP: {Event.STEP_WAIT, Event.RESET_ASYNC},
     State.OVERDUE_CALL: {Event.CALL_WAIT, Event.RESET_ASYNC},
+    State.OVERDUE_NEW: {Event.CALL_WAIT, Event.RESET_ASYNC},
     State.BROKEN: {Event.RESET_ASYNC},
     State.CLOSED: set(),
 }
+BEFORE_RESET = {State.NEW, State.CALLING_NEW, State.OVERDUE_NEW}
 WAITS = {Event.RESET_WAIT, Event.STEP_WAIT, Event.CALL_WAIT}
 # What comes from the workers or the clock is never refused: where it makes no sense it never comes.
-CALLS = [event for event in Event if event not in (Event.TIMEOUT, Event.FAULT, Event.DRAINED)]
+CALLS = [event for event in Event if event not in (Event.SUSPEND, Event.FAULT, Event.DRAINED)]
 
 
 def after(state: State, *events: Event) -> State:
@@ -77,7 +81,9 @@ def test_a_call_is_taken_where_it_is_legal_and_nowhere_else(state: State, event:
     assert any(word in str(caught.value) for word in ("first", "make a new vector env"))
     if state is State.CLOSED:
         assert type(caught.value) is ClosedEnvironmentError
-    elif state is State.BROKEN:
+    elif state is State.BROKEN or (
+        state in BEFORE_RESET and event in (Event.STEP_ASYNC, Event.SEND, Event.RECV)
+    ):
         assert type(caught.value) is ResetNeededError
     elif event in WAITS or event is Event.RECV:
         assert type(caught.value) is NoAsyncCallError
@@ -107,14 +113,14 @@ def test_every_state_leads_back_to_idle_also_after_a_fault(state: State) -> None
     ],
 )
 def test_after_a_timeout_one_may_wait_again_or_reset(begin: Event, wait: Event) -> None:
-    late = after(State.IDLE, begin, Event.TIMEOUT)
-    assert after(late, Event.TIMEOUT, wait) is State.IDLE
+    late = after(State.IDLE, begin, Event.SUSPEND)
+    assert after(late, Event.SUSPEND, wait) is State.IDLE
     assert after(late, Event.RESET_ASYNC, Event.RESET_WAIT) is State.IDLE
 
 
 def test_a_stream_ends_when_everything_was_received() -> None:
     sent = after(State.IDLE, Event.SEND)
-    assert after(sent, Event.SEND, Event.RECV, Event.TIMEOUT, Event.RECV) is sent
+    assert after(sent, Event.SEND, Event.RECV, Event.SUSPEND, Event.RECV) is sent
     assert after(sent, Event.RECV, Event.DRAINED) is State.IDLE
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -25,10 +26,13 @@ class Backend(Protocol):
     Attributes:
         slices: The rows of each worker, known once opened.
         buffers: The caller's view of the rows, bound once opened.
+        replies: What has come from the workers, oldest first; the session removes each reply once
+            it was taken in.
     """
 
     slices: list[range]
     buffers: Buffers
+    replies: deque[Reply]
 
     def open(self, plan: Planner, timeout: float) -> None:
         """Build every environment, learn the spaces, and bind the rows.
@@ -39,27 +43,29 @@ class Backend(Protocol):
         """
 
     def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
-        """Ask workers for something, without waiting: all of them, or none if it raises.
+        """Send a command to workers, without waiting: to all of them, or `CannotSend`.
+
+        After any other exception some workers may have received it. A `BUILD` that fails can be
+        repeated.
 
         Args:
-            op: What they are asked for; `BUILD` replaces a worker by a new one, and its payload
-                then holds the seeds of the rows whose episodes are lost.
+            op: The command; `BUILD` replaces a worker by a new one, and its payload then holds the
+                seeds of the rows whose episodes are lost.
             slot: The slot of the ring to write.
             seq: The number that the replies will carry.
             payloads: The arguments for each worker concerned; None for none.
 
         Raises:
-            Exception: What the pickling of a payload raises.
+            CannotSend: A payload cannot be pickled; no worker has received anything.
         """
 
-    def collect(self, timeout: float | None) -> list[Reply]:
-        """Wait until at least one worker has replied.
+    def collect(self, timeout: float | None) -> deque[Reply]:
+        """Wait until something came, and return `replies`.
+
+        It may return early, with no reply: when part of a message came, and when the time is up.
 
         Args:
-            timeout: The longest wait, in seconds; None waits for ever.
-
-        Returns:
-            The replies; none if the time was up.
+            timeout: The longest wait, in seconds, as `Deadline.left` gives it; None: no bound.
         """
 
     def close(self, timeout: float, terminate: bool = False) -> list[Reply]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,11 +24,12 @@ class InlineBackend:
 
     slices: list[range]
     buffers: Buffers
+    replies: deque[Reply]
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]], autoreset_mode: AutoresetMode) -> None:
         self._env_fns = env_fns
         self._mode = autoreset_mode
-        self._replies: list[Reply] = []
+        self.replies: deque[Reply] = deque()
         self.group: EnvGroup | None = None
 
     def open(self, plan: Planner, timeout: float) -> None:
@@ -42,24 +44,28 @@ class InlineBackend:
         group.bind(self.buffers, 0, worker=0)
 
     def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
-        """Do it at once, and keep the reply."""
+        """Execute the command at once, and keep the reply."""
         assert self.group is not None
-        if 0 not in payloads:
-            return
+        replies = self.replies
         if op is Op.BUILD:
             # The caller's own process cannot be replaced: a reset brings its environments back.
-            self._replies = [Reply(0, Op.BUILT, seq, None)]
+            replies.clear()
+            replies.append(Reply(0, Op.BUILT, seq, None))
             return
+        payload = payloads[0]
         try:
-            reply = Reply(0, Op.DONE, seq, execute(self.group, op, slot, payloads[0]))
+            result = execute(self.group, op, slot, payload)
         except EnvironmentFailed as error:
-            reply = Reply(0, Op.FAILED, seq, error.failure)
-        self._replies.append(reply)
+            replies.append(Reply(0, Op.FAILED, seq, error.failure))
+        else:
+            if op is Op.STEP_ROWS:
+                replies.append(Reply(0, Op.PART, seq, (payload, result)))
+            else:
+                replies.append(Reply(0, Op.DONE, seq, result))
 
-    def collect(self, timeout: float | None) -> list[Reply]:
-        """Give the replies so far."""
-        replies, self._replies = self._replies, []
-        return replies
+    def collect(self, timeout: float | None) -> deque[Reply]:
+        """Return the replies so far: every command was executed when it was submitted."""
+        return self.replies
 
     def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
         """Close every environment; `terminate` leaves them alone."""

@@ -199,6 +199,25 @@ class Buffers:
             self.arena.view(np.int64, workers, plan.stats + 8 * math.prod(environments)),
         )
 
+    def final_infos(
+        self, ended: Sequence[int] | npt.NDArray[Any], rows: npt.NDArray[Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the last observations of the episodes that ended, as infos hold them.
+
+        Args:
+            ended: The rows whose episode ended.
+            rows: The rows that the arrays shall follow; None: all.
+        """
+        assert self.finals is not None
+        observations = np.full(self.plan.num_envs, None, dtype=object)
+        for row in ended:
+            observations[row] = self.finals.item(int(row))
+        mask = np.zeros(self.plan.num_envs, dtype=np.bool_)
+        mask[ended] = True
+        if rows is not None:
+            observations, mask = observations[rows], mask[rows]
+        return {"final_obs": observations, "_final_obs": mask}
+
     def release(self) -> None:
         """Give the memory back; what the caller was given to look at stays valid until dropped."""
         self.arena.close()
@@ -232,42 +251,40 @@ class Buffers:
         if finals and self.finals is not None:
             self.finals.put_spilled(finals)
 
-    def export(self, slot: int, rows: Sequence[int]) -> list[Any]:
+    def export(self, slot: int, rows: Sequence[int], scalars: bool = True) -> list[Any]:
         """Copy what was written to some rows, and to no others, into a few picklable arrays.
 
-        For workers that share no memory with the caller.
-
-        Args:
-            slot: The slot of the ring.
-            rows: The rows.
-
-        Returns:
-            What `load` takes.
+        For workers that share no memory with the caller. A reset writes no rewards and flags, so
+        that without `scalars` those of the last step stay.
         """
-        return [(low, high, *self._export(slot, low, high)) for low, high in _runs(rows)]
+        return [(low, high, *self._export(slot, low, high, scalars)) for low, high in _runs(rows)]
 
-    def _export(self, slot: int, low: int, high: int) -> list[Any]:
+    def _export(self, slot: int, low: int, high: int, scalars: bool) -> list[Any]:
+        observations = self.observations[slot].export(low, high)
+        if not scalars:
+            return [observations, None, None]
         rows = slice(low, high)
         # Final observations are rare: they travel only in the step in which an episode ended.
         ended = self.terminations[slot, rows] | self.truncations[slot, rows]
         return [
-            self.observations[slot].export(low, high),
+            observations,
             None if self.finals is None or not ended.any() else self.finals.export(low, high),
-            self.rewards[slot, rows].copy(),
-            self.terminations[slot, rows].copy(),
-            self.truncations[slot, rows].copy(),
+            [
+                array[slot, rows].copy()
+                for array in (self.rewards, self.terminations, self.truncations)
+            ],
         ]
 
     def load(self, slot: int, parts: list[Any]) -> None:
-        """Put in what `export` took out in another process."""
-        for low, high, observations, finals, rewards, terminations, truncations in parts:
+        """Take over what `export` copied in another process."""
+        for low, high, observations, finals, scalars in parts:
             rows = slice(low, high)
             self.observations[slot].load(low, high, observations)
             if self.finals is not None and finals is not None:
                 self.finals.load(low, high, finals)
-            self.rewards[slot, rows] = rewards
-            self.terminations[slot, rows] = terminations
-            self.truncations[slot, rows] = truncations
+            if scalars is not None:
+                self.rewards[slot, rows], self.terminations[slot, rows] = scalars[:2]
+                self.truncations[slot, rows] = scalars[2]
 
 
 def _restore(plan: BufferPlan, data: bytes, spilled: list[Any]) -> Buffers:

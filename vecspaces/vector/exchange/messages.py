@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Op(IntEnum):
-    """What a frame between caller and worker means."""
+    """What a message between caller and worker means."""
 
     # caller to worker
     BUILD = 1
@@ -25,7 +25,7 @@ class Op(IntEnum):
     DONE = 17
     PART = 18
     FAILED = 19
-    # said of a worker, not by it
+    # reported of a worker, not by it
     DIED = 20
 
     @property
@@ -34,9 +34,9 @@ class Op(IntEnum):
         return self.name.lower().removesuffix("_rows")
 
 
-# One frame is this header and then its payload. The sequence number of an answer is that of its
-# question, so that a late one is recognised and never taken for the next step's.
-HEADER = struct.Struct("<BxHxxxxQQ")  # op, ring slot, sequence number, bytes of payload
+# One message is this header and then its payload. A reply carries the sequence number of its
+# command, so that a late one is recognised and never taken for the reply to another command.
+HEADER = struct.Struct("<BxxxIQQ")  # op, slot, sequence number, bytes of payload
 
 
 class Reply(NamedTuple):
@@ -53,3 +53,15 @@ class Reply(NamedTuple):
     op: Op
     seq: int
     payload: Any
+
+
+class CannotSend(Exception):  # noqa: N818 - says what happened
+    """A command could not be pickled; no worker has received any part of it.
+
+    Args:
+        reason: What the pickling raised.
+    """
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(reason)
+        self.reason = reason

@@ -231,9 +231,6 @@ class EnvGroup:
             merged = infos_module.merge_into(columns, infos)
         except _RAISED as error:
             raise self._failed(error, row, "reset") from None
-        self._buffers.rewards[slot, rows] = 0.0
-        self._buffers.terminations[slot, rows] = False
-        self._buffers.truncations[slot, rows] = False
         self._progress[0] = -1
         return merged
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.checks import check_count
+from vecspaces.checks import check_count, check_seconds
 from vecspaces.vector.session.batch_spaces import ObservationMode
 from vecspaces.vector.session.restarts import RestartBudget
 from vecspaces.vector.vector_env import AutoresetMode
@@ -53,12 +53,9 @@ class Settings(NamedTuple):
             raise ValueError("env_fns must hold at least one factory, found none")
         check_count("buffers", self.buffers)
         check_count("variable_capacity", self.variable_capacity, least=0)
-        for name, seconds in (
-            ("start_timeout", self.start_timeout),
-            ("step_timeout", self.step_timeout),
-        ):
-            if seconds is not None:
-                check_seconds(name, seconds)
+        check_seconds("start_timeout", self.start_timeout)
+        if self.step_timeout is not None:
+            check_seconds("step_timeout", self.step_timeout)
 
 
 def list_factories(env_fns: Iterable[Callable[[], Any]]) -> list[Callable[[], Any]]:
@@ -92,23 +89,6 @@ def list_factories(env_fns: Iterable[Callable[[], Any]]) -> list[Callable[[], An
                 f"{factory!r} ({type(factory).__name__})"
             )
     return factories
-
-
-def check_seconds(name: str, value: Any) -> None:
-    """Refuse a bound on time that is no number, or not above zero.
-
-    Args:
-        name: What the argument is called.
-        value: What came.
-
-    Raises:
-        TypeError: It is no number.
-        ValueError: It is zero, negative or nan.
-    """
-    if not isinstance(value, (int, float, np.number)) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a number of seconds, found {value!r}")
-    if not value > 0:
-        raise ValueError(f"{name} must be more than 0 seconds, found {value}")
 
 
 Options = Mapping[str, Any]

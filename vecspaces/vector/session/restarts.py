@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from vecspaces.checks import check_count, check_seconds
 from vecspaces.errors import WorkerDiedError
 from vecspaces.vector.exchange.failures import Message, without_advice
 
@@ -22,24 +24,24 @@ class RestartBudget:
 
     max_restarts: int
     window: float
-    _history: list[tuple[float, Message]] = field(default_factory=list)
+    _history: dict[tuple[int, int], tuple[float, Message]] = field(default_factory=dict)
 
-    def spend(self, error: WorkerDiedError) -> None:
-        """Count one restart.
-
-        Args:
-            error: The death that makes it necessary.
+    def spend(self, error: WorkerDiedError, count: int) -> None:
+        """Count the restart number `count` of a worker once, however often it is asked to.
 
         Raises:
-            WorkerDiedError: There were too many; the message tells the history.
+            WorkerDiedError: There were too many; the message lists them.
         """
         now = time.monotonic()
-        self._history = [(when, what) for when, what in self._history if now - when <= self.window]
-        self._history.append((now, without_advice(error)))
+        self._history.setdefault((error.worker, count), (now, without_advice(error)))
+        self._history = {
+            key: death for key, death in self._history.items() if now - death[0] <= self.window
+        }
         if len(self._history) <= self.max_restarts:
             return
         deaths = [
-            Message("{} s ago: {}", f"{now - when:.1f}", what) for when, what in self._history
+            Message("{} s ago: {}", f"{now - when:.1f}", what)
+            for when, what in self._history.values()
         ]
         raise WorkerDiedError(
             Message(
@@ -60,27 +62,14 @@ class RestartBudget:
 
 
 def choose_budget(
-    on_worker_death: str, max_restarts: int, restart_window: float
+    on_worker_death: str, max_restarts: Any, restart_window: Any
 ) -> RestartBudget | None:
-    """Understand what a constructor was told about dead workers.
-
-    Args:
-        on_worker_death: `"raise"` or `"restart"`.
-        max_restarts: How many restarts within the window are taken for bad luck.
-        restart_window: In seconds.
-
-    Returns:
-        The budget; None for `"raise"`.
-
-    Raises:
-        ValueError: It is neither, or a number is negative.
-    """
+    """Return the budget that constructor arguments ask for; None for `"raise"`."""
     if on_worker_death not in ("raise", "restart"):
         raise ValueError(f"on_worker_death must be 'raise' or 'restart', found {on_worker_death!r}")
-    for name, value in (("max_restarts", max_restarts), ("restart_window", restart_window)):
-        if value < 0:
-            raise ValueError(f"{name} must be at least 0, found {value}")
-    return RestartBudget(max_restarts, restart_window) if on_worker_death == "restart" else None
+    check_count("max_restarts", max_restarts, least=0)
+    window = check_seconds("restart_window", restart_window, zero=True)
+    return RestartBudget(int(max_restarts), window) if on_worker_death == "restart" else None
 
 
 def restart_seed(seed: int | None, count: int) -> int | None:

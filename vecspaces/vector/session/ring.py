@@ -1,4 +1,4 @@
-"""The ring of observation slots: which slot a step writes, and when a rollout is whole."""
+"""The ring of observation slots: which slot a step writes, and when a rollout is complete."""
 
 from __future__ import annotations
 
@@ -25,50 +25,41 @@ class Rollout(NamedTuple):
     truncations: npt.NDArray[np.bool_]
 
 
-class Ring:
-    """Counts slots.
+class SlotRing:
+    """Counts slots; the session alone assigns to it.
 
     Args:
         buffers: The slots that the caller sees.
-        slots: The slots that there are: one more where a dying worker may tear one.
+        slots: The slots that there are: one more where workers are restarted, so that what a dying
+            worker wrote in part is never shown.
+
+    Attributes:
+        current: The slot that holds the last observations.
+        steps: The steps since `reset` or since the last rollout began.
+        begins_rollout: Whether the next step begins a rollout.
     """
 
     def __init__(self, buffers: int, slots: int) -> None:
         self._buffers = buffers
         self._slots = slots
-        self._taken = 0
         self.current = 0
+        self.steps = 0
         self.begins_rollout = False
 
-    def begin(self) -> None:
-        """Start with the first slot, which a full reset writes."""
-        self._taken = 0
-        self.begins_rollout = False
-        self.current = 0
-
-    def turn(self) -> int:
-        """Give the slot after the current one."""
+    @property
+    def next(self) -> int:
+        """The slot after the current one."""
         return (self.current + 1) % self._slots
-
-    def commit(self, slot: int) -> None:
-        """The slot is written: it is the current one."""
-        if slot != self.current or self._slots == 1:
-            self._taken += 1
-        self.current = slot
 
     @property
     def rollout_steps(self) -> int:
-        """The number of steps of the rollout that is whole now; a ValueError if none is."""
-        steps = self._buffers - 1
-        if steps < 1:
+        """The number of steps of a complete rollout; a ValueError if there is none now."""
+        expected = self._buffers - 1
+        if expected < 1:
             raise ValueError("rollout_view() needs buffers=T + 1 for rollouts of T steps, found 1")
-        if self._taken != steps:
+        if self.steps != expected:
             raise ValueError(
-                f"rollout_view() needs {steps} steps (buffers - 1) since reset or the last "
-                f"rollout_view, found {self._taken}"
+                f"rollout_view() needs {expected} steps (buffers - 1) since reset or the last "
+                f"rollout_view, found {self.steps}"
             )
-        return steps
-
-    def begin_rollout(self) -> None:
-        """The current observation was copied into the first slot."""
-        self.begin()
+        return expected

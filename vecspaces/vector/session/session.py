@@ -1,37 +1,44 @@
-"""Commands to the workers and their answers: who still owes one, who failed, who is replaced.
+"""The session: commands to the workers, their replies, faults and restarts.
 
-The vector env decides what is asked; the `Session` sees to it that every worker is asked, that
-every wait is bounded, that a late answer is never taken for another's, and that the caller hears
-the truth about faults.
+`begin` sends a command, `finish` waits for its replies; both, and nothing else, change the state.
+Every worker that a command went to owes one reply. Every wait is bounded, a late reply is never
+taken for another command's, and what a dead worker was asked is asked again of its successor.
+
+An interrupt (Ctrl-C, or any exception from a signal handler) may come at any moment. What has come
+from the workers stays with the backend until it was taken in, taking it in twice changes nothing,
+and the end of a call is a few plain assignments, between which Python runs no signal handler. So a
+wait can be repeated and gives the right answer.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces.checks import check_seconds
 from vecspaces.errors import StepTimeoutError, VecspacesError
 from vecspaces.vector.backends.backend import Backend
-from vecspaces.vector.exchange.failures import (
-    Death,
-    EnvIds,
-    Failure,
-    Message,
-    died,
-    overdue,
-)
-from vecspaces.vector.exchange.messages import Op, Reply
-from vecspaces.vector.group.vector_member import Wanted
-from vecspaces.vector.session.arguments import Settings
+from vecspaces.vector.exchange.deadline import Deadline
+from vecspaces.vector.exchange.failures import Death, EnvIds, Failure, Message, died, overdue
+from vecspaces.vector.exchange.infos import Columns, take
+from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
+from vecspaces.vector.session.arguments import ResetPlan, Settings
 from vecspaces.vector.session.restarts import restart_seed
-from vecspaces.vector.session.states import Event, State, next_state
+from vecspaces.vector.session.ring import SlotRing
+from vecspaces.vector.session.row_queue import RowQueue
+from vecspaces.vector.session.states import TRANSITIONS, Event, State, next_state
+
+T = TypeVar("T")
 
 # After a first fault, how long others may take to report theirs: then the lowest environment is
 # named.
 _GRACE = 0.1
 
 _CALLS = (Op.CALL, Op.SET_ATTR, Op.FLUSH)
+_DONE, _STEP = Op.DONE, Op.STEP
 
 
 class Command(NamedTuple):
@@ -40,199 +47,348 @@ class Command(NamedTuple):
     Attributes:
         op: The command.
         slot: The slot of the ring that it writes.
+        steps: The steps of the rollout once it is done.
         payloads: The arguments of each worker that was asked.
+        call: The call that the user made, as errors name it.
     """
 
     op: Op
     slot: int
+    steps: int
     payloads: Mapping[int, Any]
+    call: str
 
 
 class Session:
-    """Drives a backend through the protocol.
+    """The state of a vector env, and the only thing that changes it.
 
     Args:
         backend: Where the groups run, opened.
         settings: Timeouts and the budget of restarts.
-        repeat: Called as `repeat(worker, command)` when a worker was replaced: gives what the new
-            one is asked for, if the command is still open.
-        on_part: Called as `on_part(worker, rows, columns)` with each part of a stream; tells
-            whether the worker owes more.
 
     Attributes:
         state: What the vector env is doing.
-        results: By worker, what it answered to the last command.
-        broken: Environments that must be built again.
-        lost: Environments whose episode died with their worker, until a step has said so.
-        interrupted: Whether Ctrl-C ended the last command or the wait for it.
-        seeds: The seed of each environment's last seeded reset.
-        options: The options that each environment's autoresets get.
+        ring: The slots of observations.
+        queue: The rows of `send` and `recv`.
+        results: By worker, the payload of its reply to the last command.
+        lost: Rows whose episode died with their worker, until a step has reported it.
+        finished: In DISABLED mode, the rows whose episode is over; shape `(num_envs,)`.
+        interrupted: Whether an interrupt ended the last wait.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        settings: Settings,
-        repeat: Callable[[int, Command], Any],
-        on_part: Callable[[int, Sequence[int], Any], bool],
-    ) -> None:
+    def __init__(self, backend: Backend, settings: Settings) -> None:
         self._backend = backend
         self._settings = settings
-        self._repeat = repeat
-        self._on_part = on_part
+        self._replies = backend.replies
+        plan = backend.buffers.plan
+        self.state = State.NEW
+        self.ring = SlotRing(settings.buffers, plan.slots)
+        self.queue = RowQueue()
+        self.results: dict[int, Any] = {}
+        self.lost: set[int] = set()
+        self.finished: npt.NDArray[np.bool_] = np.zeros(plan.num_envs, dtype=np.bool_)
+        self.interrupted = False
+        self._command = Command(Op.RESET, 0, 0, {}, "reset")
         self._seq = 0
         self._waiting: set[int] = set()
-        # Of those that owe an answer, the ones whose caller gave up waiting.
+        # Of those that owe a reply, the ones whose caller gave up waiting.
         self._late: set[int] = set()
-        # Workers that are gone, or must not be used again, and those that are being built again.
-        self._gone: set[int] = set()
-        self._build_by: dict[int, float] = {}
         self._failures: list[Failure] = []
-        num_envs = backend.buffers.plan.num_envs
-        self._restarts = [0] * num_envs
-        self.seeds: list[int | None] = [None] * num_envs
-        self.options: list[Mapping[str, Any] | None] = [None] * num_envs
-        self.state = State.IDLE
-        self.results: dict[int, Any] = {}
-        self.broken: set[int] = set()
-        self.lost: set[int] = set()
-        self.interrupted = False
-        self.command = Command(Op.RESET, 0, {})
+        # Environments that must be built again, and workers that are gone or must not be used.
+        self._broken: set[int] = set()
+        self._gone: set[int] = set()
+        # Deaths that were noticed and not yet dealt with, workers that are being built again and
+        # until when, and how often each was restarted.
+        self._deaths: dict[int, Death] = {}
+        self._build_by: dict[int, Deadline] = {}
+        self._restarts = [0] * len(backend.slices)
+        self._seeds: list[int | None] = [None] * plan.num_envs
+        self._options: list[Mapping[str, Any] | None] = [None] * plan.num_envs
 
-    def check(self, event: Event) -> State:
-        """Give the state that an event leads to, or raise what makes it illegal."""
-        return next_state(self.state, event)
+    def check(self, event: Event, call: str = "") -> State:
+        """Return the state that an event leads to, or raise what makes it illegal."""
+        pending = ""
+        if self.state.value.startswith("overdue"):
+            what = "was interrupted" if self.interrupted else "timed out"
+            pending = f"{self._command.call} that {what}"
+        return next_state(self.state, event, call, pending)
 
-    # ------------------------------------------------------------------ asking
+    # ------------------------------------------------------------------ commands
 
-    def submit(self, state: State, op: Op, slot: int, payloads: Mapping[int, Any]) -> None:
-        """Send a command to some workers.
+    def begin_call(self, call: str, op: Op, payloads: Mapping[int, Any]) -> None:
+        """Send a call, which writes no rows."""
+        self._begin(Event.CALL_ASYNC, call, op, self.ring.current, self.ring.steps, payloads)
 
-        Args:
-            state: The state from here on, as `check` gave it.
-            op: The command.
-            slot: The slot of the ring that it writes.
-            payloads: The arguments for each worker concerned.
-
-        Raises:
-            Exception: What the pickling of the arguments raises; nobody heard of it, and an idle
-                vector env stays so.
-        """
+    def _begin(
+        self, event: Event, call: str, op: Op, slot: int, steps: int, payloads: Mapping[int, Any]
+    ) -> None:
+        """Send a command to some workers; one that cannot be pickled leaves the state as it is."""
+        state = TRANSITIONS[self.state].get(event) or self.check(event, call)
         self._seq += 1
-        self.interrupted = False
-        try:
-            self._backend.submit(op, slot, self._seq, payloads)
-        except BaseException as error:
-            if not isinstance(error, Exception) or self.state is not State.IDLE:
-                # Some may have heard of it: only new workers can begin together again.
-                self._gone.update(payloads)
-                self.interrupted = isinstance(error, KeyboardInterrupt)
-                self.state = next_state(state, Event.FAULT)
-            raise
-        self.command = Command(op, slot, payloads)
         self._waiting = set(payloads)
         self._late = set()
-        self.results = {}
         self._failures = []
-        self.state = state
+        self.results = {}
+        self.interrupted = False
+        self._command = Command(op, slot, steps, payloads, call)
+        try:
+            self._backend.submit(op, slot, self._seq, payloads)
+            self.state = state
+        except CannotSend as error:
+            self._waiting = set()
+            raise error.reason from None
+        except BaseException as error:
+            # Some workers may have received it: only new ones can begin together again.
+            self._break(payloads)
+            self.interrupted = isinstance(error, KeyboardInterrupt)
+            raise
 
-    def submit_more(self, slot: int, payloads: Mapping[int, Any]) -> None:
-        """Send more rows of a stream, under the number with which the stream began."""
-        self._backend.submit(Op.STEP_ROWS, slot, self._seq, payloads)
-        self._waiting.update(payloads)
+    def begin_reset(self, plan: ResetPlan, call: str) -> None:
+        """Send a reset, after replacing workers that are gone or busy with a call that is late.
 
-    def replace_workers(self) -> None:
-        """Before a reset: replace workers that are gone, or still busy with a call that is late."""
-        for worker in sorted(self._gone | (self._late & self._waiting)):
+        A partial reset writes into the current slot: it takes no step. A full one begins anew with
+        the first slot.
+        """
+        self.check(Event.RESET_ASYNC, call)
+        partial = len(plan.rows) < len(plan.seeds)
+        self._replace_unusable()
+        payloads: dict[int, Any] = {}
+        for worker, rows in self.by_worker(plan.rows.tolist()).items():
+            payloads[worker] = (
+                rows,
+                [plan.seeds[row] for row in rows],
+                [plan.options[row] for row in rows],
+                plan.keep_options,
+                [row for row in self._backend.slices[worker] if row in self._broken],
+            )
+        ring = self.ring
+        slot, steps = (ring.current, ring.steps) if partial else (0, 0)
+        if not partial:
+            ring.begins_rollout = False
+        for row in plan.rows:
+            if plan.seeds[row] is not None:
+                self._seeds[row] = plan.seeds[row]
+            self._options[row] = plan.options[row] if plan.keep_options else None
+        self._begin(Event.RESET_ASYNC, call, Op.RESET, slot, steps, payloads)
+
+    def begin_step(self, call: str, payloads: Mapping[int, None]) -> None:
+        """Send a step of all environments, into the next slot of the ring."""
+        ring = self.ring
+        if ring.begins_rollout:
+            # The bootstrap observation becomes the first of the next rollout.
+            observations = self._backend.buffers.observations
+            observations[0].copy_rows(observations[ring.current], slice(None))
+            ring.current, ring.steps, ring.begins_rollout = 0, 0, False
+        if self.queue.ready:
+            self.queue.clear()
+        self._begin(Event.STEP_ASYNC, call, _STEP, ring.next, ring.steps + 1, payloads)
+
+    def send_rows(self, rows: Sequence[int], call: str) -> None:
+        """Send a step of some rows; the replies are theirs alone, and come as they are ready."""
+        payloads = self.by_worker(rows)
+        slot, streaming = self.ring.current, self.state is State.STREAMING
+        if self._settings.budget is not None:
+            # The other slot keeps what was known, in case a worker dies while it writes.
+            observations, at = self._backend.buffers.observations, np.array(rows, dtype=np.intp)
+            observations[self.ring.next].copy_rows(observations[slot], at)
+        if not streaming:
+            self.queue.send(rows)
+            self._begin(Event.SEND, call, Op.STEP_ROWS, slot, self.ring.steps, payloads)
+            return
+        try:
+            # Under the number with which the stream began, since all of it is one command.
+            self._backend.submit(Op.STEP_ROWS, slot, self._seq, payloads)
+            self.queue.send(rows)
+            self._waiting.update(payloads)
+        except CannotSend as error:
+            raise error.reason from None
+        except BaseException:
+            self._break(self._waiting | set(payloads))
+            raise
+
+    def note_ends(self, rows: Any, ended: npt.NDArray[np.bool_]) -> None:
+        """Note which of some rows ended their episode in the last step."""
+        self.finished[rows] = ended
+
+    def by_worker(self, rows: Iterable[int]) -> dict[int, list[int]]:
+        """Sort rows by the worker that holds them; workers in ascending order."""
+        found: dict[int, list[int]] = {}
+        slices = self._backend.slices
+        if len(slices) == 1:
+            return {0: list(rows)}
+        starts = [rows.start for rows in slices]
+        rows = list(rows)
+        workers = np.searchsorted(starts, rows, side="right") - 1
+        for worker, row in zip(workers.tolist(), rows, strict=True):
+            found.setdefault(worker, []).append(row)
+        return dict(sorted(found.items()))
+
+    def _break(self, workers: Iterable[int]) -> None:
+        """Note that workers may be in any state: a reset replaces them."""
+        self._gone.update(workers)
+        self.state = State.BROKEN
+
+    def _replace_unusable(self) -> None:
+        """Before a reset, replace workers that are gone, or still busy with a call that is late."""
+        unusable = self._gone | self._deaths.keys() | (self._late & self._waiting)
+        if not unusable:
+            return
+        # What is interrupted from here on begins anew at the next reset.
+        self._gone |= unusable
+        self._waiting = set()
+        self.state = State.BROKEN
+        for worker in sorted(unusable):
             self._build(worker, None)
-            self.broken.difference_update(self._backend.slices[worker])
-        self._gone.clear()
+            self._broken.difference_update(self._backend.slices[worker])
+            self._deaths.pop(worker, None)
+            self._gone.discard(worker)
 
-    def _build(self, worker: int, lost: Wanted | None) -> None:
-        """Put a new worker in the place of another."""
+    def _build(self, worker: int, lost: Mapping[int, Any] | None) -> None:
+        """Start a worker in place of another; what it is asked next waits until it is built."""
+        self._build_by.pop(worker, None)
         self._backend.submit(Op.BUILD, 0, 0, {worker: lost})
-        self._build_by[worker] = time.monotonic() + self._settings.start_timeout
+        self._build_by[worker] = Deadline(self._settings.start_timeout)
 
     # ------------------------------------------------------------------ waiting
 
-    def wait(self, event: Event, timeout: float | None) -> int:
-        """Wait for the answers to the last command.
+    def finish(self, event: Event, call: str, timeout: float | None, read: Callable[[int], T]) -> T:
+        """Wait for the replies to the last command, and return what `read` makes of its slot.
 
         Args:
-            event: The call that waits.
+            event: What the end of the command does to the state.
+            call: The call that the user made.
             timeout: The longest wait, in seconds; None: `step_timeout`.
-
-        Returns:
-            The slot that was written.
+            read: Reads the results; may be called again after an interrupt.
 
         Raises:
             StepTimeoutError: Time is up; the command stays pending.
             Exception: What an environment raised, or what became of a worker.
         """
-        state = next_state(self.state, event)
-        self.wait_until(lambda: not self._waiting, timeout)
-        self.state = state
-        return self.command.slot
+        state = TRANSITIONS[self.state].get(event) or self.check(event, call)
+        try:
+            self._wait(None, timeout)
+            result = read(self._command.slot)
+        except BaseException as error:
+            self._suspend(error)
+            raise
+        command, ring = self._command, self.ring
+        # Plain assignments alone: an interrupt comes before all of them or after all of them.
+        self.state, ring.current, ring.steps = state, command.slot, command.steps
+        return result
 
-    def wait_until(self, done: Callable[[], bool], timeout: float | None) -> None:
-        """Take in answers until a condition holds; raise what `wait` raises."""
+    def finish_reset(self, call: str, timeout: float | None, read: Callable[[int], T]) -> T:
+        """Wait for the end of a reset; its rows are then in order again, and can be received."""
+
+        def settle(slot: int) -> T:
+            payloads = self._command.payloads.values()
+            rows = [row for payload in payloads for row in payload[0]]
+            self._broken.difference_update(rows)
+            self.lost.difference_update(rows)
+            self.finished[rows] = False
+            told = [columns for columns in self.results.values() if columns]
+            self.queue.refill(split_rows(told, rows))
+            return read(slot)
+
+        return self.finish(Event.RESET_WAIT, call, timeout, settle)
+
+    def receive_rows(
+        self,
+        call: str,
+        timeout: float | None,
+        ready: Callable[[], list[int] | None],
+        read: Callable[[list[int]], T],
+    ) -> T:
+        """Wait until some rows are ready, and return what `read` makes of them.
+
+        Args:
+            call: The call that the user made.
+            timeout: The longest wait, in seconds; None: `step_timeout`.
+            ready: Returns the rows to receive; None while they are not ready.
+            read: Reads their results; may be called again after an interrupt.
+
+        Raises:
+            StepTimeoutError: Time is up; nothing is lost.
+            Exception: What an environment raised, or what became of a worker.
+        """
+        state, queue = self.check(Event.RECV, call), self.queue
+        try:
+            self._wait(ready, timeout)
+            rows = ready() or []
+            result = read(rows)
+            rest = queue.without(rows)
+            fresh = queue.fresh.difference(rows)
+            if state is State.STREAMING and not (queue.outstanding or rest.keys() - fresh):
+                state = self.check(Event.DRAINED)
+        except BaseException as error:
+            self._suspend(error)
+            raise
+        # As in `finish`.
+        self.state, queue.ready, queue.fresh = state, rest, fresh
+        return result
+
+    def _suspend(self, error: BaseException) -> None:
+        """Note that a wait ended early: what is pending stays so, unless a fault ended it."""
+        overdue_state = TRANSITIONS[self.state].get(Event.SUSPEND)
+        if overdue_state is None:
+            return
+        self._late = set(self._waiting)
+        self.interrupted = not isinstance(error, StepTimeoutError)
+        self.state = overdue_state
+
+    def _wait(self, ready: Callable[[], Any] | None, timeout: float | None) -> None:
+        """Take in replies until no worker owes one, or `ready()` is not None; raise failures."""
+        waiting = self._waiting
         if timeout is None:
             timeout = self._settings.step_timeout
-        deadline = None if timeout is None else time.monotonic() + timeout
-        try:
-            while not done() and not self._failures:
-                building = bool(self._build_by)
-                heard = self._gather(deadline)
-                if timeout is None:
-                    continue
-                if building:  # that has a bound of its own
-                    deadline = time.monotonic() + timeout
-                elif not heard:
-                    raise overdue(self.command.op.verb, timeout, *self._busy_rows())
-            if self._failures:
-                self._hear_others()
-        except (StepTimeoutError, KeyboardInterrupt) as error:
-            self.state = next_state(self.state, Event.TIMEOUT)
-            self._late = set(self._waiting)
-            self.interrupted = isinstance(error, KeyboardInterrupt)
-            raise
+        else:
+            check_seconds("timeout", timeout, zero=True)
+        deadline = None if timeout is None else Deadline(timeout)
+        while (waiting if ready is None else ready() is None) and not self._failures:
+            if deadline is None and not self._build_by:
+                self._take_in(self._backend.collect(None))
+                continue
+            building = bool(self._build_by)
+            # While a worker is being built, start_timeout bounds the wait instead.
+            bound = min(self._build_by.values()) if building else deadline
+            assert bound is not None
+            self._take_in(self._backend.collect(bound.left))
+            if building:
+                self._give_up_building()
+                deadline = None if timeout is None else Deadline(timeout)
+            elif bound.passed and (waiting if ready is None else ready() is None):
+                raise overdue(self._command.op.verb, timeout or 0.0, *self._busy_rows())
         if self._failures:
+            grace = Deadline(_GRACE)
+            while waiting and not grace.passed:
+                self._take_in(self._backend.collect(grace.left))
             self._raise_failure()
 
-    def _hear_others(self) -> None:
-        """After a fault, take in what else comes within the grace."""
-        deadline = time.monotonic() + _GRACE
-        while self._waiting and time.monotonic() < deadline:
-            for reply in self._backend.collect(max(0.0, deadline - time.monotonic())):
-                self._receive(reply)
-
-    def _gather(self, deadline: float | None) -> bool:
-        """Take in what comes next; tell whether anything came in time."""
-        # While a worker is being built, start_timeout bounds the wait instead.
-        limit = min(self._build_by.values()) if self._build_by else deadline
-        replies = self._backend.collect(
-            None if limit is None else max(0.0, limit - time.monotonic())
-        )
-        for reply in replies:
-            self._receive(reply)
-        if not replies and self._build_by:
-            self._give_up_building()
-        return bool(replies)
+    def _take_in(self, replies: Any) -> None:
+        """Take in what has come; each reply stays with the backend until it was."""
+        while replies:
+            self._receive(replies[0])
+            replies.popleft()
+        if self._deaths:
+            for worker in sorted(self._deaths):
+                self._handle_death(worker, self._deaths[worker])
 
     def _receive(self, reply: Reply) -> None:
-        """Take in one answer; a late one is known by its number, and dropped."""
+        """Take in one reply; a late one is recognised by its number, and dropped."""
         worker, op, seq, payload = reply
-        if op is Op.DONE:
+        if op is _DONE:
             if seq == self._seq:
-                self._waiting.discard(worker)
+                if self.lost and payload and self._command.op is _STEP:
+                    self._show_known(self._command.slot, self.ring.current, payload)
                 self.results[worker] = payload
-        elif op is Op.PART:
-            if seq == self._seq and not self._on_part(worker, *payload):
                 self._waiting.discard(worker)
+        elif op is Op.PART:
+            if seq == self._seq:
+                self._take_part(worker, *payload)
         elif op is Op.BUILT:
             self._build_by.pop(worker, None)
         elif op is Op.DIED:
-            self._handle_death(worker, payload)
+            if worker not in self._gone:
+                self._deaths[worker] = payload
         elif op is Op.FAILED:
             unbuilt = self._build_by.pop(worker, None) is not None
             if unbuilt:
@@ -241,49 +397,75 @@ class Session:
                 self._waiting.discard(worker)
                 self._failures.append(payload)
 
+    def _take_part(self, worker: int, rows: Sequence[int], columns: Columns | None) -> None:
+        """Take in rows of a stream, which have answered before others of their worker."""
+        if self.lost and columns:
+            self._show_known(self.ring.current, self.ring.next, columns)
+        self.queue.answer(split_rows([columns] if columns else [], rows))
+        if not self.queue.outstanding.intersection(self._backend.slices[worker]):
+            self._waiting.discard(worker)
+
+    def _show_known(self, slot: int, known: int, columns: Columns) -> None:
+        """Where a step reports lost episodes, show the last observations that were known."""
+        restarted = columns.get("worker_restarted")
+        if restarted is None:
+            return
+        # An environment may use the key for something of its own.
+        rows = [row for row in restarted.rows.tolist() if row in self.lost]
+        buffers, at = self._backend.buffers, np.array(rows, dtype=np.intp)
+        shown = buffers.observations[slot] if buffers.finals is None else buffers.finals
+        shown.copy_rows(buffers.observations[known], at)
+        self.lost.difference_update(rows)
+
     # ------------------------------------------------------------------ faults
 
     def _handle_death(self, worker: int, death: Death) -> None:
-        """Replace a dead worker and repeat what it was asked, or note the fault."""
+        """Restart a dead worker and repeat what it was asked, or note the failure."""
         self._build_by.pop(worker, None)
-        if worker in self._gone:
-            return
         rows = self._backend.slices[worker]
-        budget = self._settings.budget
+        command, budget = self._command, self._settings.budget
         advice = (
             "its environments are built again"
             if budget is not None
             else "call reset() to build its environments again, or close(); "
             'on_worker_death="restart" goes on by itself'
         )
-        error = died(worker, rows, self.command.op.verb, death, self._running(worker), advice)
+        verb = command.op.verb
+        error = died(worker, rows, verb, death, self._running(worker), advice)
+        count = self._restarts[worker] + 1
         try:
             if budget is None:
                 raise error
-            budget.spend(error)
+            budget.spend(error, count)
         except VecspacesError as fault:
             self._gone.add(worker)
             self._waiting.discard(worker)
-            self._failures.append(Failure(tuple(rows), self.command.op.verb, fault, "", worker))
+            self._failures.append(Failure(tuple(rows), verb, fault, "", worker))
+            del self._deaths[worker]
             return
-        again = {}
-        for row in rows:
-            self._restarts[row] += 1
-            seed = restart_seed(self.seeds[row], self._restarts[row])
-            again[row] = seed, self.options[row]
+        again = {row: (restart_seed(self._seeds[row], count), self._options[row]) for row in rows}
+        payload = command.payloads.get(worker)
+        if command.op is Op.STEP_ROWS:
+            payload = sorted(self.queue.outstanding.intersection(rows))
         self.lost.update(rows)
-        payload = self._repeat(worker, self.command)
-        self._build(worker, again)
-        if worker in self._waiting:
-            command = self.command
-            self._backend.submit(command.op, command.slot, self._seq, {worker: payload})
+        try:
+            self._build(worker, again)
+            if worker in self._waiting:
+                self._backend.submit(command.op, command.slot, self._seq, {worker: payload})
+        except Exception:
+            # The system refused a new process or its memory: a reset tries again.
+            self._break([worker])
+            raise
+        # As in `finish`: an interrupt before this repeats the whole restart.
+        self._restarts[worker] = count
+        del self._deaths[worker]
 
     def _running(self, worker: int) -> int:
-        """The environment that a worker is busy with; -1 for none."""
+        """Return the environment that a worker is busy with; -1 for none."""
         return int(self._backend.buffers.progress[worker])
 
     def _busy_rows(self) -> tuple[list[int], list[int]]:
-        """The environments that have not finished, and those of them that are running now."""
+        """Return the environments that have not finished, and those that are running now."""
         unfinished: list[int] = []
         running: list[int] = []
         for worker in sorted(self._waiting):
@@ -297,10 +479,8 @@ class Session:
         return unfinished, running
 
     def _give_up_building(self) -> None:
-        """A worker that is not built in time is a fault."""
-        now = time.monotonic()
-        late = [worker for worker, by in self._build_by.items() if by <= now]
-        for worker in late:
+        """Note a failure for each worker that was not built in time."""
+        for worker in [worker for worker, by in self._build_by.items() if by.passed]:
             del self._build_by[worker]
             self._gone.add(worker)
             self._waiting.discard(worker)
@@ -318,37 +498,48 @@ class Session:
     def _raise_failure(self) -> NoReturn:
         """Raise the failure of the lowest environment, and remember which are broken."""
         failures = sorted(self._failures, key=lambda failure: failure.env_ids[:1])
-        self._failures = []
         first = failures[0]
-        if self.command.op in _CALLS and not self._gone:
-            # A method that raises breaks nothing, and late answers of others will be dropped.
-            self.state = State.IDLE
+        if self._command.op in _CALLS and not self._gone:
+            # A method that raises breaks nothing, and late replies of others will be dropped.
+            self.state = TRANSITIONS[self.state][Event.CALL_WAIT]
         else:
-            self.state = next_state(self.state, Event.FAULT)
             for failure in failures:
-                self.broken.update(failure.env_ids)
+                self._broken.update(failure.env_ids)
+            self.state = State.BROKEN
         first.throw()
 
-    def fail_on_close(self, replies: Sequence[Reply]) -> list[int]:
-        """Raise what went wrong while environments closed; everything is freed already.
+    # ------------------------------------------------------------------ the end
 
-        Args:
-            replies: What the backend's `close` gave.
+    def close(self, call: str, seconds: float, terminate: bool) -> list[int]:
+        """End every worker; raise what went wrong while environments closed, once all is freed.
 
         Returns:
             The environments that had to be ended by force.
         """
+        self.state = self.check(Event.CLOSE, call)
         late: list[int] = []
+        replies = self._backend.close(seconds, terminate)
         for worker, op, _, payload in sorted(replies, key=lambda reply: reply.worker):
             rows = self._backend.slices[worker]
             if op is Op.CLOSE:
                 late.extend(rows)
             elif op is Op.DIED:
                 if worker not in self._gone:
-                    raise died(
-                        worker, rows, "close", payload, self._running(worker), "all is freed"
-                    )
-            elif not self.broken.intersection(payload.env_ids):
-                # What a broken environment says at its end helps nobody.
+                    advice, busy = "everything is freed", self._running(worker)
+                    raise died(worker, rows, "close", payload, busy, advice)
+            elif not self._broken.intersection(payload.env_ids):
+                # What a broken environment raises at its end is of no use.
                 payload.throw()
         return late
+
+
+def split_rows(parts: Sequence[Columns], rows: Sequence[int]) -> dict[int, Columns]:
+    """Return the infos of each row, as columns over the one row 0; empty where it gave none."""
+    found: dict[int, Columns] = {row: {} for row in rows}
+    for columns in parts:
+        reporting: set[int] = set()
+        for column in columns.values():
+            reporting.update(column.rows.tolist())
+        for row in reporting.intersection(found):
+            found[row] = take(columns, [row], [0])
+    return found

@@ -1,4 +1,4 @@
-"""The law of a vector env's life: which call is legal when, and what a worker is asked and answers.
+"""The table of legal calls: what may happen to a vector env in which state.
 
 Everything that decides whether a call may happen lives in `TRANSITIONS`. A pair of state and event
 that is not in the table is an error, and a refused event changes nothing. There is no input or
@@ -7,9 +7,9 @@ output in this file, so the tests walk the whole table without a process.
 ::
 
               reset_async ┌───────────┐ reset_wait
-            ┌────────────▶│ RESETTING │────────────┐
+   NEW ─────┬────────────▶│ RESETTING │────────────┐
             │             └───────────┘            │        every waiting state
-       ┌────┴───┐ step_async ┌──────────┐ step_wait▼        ── timeout ──▶ OVERDUE_*
+       ┌────┴───┐ step_async ┌──────────┐ step_wait▼        ── suspend ──▶ OVERDUE_*
        │  IDLE  │───────────▶│ STEPPING │────────▶ IDLE     ── fault ────▶ BROKEN
        └────┬───┘            └──────────┘          ▲        OVERDUE_* ── reset_async ──▶ RESETTING
             │ call_async  ┌─────────┐ call_wait    │        BROKEN ──── reset_async ──▶ RESETTING
@@ -17,6 +17,9 @@ output in this file, so the tests walk the whole table without a process.
             │ send        ┌───────────┐ drained    │
             └────────────▶│ STREAMING │────────────┘
                           └───────────┘ send, recv
+
+Before its first reset a vector env is NEW: it can be reset, called and closed. CALLING_NEW and
+OVERDUE_NEW are calls made then, which lead back to NEW.
 """
 
 from __future__ import annotations
@@ -33,16 +36,19 @@ from vecspaces.errors import (
 
 
 class State(str, Enum):  # strings hash four times as fast as bare members
-    """What a vector env is doing, as its caller sees it; the value reads in an error message."""
+    """What a vector env is doing, as its caller sees it; the value is the call that is pending."""
 
+    NEW = "new"
     IDLE = "idle"
     RESETTING = "reset"
     STEPPING = "step"
     CALLING = "call"
+    CALLING_NEW = "call before the first reset"
     STREAMING = "send"
-    OVERDUE_RESET = "reset that timed out"
-    OVERDUE_STEP = "step that timed out"
-    OVERDUE_CALL = "call that timed out"
+    OVERDUE_RESET = "overdue reset"
+    OVERDUE_STEP = "overdue step"
+    OVERDUE_CALL = "overdue call"
+    OVERDUE_NEW = "overdue call before the first reset"
     BROKEN = "broken"
     CLOSED = "closed"
 
@@ -59,27 +65,33 @@ class Event(str, Enum):
     SEND = "send"
     RECV = "recv"
     DRAINED = "drained"
-    TIMEOUT = "timeout"
+    SUSPEND = "suspend"
     FAULT = "fault"
     CLOSE = "close"
 
 
-def _waiting(wait: Event, overdue: State) -> dict[Event, State]:
-    """The row of a state in which every worker owes an answer."""
+def _waiting(wait: Event, overdue: State, then: State = State.IDLE) -> dict[Event, State]:
+    """The row of a state in which every worker owes a reply."""
     return {
-        wait: State.IDLE,
-        Event.TIMEOUT: overdue,
+        wait: then,
+        Event.SUSPEND: overdue,
         Event.FAULT: State.BROKEN,
         Event.CLOSE: State.CLOSED,
     }
 
 
-def _overdue(wait: Event, overdue: State) -> dict[Event, State]:
-    """The row of a state in which an answer is late: wait again, give up with a reset, or close."""
-    return {**_waiting(wait, overdue), Event.RESET_ASYNC: State.RESETTING}
+def _overdue(wait: Event, overdue: State, then: State = State.IDLE) -> dict[Event, State]:
+    """The row of a state in which a wait timed out or was interrupted: wait again, or reset."""
+    return {**_waiting(wait, overdue, then), Event.RESET_ASYNC: State.RESETTING}
 
 
 TRANSITIONS: dict[State, dict[Event, State]] = {
+    State.NEW: {
+        Event.RESET_ASYNC: State.RESETTING,
+        Event.CALL_ASYNC: State.CALLING_NEW,
+        Event.FAULT: State.BROKEN,
+        Event.CLOSE: State.CLOSED,
+    },
     State.IDLE: {
         Event.RESET_ASYNC: State.RESETTING,
         Event.STEP_ASYNC: State.STEPPING,
@@ -93,31 +105,37 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     State.RESETTING: _waiting(Event.RESET_WAIT, State.OVERDUE_RESET),
     State.STEPPING: _waiting(Event.STEP_WAIT, State.OVERDUE_STEP),
     State.CALLING: _waiting(Event.CALL_WAIT, State.OVERDUE_CALL),
+    State.CALLING_NEW: _waiting(Event.CALL_WAIT, State.OVERDUE_NEW, State.NEW),
     State.STREAMING: {
         Event.SEND: State.STREAMING,
         Event.RECV: State.STREAMING,
         Event.DRAINED: State.IDLE,
         Event.RESET_ASYNC: State.RESETTING,
-        Event.TIMEOUT: State.STREAMING,
+        Event.SUSPEND: State.STREAMING,
         Event.FAULT: State.BROKEN,
         Event.CLOSE: State.CLOSED,
     },
     State.OVERDUE_RESET: _overdue(Event.RESET_WAIT, State.OVERDUE_RESET),
     State.OVERDUE_STEP: _overdue(Event.STEP_WAIT, State.OVERDUE_STEP),
     State.OVERDUE_CALL: _overdue(Event.CALL_WAIT, State.OVERDUE_CALL),
+    State.OVERDUE_NEW: _overdue(Event.CALL_WAIT, State.OVERDUE_NEW, State.NEW),
     State.BROKEN: {Event.RESET_ASYNC: State.RESETTING, Event.CLOSE: State.CLOSED},
     State.CLOSED: {Event.CLOSE: State.CLOSED},
 }
 
 _WAITS = {Event.RESET_WAIT: "reset", Event.STEP_WAIT: "step", Event.CALL_WAIT: "call"}
+_BEFORE_RESET = (State.NEW, State.CALLING_NEW, State.OVERDUE_NEW)
+_OVERDUE = (State.OVERDUE_RESET, State.OVERDUE_STEP, State.OVERDUE_CALL, State.OVERDUE_NEW)
 
 
-def next_state(state: State, event: Event) -> State:
-    """Look up where an event leads.
+def next_state(state: State, event: Event, call: str = "", pending: str = "") -> State:
+    """Return the state that an event leads to.
 
     Args:
         state: The present state.
         event: What happens.
+        call: The call that the user made, as an error names it; empty: the name of the event.
+        pending: The call that is pending and what happened to it; empty: the name of the state.
 
     Returns:
         The state afterwards.
@@ -132,14 +150,11 @@ def next_state(state: State, event: Event) -> State:
     try:
         return TRANSITIONS[state][event]
     except KeyError:
-        raise _refusal(state, event) from None
+        raise _refusal(state, event, call or event.value, pending or state.value) from None
 
 
-def _refusal(state: State, event: Event) -> VecspacesError:
-    """Say why `event` is illegal in `state`, and what to do instead."""
-    call = event.value
-    if event is Event.CALL_ASYNC:  # it begins what has many names for its users
-        call += " (or call, get_attr, set_attr, render, stats)"
+def _refusal(state: State, event: Event, call: str, pending: str) -> VecspacesError:
+    """Return the error for an event that is illegal in a state, with what to do instead."""
     if state is State.CLOSED:
         return ClosedEnvironmentError(f"{call} was called after close(): make a new vector env")
     if state is State.BROKEN:
@@ -150,21 +165,23 @@ def _refusal(state: State, event: Event) -> VecspacesError:
     if event in _WAITS:
         name = _WAITS[event]
         return NoAsyncCallError(
-            f"{call} was called, but no {name} is pending (the state is {state.value!r}): "
+            f"{call} was called, but no {name} is pending (the state is {pending!r}): "
             f"call {name}_async first",
             name,
         )
+    if state in _BEFORE_RESET and event in (Event.STEP_ASYNC, Event.SEND, Event.RECV):
+        return ResetNeededError(f"{call} was called before the first reset: call reset() first")
     if event is Event.RECV:
         return NoAsyncCallError(
-            f"recv was called, but nothing was sent (the state is {state.value!r}): send first",
-            "recv",
+            f"recv was called, but nothing was sent (the state is {pending!r}): send first", "recv"
         )
+    if state is State.STREAMING:
+        advice = "recv its results first, or reset()"
+    elif state in _OVERDUE:
+        advice = "wait for it first (reset_wait, step_wait or call_wait), or reset()"
+    else:
+        advice = "wait for it first (reset_wait, step_wait or call_wait)"
     return AlreadyPendingCallError(
-        f"{call} was called while a {state.value} is still pending: "
-        + (
-            "recv its results first, or reset()"
-            if state is State.STREAMING
-            else "wait for it first (reset_wait, step_wait or call_wait)"
-        ),
-        state.value,
+        f"{call} was called while a {pending} is still pending: {advice}",
+        state.value.removeprefix("overdue "),
     )

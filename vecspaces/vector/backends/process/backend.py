@@ -20,6 +20,7 @@ import signal
 import sys
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.context import BaseContext
@@ -49,7 +50,7 @@ from vecspaces.vector.backends.worker_setup import (
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.failures import Death, EnvIds, Failure, Message, died
 from vecspaces.vector.exchange.infos import from_plain
-from vecspaces.vector.exchange.messages import Op, Reply
+from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.utils import clear_mpi_env_vars
 from vecspaces.vector.vector_env import AutoresetMode
@@ -99,6 +100,7 @@ class ProcessBackend:
 
     slices: list[range]
     buffers: Buffers
+    replies: deque[Reply]
 
     def __init__(
         self,
@@ -122,6 +124,9 @@ class ProcessBackend:
         self._poller = Poller()
         self._handles: list[_Handle] = []
         self._by_fd: dict[int, int] = {}
+        self.replies = deque()
+        # The number of the last command: what came with a reply to an older one is dropped.
+        self._seq = 0
         # What workers are busy with, and how many may be while the caller waits awake.
         self._working: dict[int, Op] = {}
         self._spare_cores = count_usable_cores() - 1
@@ -207,7 +212,7 @@ class ProcessBackend:
         """Wait until every worker has built its environments."""
         described: dict[int, GroupDescription] = {}
         while len(described) < len(self._handles):
-            replies = self.collect(max(0.0, deadline - time.monotonic()))
+            replies = self._take(deadline)
             if not replies and time.monotonic() >= deadline:
                 late = [index for index in range(len(self._handles)) if index not in described]
                 ids = [number for index in late for number in self._setups[index].factories]
@@ -261,13 +266,17 @@ class ProcessBackend:
             for worker, lost in payloads.items():
                 self._replace(worker, lost)
             return
+        self._seq = seq
         bare = pack(op, slot, seq)
-        frames = [
-            bare
-            if payload is None and self._rows_suffice
-            else pack(op, slot, seq, self._with_actions(worker, op, payload))
-            for worker, payload in payloads.items()
-        ]
+        try:
+            frames = [
+                bare
+                if payload is None and self._rows_suffice
+                else pack(op, slot, seq, self._with_actions(worker, op, payload))
+                for worker, payload in payloads.items()
+            ]
+        except Exception as error:
+            raise CannotSend(error) from None
         if not self._working:
             self._affinity.visit()
         for worker, frame in zip(payloads, frames, strict=True):
@@ -296,10 +305,11 @@ class ProcessBackend:
         self._handles[worker] = self._launch(worker)
         self._bind(worker, lost)
 
-    def collect(self, timeout: float | None) -> list[Reply]:
+    def collect(self, timeout: float | None) -> deque[Reply]:
         """Wait for frames and deaths."""
-        replies = []
-        died: set[int] = set()
+        replies = self.replies
+        if replies:  # left by an interrupt
+            return replies
         awake = 0 < len(self._working) <= self._spare_cores
         for fd in self._poller.wait(timeout, awake):
             index = self._by_fd.get(fd)
@@ -310,7 +320,7 @@ class ProcessBackend:
             if channel.pending:
                 channel.flush()
                 self._poller.watch_room(channel.out_fd, channel.pending)
-            frames, ended = channel.receive()
+            frames, rest, ended = channel.receive()
             for frame in frames:
                 if frame.data:
                     replies.append(self._understand(index, frame))
@@ -318,11 +328,18 @@ class ProcessBackend:
                     replies.append(Reply(index, frame.op, frame.seq, None))
                 if frame.op is not Op.PART:
                     self._working.pop(index, None)
+            channel.inbox = rest
             if ended or (fd == handle.watch and not frames):
-                died.add(index)
-        for index in died:
-            self._working.pop(index, None)
-            replies.append(Reply(index, Op.DIED, 0, self._exit_status(self._handles[index])))
+                self._working.pop(index, None)
+                status = self._exit_status(handle)
+                replies.append(Reply(index, Op.DIED, 0, status))
+                self._forget(handle)
+        return replies
+
+    def _take(self, deadline: float) -> list[Reply]:
+        """Take what comes until a point in time, where no session does."""
+        replies = list(self.collect(min(1e6, max(0.0, deadline - time.monotonic()))))
+        self.replies.clear()
         return replies
 
     def _understand(self, index: int, frame: Frame) -> Reply:
@@ -343,15 +360,17 @@ class ProcessBackend:
                 return Reply(index, Op.FAILED, seq, space_mismatch(self.slices[index], index))
         elif op is Op.PART:
             rows, columns, spilled, exported = payload
-            self._take_in(slot, spilled, exported)
+            self._take_in(slot, seq, spilled, exported)
             payload = rows, from_plain(columns)
         elif op is Op.DONE and isinstance(payload, tuple):
             columns, spilled, exported = payload
-            self._take_in(slot, spilled, exported)
+            self._take_in(slot, seq, spilled, exported)
             payload = from_plain(columns)
         return Reply(index, op, seq, payload)
 
-    def _take_in(self, slot: int, spilled: Any, exported: Any) -> None:
+    def _take_in(self, slot: int, seq: int, spilled: Any, exported: Any) -> None:
+        if seq != self._seq:
+            return
         if spilled is not None:
             self.buffers.put_spilled(slot, spilled)
         if exported is not None:
@@ -388,7 +407,7 @@ class ProcessBackend:
         for index in unanswered:
             self._handles[index].channel.send(pack(Op.CLOSE, 0, 0))
         while unanswered and time.monotonic() < deadline:
-            for reply in self.collect(max(0.0, deadline - time.monotonic())):
+            for reply in self._take(deadline):
                 if reply.worker not in unanswered:
                     continue  # it answered, and then it ended: that is how it should be
                 if reply.op is Op.DIED:
@@ -419,9 +438,8 @@ class ProcessBackend:
             handle.process.close()
 
     def _exit_status(self, handle: _Handle) -> Death:
-        """Learn how a worker ended, and stop listening to it."""
+        """Return how a worker ended."""
         handle.alive = False
-        self._forget(handle)
         handle.process.join(_KILL_SECONDS)
         return Death(handle.process.exitcode)
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 _CHUNK = 1 << 16
+_READ_SIZE = (_CHUNK,)
+_MOST_WRITTEN = 1 << 20
 _GONE = (BrokenPipeError, ConnectionResetError)
 
 
@@ -124,11 +126,16 @@ class Line:
 class CallerEnd:
     """The caller's end of one worker's channel.
 
+    While the caller waits, a signal handler may raise between any two calls. So what a system call
+    read or wrote is recorded within the same call into C (`list.extend` over `map`), never in a
+    statement after it.
+
     Args:
         line: Its end.
 
     Attributes:
         pending: Whether something waits to be sent.
+        inbox: What was read and is not yet taken out: `receive` takes nothing out of it.
     """
 
     def __init__(self, line: Line) -> None:
@@ -136,8 +143,10 @@ class CallerEnd:
         self.line = line
         self.fd, self.out_fd = line.fd, line.out_fd
         self.pending = False
-        self._inbox = bytearray()
-        self._outbox = bytearray()
+        self.inbox: list[bytes] = []
+        self._outbox = b""
+        # How much of the outbox each write took.
+        self._written: list[int] = []
 
     def send(self, data: bytes) -> None:
         """Send what can be sent at once, and keep the rest for `flush`."""
@@ -151,7 +160,7 @@ class CallerEnd:
         except _GONE:
             return  # the end of the stream, which `receive` will see, tells of the death
         if sent < len(data):
-            self._outbox += memoryview(data)[sent:]
+            self._outbox = data[sent:]
             self.pending = True
 
     def send_with_descriptor(self, data: bytes, descriptor: int | None) -> None:
@@ -165,46 +174,57 @@ class CallerEnd:
 
     def flush(self) -> None:
         """Send more of what waits."""
+        start = sum(self._written)
         try:
-            sent = self.line.write(memoryview(self._outbox)[: 1 << 20])
+            view = memoryview(self._outbox)[start : start + _MOST_WRITTEN]
+            self._written.extend(map(self.line.write, (view,)))
         except BlockingIOError:
             return
         except _GONE:
-            sent = len(self._outbox)
-        del self._outbox[:sent]
-        self.pending = bool(self._outbox)
+            self._written.append(len(self._outbox))  # as above
+        if sum(self._written) >= len(self._outbox):
+            self._outbox, self._written, self.pending = b"", [], False
 
-    def receive(self) -> tuple[list[Frame], bool]:
+    def receive(self) -> tuple[list[Frame], list[bytes], bool]:
         """Read what has come.
 
         Returns:
-            The whole frames, and whether the worker's end is closed.
+            The whole frames in the inbox; the inbox without them, for the caller to assign once
+            the frames are in safe hands; and whether the worker's end is closed.
         """
-        inbox, ended = self._inbox, False
+        inbox, read = self.inbox, self.line.read
+        size = _CHUNK
         while True:
             try:
-                data = self.line.read(_CHUNK)
+                inbox.extend(map(read, _READ_SIZE))
             except BlockingIOError:
                 break
             except _GONE:
-                data = b""
-            if not inbox and len(data) == HEADER.size:
-                op, slot, seq, length = HEADER.unpack(data)
-                if length == 0:
-                    return [Frame(_OPS[op], slot, seq, b"")], False
-            ended = not data
-            inbox += data
-            if len(data) < _CHUNK:
+                inbox.append(b"")
+            size = len(inbox[-1])
+            if size < _CHUNK:
                 break
-        frames = []
-        while len(inbox) >= HEADER.size:
-            op, slot, seq, length = HEADER.unpack_from(inbox)
-            end = HEADER.size + length
-            if len(inbox) < end:
+        if not inbox:
+            return [], inbox, False
+        ended = size == 0
+        if len(inbox) == 1 and size == HEADER.size:
+            op, slot, seq, length = HEADER.unpack(inbox[0])
+            if length == 0:
+                return [Frame(_OPS[op], slot, seq, b"")], [], False
+        if len(inbox[0]) >= HEADER.size:
+            expected = HEADER.size + HEADER.unpack_from(inbox[0])[3]
+            if sum(map(len, inbox)) < expected:  # joined once, when it is whole
+                return [], inbox, ended
+        data = b"".join(inbox)
+        frames, at = [], 0
+        while len(data) - at >= HEADER.size:
+            op, slot, seq, length = HEADER.unpack_from(data, at)
+            end = at + HEADER.size + length
+            if len(data) < end:
                 break
-            frames.append(Frame(_OPS[op], slot, seq, bytes(inbox[HEADER.size : end])))
-            del inbox[:end]
-        return frames, ended
+            frames.append(Frame(_OPS[op], slot, seq, data[end - length : end]))
+            at = end
+        return frames, [data[at:]] if at < len(data) else [], ended
 
     def close(self) -> None:
         """Close it; the worker comes to the end of the stream."""
@@ -307,14 +327,14 @@ class Poller:
         """Wait until something can be done.
 
         Args:
-            timeout: Seconds; None waits for ever.
+            timeout: Seconds, as `Deadline.left` gives them; None waits forever.
             awake: Whether it may wait awake.
 
         Returns:
             The descriptors that have something to read, are at their end, or have room to write.
         """
         if self._poll is not None:
-            milliseconds = None if timeout is None else max(0, int(timeout * 1000 + 0.999))
+            milliseconds = None if timeout is None else int(timeout * 1000 + 0.999)
             poll = self._awake if awake and self._awake is not None else self._poll
             return [fd for fd, _ in poll.poll(milliseconds)]
         if not self._reading:

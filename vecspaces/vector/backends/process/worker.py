@@ -159,7 +159,7 @@ class Worker:
             if op is not Op.STEP_ROWS and spilled is None and not columns:
                 return None
             return columns, spilled, None
-        return columns, None, self._buffers.export(slot, rows)
+        return columns, None, self._buffers.export(slot, rows, op is not Op.RESET)
 
     def _pack(self, frame: Frame, op: Op, payload: Any, told: Any) -> bytes:
         """Pack an answer; say which environment told what cannot be pickled.

@@ -79,7 +79,9 @@ class GroupActor:
                 self._buffers.actions.load(group.low, group.high, actions)
             result = execute(group, op, slot, payload)
             written = written_rows(group, op, payload)
-            exported = None if written is None else self._buffers.export(slot, written)
+            exported = (
+                None if written is None else self._buffers.export(slot, written, op is not Op.RESET)
+            )
             if op is Op.STEP_ROWS:
                 return Op.PART, _pack((payload, result), result, rows, op), exported
             told = dict(zip(payload[3], result, strict=True)) if op is Op.CALL else result

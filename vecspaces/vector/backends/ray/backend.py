@@ -14,6 +14,7 @@ import contextlib
 import math
 import pickle
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from vecspaces.vector.backends.ray.actor import GroupActor
 from vecspaces.vector.backends.ray.cluster import Connection, Room
 from vecspaces.vector.backends.worker_setup import WorkerSetup, assign_rows, space_mismatch
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
+from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import (
     Death,
     EnvIds,
@@ -34,7 +36,7 @@ from vecspaces.vector.exchange.failures import (
     died,
     died_within,
 )
-from vecspaces.vector.exchange.messages import Op, Reply
+from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
 from vecspaces.vector.group.members import GroupDescription
 
 # How long to wait after an actor did not come, before another is tried.
@@ -79,6 +81,7 @@ class RayBackend:
 
     slices: list[range]
     buffers: Buffers
+    replies: deque[Reply]
 
     def __init__(
         self,
@@ -105,6 +108,7 @@ class RayBackend:
         self._descriptions: list[GroupDescription] = []
         self._plan: BufferPlan | None = None
         self.actors: list[Any] = []
+        self.replies = deque()
 
     # ------------------------------------------------------------------ birth
 
@@ -167,7 +171,8 @@ class RayBackend:
         """Wait until every actor has built its environments."""
         described: dict[int, GroupDescription] = {}
         while len(described) < len(self.actors):
-            replies = self.collect(max(0.0, min(self._build_by.values()) - time.monotonic()))
+            replies = list(self.collect(max(0.0, min(self._build_by.values()) - time.monotonic())))
+            self.replies.clear()
             for worker, op, _, payload in sorted(replies, key=lambda reply: reply.worker):
                 if op is Op.BUILT:
                     described[worker] = payload
@@ -178,12 +183,12 @@ class RayBackend:
                     payload.throw()
         self._descriptions = [described[index] for index in range(len(self.actors))]
 
-    def _give_up_building(self) -> list[Reply]:
-        """What is to be said of actors that are late; the cluster may have no room for them."""
+    def _give_up_building(self) -> None:
+        """Report actors that are late; the cluster may have no room for them."""
         now = time.monotonic()
         late = sorted(worker for worker, by in self._build_by.items() if by <= now)
         if not late:
-            return []
+            return
         assert self._room is not None
         for worker in late:
             self._forget(worker)
@@ -206,7 +211,7 @@ class RayBackend:
             (self._stillborn[worker] for worker in late if worker in self._stillborn), None
         )
         failure = Failure(tuple(ids), "build", error, "")
-        return [Reply(worker, Op.FAILED, 0, failure) for worker in late]
+        self.replies.extend(Reply(worker, Op.FAILED, 0, failure) for worker in late)
 
     def _rows(self, worker: int) -> range:
         """The environments of an actor, as far as their numbers are known."""
@@ -229,7 +234,10 @@ class RayBackend:
                 actions = self.buffers.actions.export(rows.start, rows.stop)
             # By our own hand, so that what cannot be unpickled is a failure with a name; and Ray
             # would take three times as long for arguments that are no bytes and numbers.
-            packed = cloudpickle.dumps((payload, actions))
+            try:
+                packed = cloudpickle.dumps((payload, actions))
+            except Exception as error:
+                raise CannotSend(error) from None
             questions.append(_Question(worker, op, seq, slot, "execute", (int(op), slot, packed)))
         for question in questions:
             self._ask(question)
@@ -252,24 +260,29 @@ class RayBackend:
             if question.worker != worker
         }
 
-    def collect(self, timeout: float | None) -> list[Reply]:
+    def collect(self, timeout: float | None) -> deque[Reply]:
         """Wait for answers and deaths."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while self._questions:
-            pause = min(self._pause_until, deadline or math.inf) - time.monotonic()
+        replies, deadline = self.replies, Deadline(timeout)
+        while self._questions and not replies:
+            pause = self._pause_until - time.monotonic()
             if pause > 0:
-                time.sleep(pause)
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready, rest = self._ray.wait(list(self._questions), num_returns=1, timeout=left)
+                time.sleep(min(pause, math.inf if deadline.left is None else deadline.left))
+            ready, rest = self._ray.wait(
+                list(self._questions), num_returns=1, timeout=deadline.left
+            )
             if not ready:
-                return self._give_up_building()
+                break
             if rest:
                 ready += self._ray.wait(rest, num_returns=len(rest), timeout=0)[0]
-            replies = [self._understand(answer) for answer in ready]
-            told = [reply for reply in replies if reply is not None]
-            if told:
-                return told
-        return self._give_up_building()
+            for answer in ready:
+                # Removed once its reply is kept: an interrupt in between repeats it.
+                reply = self._understand(answer)
+                if reply is not None:
+                    replies.append(reply)
+                self._questions.pop(answer, None)
+        if not replies:
+            self._give_up_building()
+        return replies
 
     def _understand(self, answer: Any) -> Reply | None:
         """Take in an answer and what came with it."""
@@ -281,12 +294,10 @@ class RayBackend:
         try:
             found = self._ray.get(answer)
         except (errors.RayTaskError, errors.RaySystemError) as error:
-            del self._questions[answer]
             failure = Failure.of(error, self._rows(worker), question.verb, worker)
             return Reply(worker, Op.FAILED, seq, failure)
         except errors.RayError as error:
             return self._lose(worker, error)
-        del self._questions[answer]
         return self._take_in(question, *found)
 
     def _take_in(

@@ -1,0 +1,42 @@
+"""Bounds on time, from 0 seconds to infinity, for everything that waits."""
+
+from __future__ import annotations
+
+import math
+import time
+
+# The longest wait that one system call is asked for: `poll` takes 31 bits of milliseconds, `select`
+# and `lock.acquire` overflow later. Every wait looks at the clock again and goes on.
+_LONGEST_SECONDS = 1e6
+
+
+class Deadline:
+    """The end of a wait.
+
+    Args:
+        seconds: The longest wait; None or infinity: no end.
+
+    Example:
+        >>> Deadline(1e300).passed, Deadline(None).left, Deadline(0).left
+        (False, None, 0.0)
+    """
+
+    __slots__ = ("_end",)
+
+    def __init__(self, seconds: float | None) -> None:
+        self._end = math.inf if seconds is None else time.monotonic() + seconds
+
+    @property
+    def left(self) -> float | None:
+        """The seconds left, never negative, as one system call takes them; None: no end."""
+        if self._end == math.inf:
+            return None
+        return min(max(0.0, self._end - time.monotonic()), _LONGEST_SECONDS)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the time is up."""
+        return self._end != math.inf and time.monotonic() >= self._end
+
+    def __lt__(self, other: Deadline) -> bool:
+        return self._end < other._end
