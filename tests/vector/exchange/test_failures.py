@@ -77,9 +77,9 @@ def test_a_death_in_an_actor_keeps_its_numbers_as_fields() -> None:
 
 def test_the_history_of_a_crash_loop_keeps_its_numbers_as_fields() -> None:
     budget = RestartBudget(max_restarts=1, window=60.0)
-    budget.spend(died(0, [1], "step", Death(3), -1, "worker 9: environment 9"))
+    budget.spend(died(0, [1], "step", Death(3), -1, "worker 9: environment 9"), 1)
     with pytest.raises(WorkerDiedError) as caught:
-        budget.spend(died(1, [2, 3], "reset", Death(4), 3, "go on"))
+        budget.spend(died(1, [2, 3], "reset", Death(4), 3, "go on"), 1)
     rows = range(10, 14)
     failure = Failure.of_vector_env(caught.value, rows, "step")
     text = str(failure.exception)

@@ -50,6 +50,7 @@ LEGAL: dict[State, set[Event]] = {
     State.CLOSED: set(),
 }
 BEFORE_RESET = {State.NEW, State.CALLING_NEW, State.OVERDUE_NEW}
+NEEDS_RESET = {Event.STEP_ASYNC, Event.SEND, Event.RECV}
 WAITS = {Event.RESET_WAIT, Event.STEP_WAIT, Event.CALL_WAIT}
 # What comes from the workers or the clock is never refused: where it makes no sense it never comes.
 CALLS = [event for event in Event if event not in (Event.SUSPEND, Event.FAULT, Event.DRAINED)]
@@ -81,9 +82,7 @@ def test_a_call_is_taken_where_it_is_legal_and_nowhere_else(state: State, event:
     assert any(word in str(caught.value) for word in ("first", "make a new vector env"))
     if state is State.CLOSED:
         assert type(caught.value) is ClosedEnvironmentError
-    elif state is State.BROKEN or (
-        state in BEFORE_RESET and event in (Event.STEP_ASYNC, Event.SEND, Event.RECV)
-    ):
+    elif state is State.BROKEN or (state in BEFORE_RESET and event in NEEDS_RESET):
         assert type(caught.value) is ResetNeededError
     elif event in WAITS or event is Event.RECV:
         assert type(caught.value) is NoAsyncCallError
@@ -97,6 +96,8 @@ def test_every_state_leads_back_to_idle_also_after_a_fault(state: State) -> None
         if event in LEGAL[state]:
             state = after(state, event)
             break
+    if state is State.NEW:
+        state = after(state, Event.RESET_ASYNC)
     if state is State.RESETTING:
         state = after(state, Event.RESET_WAIT)
     assert state is State.IDLE
@@ -150,15 +151,18 @@ PENDING = {
     State.RESETTING: Event.RESET_ASYNC,
     State.STEPPING: Event.STEP_ASYNC,
     State.CALLING: Event.CALL_ASYNC,
+    State.CALLING_NEW: Event.CALL_ASYNC,
     State.STREAMING: Event.SEND,
     State.OVERDUE_RESET: Event.RESET_ASYNC,
     State.OVERDUE_STEP: Event.STEP_ASYNC,
     State.OVERDUE_CALL: Event.CALL_ASYNC,
+    State.OVERDUE_NEW: Event.CALL_ASYNC,
 }
 OVERDUE = {
     State.OVERDUE_RESET: "reset",
     State.OVERDUE_STEP: "step",
     State.OVERDUE_CALL: "call",
+    State.OVERDUE_NEW: "call",
 }
 END = {
     Event.RESET_ASYNC: Event.RESET_WAIT,
@@ -196,7 +200,8 @@ class InState:
     def bring(self) -> None:
         """Bring the vector env into the state."""
         state = self.state
-        self.both(lambda envs: envs.reset(seed=5))
+        if state not in BEFORE_RESET:
+            self.both(lambda envs: envs.reset(seed=5))
         light(self.folder)
         if state in PENDING:
             self.both(CALL[PENDING[state]])
@@ -235,6 +240,8 @@ class InState:
             self.both(CALL[event])
             if event in END:
                 self.both(CALL[END[event]])
+            if self.state in BEFORE_RESET:
+                self.both(lambda envs: envs.reset(seed=5))
         self.both(lambda envs: envs.step(ACTIONS))
 
 
