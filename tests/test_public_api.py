@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import types
+import subprocess
+import sys
 from typing import Any
 
 import gymnasium
@@ -13,7 +14,9 @@ import pytest
 import vecspaces
 
 PUBLIC = {
-    "vecspaces": {"Env", "Space", "__version__", "errors", "make_vec", "spaces", "vector"},
+    "vecspaces": {
+        "Env", "Space", "__version__", "errors", "make_vec", "spaces", "vector", "wrappers",
+    },
     "vecspaces.spaces": {
         "Box", "Dict", "Discrete", "Graph", "GraphInstance", "MultiBinary", "MultiDiscrete",
         "OneOf", "Sequence", "Space", "Text", "Tuple", "flatdim", "flatten", "flatten_space",
@@ -92,9 +95,14 @@ def _arguments(function: Any) -> list[tuple[str, Any]]:
 
 
 def test_public_modules_are_there_after_a_plain_import() -> None:
-    for name in ("errors", "spaces", "vector"):
-        assert isinstance(getattr(vecspaces, name), types.ModuleType)
-    assert vecspaces.vector.utils.batch_space is not None
+    program = (
+        "import vecspaces; vecspaces.errors, vecspaces.spaces.Box, vecspaces.vector.utils;"
+        "print(vecspaces.wrappers.RecordVideo.__name__, *dir(vecspaces))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert run.stdout.split() == ["RecordVideo", *sorted(PUBLIC["vecspaces"])]
 
 
 def test_errors_that_gymnasium_has_too_have_its_names() -> None:

@@ -1,12 +1,16 @@
-"""The public names of vecspaces."""
+"""Vectorised reinforcement-learning environments in worker processes, through shared memory."""
 
 from __future__ import annotations
 
-from vecspaces import errors, spaces, vector
+from vecspaces import errors, spaces, vector, wrappers
 from vecspaces.env import Env
 from vecspaces.make import make_vec
 from vecspaces.spaces import Space
 
 __version__ = "0.1.0"
 
-__all__ = ["Env", "Space", "__version__", "errors", "make_vec", "spaces", "vector"]
+__all__ = ["Env", "Space", "__version__", "errors", "make_vec", "spaces", "vector", "wrappers"]
+
+
+def __dir__() -> list[str]:
+    return __all__

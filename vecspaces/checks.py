@@ -35,6 +35,24 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
     return count
 
 
+def check_seconds(name: str, value: Any, *, zero: bool = False) -> float:
+    """Return a number of seconds, infinity included, as a float; raise for anything else.
+
+    Example:
+        >>> check_seconds("step_timeout", -1)
+        Traceback (most recent call last):
+            ...
+        ValueError: step_timeout must be more than 0 seconds, found -1
+    """
+    is_number = isinstance(value, (int, float, np.integer, np.floating))
+    if not is_number or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number of seconds, found {value!r}")
+    if not (value >= 0 if zero else value > 0):
+        least = "at least" if zero else "more than"
+        raise ValueError(f"{name} must be {least} 0 seconds, found {value}")
+    return math.inf if value > 1e300 else float(value)
+
+
 def show_value(value: Any) -> str:
     """Describe any object in a few words; never raises.
 
@@ -80,31 +98,57 @@ def show_path(path: Path) -> str:
     return "".join(f"[{key!r}]" for key in path)
 
 
-def check_seconds(name: str, value: Any, *, zero: bool = False) -> float:
-    """Check that an argument is a number of seconds, infinity included.
+class Located(str):
+    """The message of an error, and where what it speaks of sits: `mask['camera']: expected ...`.
 
-    Args:
-        name: The argument.
-        value: Its value.
-        zero: Whether 0 is allowed.
-
-    Returns:
-        The number as a float.
-
-    Raises:
-        TypeError: It is no number.
-        ValueError: It is negative or nan, or 0 where that is not allowed.
+    It is the first argument of an exception. Name and path are fields, so that each space that an
+    error passes on its way out can add a key to the path (`add_key`).
 
     Example:
-        >>> check_seconds("step_timeout", -1)
-        Traceback (most recent call last):
-            ...
-        ValueError: step_timeout must be more than 0 seconds, found -1
+        >>> str(Located("mask", "too large", ("camera", 0)))
+        "mask['camera'][0]: too large"
     """
-    is_number = isinstance(value, (int, float, np.integer, np.floating))
-    if not is_number or isinstance(value, bool):
-        raise TypeError(f"{name} must be a number of seconds, found {value!r}")
-    if not (value >= 0 if zero else value > 0):
-        least = "at least" if zero else "more than"
-        raise ValueError(f"{name} must be {least} 0 seconds, found {value}")
-    return math.inf if value > 1e300 else float(value)
+
+    name: str
+    text: str
+    path: Path
+
+    def __new__(cls, name: str, text: str, path: Path = ()) -> Located:  # noqa: D102
+        where = f"{name}{show_path(path)}"
+        message = super().__new__(cls, f"{where}: {text}" if where else text)
+        message.name, message.text, message.path = name, text, path
+        return message
+
+    def __getnewargs__(self) -> tuple[str, str, Path]:  # type: ignore[override]
+        return self.name, self.text, self.path
+
+
+def mismatch(name: str, expected: str, found: str, path: Path = ()) -> Located:
+    """Write that something else was expected.
+
+    Example:
+        >>> print(mismatch("action", "shape (2,)", "shape (3,)"))
+        action: expected shape (2,), found shape (3,)
+    """
+    return Located(name, f"expected {expected}, found {found}", path)
+
+
+def add_key(error: Exception, name: str, key: str | int) -> None:
+    """Put the key of a member in front of the path in the message of what that member raised.
+
+    Example:
+        >>> error = ValueError(mismatch("mask", "0 or 1", "7", ("left", 0)))
+        >>> add_key(error, "mask", "camera")
+        >>> print(error)
+        mask['camera']['left'][0]: expected 0 or 1, found 7
+        >>> error = ValueError("too large")
+        >>> add_key(error, "mask", 0)
+        >>> print(error)
+        mask[0]: too large
+    """
+    message = error.args[0] if error.args else None
+    if not isinstance(message, str):  # of another library, and about something else
+        return
+    if not isinstance(message, Located) or message.name != name:
+        message = Located(name, message)
+    error.args = (Located(name, message.text, (key, *message.path)), *error.args[1:])

@@ -1,4 +1,4 @@
-"""Seeded random number generators: the one place where a seed becomes a stream."""
+"""Seeded random number generators: the only module that turns seeds into streams."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from vecspaces.checks import mismatch, show_value
 from vecspaces.errors import VecspacesError
 
 
@@ -30,11 +31,15 @@ def np_random(seed: int | None = None) -> tuple[np.random.Generator, Any]:
     if seed is not None:
         if not isinstance(seed, int):
             raise VecspacesError(
-                f"seed: expected a Python int or None, found {seed!r} of type {type(seed).__name__}"
-                + ("; convert it with int(seed)" if isinstance(seed, np.integer) else "")
+                mismatch(
+                    "seed",
+                    "a Python int or None",
+                    show_value(seed)
+                    + ("; convert it with int(seed)" if isinstance(seed, np.integer) else ""),
+                )
             )
         if seed < 0:
-            raise VecspacesError(f"seed: expected an int that is not negative, found {seed}")
+            raise VecspacesError(mismatch("seed", "an int that is not negative", str(seed)))
     sequence = np.random.SeedSequence(seed)
     return np.random.Generator(np.random.PCG64(sequence)), sequence.entropy
 

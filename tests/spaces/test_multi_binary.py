@@ -84,7 +84,7 @@ def test_contains_of_other_objects(x: Any, expected: bool) -> None:
 
 def test_explain_names_the_first_entry_that_is_wrong() -> None:
     assert MultiBinary(3).explain(np.array([0, 7, 8]), "x") == (
-        "x: expected 0 or 1 at index (1,), found 7"
+        "x: expected an integer from 0 to 1 at index (1,), found 7"
     )
     assert MultiBinary((2, 1)).explain(np.zeros(2)) == "expected shape (2, 1), found shape (2,)"
 

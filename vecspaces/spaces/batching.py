@@ -62,7 +62,7 @@ def _(space: Discrete[Any], n: int = 1) -> Space[Any]:
 
 @batch_space.register(MultiDiscrete)
 def _(space: MultiDiscrete[Any], n: int = 1) -> Box:
-    return _batch_bounds(space.start, space.start + (space.nvec - 1), n, space)
+    return _batch_bounds(*space._bounds(), n, space)
 
 
 @batch_space.register(MultiBinary)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import numpy as np
 
-from vecspaces.checks import show_value
+from vecspaces.checks import mismatch, show_value
 from vecspaces.errors import VecspacesError
+from vecspaces.spaces.array_space import ArraySpace, ScalarT_cov
 from vecspaces.spaces.intervals import (
     Sampler,
     all_equal,
@@ -17,23 +18,15 @@ from vecspaces.spaces.intervals import (
     dtype_limits,
     is_number,
 )
-from vecspaces.spaces.space import Space, mismatch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from typing_extensions import TypeVar
-
-    ScalarT_cov = TypeVar("ScalarT_cov", bound=np.generic, covariant=True, default=Any)
-else:
-    from typing import TypeVar
-
-    ScalarT_cov = TypeVar("ScalarT_cov", bound=np.generic, covariant=True)
 
 _BOUNDS = ("low", "high", "bounded_below", "bounded_above")
 _LARGE = 1024  # entries from which a minimum is faster than a comparison with its temporary array
 
 
-class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
+class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
     """Arrays of one shape and dtype, each entry within its own closed interval.
 
     Args:
@@ -63,8 +56,7 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
         Box([-1. -2.], [2. 4.], (2,), float32)
     """
 
-    dtype: np.dtype[ScalarT_cov]
-    _shape: tuple[int, ...]
+    _kinds = "iufb"
     low: npt.NDArray[ScalarT_cov]
     high: npt.NDArray[ScalarT_cov]
     bounded_below: npt.NDArray[np.bool_]
@@ -110,16 +102,6 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
             self.__dict__.update(_sampler=None, _limits=None, low_repr=None, high_repr=None)
         super().__setattr__(name, value)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of a value."""
-        return self._shape
-
-    @property
-    def is_np_flattenable(self) -> Literal[True]:
-        """Always True: a value flattens to as many entries as it has."""
-        return True
-
     def is_bounded(self, manner: Literal["both", "below", "above"] = "both") -> bool:
         """Tell whether every entry is bounded.
 
@@ -161,7 +143,7 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
         """
         for word, limit in (("mask", mask), ("probability", probability)):
             if limit is not None:
-                raise VecspacesError(f"{word}: expected None for a Box, found {show_value(limit)}")
+                raise VecspacesError(mismatch(word, "None for a Box", show_value(limit)))
         if self._sampler is None:
             self._sampler = Sampler(self.low, self.high, self.bounded_below, self.bounded_above)
         sample: npt.NDArray[ScalarT_cov] = self._sampler.draw(self.np_random)
@@ -193,8 +175,8 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
         except Exception:  # x is foreign: its methods may raise anything
             return None
 
-    def _holds(self, dtype: np.dtype[Any]) -> bool:
-        return dtype == self.dtype or (dtype.kind in "iufb" and np.can_cast(dtype, self.dtype))
+    def _bounds(self) -> tuple[Any, Any]:
+        return self.low, self.high
 
     def _find_limits(self) -> tuple[Any, Any, bool]:
         """Find what `contains` has to compare with: None for a side that the dtype itself ensures.
@@ -215,31 +197,6 @@ class Box(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
             low, high = (bound if bound is None else bound.flat[0] for bound in (low, high))
         self._limits = low, high, agree
         return self._limits
-
-    def _explain(self, x: Any, name: str) -> str:
-        array = x if isinstance(x, np.ndarray) else self._to_array(x)
-        if array is None:
-            return mismatch(name, f"an array of dtype {self.dtype}", show_value(x))
-        if array.shape != self._shape:
-            return mismatch(name, f"shape {self._shape}", f"shape {array.shape}")
-        if not self._holds(array.dtype):
-            return mismatch(name, f"dtype {self.dtype}", f"dtype {array.dtype}")
-        outside = np.argwhere(~((array >= self.low) & (array <= self.high)))
-        if not len(outside):
-            return super()._explain(x, name)
-        index = tuple(outside[0].tolist())
-        wanted = f"a value from {self.low[index]} to {self.high[index]} at index {index}"
-        return mismatch(name, wanted, str(array[index]))
-
-    def to_jsonable(self, sample_n: Iterable[npt.NDArray[Any]]) -> list[Any]:
-        """Turn arrays into nested lists."""
-        return [sample.tolist() for sample in sample_n]
-
-    def from_jsonable(self, sample_n: Iterable[Any]) -> list[npt.NDArray[ScalarT_cov]]:
-        """Turn nested lists into arrays of this dtype."""
-        arrays = [np.asarray(sample, dtype=self.dtype) for sample in sample_n]
-        # The lists of an array of shape (0, 3) do not tell that 3.
-        return [array if array.size else array.reshape(self._shape) for array in arrays]
 
     def __repr__(self) -> str:
         if self.low_repr is None:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
+from collections.abc import Iterator, KeysView, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
-from vecspaces.checks import show_value
+from vecspaces.checks import mismatch, show_value
+from vecspaces.spaces.masks import choose_limit
 from vecspaces.spaces.nesting import (
-    Composite,
     MemberT,
+    Product,
     check_member,
-    choose_limit,
-    columns_from_jsonable,
-    member_seeds,
+    draw_seeds,
+    explain_members,
     sample_member,
     seed_member,
 )
-from vecspaces.spaces.space import Space, mismatch
+from vecspaces.spaces.space import Space
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-class Dict(Composite[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[MemberT]):
+class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[MemberT]):
     """A dictionary of spaces; a value is a dictionary with the same keys.
 
     The space is itself a mapping from keys to spaces, except that `in` asks for values: it means
@@ -53,6 +53,7 @@ class Dict(Composite[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Memb
         {'color': np.int64(0), 'position': array([-0.3991573 ,  0.21649833], dtype=float32)}
     """
 
+    _container = dict
     spaces: dict[str, Space[MemberT]]
     sort_keys: bool
 
@@ -97,10 +98,8 @@ class Dict(Composite[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Memb
         self.spaces = members
         super().__init__(None, None, seed)
 
-    @property
-    def is_np_flattenable(self) -> bool:
-        """Whether every member can be flattened into a vector of a fixed length."""
-        return all(space.is_np_flattenable for space in self.spaces.values())
+    def _members(self) -> dict[str, Space[MemberT]]:
+        return self.spaces
 
     def __getitem__(self, key: str) -> Space[Any]:
         return self.spaces[key]
@@ -138,25 +137,21 @@ class Dict(Composite[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Memb
             >>> Dict(a=Discrete(3), b=Discrete(4)).seed({"a": 1, "b": 2})
             {'a': 1, 'b': 2}
         """
+        seeds: Any = seed
         if seed is None:
-            return {key: space.seed(None) for key, space in self.spaces.items()}
-        if isinstance(seed, int):
+            seeds = dict.fromkeys(self.spaces)
+        elif isinstance(seed, int):
             super().seed(seed)
-            seeds = member_seeds(self.np_random, len(self.spaces))
-            return {
-                key: space.seed(member_seed)
-                for (key, space), member_seed in zip(self.spaces.items(), seeds, strict=True)
-            }
-        if not isinstance(seed, dict):
-            raise TypeError(
-                f"seed: expected None, an int or a dict with the keys {list(self.spaces)}, "
-                f"found {show_value(seed)}"
+            seeds = dict(
+                zip(self.spaces, draw_seeds(self.np_random, len(self.spaces)), strict=True)
             )
-        if seed.keys() != self.spaces.keys():
-            raise ValueError(
-                f"seed: expected the keys {list(self.spaces)}, found the keys {list(seed)}"
-            )
-        return {key: seed_member(self.spaces[key], seed[key], f"[{key!r}]") for key in seed}
+        if not isinstance(seeds, dict):
+            expected = f"None, an int or a dict with the keys {list(self.spaces)}"
+            raise TypeError(mismatch("seed", expected, show_value(seeds)))
+        if seeds.keys() != self.spaces.keys():
+            found = f"the keys {list(seeds)}"
+            raise ValueError(mismatch("seed", f"the keys {list(self.spaces)}", found))
+        return {key: seed_member(self.spaces[key], seeds[key], key) for key in seeds}
 
     def sample(
         self, mask: dict[str, Any] | None = None, probability: dict[str, Any] | None = None
@@ -178,14 +173,12 @@ class Dict(Composite[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Memb
             return {key: space.sample() for key, space in self.spaces.items()}
         word, limits = choose_limit(mask, probability)
         if not isinstance(limits, dict):
-            raise AssertionError(f"{word}: expected a dict, found {show_value(limits)}")
+            raise AssertionError(mismatch(word, "a dict", show_value(limits)))
         if limits.keys() != self.spaces.keys():
-            raise AssertionError(
-                f"{word}: expected the keys {list(self.spaces)}, found the keys {list(limits)}"
-            )
+            found = f"the keys {list(limits)}"
+            raise AssertionError(mismatch(word, f"the keys {list(self.spaces)}", found))
         return {
-            key: sample_member(space, word, limits[key], f"[{key!r}]")
-            for key, space in self.spaces.items()
+            key: sample_member(space, word, limits[key], key) for key, space in self.spaces.items()
         }
 
     def contains(self, x: Any) -> bool:
@@ -206,40 +199,11 @@ class Dict(Composite[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Memb
         missing = [key for key in self.spaces if key not in x]
         unknown = [key for key in x if key not in self.spaces]
         if missing or unknown:
-            found = " and ".join(
-                text
-                for text in (
-                    f"{missing} missing" if missing else "",
-                    f"{unknown} besides" if unknown else "",
-                )
-                if text
-            )
+            parts = ((missing, "missing"), (unknown, "besides"))
+            found = " and ".join(f"{keys} {word}" for keys, word in parts if keys)
             return mismatch(name, f"a dict with the keys {list(self.spaces)}", found)
-        for key, space in self.spaces.items():
-            answer = space.explain(x[key], f"{name}[{key!r}]")
-            if answer is not None:
-                return answer
-        return super()._explain(x, name)
-
-    def to_jsonable(self, sample_n: Iterable[dict[str, Any]]) -> Any:
-        """Turn values into one JSON-able column for each key.
-
-        A space without members, which has no columns, gives one `{}` for each value.
-        """
-        samples = list(sample_n)
-        if not self.spaces:
-            return [{} for _ in samples]
-        return {
-            key: space.to_jsonable([sample[key] for sample in samples])
-            for key, space in self.spaces.items()
-        }
-
-    def from_jsonable(self, sample_n: Any) -> list[dict[str, Any]]:
-        """Turn the columns that `to_jsonable` returned back into values."""
-        if not self.spaces:
-            return [{} for _ in sample_n]
-        columns = columns_from_jsonable(self.spaces, sample_n)
-        return [dict(zip(self.spaces, row, strict=True)) for row in zip(*columns, strict=True)]
+        members = ((key, space, x[key]) for key, space in self.spaces.items())
+        return explain_members(members, name) or super()._explain(x, name)
 
     def __repr__(self) -> str:
         return "Dict(" + ", ".join(f"{key!r}: {space}" for key, space in self.spaces.items()) + ")"

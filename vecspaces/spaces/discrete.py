@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import numpy as np
 
-from vecspaces.checks import show_value
-from vecspaces.spaces.masks import check_mask, check_probability
-from vecspaces.spaces.space import Space, mismatch, refuse_both
+from vecspaces.checks import mismatch, show_value
+from vecspaces.spaces.masks import check_limit, choose_limit
+from vecspaces.spaces.space import Space
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -119,14 +119,14 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
             rng = self._np_random or self.np_random  # without the property's own call
             sample: IntegerT_cov = self.start + rng.integers(self.n, dtype=self.dtype.type)
             return sample
-        refuse_both(mask, probability)
-        if mask is not None:
-            check_mask(mask, "mask", (int(self.n),))
-            allowed = np.flatnonzero(mask)
-            drawn: Any = allowed[self.np_random.integers(allowed.size)] if allowed.size else 0
+        word, limit = choose_limit(mask, probability)
+        check_limit(word, limit, (int(self.n),))
+        drawn: Any
+        if word == "mask":
+            allowed = np.flatnonzero(limit)
+            drawn = allowed[self.np_random.integers(allowed.size)] if allowed.size else 0
         else:
-            check_probability(probability, "probability", (int(self.n),))
-            drawn = self.np_random.choice(int(self.n), p=probability)
+            drawn = self.np_random.choice(int(self.n), p=limit)
         sample = self.start + self.dtype.type(drawn)
         return sample
 
@@ -145,6 +145,9 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
             return False
         start = int(self.start)
         return start <= value < start + int(self.n)
+
+    def _bounds(self) -> tuple[Any, Any]:
+        return self.start, int(self.start) + int(self.n) - 1
 
     def _explain(self, x: Any, name: str) -> str:
         last = int(self.start) + int(self.n) - 1

@@ -1,4 +1,4 @@
-"""Equivalence: which spaces have values of one nesting, and may therefore share a batch."""
+"""Equivalence: which spaces have values of the same nesting, and can share a batch."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from functools import singledispatch
 from typing import Any
 
 from vecspaces.checks import show_value
-from vecspaces.spaces.box import Box
+from vecspaces.spaces.array_space import ArraySpace
 from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.discrete import Discrete
 from vecspaces.spaces.graph import Graph
-from vecspaces.spaces.multi_binary import MultiBinary
-from vecspaces.spaces.multi_discrete import MultiDiscrete
+from vecspaces.spaces.nesting import Composite
 from vecspaces.spaces.one_of import OneOf
 from vecspaces.spaces.sequence import Sequence
 from vecspaces.spaces.space import Space
@@ -21,15 +20,16 @@ from vecspaces.spaces.tuple import Tuple
 
 @singledispatch
 def is_space_dtype_shape_equiv(space_1: Space[Any], space_2: Space[Any]) -> bool:
-    """Whether the values of two spaces have the same nesting, shapes and dtypes.
+    """Return whether the values of two spaces have the same nesting, shapes and dtypes.
 
-    Bounds may differ: environments whose spaces are equivalent share one batch.
+    Bounds may differ: environments whose spaces are equivalent can share one batch.
 
     Raises:
-        NotImplementedError: `space_1` is of a third party that registered nothing.
+        NotImplementedError: `space_1` is of a class that is not registered.
         TypeError: An argument is no Space.
 
     Example:
+        >>> from vecspaces.spaces import Box
         >>> is_space_dtype_shape_equiv(Box(0, 1, (2,)), Box(-5, 5, (2,)))
         True
         >>> is_space_dtype_shape_equiv(Discrete(3), Box(-5, 5, (2,)))
@@ -40,14 +40,12 @@ def is_space_dtype_shape_equiv(space_1: Space[Any], space_2: Space[Any]) -> bool
             raise TypeError(f"{name}: expected a Space, found {show_value(space)}")
     raise NotImplementedError(
         f"space_1: is_space_dtype_shape_equiv does not know {show_value(space_1)}; "
-        "is_space_dtype_shape_equiv.register teaches it"
+        "add it with is_space_dtype_shape_equiv.register"
     )
 
 
-@is_space_dtype_shape_equiv.register(Box)
+@is_space_dtype_shape_equiv.register(ArraySpace)
 @is_space_dtype_shape_equiv.register(Discrete)
-@is_space_dtype_shape_equiv.register(MultiDiscrete)
-@is_space_dtype_shape_equiv.register(MultiBinary)
 def _(space_1: Space[Any], space_2: Space[Any]) -> bool:
     return (
         type(space_1) is type(space_2)
@@ -65,41 +63,17 @@ def _(space_1: Text, space_2: Space[Any]) -> bool:
     )
 
 
-@is_space_dtype_shape_equiv.register(Dict)
-def _(space_1: Dict, space_2: Space[Any]) -> bool:
-    return (
-        isinstance(space_2, Dict)
-        and space_1.keys() == space_2.keys()
-        and all(is_space_dtype_shape_equiv(space_1[key], space_2[key]) for key in space_1)
-    )
-
-
-@is_space_dtype_shape_equiv.register(Tuple)
-@is_space_dtype_shape_equiv.register(OneOf)
-def _(space_1: Tuple | OneOf, space_2: Space[Any]) -> bool:
-    return (
-        isinstance(space_2, Tuple if isinstance(space_1, Tuple) else OneOf)
-        and len(space_1) == len(space_2)
-        and all(map(is_space_dtype_shape_equiv, space_1.spaces, space_2.spaces))
-    )
-
-
-@is_space_dtype_shape_equiv.register(Graph)
-def _(space_1: Graph, space_2: Space[Any]) -> bool:
-    if not isinstance(space_2, Graph):
+@is_space_dtype_shape_equiv.register(Composite)
+def _(space_1: Composite[Any], space_2: Space[Any]) -> bool:
+    kind = next(kind for kind in _COMPOSITES if isinstance(space_1, kind))
+    if not isinstance(space_2, kind):
         return False
-    edges_1, edges_2 = space_1.edge_space, space_2.edge_space
-    if edges_1 is None or edges_2 is None:
-        same_edges = edges_1 is edges_2
-    else:
-        same_edges = is_space_dtype_shape_equiv(edges_1, edges_2)
-    return same_edges and is_space_dtype_shape_equiv(space_1.node_space, space_2.node_space)
-
-
-@is_space_dtype_shape_equiv.register(Sequence)
-def _(space_1: Sequence, space_2: Space[Any]) -> bool:
+    members, others = space_1._members(), space_2._members()
     return (
-        isinstance(space_2, Sequence)
-        and space_1.stack is space_2.stack
-        and is_space_dtype_shape_equiv(space_1.feature_space, space_2.feature_space)
+        getattr(space_1, "stack", None) is getattr(space_2, "stack", None)  # of a Sequence
+        and members.keys() == others.keys()
+        and all(is_space_dtype_shape_equiv(members[key], others[key]) for key in members)
     )
+
+
+_COMPOSITES = (Dict, Tuple, OneOf, Sequence, Graph)

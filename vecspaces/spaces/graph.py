@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from vecspaces.checks import show_value
+from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.batch_values import (
     batch_length,
     batch_limits,
@@ -18,16 +18,9 @@ from vecspaces.spaces.batch_values import (
     explain_all,
 )
 from vecspaces.spaces.batching import batch_space
-from vecspaces.spaces.nesting import (
-    Composite,
-    check_member,
-    check_seed_length,
-    choose_limit,
-    member_seeds,
-    sample_member,
-    seed_member,
-)
-from vecspaces.spaces.space import Space, mismatch
+from vecspaces.spaces.masks import choose_limit
+from vecspaces.spaces.nesting import Composite, check_member, sample_member
+from vecspaces.spaces.space import Space
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -91,6 +84,10 @@ class Graph(Composite[GraphInstance]):
         self.batch_edge_space = None if edge_space is None else batch_space(edge_space, 1)
         super().__init__(None, None, seed)
 
+    def _members(self) -> dict[str, Space[Any]]:
+        members = {"node_space": self.node_space}
+        return members if self.edge_space is None else {**members, "edge_space": self.edge_space}
+
     @property
     def is_np_flattenable(self) -> Literal[False]:
         """Always False: the size of a value is not fixed."""
@@ -116,23 +113,8 @@ class Graph(Composite[GraphInstance]):
             >>> Graph(Discrete(3), Discrete(4)).seed((1, 2, 3))
             (1, 2, 3)
         """
-        members = (
-            [self.node_space] if self.edge_space is None else [self.node_space, self.edge_space]
-        )
-        if seed is None:
-            seed = (None,) * (1 + len(members))
-        elif isinstance(seed, int):
-            super().seed(seed)
-            seed = (seed, *member_seeds(self.np_random, len(members)))
-        meaning = "(of the graph and of its nodes" + (
-            ", and of its edges)" * (len(members) - 1) or ")"
-        )
-        check_seed_length(seed, 1 + len(members), meaning)
-        own = super().seed(seed[0])
-        return own, *(
-            seed_member(space, member_seed, f"[{i}]")
-            for i, (space, member_seed) in enumerate(zip(members, seed[1:], strict=True), 1)
-        )
+        edges = ")" if self.edge_space is None else ", and of its edges)"
+        return self._seed_with_members(seed, f"(of the graph and of its nodes{edges}")
 
     def sample(
         self,
@@ -164,9 +146,8 @@ class Graph(Composite[GraphInstance]):
         try:
             node_limit, edge_limit = (None, None) if limits is None else limits
         except (TypeError, ValueError) as error:
-            raise type(error)(
-                f"{word}: expected a pair, for nodes and for edges, found {show_value(limits)}"
-            ) from None
+            expected = "a pair, for nodes and for edges"
+            raise type(error)(mismatch(word, expected, show_value(limits))) from None
         if num_edges is None:
             num_edges = 0
             if num_nodes > 1:
@@ -181,10 +162,10 @@ class Graph(Composite[GraphInstance]):
                 UserWarning,
                 stacklevel=2,
             )
-        nodes = _sample_batch(self.node_space, num_nodes, word, node_limit, "[0]")
+        nodes = _sample_batch(self.node_space, num_nodes, word, node_limit, 0)
         if self.edge_space is None or num_edges == 0:
             return GraphInstance(nodes, None, None)
-        edges = _sample_batch(self.edge_space, num_edges, word, edge_limit, "[1]")
+        edges = _sample_batch(self.edge_space, num_edges, word, edge_limit, 1)
         links = self.np_random.integers(0, num_nodes, size=(num_edges, 2), dtype=np.int32)
         return GraphInstance(nodes, edges, links)
 
@@ -278,13 +259,13 @@ class Graph(Composite[GraphInstance]):
         )
 
 
-def _sample_batch(space: Space[Any], n: int, word: str, limit: Any, step: str) -> Any:
+def _sample_batch(space: Space[Any], n: int, word: str, limit: Any, key: int) -> Any:
     """Sample `n` values at once, and let the generator of `space` go on.
 
     The batch is drawn with copies of the generators, so one number is drawn from the original, as
     Gymnasium does. (A composite space draws with those of its members, which do not go on: there,
     as in Gymnasium, each batch equals the one before.)
     """
-    batch = sample_member(batch_space(space, n), word, limit, step)
+    batch = sample_member(batch_space(space, n), word, limit, key)
     space.np_random.random()
     return batch

@@ -1,4 +1,4 @@
-"""Masks and probabilities: the checks of what `sample` is told to prefer."""
+"""Masks and probabilities: which of the two `sample` was given, and the checks of their form."""
 
 from __future__ import annotations
 
@@ -6,44 +6,57 @@ from typing import Any
 
 import numpy as np
 
-from vecspaces.checks import show_value
+from vecspaces.checks import Path, mismatch, show_value
 
 
-def check_mask(mask: Any, name: str, shape: tuple[int, ...], largest: int = 1) -> None:
-    """Raise AssertionError unless `mask` is an int8 array of the shape, with values 0 to `largest`.
+def choose_limit(mask: Any, probability: Any) -> tuple[str, Any]:
+    """Return which of the two was given, as a name and its value; raise ValueError for both."""
+    if mask is not None and probability is not None:
+        raise ValueError(
+            "mask, probability: expected at most one of them, found both: "
+            f"mask={mask!r}, probability={probability!r}"
+        )
+    return ("probability", probability) if mask is None else ("mask", mask)
+
+
+def check_limit(
+    word: str,
+    limit: Any,
+    shape: tuple[int, ...],
+    path: Path = (),
+    *,
+    largest: int = 1,
+    sums_to_one: bool = True,
+) -> None:
+    """Raise AssertionError unless `limit` has the shape, and the dtype and range of its word.
 
     Example:
-        >>> check_mask(np.array([0, 1, 7], np.int8), "mask[0]", (3,))
+        >>> check_limit("mask", np.array([0, 1, 7], np.int8), (3,), path=(0,))
         Traceback (most recent call last):
         ...
         AssertionError: mask[0]: expected values from 0 to 1, found [0 1 7]
-    """
-    _check_array(mask, name, np.int8, shape)
-    if np.count_nonzero(mask.view(np.uint8) > largest):  # which holds for negative ones too
-        raise AssertionError(f"{name}: expected values from 0 to {largest}, found {mask}")
-
-
-def check_probability(
-    probability: Any, name: str, shape: tuple[int, ...], sums_to_one: bool = True
-) -> None:
-    """Raise AssertionError unless `probability` is a float64 array of the shape, within [0, 1].
-
-    Example:
-        >>> check_probability(np.array([0.5, 0.6]), "probability", (2,))
+        >>> check_limit("probability", np.array([0.5, 0.6]), (2,))
         Traceback (most recent call last):
         ...
         AssertionError: probability: expected the sum 1, found 1.1
     """
-    _check_array(probability, name, np.float64, shape)
-    within = (probability >= 0) & (probability <= 1)
-    if np.count_nonzero(within) != within.size:
-        raise AssertionError(f"{name}: expected values from 0 to 1, found {probability}")
-    # The tolerance of numpy.isclose(sum, 1); numpy.random.Generator.choice then has a narrower one.
-    if sums_to_one and not abs(float(probability.sum()) - 1.0) <= 1e-8 + 1e-5:
-        raise AssertionError(f"{name}: expected the sum 1, found {probability.sum()}")
-
-
-def _check_array(array: Any, name: str, dtype: type[np.generic], shape: tuple[int, ...]) -> None:
-    if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
+    dtype: Any = np.int8 if word == "mask" else np.float64
+    if not isinstance(limit, np.ndarray) or limit.dtype != dtype or limit.shape != shape:
         expected = f"an array of shape {shape} and dtype {np.dtype(dtype)}"
-        raise AssertionError(f"{name}: expected {expected}, found {show_value(array)}")
+        raise AssertionError(mismatch(word, expected, show_value(limit), path))
+    if word == "mask":
+        outside = np.count_nonzero(limit.view(np.uint8) > largest)  # negative ones are larger too
+    else:
+        outside = limit.size - np.count_nonzero((limit >= 0) & (limit <= 1))  # nan is neither
+    if outside:
+        raise AssertionError(mismatch(word, f"values from 0 to {largest}", str(limit), path))
+    # The tolerance of numpy.isclose(sum, 1); numpy.random.Generator.choice then has a narrower one.
+    if word == "probability" and sums_to_one and not abs(float(limit.sum()) - 1.0) <= 1e-8 + 1e-5:
+        raise AssertionError(mismatch(word, "the sum 1", str(limit.sum()), path))
+
+
+def check_limit_tuple(word: str, limit: Any, n: int, path: Path = ()) -> None:
+    """Raise AssertionError unless `limit` is a tuple with an entry for each of `n` members."""
+    if not isinstance(limit, tuple) or len(limit) != n:
+        found = len(limit) if isinstance(limit, tuple) else show_value(limit)
+        raise AssertionError(mismatch(word, f"a tuple of {n} entries", str(found), path))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vecspaces.checks import show_value
-from vecspaces.spaces.masks import check_mask, check_probability
-from vecspaces.spaces.space import Space, mismatch, refuse_both
+from vecspaces.spaces.array_space import ArraySpace
+from vecspaces.spaces.masks import check_limit, choose_limit
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-class MultiBinary(Space["npt.NDArray[np.int8]"]):
+class MultiBinary(ArraySpace[np.int8]):
     """Arrays of int8 zeros and ones, of a fixed shape.
 
     Args:
@@ -37,8 +37,6 @@ class MultiBinary(Space["npt.NDArray[np.int8]"]):
                [1, 1]], dtype=int8)
     """
 
-    dtype: np.dtype[np.int8]
-    _shape: tuple[int, ...]
     n: int | tuple[int, ...]
 
     def __init__(
@@ -59,16 +57,6 @@ class MultiBinary(Space["npt.NDArray[np.int8]"]):
             raise ValueError(f"n: expected positive counts, found {n}")
         super().__init__(shape, np.int8, seed)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of a value."""
-        return self._shape
-
-    @property
-    def is_np_flattenable(self) -> Literal[True]:
-        """Always True: a value flattens to as many entries as it has."""
-        return True
-
     def sample(
         self,
         mask: npt.NDArray[np.int8] | None = None,
@@ -87,15 +75,14 @@ class MultiBinary(Space["npt.NDArray[np.int8]"]):
             AssertionError: `mask` or `probability` has another form.
             ValueError: Both were given.
         """
-        if probability is None:
-            if mask is None:
-                rng = self._np_random or self.np_random  # without the property's own call
-                return rng.integers(0, 2, self.n, np.int8)
-            check_mask(mask, "mask", self._shape, largest=2)
-            return np.where(mask == 2, self.np_random.integers(0, 2, self._shape, np.int8), mask)
-        refuse_both(mask, probability)
-        check_probability(probability, "probability", self._shape, sums_to_one=False)
-        drawn = self.np_random.random(self._shape) <= probability
+        if mask is None and probability is None:
+            rng = self._np_random or self.np_random  # without the property's own call
+            return rng.integers(0, 2, self.n, np.int8)
+        word, limit = choose_limit(mask, probability)
+        check_limit(word, limit, self._shape, largest=2 if word == "mask" else 1, sums_to_one=False)
+        if word == "mask":
+            return np.where(limit == 2, self.np_random.integers(0, 2, self._shape, np.int8), limit)
+        drawn: npt.NDArray[np.bool_] = self.np_random.random(self._shape) <= limit
         return drawn.astype(np.int8)
 
     def contains(self, x: Any) -> bool:
@@ -103,7 +90,7 @@ class MultiBinary(Space["npt.NDArray[np.int8]"]):
 
         The dtype does not matter, as in Gymnasium: 1.0 and True are ones too.
         """
-        array = self._to_array(x)
+        array = x if isinstance(x, np.ndarray) else self._to_array(x)
         if array is None or array.shape != self._shape:
             return False
         if array.dtype.kind in "iu":  # shifted by one bit, zero and one alone are zero
@@ -113,34 +100,11 @@ class MultiBinary(Space["npt.NDArray[np.int8]"]):
         except Exception:  # foreign objects or fields, which may raise anything
             return False
 
-    def _to_array(self, x: Any) -> npt.NDArray[Any] | None:
-        if isinstance(x, np.ndarray):
-            return x
-        if isinstance(x, Sequence):
-            try:
-                return np.array(x)
-            except Exception:  # ragged, or foreign objects that raise anything
-                return None
-        return None
+    def _bounds(self) -> tuple[Any, Any]:
+        return 0, 1
 
-    def _explain(self, x: Any, name: str) -> str:
-        array = self._to_array(x)
-        if array is None:
-            return mismatch(name, "an array of zeros and ones", show_value(x))
-        if array.shape != self._shape:
-            return mismatch(name, f"shape {self._shape}", f"shape {array.shape}")
-        if array.dtype.kind not in "iufb":
-            return mismatch(name, "zeros and ones", show_value(array))
-        index = tuple(np.argwhere((array != 0) & (array != 1))[0].tolist())
-        return mismatch(name, f"0 or 1 at index {index}", str(array[index]))
-
-    def to_jsonable(self, sample_n: Iterable[npt.NDArray[np.int8]]) -> list[Any]:
-        """Turn arrays into nested lists."""
-        return [np.asarray(sample).tolist() for sample in sample_n]
-
-    def from_jsonable(self, sample_n: Iterable[Any]) -> list[npt.NDArray[np.int8]]:
-        """Turn nested lists into int8 arrays."""
-        return [np.asarray(sample, self.dtype) for sample in sample_n]
+    def _holds(self, dtype: np.dtype[Any]) -> bool:
+        return dtype.kind in "iufb"
 
     def __repr__(self) -> str:
         return f"MultiBinary({self.n})"

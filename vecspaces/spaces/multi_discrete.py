@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, cast
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import numpy as np
 
-from vecspaces.checks import show_value
+from vecspaces.spaces.array_space import ArraySpace
 from vecspaces.spaces.discrete import Discrete, IntegerT_cov
 from vecspaces.spaces.intervals import cast_exactly
-from vecspaces.spaces.masks import check_mask, check_probability
-from vecspaces.spaces.space import Space, mismatch, refuse_both
+from vecspaces.spaces.masks import check_limit, check_limit_tuple, choose_limit
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-class MultiDiscrete(Space["npt.NDArray[IntegerT_cov]"], Generic[IntegerT_cov]):
+class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
     """Arrays whose entries are `start[i], ..., start[i] + nvec[i] - 1`.
 
     Args:
@@ -42,8 +41,6 @@ class MultiDiscrete(Space["npt.NDArray[IntegerT_cov]"], Generic[IntegerT_cov]):
                [2, 2]])
     """
 
-    dtype: np.dtype[IntegerT_cov]
-    _shape: tuple[int, ...]
     nvec: npt.NDArray[IntegerT_cov]
     start: npt.NDArray[IntegerT_cov]
 
@@ -77,16 +74,6 @@ class MultiDiscrete(Space["npt.NDArray[IntegerT_cov]"], Generic[IntegerT_cov]):
             )
         super().__init__(self.nvec.shape, self.dtype, seed)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of a value."""
-        return self._shape
-
-    @property
-    def is_np_flattenable(self) -> Literal[True]:
-        """Always True: a value flattens to one one-hot vector per entry."""
-        return True
-
     def sample(
         self, mask: tuple[Any, ...] | None = None, probability: tuple[Any, ...] | None = None
     ) -> npt.NDArray[IntegerT_cov]:
@@ -109,76 +96,34 @@ class MultiDiscrete(Space["npt.NDArray[IntegerT_cov]"], Generic[IntegerT_cov]):
             drawn = rng.random(self._shape) * self.nvec
             sample: npt.NDArray[IntegerT_cov] = drawn.astype(self.dtype) + self.start
             return sample
-        refuse_both(mask, probability)
-        name, limit = ("probability", probability) if mask is None else ("mask", mask)
-        return np.array(self._draw(limit, name, self.nvec, self.start), self.dtype)
+        word, limit = choose_limit(mask, probability)
+        return np.array(self._draw(word, limit, self.nvec, self.start, ()), self.dtype)
 
-    def _draw(self, limit: Any, name: str, nvec: Any, start: Any) -> Any:
+    def _draw(self, word: str, limit: Any, nvec: Any, start: Any, path: tuple[int, ...]) -> Any:
         """Draw what a mask or probability allows, as nested lists of ints."""
         if nvec.ndim:
-            if not isinstance(limit, tuple) or len(limit) != len(nvec):
-                wanted = f"a tuple of {len(nvec)} entries"
-                raise AssertionError(f"{name}: expected {wanted}, found {show_value(limit)}")
+            check_limit_tuple(word, limit, len(nvec), path)
             return [
-                self._draw(limit[i], f"{name}[{i}]", nvec[i], start[i]) for i in range(len(nvec))
+                self._draw(word, limit[i], nvec[i], start[i], (*path, i)) for i in range(len(nvec))
             ]
-        if name.startswith("mask"):
-            check_mask(limit, name, (int(nvec),))
-            allowed = np.flatnonzero(limit)
+        check_limit(word, limit, (int(nvec),), path)
+        allowed = np.flatnonzero(limit)
+        if word == "mask":
             index = allowed[self.np_random.integers(allowed.size)] if allowed.size else 0
         else:
-            check_probability(limit, name, (int(nvec),))
-            allowed = np.flatnonzero(limit)
             index = self.np_random.choice(allowed, p=(limit / np.sum(limit))[allowed])
         return int(start) + int(index)  # NumPy would make a float of int64 and uint64
 
     def contains(self, x: Any) -> bool:
         """Tell whether `x` is an array, or a sequence that becomes one, within the ranges."""
-        array = self._to_array(x)
+        array = x if isinstance(x, np.ndarray) else self._to_array(x)
         if array is None or array.shape != self._shape or not self._holds(array.dtype):
             return False
-        last = self.start + (self.nvec - 1)  # an element of the space, so that it cannot wrap
-        return bool(
-            np.count_nonzero(array >= self.start) == array.size
-            and np.count_nonzero(array <= last) == array.size
-        )
+        low, high = self._bounds()
+        return bool(np.count_nonzero(array >= low) == array.size == np.count_nonzero(array <= high))
 
-    def _to_array(self, x: Any) -> npt.NDArray[Any] | None:
-        if isinstance(x, np.ndarray):
-            return x
-        if isinstance(x, Sequence):
-            try:
-                return np.array(x)
-            except Exception:  # ragged, or foreign objects that raise anything
-                return None
-        return None
-
-    def _holds(self, dtype: np.dtype[Any]) -> bool:
-        return dtype == self.dtype or (dtype.kind in "iub" and np.can_cast(dtype, self.dtype))
-
-    def _explain(self, x: Any, name: str) -> str:
-        array = self._to_array(x)
-        if array is None:
-            return mismatch(name, f"an array of dtype {self.dtype}", show_value(x))
-        if array.shape != self._shape:
-            return mismatch(name, f"shape {self._shape}", f"shape {array.shape}")
-        if not self._holds(array.dtype):
-            return mismatch(name, f"dtype {self.dtype}", f"dtype {array.dtype}")
-        last = self.start + (self.nvec - 1)
-        outside = np.argwhere((array < self.start) | (array > last))
-        if not len(outside):
-            return super()._explain(x, name)
-        index = tuple(outside[0].tolist())
-        wanted = f"an integer from {self.start[index]} to {last[index]} at index {index}"
-        return mismatch(name, wanted, str(array[index]))
-
-    def to_jsonable(self, sample_n: Iterable[npt.NDArray[Any]]) -> list[Any]:
-        """Turn arrays into nested lists."""
-        return [sample.tolist() for sample in sample_n]
-
-    def from_jsonable(self, sample_n: Iterable[Any]) -> list[Any]:
-        """Turn nested lists into arrays of this dtype."""
-        return [np.array(sample, dtype=self.dtype) for sample in sample_n]
+    def _bounds(self) -> tuple[Any, Any]:
+        return self.start, self.start + (self.nvec - 1)  # values of the space: this cannot wrap
 
     def __repr__(self) -> str:
         if np.any(self.start != 0):

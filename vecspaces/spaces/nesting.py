@@ -1,15 +1,15 @@
-"""What the composite spaces share: checked members, seeds for them, and paths in errors."""
+"""Composite: what the spaces with members share, from seeding to paths in errors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from vecspaces import seeding
-from vecspaces.checks import show_value
-from vecspaces.spaces.space import Space, T_cov, refuse_both
+from vecspaces.checks import add_key, mismatch, show_value
+from vecspaces.spaces.space import Space, T_cov
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -22,157 +22,148 @@ else:
 
 
 class Composite(Space[T_cov]):
-    """A space with members, whose generators are not touched when its own is made."""
+    """A space with members; creating its own generator leaves theirs as they are."""
+
+    def _members(self) -> Mapping[Any, Space[Any]]:
+        """Return the members by the keys under which they sit."""
+        raise NotImplementedError
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Whether every member can be flattened into a vector of a fixed length."""
+        return all(member.is_np_flattenable for member in self._members().values())
 
     @property
     def np_random(self) -> np.random.Generator:
-        """The generator of this space alone, made when it is first needed."""
-        # Not by `seed`, as in Space: it would start the members anew, and undo their seeds.
+        """The generator of this space alone, created on first use."""
+        # Not by `seed`, as in Space: it would seed the members too, and undo their seeds.
         if self._np_random is None:
             self._np_random, _ = seeding.np_random()
         return self._np_random
 
+    def _seed_with_members(self, seed: Any, meaning: str) -> tuple[Any, ...]:
+        """Seed the space's own generator and then each member; `meaning` names them in errors."""
+        members = list(self._members().values())
+        if seed is None:
+            seed = (None,) * (1 + len(members))
+        elif isinstance(seed, int):
+            super().seed(seed)
+            seed = (seed, *draw_seeds(self.np_random, len(members)))
+        check_seed_length(seed, 1 + len(members), meaning)
+        own = super().seed(seed[0])
+        return own, *(seed_member(space, seed[i], i) for i, space in enumerate(members, 1))
+
+
+class Product(Composite[T_cov]):
+    """A space whose values hold one value of each member, in a dict or a tuple."""
+
+    _container: ClassVar[type[dict[Any, Any]] | type[tuple[Any, ...]]]
+
+    def _build(self, values: Iterable[Any]) -> Any:
+        """Put one value of each member together."""
+        if self._container is dict:
+            return dict(zip(self._members(), values, strict=True))
+        return tuple(values)
+
+    def to_jsonable(self, sample_n: Iterable[Any]) -> Any:
+        """Convert values into one JSON-able column per member.
+
+        A space without members, which has no columns, gives one `{}` or `[]` per value.
+        """
+        samples = list(sample_n)
+        columns = {
+            key: space.to_jsonable([sample[key] for sample in samples])
+            for key, space in self._members().items()
+        }
+        if not columns:
+            return [{} if self._container is dict else [] for _ in samples]
+        return columns if self._container is dict else list(columns.values())
+
+    def from_jsonable(self, sample_n: Any) -> list[Any]:
+        """Convert the columns that `to_jsonable` returned back into values."""
+        members = self._members()
+        if not members:
+            return [self._build(()) for _ in sample_n]
+        columns: dict[Any, list[Any]] = {}
+        for key, space in members.items():
+            try:
+                column = sample_n[key]
+            except (IndexError, KeyError, TypeError) as error:
+                expected = f"a column for each of {list(members)}, as to_jsonable gives them"
+                found = f"none for {key!r} in {show_value(sample_n)}"
+                raise type(error)(mismatch("sample_n", expected, found)) from None
+            try:
+                columns[key] = space.from_jsonable(column)
+            except Exception as error:
+                add_key(error, "sample_n", key)
+                raise
+        lengths = {key: len(column) for key, column in columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(mismatch("sample_n", "columns of one length", f"lengths {lengths}"))
+        return [self._build(row) for row in zip(*columns.values(), strict=True)]
+
 
 def check_member(space: Any, where: str) -> None:
-    """Raise TypeError unless `space` is a Space.
-
-    Example:
-        >>> check_member(3, "spaces['camera']")
-        Traceback (most recent call last):
-        ...
-        TypeError: spaces['camera']: expected a Space, found 3 of type int
-    """
+    """Raise TypeError unless `space` is a Space."""
     if not isinstance(space, Space):
-        raise TypeError(f"{where}: expected a Space, found {show_value(space)}")
+        raise TypeError(mismatch(where, "a Space", show_value(space)))
 
 
-def member_seeds(generator: np.random.Generator, n: int) -> list[int]:
+def check_members(spaces: Any) -> tuple[Space[Any], ...]:
+    """Return the members of a Tuple or OneOf; raise TypeError for anything else."""
+    if not isinstance(spaces, Iterable):
+        raise TypeError(mismatch("spaces", "an iterable of spaces", show_value(spaces)))
+    members = tuple(spaces)
+    for i, space in enumerate(members):
+        check_member(space, f"spaces[{i}]")
+    return members
+
+
+def draw_seeds(generator: np.random.Generator, n: int) -> list[int]:
     """Draw seeds for `n` members, as Gymnasium's composite spaces draw them.
 
     Example:
-        >>> member_seeds(np.random.default_rng(0), 2)
+        >>> draw_seeds(np.random.default_rng(0), 2)
         [1826701614, 1367864806]
     """
     seeds: list[int] = generator.integers(np.iinfo(np.int32).max, size=n).tolist()
     return seeds
 
 
-def add_path(error: Exception, word: str, step: str) -> None:
-    """Put `step` into the path that the message of `error` begins with, as it passes a member by.
-
-    Args:
-        error: What a member raised; its message is changed in place, its type stays.
-        word: The parameter that was handed down: `"seed"`, `"mask"` or `"probability"`.
-        step: Where the member sits: `"['camera']"`, `"[0]"`.
-
-    Example:
-        >>> error = ValueError("mask['left'][0]: expected 0 or 1, found 7")
-        >>> add_path(error, "mask", "['camera']")
-        >>> print(error)
-        mask['camera']['left'][0]: expected 0 or 1, found 7
-        >>> error = ValueError("too large")
-        >>> add_path(error, "mask", "[0]")
-        >>> print(error)
-        mask[0]: too large
-    """
-    if not (error.args and isinstance(error.args[0], str)):
-        return
-    message = error.args[0]
-    rest = message[len(word) :]
-    # `mask: ...` and `mask[0]...` go on with a path; `mask, probability: ...` or `masks` do not.
-    if message.startswith(word) and rest[:1] in {":", "[", "."}:
-        message = f"{word}{step}{rest}"
-    else:
-        message = f"{word}{step}: {message}"
-    error.args = (message, *error.args[1:])
-
-
-def seed_member(space: Space[Any], seed: Any, step: str) -> Any:
-    """Seed a member with its share of a nested seed; an error names the path."""
+def seed_member(space: Space[Any], seed: Any, key: str | int) -> Any:
+    """Seed a member with its part of a nested seed; an error names the path."""
     try:
         return space.seed(seed)
     except Exception as error:
-        add_path(error, "seed", step)
+        add_key(error, "seed", key)
         raise
-
-
-def sample_member(space: Space[Any], word: str, limit: Any, step: str) -> Any:
-    """Sample a member with its share of a nested mask or probability; an error names the path.
-
-    Args:
-        space: The member.
-        word: `"mask"` or `"probability"`.
-        limit: The member's mask or probability; None: it is sampled freely.
-        step: Where the member sits: `"['camera']"`, `"[0]"`.
-    """
-    try:
-        return space.sample(mask=limit) if word == "mask" else space.sample(probability=limit)
-    except Exception as error:
-        add_path(error, word, step)
-        raise
-
-
-def columns_from_jsonable(members: Mapping[Any, Space[Any]], sample_n: Any) -> list[list[Any]]:
-    """Turn one column for each member back into its values.
-
-    Args:
-        members: The members by key or place.
-        sample_n: The columns by key or place.
-
-    Raises:
-        KeyError, IndexError, TypeError: There is no column for a member.
-        ValueError: The columns have different lengths.
-    """
-    columns: list[list[Any]] = []
-    for key, space in members.items():
-        try:
-            column = sample_n[key]
-        except (IndexError, KeyError, TypeError) as error:
-            message = (
-                f"sample_n: expected a column for each of {list(members)}, as to_jsonable gives "
-                f"them, found none for {key!r} in {show_value(sample_n)}"
-            )
-            raise type(error)(message) from None
-        try:
-            columns.append(space.from_jsonable(column))
-        except Exception as error:
-            add_path(error, "sample_n", f"[{key!r}]")
-            raise
-    lengths = {key: len(column) for key, column in zip(members, columns, strict=True)}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"sample_n: expected columns of one length, found lengths {lengths}")
-    return columns
-
-
-def choose_limit(mask: Any, probability: Any) -> tuple[str, Any]:
-    """Tell which of the two was given: `("mask", mask)` or `("probability", probability)`.
-
-    Raises:
-        ValueError: Both were given.
-    """
-    refuse_both(mask, probability)
-    return ("probability", probability) if mask is None else ("mask", mask)
-
-
-def check_limit_tuple(limit: Any, word: str, n: int) -> None:
-    """Raise AssertionError unless `limit` is a tuple with an entry for each of `n` members."""
-    if not isinstance(limit, tuple):
-        raise AssertionError(f"{word}: expected a tuple of {n} entries, found {show_value(limit)}")
-    if len(limit) != n:
-        raise AssertionError(f"{word}: expected a tuple of {n} entries, found {len(limit)}")
 
 
 def check_seed_length(seed: Any, n: int, meaning: str) -> None:
-    """Raise unless `seed` is a list or tuple of `n` seeds.
-
-    Raises:
-        TypeError: `seed` is of another type.
-        ValueError: `seed` has another length.
-    """
+    """Raise TypeError unless `seed` is a list or tuple, and ValueError unless it has `n` seeds."""
     if not isinstance(seed, (list, tuple)):
-        raise TypeError(
-            f"seed: expected None, an int, or a list or tuple of {n} seeds {meaning}, "
-            f"found {show_value(seed)}"
-        )
+        expected = f"None, an int, or a list or tuple of {n} seeds {meaning}"
+        raise TypeError(mismatch("seed", expected, show_value(seed)))
     if len(seed) != n:
-        raise ValueError(f"seed: expected {n} seeds {meaning}, found {len(seed)}")
+        raise ValueError(mismatch("seed", f"{n} seeds {meaning}", str(len(seed))))
+
+
+def sample_member(space: Space[Any], word: str, limit: Any, key: str | int) -> Any:
+    """Sample a member with its part of a nested mask or probability; an error names the path."""
+    try:
+        return space.sample(mask=limit) if word == "mask" else space.sample(probability=limit)
+    except Exception as error:
+        add_key(error, word, key)
+        raise
+
+
+def explain_members(members: Iterable[tuple[Any, Space[Any], Any]], name: str) -> str | None:
+    """Return why the first of some (key, space, value) that does not fit does not; None if all do.
+
+    Example:
+        >>> from vecspaces.spaces import Discrete
+        >>> explain_members([("a", Discrete(2), 1), ("b", Discrete(2), 2)], "x")
+        "x['b']: expected an integer from 0 to 1 (int64), found 2 of type int"
+    """
+    answers = (space.explain(value, f"{name}[{key!r}]") for key, space, value in members)
+    return next((answer for answer in answers if answer is not None), None)

@@ -7,21 +7,12 @@ from typing import Any, Generic
 
 import numpy as np
 
-from vecspaces.checks import show_value
+from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.dict import Dict
-from vecspaces.spaces.nesting import (
-    Composite,
-    MemberT,
-    check_limit_tuple,
-    check_member,
-    check_seed_length,
-    choose_limit,
-    member_seeds,
-    sample_member,
-    seed_member,
-)
+from vecspaces.spaces.masks import check_limit_tuple, choose_limit
+from vecspaces.spaces.nesting import Composite, MemberT, check_members, sample_member
 from vecspaces.spaces.sequence import Sequence
-from vecspaces.spaces.space import Space, mismatch
+from vecspaces.spaces.space import Space
 from vecspaces.spaces.tuple import Tuple
 
 
@@ -55,19 +46,13 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
         spaces: Iterable[Space[MemberT]],
         seed: int | tuple[Any, ...] | np.random.Generator | None = None,
     ) -> None:
-        if not isinstance(spaces, Iterable):
-            raise TypeError(f"spaces: expected an iterable of spaces, found {show_value(spaces)}")
-        self.spaces = tuple(spaces)
+        self.spaces = check_members(spaces)
         if not self.spaces:
             raise ValueError("spaces: expected at least one space, found none")
-        for i, space in enumerate(self.spaces):
-            check_member(space, f"spaces[{i}]")
         super().__init__(None, None, seed)
 
-    @property
-    def is_np_flattenable(self) -> bool:
-        """Whether every member can be flattened into a vector of a fixed length."""
-        return all(space.is_np_flattenable for space in self.spaces)
+    def _members(self) -> dict[int, Space[MemberT]]:
+        return dict(enumerate(self.spaces))
 
     def __getitem__(self, index: int) -> Space[MemberT]:
         return self.spaces[index]
@@ -95,21 +80,7 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
             >>> OneOf((Discrete(3), Discrete(4))).seed((1, 2, 3))
             (1, 2, 3)
         """
-        n = len(self.spaces)
-        if seed is None:
-            seed = (None,) * (1 + n)
-        elif isinstance(seed, int):
-            super().seed(seed)
-            seed = (seed, *member_seeds(self.np_random, n))
-        check_seed_length(seed, 1 + n, "(of the index and of each member)")
-        own = super().seed(seed[0])
-        return (
-            own,
-            *(
-                seed_member(space, member_seed, f"[{i}]")
-                for i, (space, member_seed) in enumerate(zip(self.spaces, seed[1:], strict=True), 1)
-            ),
-        )
+        return self._seed_with_members(seed, "(of the index and of each member)")
 
     def sample(
         self, mask: tuple[Any, ...] | None = None, probability: tuple[Any, ...] | None = None
@@ -132,8 +103,8 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
         if mask is None and probability is None:
             return index, space.sample()
         word, limits = choose_limit(mask, probability)
-        check_limit_tuple(limits, word, len(self.spaces))
-        return index, sample_member(space, word, limits[index], f"[{index}]")
+        check_limit_tuple(word, limits, len(self.spaces))
+        return index, sample_member(space, word, limits[index], int(index))
 
     def contains(self, x: Any) -> bool:
         """Whether `x` is a pair of an index, an int or `np.int64`, and a value of that member."""

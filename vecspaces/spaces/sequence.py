@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vecspaces.checks import show_value
+from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.batch_values import (
     batches_from_jsonable,
     batches_to_jsonable,
@@ -16,16 +16,9 @@ from vecspaces.spaces.batch_values import (
     stack,
 )
 from vecspaces.spaces.batching import batch_space
-from vecspaces.spaces.nesting import (
-    Composite,
-    check_member,
-    check_seed_length,
-    choose_limit,
-    member_seeds,
-    sample_member,
-    seed_member,
-)
-from vecspaces.spaces.space import Space, mismatch
+from vecspaces.spaces.masks import choose_limit
+from vecspaces.spaces.nesting import Composite, check_member, explain_members, sample_member
+from vecspaces.spaces.space import Space
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -77,6 +70,9 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
             self.stacked_feature_space = batch_space(space, 1)
         super().__init__(None, None, seed)
 
+    def _members(self) -> dict[str, Space[Any]]:
+        return {"feature_space": self.feature_space}
+
     @property
     def is_np_flattenable(self) -> Literal[False]:
         """Always False: the length of a value is not fixed."""
@@ -101,13 +97,8 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
             >>> Sequence(Discrete(3)).seed((1, 2))
             (1, 2)
         """
-        if seed is None:
-            seed = (None, None)
-        elif isinstance(seed, int):
-            super().seed(seed)
-            seed = (seed, member_seeds(self.np_random, 1)[0])
-        check_seed_length(seed, 2, "(of the lengths and of the elements)")
-        return super().seed(seed[0]), seed_member(self.feature_space, seed[1], "[1]")
+        own, elements = self._seed_with_members(seed, "(of the lengths and of the elements)")
+        return own, elements
 
     def sample(
         self, mask: tuple[Any, Any] | None = None, probability: tuple[Any, Any] | None = None
@@ -134,7 +125,7 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
             word, limits = choose_limit(mask, probability)
             length = self.generate_sample_length(limits[0], word)
             values = tuple(
-                sample_member(self.feature_space, word, limits[1], "[1]") for _ in range(length)
+                sample_member(self.feature_space, word, limits[1], 1) for _ in range(length)
             )
         return stack(self.feature_space, values) if self.stack else values
 
@@ -162,28 +153,22 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
             >>> Sequence(Discrete(3), seed=1).generate_sample_length(np.array([5, 7]), "mask")
             np.int64(5)
         """
-        where = f"{mask_type}[0]"
         if length_mask is None:
             return self.np_random.geometric(0.25)
         if np.issubdtype(type(length_mask), np.integer):
-            if length_mask < 0:
-                raise AssertionError(
-                    f"{where}: expected a length of at least 0, found {length_mask}"
-                )
-            return length_mask
-        if not isinstance(length_mask, np.ndarray):
-            raise TypeError(
-                f"{where}: expected a length, an array of lengths or None, "
-                f"found {show_value(length_mask)}"
-            )
-        if length_mask.ndim != 1 or length_mask.dtype.kind not in "iu":
-            raise AssertionError(
-                f"{where}: expected an array of integers with one axis, "
-                f"found {show_value(length_mask)}"
-            )
-        if (length_mask < 0).any():
-            raise AssertionError(f"{where}: expected lengths of at least 0, found {length_mask}")
-        return self.np_random.choice(length_mask)
+            if length_mask >= 0:
+                return length_mask
+            expected = "a length of at least 0"
+        elif not isinstance(length_mask, np.ndarray):
+            expected = "a length, an array of lengths or None"
+            raise TypeError(mismatch(mask_type, expected, show_value(length_mask), (0,)))
+        elif length_mask.ndim != 1 or length_mask.dtype.kind not in "iu":
+            expected = "an array of integers with one axis"
+        elif (length_mask < 0).any():
+            expected = "lengths of at least 0"
+        else:
+            return self.np_random.choice(length_mask)
+        raise AssertionError(mismatch(mask_type, expected, show_value(length_mask), (0,)))
 
     def contains(self, x: Any) -> bool:
         """Whether `x` is a tuple of elements, or with `stack=True` a batch of them."""
@@ -201,15 +186,11 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
 
     def _explain(self, x: Any, name: str) -> str:
         if self.stack:
-            answer = explain_all(self.feature_space, x, name)
-            return answer or super()._explain(x, name)
+            return explain_all(self.feature_space, x, name) or super()._explain(x, name)
         if not isinstance(x, tuple):
             return mismatch(name, f"a tuple of values of {self.feature_space!r}", show_value(x))
-        for i, value in enumerate(x):
-            answer = self.feature_space.explain(value, f"{name}[{i}]")
-            if answer is not None:
-                return answer
-        return super()._explain(x, name)
+        elements = ((i, self.feature_space, value) for i, value in enumerate(x))
+        return explain_members(elements, name) or super()._explain(x, name)
 
     def to_jsonable(self, sample_n: Iterable[Any]) -> Any:
         """Turn sequences into lists, as the element space, or the space of batches, writes them."""

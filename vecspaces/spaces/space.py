@@ -9,13 +9,14 @@ a space a container.
 from __future__ import annotations
 
 import copy
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from vecspaces import seeding
-from vecspaces.checks import show_value
+from vecspaces.checks import mismatch, show_value
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,13 +27,13 @@ T_cov = TypeVar("T_cov", covariant=True)
 class Space(Generic[T_cov]):
     """A set of values that can be sampled, tested for membership, and written as JSON.
 
-    A subclass overrides `is_np_flattenable`, `sample` and `contains`; one whose members are nested
+    A subclass overrides `is_np_flattenable`, `sample` and `contains`; one whose values are nested
     also overrides `seed` and `_explain`.
 
     Args:
         shape: The shape of a value if values are arrays, else None.
         dtype: The dtype of a value if values are arrays, else None.
-        seed: A seed (see `seed`), or a generator to draw from as it is.
+        seed: A seed (see `seed`), or a generator, which is used as it is.
 
     Attributes:
         dtype: The dtype as `numpy.dtype`, or None.
@@ -63,7 +64,7 @@ class Space(Generic[T_cov]):
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape of a value, or None where values are no arrays of a fixed shape."""
+        """The shape of a value; None if values are not arrays of one shape."""
         return self._shape
 
     @property
@@ -73,24 +74,25 @@ class Space(Generic[T_cov]):
 
     @property
     def np_random(self) -> np.random.Generator:
-        """The generator that samples are drawn from, made when it is first needed."""
+        """The generator that samples are drawn from, created on first use."""
         if self._np_random is None:
             self.seed()
-        if self._np_random is None:  # a composite hands the seed on to its members alone
+        if self._np_random is None:  # a space whose `seed` seeds its members alone
             self._np_random, _ = seeding.np_random()
         return self._np_random
 
     def seed(self, seed: int | None = None) -> Any:
-        """Start the generator anew, and those of the members of a composite space.
+        """Seed the generator, and those of the members of a composite space.
 
         Args:
-            seed: A non-negative int, or None for fresh entropy; composites take nested seeds too.
+            seed: A non-negative int, or None for fresh entropy; composite spaces also take nested
+                seeds.
 
         Returns:
             The seed that was used: an int, or a tuple or dict of seeds for a composite space.
 
         Raises:
-            VecspacesError: The seed is negative or is no Python integer.
+            VecspacesError: The seed is negative or not a Python integer.
 
         Example:
             >>> Space().seed(7)
@@ -103,8 +105,10 @@ class Space(Generic[T_cov]):
         """Draw a random value of this space.
 
         Args:
-            mask: Which values may be drawn; its form is the subclass's. Excludes `probability`.
-            probability: How likely each value is; its form is the subclass's. Excludes `mask`.
+            mask: Which values may be drawn, in the form that the subclass defines. Excludes
+                `probability`.
+            probability: How likely each value is, in the form that the subclass defines. Excludes
+                `mask`.
 
         Returns:
             A value that the space contains.
@@ -112,20 +116,20 @@ class Space(Generic[T_cov]):
         raise NotImplementedError(f"{type(self).__name__} does not define sample")
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a value of this space; never raises, whatever `x` is."""
+        """Return whether `x` is a value of this space; never raises."""
         raise NotImplementedError(f"{type(self).__name__} does not define contains")
 
     def __contains__(self, x: Any) -> bool:
-        """Whether `x` is a value of this space: `x in space`."""
+        """Return whether `x` is a value of this space: `x in space`."""
         return self.contains(x)
 
     def explain(self, x: Any, name: str = "") -> str | None:
-        """Say why `x` is not a value of this space.
+        """Return why `x` is not a value of this space.
 
         Args:
             x: Any object.
-            name: What to call `x` in the answer, such as `"observation"`; a composite space extends
-                it to the path of the first offending leaf: `observation['camera']['left']`.
+            name: How the answer refers to `x`, such as `"observation"`. A composite space extends
+                it to the path of the first leaf that does not fit: `observation['camera']['left']`.
 
         Returns:
             None exactly when `contains(x)`, else the path, what was expected there, and what was
@@ -141,20 +145,20 @@ class Space(Generic[T_cov]):
         if self.contains(x):
             return None
         try:
-            return self._explain(x, name)
-        except Exception:  # x is foreign: its methods may raise anything
-            return Space._explain(self, x, name)
+            return str(self._explain(x, name))
+        except Exception:  # x may be of any class, and its methods may raise anything
+            return str(Space._explain(self, x, name))
 
     def _explain(self, x: Any, name: str) -> str:
-        """Say why `x`, which `contains` has refused, is refused.
+        """Return why `contains` is False for `x`.
 
-        A composite asks `explain` of each member with `name` extended by `[key]`, returns the first
-        answer that is not None, and falls back on this method.
+        A composite space asks `explain` of each member, with `name` extended by `[key]`, returns
+        the first answer that is not None, and falls back on this method.
         """
         return mismatch(name, f"a value of {self!r}", show_value(x))
 
     def to_jsonable(self, sample_n: Iterable[Any]) -> Any:
-        """Turn a batch of values into what `json.dumps` can write.
+        """Convert a batch of values into objects that `json.dumps` can write.
 
         Args:
             sample_n: Values of this space.
@@ -165,15 +169,25 @@ class Space(Generic[T_cov]):
         return list(sample_n)
 
     def from_jsonable(self, sample_n: Any) -> list[Any]:
-        """Turn what `to_jsonable` returned back into the batch of values, dtypes included.
+        """Convert the result of `to_jsonable` back into the batch of values, dtypes included.
 
         Args:
-            sample_n: What `to_jsonable` returned, possibly after a trip through JSON text.
+            sample_n: What `to_jsonable` returned, or what `json.loads` made of its text.
 
         Returns:
             The values.
         """
         return list(sample_n)
+
+    def __repr__(self) -> str:
+        attributes = {} if self.shape is None else {"shape": self.shape}
+        attributes |= {
+            name: value
+            for name, value in vars(self).items()
+            if value is not None and not name.startswith("_")
+        }
+        shown = ", ".join(f"{name}={_show(value)}" for name, value in attributes.items())
+        return f"{type(self).__name__}({shown})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Space[T_cov]:
         # As usual, but for two things that take most of the time: generators have a faster copy,
@@ -207,22 +221,8 @@ class Space(Generic[T_cov]):
         self.__dict__.update(attributes)
 
 
-def mismatch(name: str, expected: str, found: str) -> str:
-    """Write the answer of `Space.explain`.
-
-    Example:
-        >>> mismatch("action", "shape (2,)", "shape (3,)")
-        'action: expected shape (2,), found shape (3,)'
-        >>> mismatch("", "a str", "None")
-        'expected a str, found None'
-    """
-    return f"{name}{': ' if name else ''}expected {expected}, found {found}"
-
-
-def refuse_both(mask: Any, probability: Any) -> None:
-    """Raise ValueError if a sample is asked for with a mask and a probability at once."""
-    if mask is not None and probability is not None:
-        raise ValueError(
-            "mask, probability: expected at most one of them, found both: "
-            f"mask={mask!r}, probability={probability!r}"
-        )
+def _show(value: Any) -> str:
+    """Write an attribute of a space for its `repr`."""
+    if isinstance(value, np.ndarray):
+        return show_value(value)
+    return str(value) if isinstance(value, (np.dtype, Space)) else reprlib.repr(value)

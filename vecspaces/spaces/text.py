@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vecspaces.checks import show_value
-from vecspaces.spaces.masks import check_mask, check_probability
-from vecspaces.spaces.space import Space, mismatch, refuse_both
+from vecspaces.checks import mismatch, show_value
+from vecspaces.spaces.masks import check_limit, check_limit_tuple, choose_limit
+from vecspaces.spaces.space import Space
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -141,46 +141,35 @@ class Text(Space[str]):
             AssertionError: `mask` or `probability` has another form.
             ValueError: Both were given, or no character may be drawn and `min_length` is not 0.
         """
-        refuse_both(mask, probability)
-        length: Any = None
-        weights: npt.NDArray[Any] | None = None
-        if mask is not None:
-            length, weights = self._check_pair(mask, "mask")
-        elif probability is not None:
-            length, weights = self._check_pair(probability, "probability")
+        word, limit = choose_limit(mask, probability)
+        length, weights = (None, None) if limit is None else self._check_pair(word, limit)
         if length is None:
             length = self.np_random.integers(self.min_length, self.max_length + 1)
         characters = self._characters.as_tuple
         if not characters or (weights is not None and not weights.any()):
             if self.min_length == 0:
                 return ""
-            raise ValueError(
-                f"mask: expected a character to draw from, as min_length={self.min_length}, "
-                "found none; allow at least one"
-            )
+            expected = f"a character to draw from, as min_length={self.min_length}"
+            raise ValueError(mismatch(word, expected, "none; allow at least one"))
         if weights is None:
             picks = self._characters.ends.searchsorted(self.np_random.random(length), side="right")
         else:
-            if mask is not None:
+            if word == "mask":
                 weights = weights / weights.sum()
             picks = self.np_random.choice(len(characters), size=length, p=weights)
         return "".join([characters[pick] for pick in picks.tolist()])
 
-    def _check_pair(self, pair: Any, name: str) -> tuple[Any, Any]:
+    def _check_pair(self, word: str, pair: Any) -> tuple[Any, Any]:
         """Return the length and the array of a mask or probability, checked."""
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise AssertionError(
-                f"{name}: expected a tuple of two entries, found {show_value(pair)}"
-            )
+        check_limit_tuple(word, pair, 2)
         length, weights = pair
         if length is not None and not (
             np.issubdtype(type(length), np.integer) and self.min_length <= length <= self.max_length
         ):
-            wanted = f"None or an integer from {self.min_length} to {self.max_length}"
-            raise AssertionError(f"{name}[0]: expected {wanted}, found {show_value(length)}")
+            expected = f"None or an integer from {self.min_length} to {self.max_length}"
+            raise AssertionError(mismatch(word, expected, show_value(length), (0,)))
         if weights is not None:
-            check = check_mask if name == "mask" else check_probability
-            check(weights, f"{name}[1]", (len(self._characters.as_tuple),))
+            check_limit(word, weights, (len(self._characters.as_tuple),), (1,))
         return length, weights
 
     def contains(self, x: Any) -> bool:

@@ -7,23 +7,22 @@ from typing import Any, Generic, overload
 
 import numpy as np
 
-from vecspaces.checks import show_value
+from vecspaces.checks import mismatch, show_value
+from vecspaces.spaces.masks import check_limit_tuple, choose_limit
 from vecspaces.spaces.nesting import (
-    Composite,
     MemberT,
-    check_limit_tuple,
-    check_member,
+    Product,
+    check_members,
     check_seed_length,
-    choose_limit,
-    columns_from_jsonable,
-    member_seeds,
+    draw_seeds,
+    explain_members,
     sample_member,
     seed_member,
 )
-from vecspaces.spaces.space import Space, mismatch
+from vecspaces.spaces.space import Space
 
 
-class Tuple(Composite[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[MemberT]):
+class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[MemberT]):
     """A tuple of spaces; a value is a tuple with a value of each.
 
     The space is itself a sequence of spaces, except that `in` asks for values: it means `contains`,
@@ -46,6 +45,7 @@ class Tuple(Composite[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Me
         (np.int64(0), array([-0.3991573 ,  0.21649833], dtype=float32))
     """
 
+    _container = tuple
     spaces: tuple[Space[MemberT], ...]
 
     def __init__(
@@ -53,17 +53,11 @@ class Tuple(Composite[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Me
         spaces: Iterable[Space[MemberT]],
         seed: int | Sequence[Any] | np.random.Generator | None = None,
     ) -> None:
-        if not isinstance(spaces, Iterable):
-            raise TypeError(f"spaces: expected an iterable of spaces, found {show_value(spaces)}")
-        self.spaces = tuple(spaces)
-        for i, space in enumerate(self.spaces):
-            check_member(space, f"spaces[{i}]")
+        self.spaces = check_members(spaces)
         super().__init__(None, None, seed)
 
-    @property
-    def is_np_flattenable(self) -> bool:
-        """Whether every member can be flattened into a vector of a fixed length."""
-        return all(space.is_np_flattenable for space in self.spaces)
+    def _members(self) -> dict[int, Space[MemberT]]:
+        return dict(enumerate(self.spaces))
 
     @overload
     def __getitem__(self, index: int) -> Space[MemberT]: ...
@@ -94,16 +88,14 @@ class Tuple(Composite[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Me
             >>> Tuple((Discrete(3), Discrete(4))).seed([1, 2])
             (1, 2)
         """
+        seeds: Any = seed
         if seed is None:
-            return tuple(space.seed(None) for space in self.spaces)
-        if isinstance(seed, int):
+            seeds = (None,) * len(self.spaces)
+        elif isinstance(seed, int):
             super().seed(seed)
-            seed = member_seeds(self.np_random, len(self.spaces))
-        check_seed_length(seed, len(self.spaces), "(one for each member)")
-        return tuple(
-            seed_member(space, member_seed, f"[{i}]")
-            for i, (space, member_seed) in enumerate(zip(self.spaces, seed, strict=True))
-        )
+            seeds = draw_seeds(self.np_random, len(self.spaces))
+        check_seed_length(seeds, len(self.spaces), "(one for each member)")
+        return tuple(seed_member(space, seeds[i], i) for i, space in enumerate(self.spaces))
 
     def sample(
         self, mask: tuple[Any, ...] | None = None, probability: tuple[Any, ...] | None = None
@@ -124,10 +116,9 @@ class Tuple(Composite[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Me
         if mask is None and probability is None:
             return tuple([space.sample() for space in self.spaces])
         word, limits = choose_limit(mask, probability)
-        check_limit_tuple(limits, word, len(self.spaces))
+        check_limit_tuple(word, limits, len(self.spaces))
         return tuple(
-            sample_member(space, word, limit, f"[{i}]")
-            for i, (space, limit) in enumerate(zip(self.spaces, limits, strict=True))
+            sample_member(space, word, limits[i], i) for i, space in enumerate(self.spaces)
         )
 
     def contains(self, x: Any) -> bool:
@@ -150,31 +141,8 @@ class Tuple(Composite[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Me
             return mismatch(name, f"a tuple of {n} values", show_value(x))
         if len(x) != n:
             return mismatch(name, f"a tuple of {n} values", f"{len(x)} values")
-        for i, (space, value) in enumerate(zip(self.spaces, x, strict=True)):
-            answer = space.explain(value, f"{name}[{i}]")
-            if answer is not None:
-                return answer
-        return super()._explain(x, name)
-
-    def to_jsonable(self, sample_n: Iterable[tuple[Any, ...]]) -> list[Any]:
-        """Turn values into one JSON-able column for each member.
-
-        A space without members, which has no columns, gives one `[]` for each value.
-        """
-        samples = list(sample_n)
-        if not self.spaces:
-            return [[] for _ in samples]
-        return [
-            space.to_jsonable([sample[i] for sample in samples])
-            for i, space in enumerate(self.spaces)
-        ]
-
-    def from_jsonable(self, sample_n: Any) -> list[tuple[Any, ...]]:
-        """Turn the columns that `to_jsonable` returned back into values."""
-        if not self.spaces:
-            return [() for _ in sample_n]
-        members = dict(enumerate(self.spaces))
-        return list(zip(*columns_from_jsonable(members, sample_n), strict=True))
+        members = zip(range(n), self.spaces, x, strict=True)
+        return explain_members(members, name) or super()._explain(x, name)
 
     def __repr__(self) -> str:
         return "Tuple(" + ", ".join(map(str, self.spaces)) + ")"

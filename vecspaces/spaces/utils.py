@@ -9,13 +9,12 @@ nesting whose leaves are flat.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import singledispatch, wraps
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from vecspaces.checks import show_value
+from vecspaces.checks import Path, show_path, show_value
 from vecspaces.spaces.batch_values import stack, unstack
 from vecspaces.spaces.box import Box
 from vecspaces.spaces.dict import Dict
@@ -24,7 +23,7 @@ from vecspaces.spaces.equivalence import is_space_dtype_shape_equiv
 from vecspaces.spaces.graph import Graph, GraphInstance
 from vecspaces.spaces.multi_binary import MultiBinary
 from vecspaces.spaces.multi_discrete import MultiDiscrete
-from vecspaces.spaces.nesting import add_path
+from vecspaces.spaces.nesting import Product
 from vecspaces.spaces.one_of import OneOf
 from vecspaces.spaces.sequence import Sequence
 from vecspaces.spaces.space import Space
@@ -77,10 +76,9 @@ def _(space: Text) -> int:
     return space.max_length
 
 
-@flatdim.register(Tuple)
-@flatdim.register(Dict)
-def _(space: Tuple | Dict) -> int:
-    return sum(flatdim(member) for member in _members(space))
+@flatdim.register(Product)
+def _(space: Product[Any]) -> int:
+    return sum(flatdim(member) for member in space._members().values())
 
 
 @flatdim.register(OneOf)
@@ -125,20 +123,19 @@ def _(space: Text) -> Box:
     return Box(0, len(space.character_list), (space.max_length,), np.int32)
 
 
-@flatten_space.register(Tuple)
-@flatten_space.register(Dict)
-def _(space: Tuple | Dict) -> Box | Tuple | Dict:
+@flatten_space.register(Product)
+def _(space: Product[Any]) -> Box | Tuple | Dict:
     if space.is_np_flattenable:
-        boxes = [_flat_box(member) for member in _members(space)]
+        boxes = [_flat_box(member) for member in space._members().values()]
         low, high = (
             _concatenate([box.low for box in boxes]),
             _concatenate([box.high for box in boxes]),
         )
         return Box(low, high, dtype=low.dtype)
-    if isinstance(space, Tuple):
-        return Tuple([flatten_space(member) for member in space.spaces])
-    members = {key: flatten_space(member) for key, member in space.spaces.items()}
-    return Dict(members, sort_keys=space.sort_keys)
+    members = {key: flatten_space(member) for key, member in space._members().items()}
+    if isinstance(space, Dict):
+        return Dict(members, sort_keys=space.sort_keys)
+    return Tuple(members.values())
 
 
 @flatten_space.register(OneOf)
@@ -169,37 +166,14 @@ def _(space: Graph) -> Graph:
 _MISFITS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
-_Dispatched = TypeVar("_Dispatched", bound=Callable[..., Any])
+class _MisfitError(Exception):
+    """Notes which value did not fit which space, and the path to it, for `flatten` to explain."""
+
+    def __init__(self, space: Space[Any], x: Any, error: Exception, path: Path = ()) -> None:
+        super().__init__(space, x, error, path)
+        self.space, self.x, self.error, self.path = space, x, error, path
 
 
-def _explained(function: _Dispatched) -> _Dispatched:
-    """Let a function of a space and a value say what does not fit."""
-
-    @wraps(function)
-    def explained(space: Space[Any], x: Any) -> Any:
-        try:
-            return function(space, x)
-        except _MISFITS as error:
-            explanation = _explanation(space, x, error)
-            if explanation is error:
-                raise
-            raise explanation from error
-
-    explained.register = function.register  # type: ignore[attr-defined]  # a singledispatch has it
-    return cast("_Dispatched", explained)
-
-
-def _explanation(space: Space[Any], x: Any, error: Exception) -> Exception:
-    """Give an error of the same type that begins with the path, by `Space.explain`."""
-    message = str(error.args[0] if error.args else "")
-    if message.startswith(("x:", "x[")) or not isinstance(space, Space):
-        return error
-    kind = next(kind for kind in _MISFITS if isinstance(error, kind))
-    return kind(space.explain(x, "x") or f"x: {error}")
-
-
-@_explained
-@singledispatch
 def flatten(space: Space[Any], x: Any) -> Any:
     """Write a value of `space` as one vector.
 
@@ -225,23 +199,51 @@ def flatten(space: Space[Any], x: Any) -> Any:
         >>> flatten(Tuple((Box(0, 1, (2,)), Discrete(3))), ([0.5, 0.25], 1))
         array([0.5 , 0.25, 0.  , 1.  , 0.  ])
     """
+    try:
+        return _flatten(space, x)
+    except _MisfitError as found:
+        misfit = found
+    except _MISFITS as error:
+        misfit = _MisfitError(space, x, error)
+    name = f"x{show_path(misfit.path)}"
+    kind = next(kind for kind in _MISFITS if isinstance(misfit.error, kind))
+    message = misfit.space.explain(misfit.x, name) or f"{name}: {misfit.error}"
+    raise kind(message) from misfit.error
+
+
+@singledispatch
+def _flatten(space: Space[Any], x: Any) -> Any:
     raise NotImplementedError(_unknown("flatten", space))
 
 
-@flatten.register(Box)
-@flatten.register(MultiBinary)
+flatten.register = _flatten.register  # type: ignore[attr-defined]  # as the other three have it
+
+
+def _flatten_member(space: Space[Any], x: Any, key: str | int) -> Any:
+    """Flatten a member of a value; what is raised notes its key."""
+    try:
+        return _flatten(space, x)
+    except _MisfitError as misfit:
+        misfit.path = (key, *misfit.path)
+        raise
+    except _MISFITS as error:
+        raise _MisfitError(space, x, error, (key,)) from error
+
+
+@_flatten.register(Box)
+@_flatten.register(MultiBinary)
 def _(space: Box | MultiBinary, x: Any) -> Vector:
     return np.asarray(x, dtype=space.dtype).flatten()
 
 
-@flatten.register(Discrete)
+@_flatten.register(Discrete)
 def _(space: Discrete[Any], x: Any) -> Vector:
     onehot = np.zeros(int(space.n), space.dtype)
     onehot[int(x) - int(space.start)] = 1
     return onehot
 
 
-@flatten.register(MultiDiscrete)
+@_flatten.register(MultiDiscrete)
 def _(space: MultiDiscrete[Any], x: Any) -> Vector:
     firsts, n = _onehot_starts(space)
     onehot = np.zeros(n, space.dtype)
@@ -249,32 +251,28 @@ def _(space: MultiDiscrete[Any], x: Any) -> Vector:
     return onehot
 
 
-@flatten.register(Text)
+@_flatten.register(Text)
 def _(space: Text, x: str) -> Vector:
     codes = np.full(space.max_length, len(space.character_list), np.int32)
     codes[: len(x)] = list(map(space.character_index, x))
     return codes
 
 
-@flatten.register(Tuple)
-def _(space: Tuple, x: Any) -> Any:
-    members = zip(space.spaces, x, strict=True)
-    parts = [_flatten_member(member, part, f"[{i}]") for i, (member, part) in enumerate(members)]
-    return _concatenate(parts) if space.is_np_flattenable else tuple(parts)
+@_flatten.register(Product)
+def _(space: Product[Any], x: Any) -> Any:
+    members = space._members()
+    values = [x[key] for key in members] if isinstance(space, Dict) else x
+    parts = [
+        _flatten_member(member, value, key)
+        for (key, member), value in zip(members.items(), values, strict=True)
+    ]
+    return _concatenate(parts) if space.is_np_flattenable else space._build(parts)
 
 
-@flatten.register(Dict)
-def _(space: Dict, x: Any) -> Any:
-    parts = {
-        key: _flatten_member(member, x[key], f"[{key!r}]") for key, member in space.spaces.items()
-    }
-    return _concatenate(list(parts.values())) if space.is_np_flattenable else parts
-
-
-@flatten.register(OneOf)
+@_flatten.register(OneOf)
 def _(space: OneOf, x: tuple[int, Any]) -> Vector:
     index, value = x
-    part = _flatten_member(space.spaces[index], value, "[1]")
+    part = _flatten_member(space.spaces[index], value, 1)
     flat = np.empty(flatdim(space), _flat_dtype(space))
     flat[0] = index
     flat[1 : 1 + len(part)] = part
@@ -284,32 +282,16 @@ def _(space: OneOf, x: tuple[int, Any]) -> Vector:
     return flat
 
 
-@flatten.register(Sequence)
+@_flatten.register(Sequence)
 def _(space: Sequence, x: Any) -> Any:
-    return _convert_batch(flatten, space.feature_space, x, space.stack)
+    return _flatten_batch(space.feature_space, x, space.stack)
 
 
-@flatten.register(Graph)
+@_flatten.register(Graph)
 def _(space: Graph, x: GraphInstance) -> GraphInstance:
-    nodes = _convert_batch(flatten, space.node_space, x.nodes)
-    edges = None if x.edges is None else _convert_batch(flatten, space.edge_space, x.edges)
+    nodes = _flatten_batch(space.node_space, x.nodes)
+    edges = None if x.edges is None else _flatten_batch(space.edge_space, x.edges)
     return GraphInstance(nodes, edges, x.edge_links)
-
-
-# Without explanations: who calls it for a member explains by himself.
-_flatten: Callable[..., Any] = flatten.__wrapped__  # type: ignore[attr-defined]  # by `wraps`
-
-
-def _flatten_member(space: Space[Any], x: Any, step: str) -> Any:
-    """Flatten a member of a value; an error names the path."""
-    try:
-        return _flatten(space, x)
-    except _MISFITS as error:
-        explanation = _explanation(space, x, error)
-        add_path(explanation, "x", step)
-        if explanation is error:
-            raise
-        raise explanation from error
 
 
 @singledispatch
@@ -371,18 +353,18 @@ def _(space: Text, x: Any) -> str:
     return "".join([characters[code] for code in codes if code < len(characters)])
 
 
-@unflatten.register(Tuple)
-def _(space: Tuple, x: Any) -> tuple[Any, ...]:
-    parts = _split(space, x) if space.is_np_flattenable else _expect(tuple, space, x)
-    return tuple(unflatten(member, part) for member, part in zip(space.spaces, parts, strict=True))
-
-
-@unflatten.register(Dict)
-def _(space: Dict, x: Any) -> dict[str, Any]:
+@unflatten.register(Product)
+def _(space: Product[Any], x: Any) -> Any:
+    members = space._members()
     if space.is_np_flattenable:
-        x = dict(zip(space.spaces, _split(space, x), strict=True))
-    _expect(dict, space, x)
-    return {key: unflatten(member, x[key]) for key, member in space.spaces.items()}
+        parts = _split(space, x)
+    elif isinstance(space, Dict):
+        parts = [_expect(dict, space, x)[key] for key in members]
+    else:
+        parts = _expect(tuple, space, x)
+    return space._build(
+        [unflatten(member, part) for member, part in zip(members.values(), parts, strict=True)]
+    )
 
 
 @unflatten.register(OneOf)
@@ -394,22 +376,18 @@ def _(space: OneOf, x: Any) -> tuple[int, Any]:
 
 @unflatten.register(Sequence)
 def _(space: Sequence, x: Any) -> Any:
-    return _convert_batch(unflatten, space.feature_space, x, space.stack)
+    return _unflatten_batch(space.feature_space, x, space.stack)
 
 
 @unflatten.register(Graph)
 def _(space: Graph, x: GraphInstance) -> GraphInstance:
-    nodes = _convert_batch(unflatten, space.node_space, x.nodes)
-    edges = None if x.edges is None else _convert_batch(unflatten, space.edge_space, x.edges)
+    nodes = _unflatten_batch(space.node_space, x.nodes)
+    edges = None if x.edges is None else _unflatten_batch(space.edge_space, x.edges)
     return GraphInstance(nodes, edges, x.edge_links)
 
 
 def _unknown(operation: str, space: Any) -> str:
     return f"space: {operation} does not know {show_value(space)}; {operation}.register teaches it"
-
-
-def _members(space: Tuple | Dict) -> list[Space[Any]]:
-    return list(space.spaces.values() if isinstance(space, Dict) else space.spaces)
 
 
 def _flat_box(space: Space[Any]) -> Box:
@@ -424,8 +402,8 @@ def _flat_dtype(space: Space[Any]) -> np.dtype[Any]:
     """Tell the dtype of flattened values without making `flatten_space(space)`."""
     if isinstance(space, Text):
         return np.dtype(np.int32)
-    if isinstance(space, (Tuple, Dict)):
-        return _promote([_flat_dtype(member) for member in _members(space)])
+    if isinstance(space, Product):
+        return _promote([_flat_dtype(member) for member in space._members().values()])
     if isinstance(space, OneOf):
         dtype = _promote([_flat_dtype(member) for member in space.spaces])
         last = len(space) - 1
@@ -453,11 +431,11 @@ def _onehot_starts(space: MultiDiscrete[Any]) -> tuple[npt.NDArray[np.int64], in
     return counts.cumsum() - counts, int(counts.sum())
 
 
-def _split(space: Tuple | Dict, x: Any) -> list[Vector]:
+def _split(space: Product[Any], x: Any) -> list[Vector]:
     """Cut the vector of all members into the vectors of each."""
     x = _expect(np.ndarray, space, x)
     parts, end = [], 0
-    for member in _members(space):
+    for member in space._members().values():
         start, end = end, end + flatdim(member)
         parts.append(x[start:end])
     if len(x) != end:
@@ -474,15 +452,19 @@ def _expect(kind: type, space: Space[Any], x: Any) -> Any:
     return x
 
 
-def _convert_batch(convert: Any, space: Any, x: Any, stacked: bool = True) -> Any:
-    """Flatten or unflatten each value of a batch, or of a tuple."""
+def _flatten_batch(space: Any, x: Any, stacked: bool = True) -> Any:
+    """Flatten each value of a batch, or of a tuple."""
+    values = unstack(space, x) if stacked else x
+    rows = [_flatten_member(space, value, i) for i, value in enumerate(values)]
     if not stacked:
-        return tuple([convert(space, value) for value in x])
-    if space.is_np_flattenable:  # into rows of one array
-        if convert is unflatten:
-            return stack(space, [unflatten(space, row) for row in x])
-        rows = [flatten(space, value) for value in unstack(space, x)]
-        return np.stack(rows) if rows else np.empty((0, flatdim(space)), _flat_dtype(space))
-    flat_space = flatten_space(space)
-    source, target = (space, flat_space) if convert is flatten else (flat_space, space)
-    return stack(target, [convert(space, value) for value in unstack(source, x)])
+        return tuple(rows)
+    if not space.is_np_flattenable:
+        return stack(flatten_space(space), rows)
+    return np.stack(rows) if rows else np.empty((0, flatdim(space)), _flat_dtype(space))
+
+
+def _unflatten_batch(space: Any, x: Any, stacked: bool = True) -> Any:
+    """Unflatten each value of a batch, or of a tuple."""
+    rows = unstack(flatten_space(space), x) if stacked and not space.is_np_flattenable else x
+    values = [unflatten(space, row) for row in rows]
+    return stack(space, values) if stacked else tuple(values)

@@ -1,0 +1,86 @@
+"""ArraySpace: what the spaces share whose values are arrays of one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal
+
+import numpy as np
+
+from vecspaces.checks import mismatch, show_value
+from vecspaces.spaces.space import Space
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from typing_extensions import TypeVar
+
+    ScalarT_cov = TypeVar("ScalarT_cov", bound=np.generic, covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    ScalarT_cov = TypeVar("ScalarT_cov", bound=np.generic, covariant=True)
+
+
+class ArraySpace(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
+    """A space of arrays of one shape and dtype, each entry within bounds of its own."""
+
+    _kinds: ClassVar[str] = "iub"
+    """The kinds of dtype that are taken where they can be cast safely."""
+
+    dtype: np.dtype[ScalarT_cov]
+    _shape: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a value."""
+        return self._shape
+
+    @property
+    def is_np_flattenable(self) -> Literal[True]:
+        """Always True: a value flattens to a vector of a fixed length."""
+        return True
+
+    def _bounds(self) -> tuple[Any, Any]:
+        """Return the smallest and the largest value of each entry."""
+        raise NotImplementedError
+
+    def _to_array(self, x: Any) -> npt.NDArray[Any] | None:
+        """Return what is no array as one; None if that cannot be done."""
+        if isinstance(x, Sequence):
+            try:
+                return np.array(x)
+            except Exception:  # ragged, or objects whose methods raise anything
+                return None
+        return None
+
+    def _holds(self, dtype: np.dtype[Any]) -> bool:
+        return dtype == self.dtype or (dtype.kind in self._kinds and np.can_cast(dtype, self.dtype))
+
+    def _explain(self, x: Any, name: str) -> str:
+        array = x if isinstance(x, np.ndarray) else self._to_array(x)
+        if array is None:
+            return mismatch(name, f"an array of dtype {self.dtype}", show_value(x))
+        if array.shape != self._shape:
+            return mismatch(name, f"shape {self._shape}", f"shape {array.shape}")
+        if not self._holds(array.dtype):
+            return mismatch(name, f"dtype {self.dtype}", f"dtype {array.dtype}")
+        low, high = (np.broadcast_to(bound, self._shape) for bound in self._bounds())
+        outside = ~((array >= low) & (array <= high))
+        if self.dtype.kind in "iu":
+            outside |= array != np.trunc(array)
+        if not outside.any():
+            return super()._explain(x, name)
+        index = tuple(np.argwhere(outside)[0].tolist())
+        entry = "an integer" if self.dtype.kind in "iu" else "a value"
+        expected = f"{entry} from {low[index]} to {high[index]} at index {index}"
+        return mismatch(name, expected, str(array[index]))
+
+    def to_jsonable(self, sample_n: Iterable[npt.NDArray[Any]]) -> list[Any]:
+        """Convert arrays into nested lists."""
+        return [np.asarray(sample).tolist() for sample in sample_n]
+
+    def from_jsonable(self, sample_n: Iterable[Any]) -> list[Any]:
+        """Convert nested lists into arrays of this dtype."""
+        arrays = [np.array(sample, dtype=self.dtype) for sample in sample_n]
+        # The lists of an array of shape (0, 3) do not hold that 3.
+        return [array if array.size else array.reshape(self._shape) for array in arrays]
