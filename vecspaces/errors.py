@@ -4,7 +4,8 @@
 
     VecspacesError (Exception)
     ├── CustomSpaceError (TypeError)       a space that an operation cannot handle
-    ├── InvalidActionError (ValueError)    wrong number, shape, dtype kind or nesting of actions
+    ├── InvalidActionError (ValueError, TypeError)
+    │                                      wrong number, shape, dtype kind or nesting of actions
     ├── InvalidObservationError (ValueError)
     │                                      an environment returned what its space does not hold
     ├── InvalidRewardError (ValueError)    a reward that is no number
@@ -34,7 +35,7 @@ class CustomSpaceError(VecspacesError, TypeError):
     """A space that an operation cannot handle."""
 
 
-class InvalidActionError(VecspacesError, ValueError):
+class InvalidActionError(VecspacesError, ValueError, TypeError):
     """Actions of the wrong number, shape, dtype kind or nesting; no worker has heard of them."""
 
 

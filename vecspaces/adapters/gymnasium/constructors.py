@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from vecspaces import make, vector
+from vecspaces.adapters.gymnasium.errors import call
 from vecspaces.adapters.gymnasium.vector_env import GymnasiumVectorEnv, as_gymnasium
 
 
@@ -27,7 +28,7 @@ class SyncVectorEnv(GymnasiumVectorEnv):
     """
 
     def __init__(self, env_fns: Iterable[Callable[[], Any]], *args: Any, **kwargs: Any) -> None:
-        super().__init__(vector.SyncVectorEnv(env_fns, *args, **kwargs))
+        super().__init__(call(vector.SyncVectorEnv, env_fns, *args, **kwargs))
 
 
 class AsyncVectorEnv(GymnasiumVectorEnv):
@@ -48,7 +49,7 @@ class AsyncVectorEnv(GymnasiumVectorEnv):
     """
 
     def __init__(self, env_fns: Iterable[Callable[[], Any]], *args: Any, **kwargs: Any) -> None:
-        super().__init__(vector.AsyncVectorEnv(env_fns, *args, **kwargs))
+        super().__init__(call(vector.AsyncVectorEnv, env_fns, *args, **kwargs))
 
 
 # What `help` and editors show: the arguments of ours, by name.
@@ -103,7 +104,8 @@ def make_vec(
             "AsyncVectorEnv([lambda: gymnasium.make_vec(...)])"
         )
     return as_gymnasium(
-        make.make_vec(
+        call(
+            make.make_vec,
             id,
             num_envs,
             backend=backend or mode or "async",

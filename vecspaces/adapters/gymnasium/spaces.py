@@ -10,7 +10,7 @@ import numpy as np
 
 from vecspaces import spaces as our_spaces
 from vecspaces.adapters.gymnasium.carried import CarriedSpace
-from vecspaces.errors import CustomSpaceError
+from vecspaces.adapters.gymnasium.errors import CustomSpaceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

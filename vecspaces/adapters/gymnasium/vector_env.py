@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
 from vecspaces import vector
+from vecspaces.adapters.gymnasium.errors import call
 from vecspaces.adapters.gymnasium.spaces import to_gymnasium, translator
 from vecspaces.adapters.wrapping import name_type
 from vecspaces.vector.vector_env import StepResult
@@ -18,6 +21,15 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
+
+
+def _ours(name: str, description: str) -> Any:
+    """Return a property that is that of ours; `gymnasium.make_vec` and others set some of them."""
+    return property(
+        lambda self: call(getattr, self.vector_env, name),
+        lambda self, value: setattr(self.vector_env.unwrapped, name, value),
+        doc=description,
+    )
 
 
 class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
@@ -59,23 +71,23 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """Begin new episodes; see the `reset` of ours for what `seed` and `options` may be."""
-        return self._envs.reset(seed=seed, options=options)
+        return call(self._envs.reset, seed=seed, options=options)
 
     def step(self, actions: Any) -> StepResult:
         """Take one action in every environment."""
-        return self._envs.step(actions)
+        return call(self._envs.step, actions)
 
     def render(self, **kwargs: Any) -> Any:
         """Render the environments."""
-        return self.vector_env.render(**kwargs)
+        return call(self._envs.render, **kwargs)
 
     def close(self, **kwargs: Any) -> None:
         """End the environments and free what they hold; a second call does nothing."""
-        self.vector_env.close(**kwargs)
+        self._envs.close(**kwargs)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Free what the vector env holds; `close` does it."""
-        self.vector_env.close_extras(**kwargs)
+        self._envs.close_extras(**kwargs)
 
     def __enter__(self) -> Self:
         return self
@@ -92,36 +104,19 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         # Only for what neither this class nor Gymnasium defines: step_async, call, send, stats, ...
         if name.startswith("_") or name == "vector_env":
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return getattr(self._envs, name)
+        value = getattr(self._envs, name)
+        if not inspect.ismethod(value):
+            return value
+        return functools.wraps(value)(lambda *args, **kwargs: call(value, *args, **kwargs))
 
-    @property
-    def spec(self) -> Any:  # type: ignore[override]  # read from ours
-        """What the vector env was made from."""
-        return self.vector_env.spec
-
-    @property
-    def render_mode(self) -> str | None:  # type: ignore[override]  # as above
-        """How the environments render."""
-        return self.vector_env.render_mode
-
-    @property
-    def closed(self) -> bool:  # type: ignore[override]  # as above
-        """Whether `close()` was called."""
-        return self.vector_env.closed
-
-    @property
-    def np_random(self) -> Any:
-        """The generators of the environments, or of the vector env itself; as ours gives them."""
-        return self.vector_env.np_random
-
-    @np_random.setter
-    def np_random(self, value: Any) -> None:
-        self.vector_env.np_random = value
-
-    @property
-    def np_random_seed(self) -> Any:
-        """What `np_random` was seeded with."""
-        return self.vector_env.np_random_seed
+    spec: Any = _ours("spec", "What the vector env was made from.")
+    render_mode: str | None = _ours("render_mode", "How the environments render.")
+    closed: bool = _ours("closed", "Whether `close()` was called.")
+    np_random: Any = _ours(
+        "np_random",
+        "The generators of the environments, or of the vector env itself; as ours has them.",
+    )
+    np_random_seed: Any = _ours("np_random_seed", "What `np_random` was seeded with.")
 
 
 class _Translated(vector.VectorObservationWrapper[Any, Any, Any, Any]):

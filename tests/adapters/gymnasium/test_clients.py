@@ -1,0 +1,126 @@
+"""Programs that make, measure or train on a Gymnasium vector env take ours as it is."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import gymnasium
+import gymnasium.utils.performance
+import numpy as np
+import pytest
+
+from vecspaces import vector
+from vecspaces.adapters.gymnasium import AsyncVectorEnv, SyncVectorEnv, as_gymnasium, make_vec
+from vecspaces.wrappers import RecordEpisodeStatistics
+
+ID = "vecspaces-tests/Vectorized-v0"
+
+
+def vectorized(num_envs: int = 1, max_episode_steps: int = 500, gain: float = 1.0) -> Any:
+    """What a package gives Gymnasium as its `vector_entry_point`."""
+    env_fn = partial(gymnasium.make, "CartPole-v1", max_episode_steps=max_episode_steps)
+    envs = SyncVectorEnv([env_fn] * num_envs)
+    envs.gain = gain
+    return envs
+
+
+@pytest.fixture
+def registered() -> Iterator[str]:
+    gymnasium.register(ID, vector_entry_point=vectorized, max_episode_steps=7)
+    yield ID
+    del gymnasium.registry[ID]
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_make_vec_of_gymnasium_makes_ours(registered: str, num_envs: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        envs = gymnasium.make_vec(registered, num_envs, gain=0.5)
+    assert isinstance(envs, SyncVectorEnv)
+    assert envs.spec is not None and envs.spec.id == registered
+    assert envs.vector_env.spec is envs.spec
+    assert f"{envs}".startswith(f"SyncVectorEnv({registered}, num_envs={num_envs}")
+    assert envs.gain == 0.5  # type: ignore[attr-defined]  # as `vectorized` sets it
+    envs.reset(seed=1)
+    for _ in range(7):
+        *_, truncations, _ = envs.step(np.tile([0, 1], num_envs)[:num_envs])
+    assert truncations.any()  # after max_episode_steps
+    again = gymnasium.make_vec(envs.spec)
+    assert (again.num_envs, again.spec.kwargs) == (num_envs, envs.spec.kwargs)  # type: ignore[union-attr]  # it has one
+    again.close()
+    envs.close()
+
+
+def test_wrappers_of_gymnasium_around_it_tell_its_spec(registered: str) -> None:
+    envs = gymnasium.wrappers.vector.RecordEpisodeStatistics(gymnasium.make_vec(registered, 2))
+    assert envs.spec.id == registered  # type: ignore[union-attr]  # it has one
+    envs.close()
+
+
+def test_what_a_wrapper_of_ours_is_given_reaches_the_vector_env_below() -> None:
+    env_fns = [partial(gymnasium.make, "CartPole-v1")]
+    envs = as_gymnasium(RecordEpisodeStatistics(vector.SyncVectorEnv(env_fns)))
+    envs.spec = spec = gymnasium.spec("CartPole-v1")
+    envs.render_mode = "ansi"
+    assert envs.spec is spec and envs.render_mode == "ansi"
+    envs.close()
+    assert envs.closed
+
+
+@pytest.mark.parametrize("mode", list(gymnasium.vector.AutoresetMode), ids=lambda it: it.value)
+def test_its_benchmark_measures_ours(mode: Any) -> None:
+    envs = make_vec("CartPole-v1", 2, "sync", vector_kwargs={"autoreset_mode": mode})
+    benchmark = gymnasium.utils.performance.benchmark_vector_step
+    assert benchmark(envs, target_duration=0.05, seed=1) > 0  # type: ignore[arg-type]  # seconds
+    envs.close()
+
+
+def test_a_spec_of_ours_can_be_copied_and_made_again() -> None:
+    with make_vec("CartPole-v1", 2, "sync", max_episode_steps=9) as envs:
+        spec = copy.deepcopy(envs.spec)
+        assert envs.spec.id == "CartPole-v1" and spec == envs.spec
+        again = gymnasium.make_vec(spec)
+        assert again.num_envs == 2 and again.spec.kwargs == spec.kwargs
+        again.close()
+
+
+# ---------------------------------------------------------------------- RLlib
+
+
+def for_rllib(config: Any) -> Any:
+    """What RLlib calls: once for a single environment, else with `num_envs`."""
+    env_fn = partial(gymnasium.make, "CartPole-v1")
+    if "num_envs" not in config:
+        return env_fn()
+    return AsyncVectorEnv([env_fn] * config["num_envs"], num_workers=1)
+
+
+def test_rllib_collects_episodes_from_ours() -> None:
+    runners = pytest.importorskip(
+        "ray.rllib.env.single_agent_env_runner", exc_type=ImportError, reason="no RLlib"
+    )
+    from ray.rllib.algorithms.ppo import PPOConfig
+
+    config = (
+        PPOConfig()
+        .environment(for_rllib)
+        .env_runners(
+            num_env_runners=0,
+            num_envs_per_env_runner=3,
+            gym_env_vectorize_mode=gymnasium.VectorizeMode.VECTOR_ENTRY_POINT,
+        )
+    )
+    runner = runners.SingleAgentEnvRunner(config=config, worker_index=0, num_workers=0)
+    try:
+        assert isinstance(runner.env.unwrapped, AsyncVectorEnv)
+        episodes = runner.sample(num_timesteps=300, random_actions=True)
+        assert sum(map(len, episodes)) >= 290
+        assert all(len(episode.observations) == len(episode) + 1 for episode in episodes)
+        trained = runner.sample(num_timesteps=30)  # with its own policy
+        assert sum(map(len, trained)) >= 20
+    finally:
+        runner.stop()

@@ -1,0 +1,108 @@
+"""Errors of the Gymnasium interface: what catches Gymnasium's catches ours, and the other way."""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from tests.envs import Drift, failing, ledgers
+from vecspaces import errors, spaces
+from vecspaces.adapters import gymnasium as adapter
+from vecspaces.adapters.gymnasium.errors import AlreadyPendingCallError
+
+ENV_FNS = [partial(gymnasium.make, "CartPole-v1")] * 2
+
+
+def step_twice(envs: Any) -> None:
+    envs.step_async(np.zeros(2, np.int64))
+    try:
+        envs.step_async(np.zeros(2, np.int64))
+    finally:
+        envs.step_wait()
+
+
+def after_close(envs: Any) -> None:
+    envs.close()
+    envs.step_async(np.zeros(2, np.int64))
+
+
+MISUSE: dict[str, Any] = {
+    "two steps at once": (step_twice, errors.AlreadyPendingCallError),
+    "no step to wait for": (lambda envs: envs.step_wait(), errors.NoAsyncCallError),
+    "no reset to wait for": (lambda envs: envs.reset_wait(), errors.NoAsyncCallError),
+    "no call to wait for": (lambda envs: envs.call_wait(), errors.NoAsyncCallError),
+    "closed": (after_close, errors.ClosedEnvironmentError),
+    "scalar actions": (lambda envs: envs.step(0), errors.InvalidActionError),
+}
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_misuse_is_the_error_that_gymnasium_raises(name: str) -> None:
+    use, ours = MISUSE[name]
+    theirs = gymnasium.vector.AsyncVectorEnv(ENV_FNS, shared_memory=False)
+    theirs.reset(seed=1)
+    with pytest.raises(Exception) as expected:
+        use(theirs)
+    theirs.close(terminate=True)
+    with adapter.AsyncVectorEnv(ENV_FNS, num_workers=1) as envs:
+        envs.reset(seed=1)
+        with pytest.raises(type(expected.value)) as found:
+            use(envs)
+    assert isinstance(found.value, ours)
+    assert getattr(found.value, "name", None) == getattr(expected.value, "name", None)
+
+
+def test_a_wrong_seed_is_gymnasiums_error() -> None:
+    class Simulator(gymnasium.vector.VectorEnv[Any, Any, Any]):
+        num_envs = 1
+
+    with pytest.raises(gymnasium.error.Error):
+        Simulator().reset(seed=-1)
+    with (
+        closing(adapter.as_gymnasium(Drift(1))) as envs,
+        pytest.raises(gymnasium.error.Error, match="seed") as found,
+    ):
+        envs.reset(seed=-1)
+    assert isinstance(found.value, errors.VecspacesError)
+
+
+def test_a_finished_environment_is_a_reset_that_is_needed() -> None:
+    with adapter.SyncVectorEnv(ledgers(1), autoreset_mode="Disabled") as envs:
+        envs.reset(seed=1)
+        envs.step([0])
+        envs.step([0])
+        with pytest.raises(gymnasium.error.ResetNeeded) as found:
+            envs.step([0])
+    assert isinstance(found.value, (errors.ResetNeededError, AssertionError))
+
+
+@pytest.mark.parametrize("convert", [adapter.from_gymnasium, adapter.to_gymnasium])
+def test_an_unknown_space_is_both_libraries_error(convert: Any) -> None:
+    class Mine(spaces.Box[Any]):
+        pass
+
+    with pytest.raises(gymnasium.error.CustomSpaceError) as found:
+        convert(Mine(0, 1))
+    assert isinstance(found.value, errors.CustomSpaceError)
+
+
+def test_what_an_environment_raises_is_as_it_was() -> None:
+    with adapter.AsyncVectorEnv(failing(2), num_workers=1) as envs:
+        envs.reset(seed=1)
+        with pytest.raises(FloatingPointError, match="got a four") as found:
+            envs.step([0, 4])
+        assert "environment 1" in str(found.value.__cause__)
+        with pytest.raises(errors.ResetNeededError) as needed:
+            envs.step([0, 0])
+        assert isinstance(needed.value, gymnasium.error.ResetNeeded)
+
+
+def test_they_travel_between_processes() -> None:
+    error = pickle.loads(pickle.dumps(AlreadyPendingCallError("wait", "step")))
+    assert (str(error), error.name) == ("wait", "step")

@@ -1,0 +1,77 @@
+"""Errors of the Gymnasium interface, caught both as vecspaces' and as Gymnasium's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import gymnasium.error
+
+from vecspaces import errors
+
+Result = TypeVar("Result")
+
+
+class AlreadyPendingCallError(
+    errors.AlreadyPendingCallError, gymnasium.error.AlreadyPendingCallError
+):
+    """A call was begun while another one is still pending."""
+
+    def __init__(self, message: str, name: str = "") -> None:
+        Exception.__init__(self, message)
+        self.name = name
+
+
+class NoAsyncCallError(errors.NoAsyncCallError, gymnasium.error.NoAsyncCallError):
+    """A wait for the end of a call that was never begun."""
+
+    def __init__(self, message: str, name: str = "") -> None:
+        Exception.__init__(self, message)
+        self.name = name
+
+
+class ClosedEnvironmentError(errors.ClosedEnvironmentError, gymnasium.error.ClosedEnvironmentError):
+    """A vector environment was used after `close()`."""
+
+
+class CustomSpaceError(errors.CustomSpaceError, gymnasium.error.CustomSpaceError):
+    """A space that an operation cannot handle."""
+
+
+class InvalidActionError(errors.InvalidActionError, gymnasium.error.InvalidAction):
+    """Actions of the wrong number, shape, dtype kind or nesting."""
+
+
+class ResetNeededError(errors.ResetNeededError, gymnasium.error.ResetNeeded):
+    """A finished environment in DISABLED mode, or a broken one, was stepped before a reset."""
+
+
+class Error(errors.VecspacesError, gymnasium.error.Error):
+    """A wrong argument, as of `reset(seed=...)`."""
+
+
+_BOTH = {
+    kind.__mro__[1]: kind
+    for kind in (
+        AlreadyPendingCallError,
+        NoAsyncCallError,
+        ClosedEnvironmentError,
+        CustomSpaceError,
+        InvalidActionError,
+        ResetNeededError,
+        Error,
+    )
+}
+
+
+def call(function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
+    """Call a function of the core; what it raises is Gymnasium's error too, where there is one."""
+    try:
+        return function(*args, **kwargs)
+    except errors.VecspacesError as error:
+        kind = _BOTH.get(type(error))
+        if kind is None:
+            raise
+        both = kind(*error.args)
+        both.__dict__.update(vars(error))
+        raise both.with_traceback(error.__traceback__) from error.__cause__
