@@ -14,7 +14,8 @@ from hypothesis.extra import numpy as hnp
 
 from tests.strategies import BOX_DTYPES, FLOATS, INTEGERS, junk
 from vecspaces.layout import Mismatch, fit
-from vecspaces.layout.casting import KeyMismatch, fit_batch, limits
+from vecspaces.layout.casting import KeyMismatch, fit_batch
+from vecspaces.spaces.intervals import dtype_limits
 
 INTEGERS_AND_BOOL = [*INTEGERS, np.dtype(bool)]
 
@@ -29,7 +30,7 @@ def test_an_array_that_fits_is_returned_as_it_is(array: Any) -> None:
     st.sampled_from(INTEGERS_AND_BOOL),
 )
 def test_integers_are_cast_exactly_where_they_lie_in_range(array: Any, dtype: Any) -> None:
-    low, high = limits(dtype)
+    low, high = dtype_limits(dtype)
     values = [int(value) for value in array.reshape(-1)]
     if all(low <= value <= high for value in values):
         fitted = fit(array, dtype, array.shape)

@@ -1,4 +1,4 @@
-"""Layout: space -> where its bytes go. A space is understood once; the rest is views and copies."""
+"""Layout: where the bytes of the values of a space lie, and the views that read and write them."""
 
 from __future__ import annotations
 

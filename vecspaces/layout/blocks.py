@@ -1,4 +1,4 @@
-"""Blocks: where the bytes of one leaf lie, n rows of them, and how raw rows move between blocks."""
+"""Blocks: the memory of one leaf, in rows, and how rows are copied between blocks undecoded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNWRITTEN, _SPILLED = 0, -1
 
 
 def row_numbers(at: Index, n: int) -> range | list[int]:
-    """List the rows that an index means.
+    """Return the numbers of the rows that an index means.
 
     Example:
         >>> list(row_numbers(slice(1, None), 3)), row_numbers(np.array([2, 0]), 3)
@@ -35,11 +35,7 @@ def row_numbers(at: Index, n: int) -> range | list[int]:
 
 
 class ArrayBlock:
-    """Rows of a fixed size.
-
-    Args:
-        array: Shape `(n, *shape)`.
-    """
+    """Rows of a fixed size, in an array of shape `(n, *shape)`."""
 
     __slots__ = ("array",)
 
@@ -47,7 +43,7 @@ class ArrayBlock:
         self.array = array
 
     def like(self, n: int) -> ArrayBlock:
-        """Make a block of `n` rows of the same kind in memory of its own."""
+        """Return a block of `n` rows of the same kind in memory of its own."""
         return ArrayBlock(np.zeros((n, *self.array.shape[1:]), self.array.dtype))
 
     def copy(self, to: Index, source: ArrayBlock, rows: Index) -> None:
@@ -55,28 +51,21 @@ class ArrayBlock:
         self.array[to] = source.array[rows]
 
     def export(self, low: int, high: int) -> Any:
-        """Give rows `low` to `high` as a contiguous copy."""
+        """Return rows `low` to `high` as a contiguous copy."""
         return self.array[low:high].copy()
 
     def load(self, low: int, high: int, part: Any) -> None:
-        """Put in what `export` gave."""
+        """Write what `export` returned."""
         self.array[low:high] = part
 
 
 class VariableBlock(ArrayBlock):
-    """Rows that hold values of different sizes, or say that the value spilled.
+    """Rows of values of different sizes, in a C-contiguous uint8 array `(n, HEADER + capacity)`.
 
-    A row is its value's size and then its bytes. The size is written last: a row that was torn by
-    the death of its writer reads as one that was never written.
-
-    Args:
-        array: Shape `(n, HEADER + capacity)`, uint8, C-contiguous.
-        spill: Whether a value larger than the capacity goes to `spilled`; otherwise it is an error.
-        path: Where the leaf sits, for that error.
-        shares: How many leaves share an environment's capacity, for that error's advice.
-
-    Attributes:
-        spilled: Row -> the bytes that did not fit.
+    A row is its value's size and then its bytes. The size is written last: a row whose writer died
+    reads as one that was never written. A value larger than the capacity is kept in `spilled`, by
+    row, or refused; the error names the leaf's path, and counts the leaves that share an
+    environment's capacity, for its advice.
     """
 
     __slots__ = (
@@ -103,16 +92,12 @@ class VariableBlock(ArrayBlock):
         self.spilled: dict[int, bytes | bytearray] = {}
 
     def like(self, n: int) -> VariableBlock:
-        """Make a block of `n` rows of the same kind in memory of its own."""
+        """Return a block of `n` rows of the same kind in memory of its own."""
         array: NDArray[np.uint8] = np.zeros((n, self._stride), np.uint8)
         return VariableBlock(array, self._spill, self._path, self._shares)
 
     def store(self, row: int, data: bytes | bytearray) -> None:
-        """Write the bytes of one value.
-
-        Raises:
-            ValueError: If they do not fit and may not spill.
-        """
+        """Write the bytes of one value; raise ValueError if they do not fit and may not spill."""
         size = len(data)
         if size > self._capacity:
             if not self._spill:
@@ -132,7 +117,7 @@ class VariableBlock(ArrayBlock):
             self.spilled.pop(row, None)
 
     def fetch(self, row: int) -> bytearray | None:
-        """Copy the bytes of one value; None if the row was never written, or its spill was lost."""
+        """Return the bytes of one value; None if the row was never written or its spill is lost."""
         size: int = self._sizes[row]
         if size == _SPILLED:
             spilled = self.spilled.get(row)
@@ -149,11 +134,11 @@ class VariableBlock(ArrayBlock):
         self._store_all(targets, [source.fetch(row) for row in origins])
 
     def export(self, low: int, high: int) -> Any:
-        """Give the used bytes of rows `low` to `high`, None for those never written."""
+        """Return the used bytes of rows `low` to `high`, None for those never written."""
         return [self.fetch(row) for row in range(low, high)]
 
     def load(self, low: int, high: int, part: Any) -> None:
-        """Put in what `export` gave."""
+        """Write what `export` returned."""
         self._store_all(range(low, high), part)
 
     def _store_all(self, rows: range | list[int], values: list[bytearray | None]) -> None:
@@ -172,7 +157,7 @@ class VariableBlock(ArrayBlock):
 
 
 def private_block(leaf: Array | Encoded | Variable, n: int) -> ArrayBlock:
-    """Make a block of `n` rows for a leaf in memory of its own; what has no bound spills."""
+    """Return a block of `n` rows for a leaf, in memory of its own; what has no bound spills."""
     if isinstance(leaf, Variable):
         array: NDArray[np.uint8] = np.zeros((n, HEADER), np.uint8)
         return VariableBlock(array, spill=True)

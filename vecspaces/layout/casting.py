@@ -1,8 +1,8 @@
-"""The casting rule: which values a place of a given dtype and shape takes, written once.
+"""Casting: which values fit a dtype and a shape, and how they are converted.
 
 The shape must match exactly. Casts of the same kind (float64 to float32, an integer to a float) are
-made; integers and bools go into integers and bools where they lie in range; all else is refused.
-NumPy's own assignment would store 300 as 44 in a uint8 and broadcast shape (1,), without a word.
+made; integers and bools are cast to integers and bools if they lie in range; all else is refused.
+NumPy's own assignment would store 300 as 44 in a uint8 and broadcast shape (1,), without an error.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecspaces.checks import Path, show_path, show_type, show_value
+from vecspaces.spaces.intervals import dtype_limits
 
 _INTEGERS = frozenset("biu")
 
@@ -77,21 +78,8 @@ class KeyMismatch(Mismatch, KeyError):  # noqa: N818 (as above)
     """A dict without the keys, or a tuple without the length, that its place has."""
 
 
-def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Give the least and the greatest value of an integer or bool dtype.
-
-    Example:
-        >>> limits(np.dtype("uint8")), limits(np.dtype("bool"))
-        ((0, 255), (0, 1))
-    """
-    if dtype.kind == "b":
-        return 0, 1
-    info = np.iinfo(dtype)
-    return int(info.min), int(info.max)
-
-
 def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = ()) -> NDArray[Any]:
-    """Give a value as an array of exactly this dtype and shape, by the rule above.
+    """Return a value as an array of exactly this dtype and shape, by the rule above.
 
     Args:
         value: An array, a scalar, or nested lists or tuples of numbers.
@@ -112,7 +100,7 @@ def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = (
         Traceback (most recent call last):
             ...
         vecspaces.layout.casting.Mismatch: expected uint8 array of shape (2,), values from \
-0 to 255, found int64 array of shape (2,), values from 1 to 300
+    0 to 255, found int64 array of shape (2,), values from 1 to 300
     """
     try:
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
@@ -134,7 +122,7 @@ def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = (
 def _check_range(array: NDArray[Any], dtype: np.dtype[Any], path: Path) -> None:
     if array.size == 0 or np.can_cast(array.dtype, dtype, "safe"):
         return
-    (low, high), (least, greatest) = limits(dtype), (int(array.min()), int(array.max()))
+    (low, high), (least, greatest) = dtype_limits(dtype), (int(array.min()), int(array.max()))
     if least < low or greatest > high:
         raise Mismatch(
             f"{show_type(dtype, array.shape)}, values from {low} to {high}",
@@ -146,20 +134,7 @@ def _check_range(array: NDArray[Any], dtype: np.dtype[Any], path: Path) -> None:
 def fit_batch(
     batch: Any, n: int, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = ()
 ) -> NDArray[Any]:
-    """Give a batch of `n` values as an array `(n, *shape)`, and name the row that does not fit.
-
-    Args:
-        batch: An array, or a sequence of `n` values.
-        n: How many values it must hold.
-        dtype: The dtype of the values.
-        shape: The shape of one value.
-        path: Where it sits, for the error.
-
-    Returns:
-        `batch` itself if it fits as it is, else a new array.
-
-    Raises:
-        Mismatch: If it does not fit; `row` is the first bad one where the rows can be told apart.
+    """Return a batch of `n` values as an array `(n, *shape)`; a Mismatch names the first wrong row.
 
     Example:
         >>> fit_batch([[1], [2.5]], 2, np.dtype("float32"), (1,)).tolist()

@@ -1,4 +1,4 @@
-"""describe: space -> node, the one place of transport that knows the types of spaces."""
+"""describe: space -> node, the only module of the package that knows the types of spaces."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ _UTF32 = "utf-32-le" if sys.byteorder == "little" else "utf-32-be"
 
 @singledispatch
 def describe(space: Any) -> Node:
-    """Say how the values of a space travel.
+    """Return the node of a space: what its values are made of.
 
-    A space of a third party travels whole, as a pickle; `describe.register` gives it a faster way.
-    A subclass of a space that is described is described as its parent.
+    A third party's space is sent whole, as a pickle; `describe.register` gives it a faster way. A
+    subclass of a space that is described is described as its parent.
 
     Args:
         space: The space of one environment's value.
@@ -72,16 +72,10 @@ def describe(space: Any) -> Node:
 
 
 def described(space: Space[Any]) -> Node:
-    """Give `describe(space)`, remembered while the space lives: for functions called step by step.
+    """Return `describe(space)`, cached while the space lives, for functions called step by step.
 
-    Spaces have no hash, so they are known by identity. Only what cannot change under our hands is
-    remembered: no classes of third parties, and no Dict after a member of it was replaced.
-
-    Args:
-        space: The space of one environment's value.
-
-    Returns:
-        Its node.
+    Spaces have no hash, so they are known by identity. Only what cannot change is cached: no
+    classes of third parties, and no Dict after one of its members was replaced.
     """
     known = _remembered.get(id(space))
     if known is not None and known[0]() is space:
@@ -102,7 +96,7 @@ _remembered: dict[int, tuple[weakref.ref[Any], list[Any], Node]] = {}
 
 
 def _is_settled(space: Any, dicts: list[Any]) -> bool:
-    """Whether a space is of our own classes all through; lists the members of every Dict in it."""
+    """Return whether a space holds vecspaces' own classes alone; note the members of its Dicts."""
     if type(space) is Dict:
         members = tuple(space.spaces.values())
         dicts.append((space.spaces, members))
@@ -143,7 +137,7 @@ def _describe_one_of(space: OneOf) -> Choice:
 
 @describe.register(Text)
 def _describe_text(space: Text) -> Encoded:
-    """Lay out the length plus one (zero: never written), then the code points."""
+    """Store the length plus one (zero: never written), then the code points."""
     limit = space.max_length
     unwritten = space.characters[:1] * space.min_length
 
@@ -181,7 +175,7 @@ def _describe_text(space: Text) -> Encoded:
 
 @describe.register(Sequence)
 def _describe_sequence(space: Sequence) -> Variable:
-    """Lay out the number of values, then the values."""
+    """Store the number of values, then the values."""
     feature = describe(space.feature_space)
     pack, unpack = _batch_codec(feature)
     # Of these, a tuple of values is laid out as a batch is.
@@ -212,7 +206,7 @@ def _describe_sequence(space: Sequence) -> Variable:
 
 @describe.register(Graph)
 def _describe_graph(space: Graph) -> Variable:
-    """Lay out a table, then nodes, edges and edge links."""
+    """Store a table, then nodes, edges and edge links."""
     node = describe(space.node_space)
     edge = None if space.edge_space is None else describe(space.edge_space)
     pack_nodes, unpack_nodes = _batch_codec(node)
@@ -262,7 +256,7 @@ _NONE: tuple[int, Any] = (-1, b"")
 
 
 def _batch_codec(node: Node) -> tuple[_Pack, _Unpack]:
-    """Give encode and decode of a batch of any length: the number of its rows, and their bytes.
+    """Return encode and decode of a batch of any length: the number of its rows, and their bytes.
 
     Rows of arrays are their bytes, and rows of variable size the bytes of each; any other batch is
     a pickle.

@@ -1,4 +1,4 @@
-"""Layout: a space compiled once, and Rows: a layout bound to memory."""
+"""Layout: where the leaves of a space lie in memory, and Rows, its views of one slot."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Layout:
     """Where the bytes of n values of a space lie, in each slot of a ring; immutable.
 
     Each leaf of the space is one contiguous array `(slots, n, *shape)`, so that a batch is a view,
-    never a gather. Made by `Layout.compile`.
+    never a gather. Create one with `Layout.compile`.
 
     Attributes:
         space: The space of one value.
@@ -93,7 +93,7 @@ class Layout:
         variable_capacity: int = 65536,
         offset: int = 0,
     ) -> Layout:
-        """Lay out n values of a space.
+        """Return the layout of n values of a space.
 
         Args:
             space: The space of one value.
@@ -162,7 +162,7 @@ class Layout:
         *,
         spill: bool = False,
     ) -> tuple[Rows, ...]:
-        """Make the views of this layout on a block of memory.
+        """Return the views of this layout on a block of memory.
 
         Args:
             memory: An `Arena`, or any writable buffer, of at least `offset + size` bytes that are
@@ -192,7 +192,7 @@ class Layout:
         memory: _Memory,
         slots: int | None = None,
     ) -> Any:
-        """Look at many slots at once.
+        """Return views of many slots at once.
 
         Args:
             memory: What `bind` was given.
@@ -218,7 +218,7 @@ class Layout:
         return build(self._node)
 
     def _views(self, memory: _Memory) -> list[NDArray[Any]]:
-        """View each leaf's block in memory: `(slots, n, *shape)`."""
+        """Return a view of each leaf's block in memory: `(slots, n, *shape)`."""
         buffer = np.frombuffer(memory.buffer if isinstance(memory, Arena) else memory, np.uint8)
         if buffer.nbytes < self.offset + self.size:
             raise ValueError(
@@ -291,15 +291,15 @@ def _recompile(
 
 
 class Rows:
-    """The values of all environments in one slot of a layout, its views bound once.
+    """The values of all environments in one slot of a layout.
 
-    A batch is in the form that `batch_space` describes: an array `(n, *shape)` for each array leaf,
+    A batch has the form that `batch_space` describes: an array `(n, *shape)` for each array leaf,
     in dicts and tuples as the space nests them, and a tuple of n values for every other space.
 
     Attributes:
-        layout: What it was bound from.
+        layout: The layout whose views these are.
         write: Called as `write(row, value)`: writes one environment's value. Raises Mismatch if the
-            space's dtypes and shapes do not take the value, ValueError if it is of variable size,
+            value does not fit the space's dtypes and shapes, ValueError if it is of variable size,
             too large, and may not spill.
     """
 
@@ -313,7 +313,7 @@ class Rows:
         self.write = self._port.write
 
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
-        """Make the function that writes rows `low` to `high`: far less than a `write` for each.
+        """Return the function that writes rows `low` to `high`, much faster than `write` for each.
 
         Args:
             low: The first row.
@@ -339,14 +339,14 @@ class Rows:
         self._port.commit(self._port.prepare(batch, n), slice(None) if at is None else at)
 
     def check_batch(self, batch: Any, n: int) -> Any:
-        """Check a batch and cast its arrays, writing nothing.
+        """Return a batch with its arrays cast to the right dtypes, writing nothing.
 
         Args:
             batch: A batch in the form of `batch_space`.
             n: How many values it must hold.
 
         Returns:
-            The batch with every array of the right dtype; arrays that were right are not copied.
+            The batch; arrays that were right are not copied.
 
         Raises:
             Mismatch: If the batch does not fit; `row` is the position in the batch.
@@ -354,7 +354,7 @@ class Rows:
         return self._port.check(batch, n)
 
     def read(self, copy: bool = False, at: Index | None = None) -> Any:
-        """Give the batch.
+        """Return the batch.
 
         Args:
             copy: Whether arrays are copies; otherwise they are live views.
@@ -366,14 +366,18 @@ class Rows:
         return self._port.read(copy, at)
 
     def item(self, row: int) -> Any:
-        """Give one environment's value, in memory of its own."""
+        """Return one environment's value, in memory of its own."""
         return self._port.item(row)
 
     def items(self, low: int, high: int) -> list[Any]:
-        """Give the values of rows `low` to `high`, in memory of their own: one copy of each leaf.
+        """Return the values of rows `low` to `high`, in memory of their own.
+
+        Args:
+            low: The first row.
+            high: The row after the last.
 
         Returns:
-            One value a row, with the types that `iterate` gives.
+            One value per row, with the types that `iterate` yields.
         """
         return self._port.items(low, high)
 
@@ -381,8 +385,8 @@ class Rows:
         """Copy rows of another slot of the same layout, without decoding them.
 
         Args:
-            source: Where from.
-            at: Which rows, the same here and there.
+            source: The other slot.
+            at: Which rows, the same in both.
         """
         for block, other in zip(self._blocks, source._blocks, strict=True):
             block.copy(at, other, at)
@@ -392,15 +396,15 @@ class Rows:
         return [block.export(low, high) for block in self._blocks]
 
     def load(self, low: int, high: int, parts: list[Any]) -> None:
-        """Put in what `export` gave, from as many rows of the same space."""
+        """Write what `export` returned, from as many rows of the same space."""
         for block, part in zip(self._blocks, parts, strict=True):
             block.load(low, high, part)
 
     def take_spilled(self, low: int, high: int) -> list[tuple[int, int, bytes | bytearray]]:
-        """Remove and return what rows `low` to `high` spilled; empty where all did fit.
+        """Remove and return what rows `low` to `high` spilled; empty if every value fitted.
 
         Returns:
-            What `put_spilled` takes, in the process that reads: leaf, row and bytes.
+            Leaf, row and bytes of each: what `put_spilled` takes in the process that reads.
         """
         return [
             (leaf, row, data)
@@ -409,6 +413,6 @@ class Rows:
         ]
 
     def put_spilled(self, parts: list[tuple[int, int, bytes | bytearray]]) -> None:
-        """Keep what another process's rows spilled, for the reads to come."""
+        """Keep what the rows of another process spilled, for later reads."""
         for leaf, row, data in parts:
             self._variable[leaf].spilled[row] = data

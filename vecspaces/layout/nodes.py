@@ -1,8 +1,8 @@
-"""What the values of a space are made of: five kinds of node, the same for every space.
+"""Nodes: what values are made of, in five kinds that serve every space.
 
-`describe` says it of each space; all the rest of transport knows these nodes and no space. Arrays
-of fixed size are `Array`; a product of spaces is `Record`, a sum is `Choice`; what is no array but
-has a bound is `Encoded`, and what has none is `Variable`.
+`describe` returns the node of a space; the rest of the package knows nodes and no spaces. Arrays of
+fixed size are `Array`; a product of spaces is `Record`, a sum is `Choice`; what is no array but has
+a bound is `Encoded`, and what has none is `Variable`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEQUENCES = (tuple, list, np.ndarray)
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Values that are arrays, or scalars where the shape is `()`: their bytes lie in place.
+    """Values that are arrays, or scalars where the shape is `()`, stored as their bytes.
 
     Args:
         dtype: The dtype of a value.
@@ -39,17 +39,17 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Values of any type with a block of fixed size, decoded anew at each read.
+    """Values of any type in a block of fixed size, decoded anew at each read.
 
     Args:
         dtype: The dtype of the block.
         shape: The shape of the block.
         encode: Called as `encode(value, out)`: writes `value` into `out`, an array of that dtype
             and shape; raises (Mismatch, or anything) if it cannot.
-        decode: Called as `decode(block)`: gives the value, sharing no memory with the block. It
-            must not fail on a block that is all zeros, as one that was never written is.
-        decode_rows: Called as `decode_rows(blocks)` with many blocks `(n, *shape)`: gives the list
-            of their values, faster than one by one. None: they are decoded one by one.
+        decode: Called as `decode(block)`: returns the value, sharing no memory with the block. It
+            must not fail on a block of zeros, as one that was never written is.
+        decode_rows: Called as `decode_rows(blocks)` with many blocks `(n, *shape)`: returns the
+            list of their values, faster than one by one. None: they are decoded one by one.
     """
 
     dtype: np.dtype[Any]
@@ -74,21 +74,18 @@ class Record:
     container: type[dict[Any, Any]] | type[tuple[Any, ...]]
 
     def build(self, members: list[Any]) -> Any:
-        """Make a value, or a batch, from its members in the order of `keys`."""
+        """Return a value, or a batch, made of its members in the order of `keys`."""
         if self.container is dict:
             return dict(zip(self.keys, members, strict=True))
         return tuple(members)
 
     def split(self, path: Path, value: Any, row: int | None = None) -> Any:
-        """Take a value, or a batch, apart.
+        """Return the members of a value, or of a batch, in the order of `keys`.
 
         Args:
-            path: Where it sits, for the error.
+            path: Where the value sits, for the error.
             value: The value.
             row: Its row, for the error.
-
-        Returns:
-            The members in the order of `keys`.
 
         Raises:
             KeyMismatch: If `value` has not exactly these members.
@@ -122,14 +119,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """Values of variable size, in a bounded slot.
+    """Values of variable size, up to a bound.
 
     Args:
-        encode: Called as `encode(value)`: gives its bytes; raises (Mismatch, or anything) if it
+        encode: Called as `encode(value)`: returns its bytes; raises (Mismatch, or anything) if it
             cannot.
         decode: Called as `decode(data)` with a bytearray that belongs to the value from then on.
-        empty: Called as `empty(fill)`: what a slot that was never written reads as. None: no such
-            value is known, and it reads as None.
+        empty: Called as `empty(fill)`: returns what a row that was never written reads as. None:
+            there is no such value, and it reads as None.
     """
 
     encode: Callable[[Any], bytes]
@@ -141,15 +138,10 @@ Node: TypeAlias = Array | Encoded | Record | Choice | Variable
 
 
 def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Array | Encoded | Variable]]:
-    """List the leaves of a node, in the order that everything in this package takes them in.
+    """Yield the path and node of each leaf, in the order of a layout's blocks.
 
-    Args:
-        node: What the values are made of.
-        path: Where it sits.
-
-    Yields:
-        Where the leaf sits in a value, and what it is. A Choice is an int64, the branch, at
-        `(..., 0)`, and then the leaves of every branch, all of them at `(..., 1)`.
+    A Choice is an int64, the branch, at `(..., 0)`, and then the leaves of every branch, all of
+    them at `(..., 1)`.
     """
     if isinstance(node, Record):
         for key, child in zip(node.keys, node.children, strict=True):
@@ -163,16 +155,10 @@ def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Array | Encoded | 
 
 
 def empty_batch(node: Node, n: int, fill: Fill) -> Any:
-    """Make a batch of `n` values that say nothing.
+    """Return a batch of `n` values of zeros, or whatever `fill(shape, dtype=dtype)` makes.
 
-    Args:
-        node: What the values are made of.
-        n: How many.
-        fill: Makes the arrays, called as `fill(shape, dtype=dtype)`.
-
-    Returns:
-        Arrays `(n, *shape)` in dicts and tuples as the node nests them; a tuple of `n` values where
-        values are no arrays; None where no empty value is known.
+    It holds arrays `(n, *shape)` in dicts and tuples as the node nests them, a tuple of `n` values
+    where values are no arrays, and None where no empty value is known.
 
     Example:
         >>> empty_batch(Record(("x",), (Array(np.dtype("int8"), ()),), dict), 2, np.ones)

@@ -1,4 +1,4 @@
-"""Bytes of values of variable size: parts put end to end, pickles with their arrays beside them."""
+"""Packing: values of variable size as bytes, as parts with a table of sizes or as pickles."""
 
 from __future__ import annotations
 
@@ -22,23 +22,17 @@ _PADDING = tuple(bytes(size) for size in range(_ALIGNMENT))
 
 
 def nbytes(part: Part) -> int:
-    """Count the bytes of a part."""
+    """Return the number of bytes of a part."""
     return len(part) if isinstance(part, bytes) else part.nbytes
 
 
 def padding(size: int) -> bytes:
-    """Give the zeros behind so many bytes that align what comes next."""
+    """Return the zeros that align what follows so many bytes."""
     return _PADDING[-size % _ALIGNMENT]
 
 
 def pack(parts: Sequence[Part]) -> bytes:
-    """Put parts end to end, behind a table of their sizes.
-
-    Args:
-        parts: Any number of them.
-
-    Returns:
-        What `unpack` takes apart.
+    """Return parts end to end, after a table of their sizes; `unpack` is the inverse.
 
     Example:
         >>> [bytes(part) for part in unpack(bytearray(pack([b"left", b"", b"right"])))]
@@ -52,15 +46,7 @@ def pack(parts: Sequence[Part]) -> bytes:
 
 
 def unpack(data: bytearray, at: int = 0) -> list[memoryview]:
-    """Take apart what `pack` put together.
-
-    Args:
-        data: Bytes that hold it, which the parts may keep.
-        at: Where it begins.
-
-    Returns:
-        Views of the parts, writable.
-    """
+    """Return writable views of the parts that `pack` put together, in `data` from `at` on."""
     view = memoryview(data)[at:]
     table = 8 + 8 * int.from_bytes(view[:8], sys.byteorder)
     sizes = view[8:table].cast("q").tolist()
@@ -69,13 +55,7 @@ def unpack(data: bytearray, at: int = 0) -> list[memoryview]:
 
 
 def dump(value: Any) -> bytes:
-    """Pickle any value, its arrays as they lie in memory.
-
-    Args:
-        value: Anything that pickle or cloudpickle takes.
-
-    Returns:
-        What `load` takes.
+    """Pickle any value, its arrays as they lie in memory; `load` is the inverse.
 
     Example:
         >>> load(bytearray(dump({"x": np.arange(3)})))
@@ -91,7 +71,7 @@ def dump(value: Any) -> bytes:
 
 
 def load(data: bytearray, at: int = 0) -> Any:
-    """Give back what `dump` pickled, from `at` on; its arrays lie in `data` and are writable."""
+    """Return what `dump` pickled, from `at` on; its arrays lie in `data` and are writable."""
     head, *buffers = unpack(data, at)
     return pickle.loads(head, buffers=buffers)
 

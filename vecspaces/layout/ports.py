@@ -1,7 +1,7 @@
-"""Ports: how values of one node go into and out of its blocks; one class for each kind of node.
+"""Ports: how the values of one node are written to and read from its blocks, one class per node.
 
-A port is made once, when a layout is bound to memory, and holds all that can be known then, so that
-writing a value costs no look-up and no dispatch.
+A port is created once, when a layout is bound to memory, and holds all that can be known then, so
+that writing a value costs no look-up and no dispatch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vecspaces.layout.blocks import (
     private_block,
     row_numbers,
 )
-from vecspaces.layout.casting import Mismatch, fit, fit_batch, limits
+from vecspaces.layout.casting import Mismatch, fit, fit_batch
 from vecspaces.layout.nodes import (
     SEQUENCES,
     Array,
@@ -34,19 +34,19 @@ from vecspaces.layout.nodes import (
     walk,
 )
 from vecspaces.layout.unrolled import Source
+from vecspaces.spaces.intervals import dtype_limits
 
 
 class Port(ABC):
-    """What every port offers; `Rows` hands its calls on to the port of the whole value.
+    """What every port offers; `Rows` forwards its calls to the port of the whole value.
 
-    Attributes:
-        write: Called as `write(row, value)`: the hot path, a closure over all it needs.
+    `write(row, value)` is a closure over all that it needs, as it is called for single values.
     """
 
     write: Callable[[int, Any], None]
 
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
-        """Make the function that writes a list of the values of rows `low` to `high`."""
+        """Return the function that writes a list of the values of rows `low` to `high`."""
         write_one = self.write
 
         def write(values: list[Any]) -> None:
@@ -57,7 +57,7 @@ class Port(ABC):
 
     @abstractmethod
     def prepare(self, batch: Any, n: int) -> Any:
-        """Check a batch of `n` values and bring it into the form that `commit` takes."""
+        """Check a batch of `n` values and convert it into the form that `commit` takes."""
 
     @abstractmethod
     def commit(self, prepared: Any, at: Index) -> None:
@@ -65,19 +65,19 @@ class Port(ABC):
 
     @abstractmethod
     def check(self, batch: Any, n: int) -> Any:
-        """Check a batch of `n` values and give it back with every array cast to its dtype."""
+        """Return a batch of `n` values with every array cast to its dtype, or raise Mismatch."""
 
     @abstractmethod
     def read(self, copy: bool, at: Index | None) -> Any:
-        """Give the batch of all rows, or of the rows `at`."""
+        """Return the batch of all rows, or of the rows `at`."""
 
     @abstractmethod
     def item(self, row: int) -> Any:
-        """Give the value of one row, in memory of its own."""
+        """Return the value of one row, in memory of its own."""
 
     @abstractmethod
     def items(self, low: int, high: int) -> list[Any]:
-        """Give the values of rows `low` to `high`, in memory of their own."""
+        """Return the values of rows `low` to `high`, in memory of their own."""
 
     def emit(self, value: str, source: Source) -> None:
         """Add the lines that write the value of this name, for the record around it."""
@@ -85,7 +85,7 @@ class Port(ABC):
 
 
 class ArrayPort(Port):
-    """Values whose bytes lie in place."""
+    """Values stored as their bytes."""
 
     def __init__(self, node: Array, path: Path, block: ArrayBlock) -> None:
         self.rows = block.array
@@ -111,7 +111,7 @@ class ArrayPort(Port):
         rows, dtype, path = self.rows, self.dtype, self.path
         scalar = dtype.type
         # Python's own integers need no array where they lie in range.
-        low, high = limits(dtype) if dtype.kind in "iu" else (1, 0)
+        low, high = dtype_limits(dtype) if dtype.kind in "iu" else (1, 0)
 
         def write(row: int, value: Any) -> None:
             kind = value.__class__
@@ -152,18 +152,18 @@ class ArrayPort(Port):
         self.rows[at] = prepared
 
     def read(self, copy: bool, at: Index | None) -> Any:
-        """Give a view, or one copy."""
+        """Return a view, or one copy."""
         if at is None:
             return self.rows.copy() if copy else self.rows.view()
         rows = self.rows[at]
         return rows.copy() if isinstance(at, slice) else rows
 
     def item(self, row: int) -> Any:
-        """Give a copy of the row; a scalar where the shape is ()."""
+        """Return a copy of the row; a scalar where the shape is ()."""
         return self.rows[row].copy()
 
     def items(self, low: int, high: int) -> list[Any]:
-        """Give views of the rows of one copy; scalars where the shape is ()."""
+        """Return views of the rows of one copy; scalars where the shape is ()."""
         return list(self.rows[low:high].copy())
 
     def emit(self, value: str, source: Source) -> None:
@@ -239,15 +239,15 @@ class RecordPort(Port):
         return self.node.build([child.check(member, n) for child, member in members])
 
     def read(self, copy: bool, at: Index | None) -> Any:
-        """Give a dict or tuple of the members' batches."""
+        """Return a dict or tuple of the members' batches."""
         return self.node.build([child.read(copy, at) for child in self.children])
 
     def item(self, row: int) -> Any:
-        """Give a dict or tuple of the members' values."""
+        """Return a dict or tuple of the members' values."""
         return self.node.build([child.item(row) for child in self.children])
 
     def items(self, low: int, high: int) -> list[Any]:
-        """Give dicts or tuples of the members' values."""
+        """Return dicts or tuples of the members' values."""
         if not self.children:
             return [self.node.container() for _ in range(low, high)]
         rows = zip(*(child.items(low, high) for child in self.children), strict=True)
@@ -258,13 +258,7 @@ class RecordPort(Port):
 
 
 class ValuePort(Port):
-    """Values whose batch is a tuple of them, one a row.
-
-    Args:
-        node: What the values are.
-        path: Where they sit.
-        blocks: The blocks that hold them.
-    """
+    """Values whose batch is a tuple of them, one per row."""
 
     def __init__(self, node: Node, path: Path, blocks: list[ArrayBlock]) -> None:
         self.node, self.path, self.blocks = node, path, blocks
@@ -281,7 +275,7 @@ class ValuePort(Port):
         return scratch
 
     def commit(self, prepared: list[ArrayBlock], at: Index) -> None:
-        """Copy those blocks' rows."""
+        """Copy the rows of those blocks."""
         for block, source in zip(self.blocks, prepared, strict=True):
             block.copy(at, source, slice(None))
 
@@ -303,7 +297,7 @@ class ValuePort(Port):
 
 
 def _encoding_error(value: Any, path: Path, row: int, error: Exception) -> Mismatch:
-    """Turn what `encode`, perhaps a third party's, raised into a finding at its place."""
+    """Convert what `encode` raised into a Mismatch with its path and row."""
     if isinstance(error, Mismatch):
         return error.at(path, row)
     found = f"{show_value(value)}: {error!r}"
@@ -365,7 +359,7 @@ class ChoicePort(ValuePort):
         self.write = write
 
     def item(self, row: int) -> Any:
-        """Give the branch, an int64, and its value; () if there is none."""
+        """Return the branch, an int64, and its value; () if there is none."""
         branch = self.tags[row] - 1
         if 0 <= branch < len(self.children):
             return branch, self.children[branch].item(row)
@@ -398,16 +392,7 @@ class VariablePort(ValuePort):
 
 
 def make_port(node: Node, path: Path, blocks: Iterator[ArrayBlock]) -> Port:
-    """Join a node and its blocks.
-
-    Args:
-        node: What the values are made of.
-        path: Where they sit in the whole value.
-        blocks: The blocks of the leaves, in the order of `nodes.walk`; taken as needed.
-
-    Returns:
-        The port of the node.
-    """
+    """Return the port of a node at `path`, on the blocks of its leaves in the order of `walk`."""
     match node:
         case Array():
             return ArrayPort(node, path, next(blocks))
@@ -429,18 +414,7 @@ def make_port(node: Node, path: Path, blocks: Iterator[ArrayBlock]) -> Port:
 
 
 def fit_values(node: Node, values: tuple[Any, ...] | list[Any]) -> list[Any]:
-    """Check and cast values of any number, in memory of their own.
-
-    Args:
-        node: What each value is made of.
-        values: The values.
-
-    Returns:
-        The values as they would be read back from shared memory.
-
-    Raises:
-        Mismatch: If one does not fit; its path begins with the value's number.
-    """
+    """Return values of any number as they would be read back; a Mismatch names the number."""
     blocks = [private_block(leaf, len(values)) for _, leaf in walk(node)]
     port = make_port(node, (), iter(blocks))
     for i, value in enumerate(values):
@@ -452,7 +426,7 @@ def fit_values(node: Node, values: tuple[Any, ...] | list[Any]) -> list[Any]:
 
 
 def fit_batch_of(node: Node, batch: Any, path: Path = ()) -> Any:
-    """Check and cast a batch of any number of values, in memory of its own."""
+    """Return a batch of any number of values, checked and cast, in memory of its own."""
     count = _length(node, batch, path) or 0
     port = make_port(node, path, iter([private_block(leaf, count) for _, leaf in walk(node)]))
     port.commit(port.prepare(batch, count), slice(None))
@@ -460,7 +434,7 @@ def fit_batch_of(node: Node, batch: Any, path: Path = ()) -> Any:
 
 
 def _length(node: Node, batch: Any, path: Path) -> int | None:
-    """Count the values of a batch; None where they have no leaves."""
+    """Return the number of values of a batch; None where they have no leaves."""
     if isinstance(node, Record):
         members = zip(node.children, node.split(path, batch), strict=True)
         lengths = (_length(child, member, path) for child, member in members)
