@@ -16,9 +16,9 @@ from tests.leaks import made_here, possessions
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-# The ordinary run draws the same examples each time, so that it fails for what a change did and for
-# nothing else; looking for new ones is the long run's business, and of whoever asks for a profile.
-hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
+# The ordinary run draws the same few examples each time, so that it is short, and fails for what a
+# change did and for nothing else. .ci/full looks for new ones, as does whoever asks for a profile.
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=30)
 hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
 hypothesis.settings.register_profile(
     "full", parent=hypothesis.settings.get_profile("random"), max_examples=1000

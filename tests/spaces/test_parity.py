@@ -10,7 +10,7 @@ import gymnasium.error
 import gymnasium.spaces
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.compare import assert_identical
@@ -25,8 +25,7 @@ from tests.strategies import (
 )
 from vecspaces import errors, spaces
 
-DRAWS = 20
-MORE = settings(max_examples=3 * settings.default.max_examples)  # 300, or as the profile says
+DRAWS = 5
 i8 = np.int8
 
 
@@ -58,13 +57,11 @@ def outcome(do: Any) -> Any:
         return type(error)
 
 
-@MORE
 @given(recipe=recipes(), seed=seeds)
 def test_samples_of_nested_spaces(recipe: Recipe, seed: int) -> None:
     compare_samples(recipe, seed)
 
 
-@MORE
 @given(recipe=fundamentals(), seed=seeds)
 def test_samples_of_fundamental_spaces(recipe: Recipe, seed: int) -> None:
     compare_samples(recipe, seed)
