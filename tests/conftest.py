@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import signal
 import time
@@ -24,6 +25,9 @@ hypothesis.settings.register_profile(
     "full", parent=hypothesis.settings.get_profile("random"), max_examples=1000
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# Fork servers import this once, instead of each worker.
+multiprocessing.set_forkserver_preload(["tests.envs", "tests.vector.faulty_envs"])
 
 # A job in the background of a shell is born deaf to Ctrl-C, and so would be the programs that the
 # tests interrupt.

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
+from tests.crosses import ordinarily
 from tests.vector import faulty_envs
 from tests.vector.bounds import within
 from tests.vector.faulty_envs import FaultyEnv, OddError, built, factories, light, unlit
@@ -90,10 +91,22 @@ CELLS += [(deed, "step") for deed in faulty_envs.SPOILT_REWARDS]
 CELLS += [(deed, where) for deed in faulty_envs.SPOILT_INFOS for where in ("reset", "step")]
 TABLE = [Case(deed, where, workers) for deed, where in CELLS for workers in (1, 2, 4)]
 
-# Each kind of fault once, the place going round.
-ONCE = [
-    Case(deed, PLACES[number % len(PLACES)] if deed in ANYWHERE else "step", 2)
+# Each kind of fault once with one worker or with four, the place going round.
+TURNS = [
+    Case(deed, PLACES[number % len(PLACES)] if deed in ANYWHERE else "step", (1, 4)[number % 2])
     for number, deed in enumerate((*ANYWHERE, *SPOILS))
+]
+# One of each class of fault: a start method changes how a worker is reached, not what it says.
+CLASSES = [
+    Case("SIGKILL", "step", 2),
+    Case("segfault", "build", 2),
+    Case("exception", "build", 2),
+    Case("unpicklable exception", "reset", 2),
+    Case("hang", "call", 2),
+    Case("megabytes on stdout", "step", 2),
+    Case("observation of wrong dtype", "reset", 2),
+    Case("reward that is a word", "step", 2),
+    Case("info that cannot be unpickled", "step", 2),
 ]
 
 
@@ -216,21 +229,20 @@ def run(case: Case, folder: Path, context: str) -> None:
             check_close(case, envs)
 
 
-@pytest.mark.parametrize("case", TABLE, ids=name)
+@pytest.mark.parametrize(
+    "case",
+    ordinarily(lambda case: case.workers == 2 or case in TURNS, zip(TABLE, strict=True)),
+    ids=name,
+)
 def test_the_caller_hears_the_truth_and_close_ends(case: Case, tmp_path: Path) -> None:
     run(case, tmp_path, "fork")
 
 
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
-@pytest.mark.parametrize("case", ONCE, ids=name)
+@pytest.mark.parametrize(
+    "case", ordinarily(lambda case: case in CLASSES, zip(TABLE, strict=True)), ids=name
+)
 def test_each_fault_under_other_start_methods(case: Case, context: str, tmp_path: Path) -> None:
-    run(case, tmp_path, context)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("context", ["spawn", "forkserver"])
-@pytest.mark.parametrize("case", [case for case in TABLE if case not in ONCE], ids=name)
-def test_the_full_cross_of_start_methods(case: Case, context: str, tmp_path: Path) -> None:
     run(case, tmp_path, context)
 
 
@@ -249,26 +261,19 @@ def check_rollout(envs: Any, seed: int = 11) -> None:
 
 
 @pytest.mark.parametrize("case", AFTER, ids=name)
-def test_a_step_after_an_error_says_what_to_do(case: Case, tmp_path: Path) -> None:
+def test_after_an_error_a_step_says_what_to_do_and_a_reset_does_it(
+    case: Case, tmp_path: Path
+) -> None:
     envs = make(case, tmp_path)
     suffer(case, tmp_path, envs)
     if case.breaks:
         expected = AlreadyPendingCallError if case.deed in HANGS else ResetNeededError
         with pytest.raises(expected, match="reset"):
             envs.step(ACTIONS)
-    elif case.where == "reset":
-        envs.step(ACTIONS)
     else:
         observations, *_ = envs.step(ACTIONS)
-        steps = 2 if case.where == "call" else 3
+        steps = {"reset": 1, "step": 3, "call": 2}[case.where]
         assert observations["place"][:, 2].tolist() == [steps] * NUM_ENVS
-    envs.close(timeout=0.0, terminate=True)
-
-
-@pytest.mark.parametrize("case", AFTER, ids=name)
-def test_reset_brings_the_vector_env_back_to_work(case: Case, tmp_path: Path) -> None:
-    envs = make(case, tmp_path)
-    suffer(case, tmp_path, envs)
     with within(1.5):
         check_rollout(envs)
     if case.deed in DEATHS or case.deed in HANGS or case.deed == GARBLED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import select
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crosses import ordinarily
 from tests.leaks import made_here, shared_memory
 from tests.vector.bounds import stretched
 
@@ -30,6 +32,7 @@ CONTEXTS = [
     for method in ("fork", "spawn", "forkserver")
     if method in multiprocessing.get_all_start_methods()
 ]
+FORK_OR_FULL = ordinarily(lambda context: context == CONTEXTS[0], zip(CONTEXTS, strict=True))
 
 # What the workers are doing when the caller dies. Native code that keeps the interpreter's lock is
 # not among it: docs/reliability.md says so.
@@ -160,8 +163,13 @@ def caller(
 STEP = "envs.step(np.array([2, 0, 2, 0]))"
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
-@pytest.mark.parametrize("what", OCCUPATIONS)
+@pytest.mark.parametrize(
+    ("what", "context"),
+    ordinarily(
+        lambda what, context: context == "fork" or what == "computing",
+        itertools.product(OCCUPATIONS, CONTEXTS),
+    ),
+)
 def test_workers_leave_within_a_second_when_the_caller_is_killed(what: str, context: str) -> None:
     names = shared_memory()
     body = "sys.stdin.read()" if what == "idle" else STEP
@@ -173,8 +181,13 @@ def test_workers_leave_within_a_second_when_the_caller_is_killed(what: str, cont
         assert made_here(shared_memory() - names) == set()
 
 
-@pytest.mark.parametrize("who", ["caller", "worker"])
-@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize(
+    ("who", "context"),
+    ordinarily(
+        lambda who, context: context == {"caller": "fork", "worker": "spawn"}[who],
+        itertools.product(["caller", "worker"], CONTEXTS),
+    ),
+)
 def test_a_child_that_holds_inherited_descriptors_keeps_no_worker_alive(
     who: str, context: str
 ) -> None:
@@ -223,7 +236,7 @@ def test_ctrl_c_is_an_exception_in_the_caller_alone(context: str) -> None:
         assert (out, err, program.process.returncode) == ("interrupted\n", "", 0)
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("context", FORK_OR_FULL)
 def test_ctrl_c_that_nobody_catches_shows_one_traceback(context: str) -> None:
     body = """
     while True:
@@ -238,7 +251,7 @@ def test_ctrl_c_that_nobody_catches_shows_one_traceback(context: str) -> None:
         assert err.rstrip().splitlines()[-1].startswith("KeyboardInterrupt")
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("context", FORK_OR_FULL)
 def test_ctrl_c_in_a_long_step_ends_all_within_two_seconds(context: str) -> None:
     body = """
     with envs:
@@ -250,7 +263,7 @@ def test_ctrl_c_in_a_long_step_ends_all_within_two_seconds(context: str) -> None
         assert program.all_gone(2.0)
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("context", FORK_OR_FULL)
 def test_ctrl_c_between_two_calls_ends_all_within_two_seconds(context: str) -> None:
     body = """
     with envs:
