@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 from tests.leaks import made_here, possessions
+from vecspaces.vector.backends.process.cores import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -33,6 +34,12 @@ multiprocessing.set_forkserver_preload(["tests.envs", "tests.vector.faulty_envs"
 # tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Say what `-n auto` means: each of these processes starts more of its own."""
+    return min(len(usable_cores()), 4)
 
 
 @pytest.hookimpl(wrapper=True)
