@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import warnings
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,20 +13,30 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.envs import Drift, Ledger, wrapped_ledger
+from tests.envs import Drift, Ledger, Sampler, wrapped_ledger
+from tests.vector.test_wrappers import Halved
 from vecspaces import spaces
+from vecspaces.adapters.gymnasium import as_gymnasium
 from vecspaces.errors import InvalidActionError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.wrappers import RecordEpisodeStatistics
 
 sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
 from stable_baselines3.common import vec_env as sb3_vec_env  # noqa: E402
+from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
 from stable_baselines3.common.monitor import Monitor  # noqa: E402
 
-from vecspaces.adapters.stable_baselines3 import as_vec_env  # noqa: E402
+from vecspaces.adapters.stable_baselines3 import (  # noqa: E402
+    DummyVecEnv,
+    SubprocVecEnv,
+    VecspacesVecEnv,
+    as_vec_env,
+)
 
 BACKENDS = {"sync": SyncVectorEnv, "async": partial(AsyncVectorEnv, num_workers=2)}
 MODES = list(AutoresetMode)
+METHODS = multiprocessing.get_all_start_methods()
+FASTEST = "fork" if "fork" in METHODS else "spawn"
 
 
 @pytest.fixture(params=BACKENDS)
@@ -179,6 +191,116 @@ def test_whole_numbers_may_come_as_floats() -> None:
     vec_env.close()
 
 
+# ---------------------------------------------------------------------- made of factories
+
+CLASSES = {
+    "ours": partial(VecspacesVecEnv, num_workers=2),
+    "ours sync": partial(VecspacesVecEnv, backend="sync"),
+    "ours next step": partial(VecspacesVecEnv, autoreset_mode="NextStep", num_workers=1),
+    "subproc": partial(SubprocVecEnv, start_method=FASTEST, num_workers=99),
+    "dummy": DummyVecEnv,
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_run_of_any_class_is_that_of_dummy_vec_env(name: str) -> None:
+    ours = CLASSES[name](courses())
+    assert_identical(followed(ours), followed(sb3_vec_env.DummyVecEnv(courses())))
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_make_vec_env_takes_any_class(name: str, tmp_path: Path) -> None:
+    runs = []
+    for kind in (CLASSES[name], sb3_vec_env.DummyVecEnv):
+        folder = tmp_path / str(len(runs))
+        vec_env = make_vec_env("Pendulum-v1", 2, seed=5, vec_env_cls=kind, monitor_dir=str(folder))
+        assert vec_env.env_is_wrapped(Monitor) == [True, True]
+        told: list[Any] = [vec_env.reset()]
+        for _ in range(201):  # an episode has 200 steps
+            actions = np.array([vec_env.action_space.sample() for _ in range(2)])
+            told.append(vec_env.step(actions)[:3])
+        # Their own action spaces go on from the seed that `make_vec_env` gave them.
+        told.append([space.sample() for space in vec_env.get_attr("action_space")[1:]])
+        vec_env.close()
+        logs = [path.read_text().splitlines() for path in sorted(folder.iterdir())]
+        lengths = [line.split(",")[1] for log in logs for line in log[2:]]
+        assert lengths == ["200", "200"]
+        runs.append(told)
+    assert_identical(*runs)
+
+
+def test_workers_are_no_more_than_environments() -> None:
+    vec_env = make_vec_env(
+        "CartPole-v1", 2, vec_env_cls=VecspacesVecEnv, vec_env_kwargs={"num_workers": 8}
+    )
+    assert vec_env.vector_env.num_workers == 2
+    vec_env.close()
+
+
+def test_a_process_starts_as_in_sb3() -> None:
+    with pytest.raises(ValueError, match="cannot find context for 'unheard of'"):
+        SubprocVecEnv(courses(), start_method="unheard of")
+    vec_env = SubprocVecEnv([partial(Ledger, 0)])
+    assert vec_env.vector_env.context == ("forkserver" if "forkserver" in METHODS else "spawn")
+    vec_env.close()
+
+
+def test_its_environments_can_be_seen() -> None:
+    vec_env = DummyVecEnv([partial(monitored, number) for number in range(2)])
+    vec_env.set_attr("mark", 7, indices=1)
+    assert [hasattr(env, "mark") for env in vec_env.envs] == [False, True]  # on the wrapper
+    assert vec_env.envs[0].number == 0
+    vec_env.close()
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gymnasium.spaces.Dict(
+            go=gymnasium.spaces.Discrete(3), by=gymnasium.spaces.Box(-1, 1, (2,))
+        ),
+        gymnasium.spaces.Tuple((gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(-1, 1, (2,)))),
+    ],
+    ids=["Dict", "Tuple"],
+)
+def test_actions_of_many_parts_come_one_per_environment(space: Any) -> None:
+    env_fns = [partial(Sampler, gymnasium.spaces.Discrete(2), space, shortest=9)] * 3
+    vec_env = DummyVecEnv(env_fns)
+    vec_env.reset()
+    space.seed(3)
+    actions = [space.sample() for _ in range(3)]
+    vec_env.step(actions)
+    assert_identical(vec_env.get_attr("action"), actions)
+    with pytest.raises(ValueError, match="items"):
+        vec_env.step(actions[:2])
+    vec_env.close()
+
+
+def test_the_speed_of_a_video_is_that_of_the_metadata() -> None:
+    vec_env = DummyVecEnv(courses(2, render_mode="rgb_array"))
+    assert vec_env.metadata["render_fps"] == 4
+    vec_env.close()
+
+
+def test_a_transform_inside_is_seen_at_every_step() -> None:
+    bare, halved = (
+        as_vec_env(wrap(SyncVectorEnv(courses(), autoreset_mode="SameStep")))
+        for wrap in (lambda envs: envs, Halved)
+    )
+    for plain, changed in zip(followed(bare), followed(halved), strict=True):
+        if isinstance(plain, np.ndarray) and plain.ndim == 2:
+            assert_identical(changed, plain / 2)
+        for one, other in zip(plain, changed, strict=True) if isinstance(plain, list) else ():
+            if "terminal_observation" in one:
+                assert_identical(other["terminal_observation"], one["terminal_observation"] / 2)
+
+
+def test_the_gymnasium_interface_is_taken_too() -> None:
+    vec_env = as_vec_env(as_gymnasium(SyncVectorEnv(courses(2))))
+    assert vec_env.reset().shape == (2, 2)
+    vec_env.close()
+
+
 # ---------------------------------------------------------------------- reaching the environments
 
 
@@ -255,6 +377,20 @@ def test_a_simulator_is_told_how_to_get_in() -> None:
 def test_what_is_no_vector_env_of_ours_is_refused() -> None:
     with pytest.raises(TypeError, match=r"found builtins\.str"):
         as_vec_env("CartPole-v1")  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_made_says_so_and_leaves_nothing() -> None:
+    with pytest.raises(TypeError, match=r"expected .* or factories .* found builtins\.int"):
+        VecspacesVecEnv(3)
+    with pytest.raises(ValueError, match="'async' or 'sync', found 'ray'"):
+        VecspacesVecEnv(courses(), backend="ray")
+    with pytest.raises(ValueError, match="copy=True"):
+        VecspacesVecEnv(courses(), copy=False)
+    with (
+        SyncVectorEnv(courses(2)) as envs,
+        pytest.raises(TypeError, match="made already: num_workers can only go with factories"),
+    ):
+        VecspacesVecEnv(envs, num_workers=2)
 
 
 # ---------------------------------------------------------------------- Stable-Baselines3's own

@@ -1,4 +1,4 @@
-"""as_vec_env: a vector env of ours as a real `stable_baselines3.common.vec_env.VecEnv`.
+"""Vector envs as real `stable_baselines3.common.vec_env.VecEnv`s.
 
 Stable-Baselines3 resets a finished environment in the step that ends its episode, keeps the last
 observation in its info, and wants one dict per environment as infos. All of it is made here, in the
@@ -7,64 +7,93 @@ caller's process.
 
 from __future__ import annotations
 
+import multiprocessing
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces import vector
+from vecspaces import spaces, vector
 from vecspaces.adapters.wrapping import has_attribute, has_wrapper, name_type
 from vecspaces.interop import require_extra
 from vecspaces.vector.group.members import get_attribute
 
 _vec_env: Any = require_extra("stable_baselines3.common.vec_env", "sb3")
 
-from vecspaces.adapters.gymnasium import to_gymnasium  # noqa: E402  # SB3 brings Gymnasium
+from vecspaces.adapters.gymnasium import (  # noqa: E402  # SB3 brings Gymnasium
+    GymnasiumVectorEnv,
+    to_gymnasium,
+)
 
 Indices = int | Iterable[int] | None
 Infos = list[dict[str, Any]]
 
 
 class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be installed
-    """A vector env of ours, seen as Stable-Baselines3 sees vector envs.
+    """A vector env of vecspaces as Stable-Baselines3 knows vector envs.
 
     Args:
-        vector_env: The vector env of ours, in any autoreset mode; SAME_STEP is the fastest, since
-            in the others finished environments are reset by a call of its own.
+        vector_env: A vector env of vecspaces, or of its Gymnasium interface, in any autoreset mode;
+            SAME_STEP is the fastest, since in the others a call of its own resets what finished.
+            Or factories of environments, as `make_vec_env(..., vec_env_cls=VecspacesVecEnv)` hands
+            them over: then one is made of them, in SAME_STEP mode.
+        backend: `"async"` or `"sync"`: where the environments of factories run.
+        **vector_kwargs: More arguments for `AsyncVectorEnv` or `SyncVectorEnv`. A `num_workers`
+            above the number of environments counts as that number.
 
     Attributes:
-        vector_env: As given.
+        vector_env: The vector env of vecspaces.
 
     Raises:
         TypeError: `vector_env` is no vector env of single environments.
         ValueError: `vector_env` does not copy its observations.
         CustomSpaceError: Gymnasium has no such space.
+
+    Example:
+        >>> from stable_baselines3.common.env_util import make_vec_env
+        >>> options = {"num_workers": 2}
+        >>> vec_env = make_vec_env("CartPole-v1", 4, seed=1, vec_env_cls=VecspacesVecEnv,
+        ...                        vec_env_kwargs=options)
+        >>> vec_env.reset().shape
+        (4, 4)
+        >>> vec_env.close()
     """
 
-    def __init__(self, vector_env: vector.VectorEnv[Any, Any, Any]) -> None:
-        if not isinstance(vector_env, vector.VectorEnv):
+    def __init__(self, vector_env: Any, *, backend: str = "async", **vector_kwargs: Any) -> None:
+        if isinstance(vector_env, GymnasiumVectorEnv):
+            vector_env = vector_env.vector_env
+        if isinstance(vector_env, vector.VectorEnv):
+            if vector_kwargs:
+                names = ", ".join(vector_kwargs)
+                raise TypeError(f"vector_env is made already: {names} can only go with factories")
+            _check(vector_env)
+            self._wrap(vector_env)
+            return
+        if not isinstance(vector_env, Iterable) or isinstance(vector_env, str):
             raise TypeError(
-                f"vector_env: expected a vecspaces.vector.VectorEnv, found {name_type(vector_env)}"
+                "vector_env: expected a vecspaces.vector.VectorEnv or factories of environments, "
+                f"found {name_type(vector_env)}"
             )
-        if not hasattr(vector_env, "call"):
-            raise TypeError(
-                f"vector_env: {vector_env} does not reach its environments (it has no `call`): "
-                "put it into one that does, SyncVectorEnv([lambda: vector_env])"
-            )
-        if not getattr(vector_env, "copy", True):
-            raise ValueError(
-                "vector_env: expected copy=True, found copy=False: Stable-Baselines3 keeps the "
-                "last observations, which the next step would write over"
-            )
-        self.vector_env = vector_env
+        made = _make(list(vector_env), backend, vector_kwargs)
+        try:
+            _check(made)
+            self._wrap(made)
+        except BaseException:
+            made.close(terminate=True)
+            raise
+
+    def _wrap(self, vector_env: vector.VectorEnv[Any, Any, Any]) -> None:
+        """Take a vector env that was checked."""
+        self.vector_env: Any = vector_env
         self._mode = vector.AutoresetMode.of(vector_env.metadata["autoreset_mode"])
         super().__init__(
             vector_env.num_envs,
             to_gymnasium(vector_env.single_observation_space),
             to_gymnasium(vector_env.single_action_space),
         )
+        self.metadata: dict[str, Any] = {**self.metadata, **vector_env.metadata}
         dtype = self.action_space.dtype
         # The dtype of actions that are whole numbers.
         self._whole = None if dtype is None or dtype.kind in "fO" else dtype
@@ -92,13 +121,23 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         """Begin a step; `step_wait` ends it.
 
         Args:
-            actions: One per environment. Whole numbers may come as floats, as SB3's policies give
-                them for MultiBinary.
+            actions: One per environment; a batch as ours take it will do too. Whole numbers may
+                come as floats, as SB3's policies return them for MultiBinary.
         """
+        self.vector_env.step_async(self._batch(actions))
+
+    def _batch(self, actions: Any) -> Any:
+        """Turn actions into what the vector env takes."""
+        space = self.vector_env.single_action_space
+        if isinstance(space, (spaces.Dict, spaces.Tuple)):
+            if isinstance(actions, (Mapping, tuple)):
+                return actions
+            empty = vector.utils.create_empty_array(space, self.num_envs)
+            return vector.utils.concatenate(space, actions, empty)
         if self._whole is not None and np.asarray(actions).dtype.kind == "f":
             cast = np.asarray(actions).astype(self._whole)
-            actions = cast if np.array_equal(cast, actions) else actions
-        self.vector_env.step_async(actions)  # type: ignore[attr-defined]  # as `call`
+            return cast if np.array_equal(cast, actions) else actions
+        return actions
 
     def step_wait(self) -> tuple[Any, npt.NDArray[np.float32], npt.NDArray[np.bool_], Infos]:
         """End a step; finished environments are reset.
@@ -107,7 +146,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             Observations, rewards (float32), whether each episode is over, and one info per
             environment, with `"TimeLimit.truncated"`, and at an end `"terminal_observation"`.
         """
-        result = self.vector_env.step_wait()  # type: ignore[attr-defined]  # as `call`
+        result = self.vector_env.step_wait()
         observations, rewards, terminations, truncations, merged = result
         dones = terminations | truncations
         infos = vector.infos_as_list(merged, self.num_envs) if merged else self._no_infos()
@@ -160,7 +199,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         """
         rows = self._rows(indices)
         values = [value] * len(rows)
-        self.vector_env.set_attr(attr_name, values, env_ids=rows)  # type: ignore[attr-defined]  # as `call`
+        self.vector_env.set_attr(attr_name, values, env_ids=rows)
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
@@ -202,8 +241,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         return list(self.vector_env.render() or ())
 
     def _call(self, name: Any, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
-        call = self.vector_env.call
-        return list(call(name, *args, env_ids=self._rows(indices), **kwargs))
+        return list(self.vector_env.call(name, *args, env_ids=self._rows(indices), **kwargs))
 
     def _rows(self, indices: Indices) -> list[int]:
         """Spell out indices; negative ones count from the end, as in a list."""
@@ -225,12 +263,110 @@ def _last_and_first(info: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any
     return last, info
 
 
-def as_vec_env(vector_env: vector.VectorEnv[Any, Any, Any]) -> VecspacesVecEnv:
-    """Turn a vector env of ours into Stable-Baselines3's, for its algorithms and wrappers.
+def _make(env_fns: list[Any], backend: str, arguments: dict[str, Any]) -> Any:
+    """Make a vector env of factories."""
+    if backend not in ("async", "sync"):
+        raise ValueError(f"backend: expected 'async' or 'sync', found {backend!r}")
+    arguments = {"autoreset_mode": vector.AutoresetMode.SAME_STEP, **arguments}
+    if arguments.get("num_workers") is not None:
+        arguments["num_workers"] = min(arguments["num_workers"], len(env_fns))
+    kind = vector.AsyncVectorEnv if backend == "async" else vector.SyncVectorEnv
+    return kind(env_fns, **arguments)
+
+
+def _check(vector_env: vector.VectorEnv[Any, Any, Any]) -> None:
+    """Refuse what Stable-Baselines3 could not work with."""
+    if not hasattr(vector_env, "call"):
+        raise TypeError(
+            f"vector_env: {vector_env} does not reach its environments (it has no `call`): "
+            "put it into one that does, SyncVectorEnv([lambda: vector_env])"
+        )
+    if not getattr(vector_env, "copy", True):
+        raise ValueError(
+            "vector_env: expected copy=True, found copy=False: Stable-Baselines3 keeps the "
+            "last observations, which the next step would write over"
+        )
+
+
+class _DropIn(VecspacesVecEnv):
+    """What SubprocVecEnv and DummyVecEnv share: attributes are set where SB3 sets them."""
+
+    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+        """Set an attribute of environments, on their outermost wrappers.
+
+        Args:
+            attr_name: The attribute.
+            value: What it becomes in each environment.
+            indices: The environments concerned; None: all.
+        """
+        self._call(setattr, attr_name, value, indices=indices)
+
+
+class SubprocVecEnv(_DropIn):
+    """In place of `stable_baselines3.common.vec_env.SubprocVecEnv`: a worker for each core.
 
     Args:
-        vector_env: A vector env of ours, wrapped or not; it is stepped, not copied. Any autoreset
-            mode will do; SAME_STEP is the fastest.
+        env_fns: Factories of environments; each is called once, in its worker.
+        start_method: As there: a start method of `multiprocessing`; None: forkserver, where the
+            platform has it, else spawn.
+        **vector_kwargs: More arguments for `vecspaces.vector.AsyncVectorEnv`.
+
+    Raises:
+        ValueError: There is no such start method.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecspaces.adapters.stable_baselines3 import SubprocVecEnv
+        >>> vec_env = SubprocVecEnv([lambda: gymnasium.make("CartPole-v1")] * 4, num_workers=2)
+        >>> vec_env.reset().shape
+        (4, 4)
+        >>> vec_env.close()
+    """
+
+    def __init__(
+        self, env_fns: Iterable[Any], start_method: str | None = None, **vector_kwargs: Any
+    ) -> None:
+        if start_method is None:
+            known = multiprocessing.get_all_start_methods()
+            start_method = "forkserver" if "forkserver" in known else "spawn"
+        multiprocessing.get_context(start_method)  # raises for what is none
+        super().__init__(env_fns, context=start_method, **vector_kwargs)
+
+
+class DummyVecEnv(_DropIn):
+    """In place of `stable_baselines3.common.vec_env.DummyVecEnv`: all in the caller's process.
+
+    Args:
+        env_fns: Factories of environments; each is called once.
+
+    Attributes:
+        envs: The environments; empty after `close`.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecspaces.adapters.stable_baselines3 import DummyVecEnv
+        >>> vec_env = DummyVecEnv([lambda: gymnasium.make("CartPole-v1")])
+        >>> vec_env.envs[0].unwrapped.gravity
+        9.8
+        >>> vec_env.close()
+    """
+
+    def __init__(self, env_fns: Iterable[Any]) -> None:
+        super().__init__(env_fns, backend="sync")
+
+    @property
+    def envs(self) -> list[Any]:
+        """The environments; empty after `close`."""
+        environments: list[Any] = self.vector_env.envs
+        return environments
+
+
+def as_vec_env(vector_env: Any) -> VecspacesVecEnv:
+    """Turn a vector env into Stable-Baselines3's, for its algorithms and wrappers.
+
+    Args:
+        vector_env: A vector env of vecspaces, wrapped or not, or of its Gymnasium interface; it is
+            stepped, not copied. Any autoreset mode will do; SAME_STEP is the fastest.
 
     Returns:
         A `stable_baselines3.common.vec_env.VecEnv`.
@@ -249,4 +385,8 @@ def as_vec_env(vector_env: vector.VectorEnv[Any, Any, Any]) -> VecspacesVecEnv:
         128
         >>> vec_env.close()
     """
+    if not isinstance(vector_env, (vector.VectorEnv, GymnasiumVectorEnv)):
+        raise TypeError(
+            f"vector_env: expected a vecspaces.vector.VectorEnv, found {name_type(vector_env)}"
+        )
     return VecspacesVecEnv(vector_env)
