@@ -210,10 +210,10 @@ class VectorWrapper(
         self._refuse_bypass(_STREAM)
         self._wrapped.send(self._before_step(actions), env_ids)
 
-    def recv(self, timeout: float | None = None) -> Transition:
+    def recv(self, count: int | None = None, timeout: float | None = None) -> Transition:
         """Receive the environments that are ready first."""
         self._refuse_bypass(_STREAM)
-        received: Transition = self._wrapped.recv(timeout)
+        received: Transition = self._wrapped.recv(count, timeout)
         changed = self._after_step(received[:5], received.env_ids)
         return type(received)(*changed, received.env_ids)
 

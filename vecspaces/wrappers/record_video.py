@@ -112,7 +112,7 @@ class RecordVideo(
         """
         raise ValueError("RecordVideo cannot record send and recv: use step, or unwrap it")
 
-    def recv(self, timeout: float | None = None) -> NoReturn:
+    def recv(self, count: int | None = None, timeout: float | None = None) -> NoReturn:
         """Refuse, as `send` does.
 
         Raises:
