@@ -72,7 +72,9 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         self.batch_size = self._send_recv.batch_size
         # The payloads of a step: nothing for every worker.
         self._everyone: dict[int, None] = dict.fromkeys(range(len(backend.slices)))
+        # What the pending call is for, and what reads its results.
         self._call_ids: list[int] = []
+        self._read_call: Callable[[int], tuple[Any, ...]] = self._read_nothing
 
     def _plan(self, descriptions: Sequence[GroupDescription]) -> BufferPlan:
         """Take in the descriptions of the groups, and lay out the rows."""
@@ -418,7 +420,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             timeout: The longest wait, in seconds; None: `step_timeout`.
 
         Returns:
-            One result per environment.
+            One result per environment; `()` where it ends a `set_attr` or `stats` whose own wait
+            timed out or was interrupted.
 
         Raises:
             NoAsyncCallError: No call is pending.
@@ -439,13 +442,13 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             worker: (name, args, kwargs, rows)
             for worker, rows in self._session.by_worker(ids).items()
         }
+        self._call_ids, self._read_call = ids, self._read_results
         self._session.begin_call(call, Op.CALL, payloads)
-        self._call_ids = ids
 
     def _end_call(self, call: str, timeout: float | None) -> tuple[Any, ...]:
         return self._session.finish(Event.CALL_WAIT, call, timeout, self._read_call)
 
-    def _read_call(self, slot: int) -> tuple[Any, ...]:
+    def _read_results(self, slot: int) -> tuple[Any, ...]:
         session = self._session
         workers = session.by_worker(self._call_ids)
         results: dict[int, Any] = {}
@@ -492,8 +495,12 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             worker: (name, {row: chosen[row] for row in rows})
             for worker, rows in session.by_worker(ids).items()
         }
+        self._read_call = self._read_nothing
         session.begin_call("set_attr", Op.SET_ATTR, payloads)
-        session.finish(Event.CALL_WAIT, "set_attr", None, lambda slot: None)
+        self._end_call("set_attr", None)
+
+    def _read_nothing(self, slot: int) -> tuple[Any, ...]:
+        return ()
 
     def render(self, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Render environments.
@@ -521,18 +528,20 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             raise ValueError("stats() needs a vector env that was made with stats=True")
         if session.state in (State.NEW, State.IDLE, State.CLOSED):  # the last is refused below
             session.check(Event.CALL_ASYNC, "stats")
+            self._read_call = self._load_counters
             session.begin_call("stats", Op.FLUSH, self._everyone)
-            session.finish(Event.CALL_WAIT, "stats", None, self._load_counters)
+            self._end_call("stats", None)
         counters = buffers.counters()
         assert counters is not None
         return summarise(*counters, tuple(self._backend.slices))
 
-    def _load_counters(self, slot: int) -> None:
+    def _load_counters(self, slot: int) -> tuple[Any, ...]:
         """Take over the counters of workers that share no memory with this process."""
         for worker, found in self._session.results.items():
             if found is not None:
                 rows = self._backend.slices[worker]
                 self._buffers.load_counters(worker, rows.start, rows.stop, found)
+        return ()
 
     def _chosen(self, env_ids: Any) -> list[int]:
         """Check a choice of environments."""

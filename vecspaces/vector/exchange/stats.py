@@ -71,8 +71,10 @@ class Timings:
         self._untimed: list[RowIndices] = []
         # Row, nanoseconds, and the clock reading that follows; 0 in a pass that is not timed.
         self._resets: list[tuple[int, int, int]] = []
-        self._resets_before = 0
+        # How many of each there were before the pass.
+        self._before = 0, 0, 0
         self._is_timed = False
+        self._is_open = False
 
     def start(self) -> Callable[[int], None] | None:
         """Begin a pass over environments.
@@ -80,8 +82,11 @@ class Timings:
         Returns:
             What to call with `perf_counter_ns()` after each of them; None: this pass is not timed.
         """
-        self._resets_before = len(self._resets)
+        if self._is_open:  # an interrupt ended the last pass
+            self.abandon()
+        self._before = len(self._stamps), len(self._starts), len(self._resets)
         self._is_timed = self._gap == 0
+        self._is_open = True
         if not self._is_timed:
             self._gap -= 1
             return None
@@ -100,6 +105,7 @@ class Timings:
 
     def finish(self, rows: RowIndices | None) -> None:
         """End the pass; `rows` were its environments, in order, None: all of them."""
+        self._is_open = False
         if self._is_timed:
             self._timed.append(self._rows if rows is None else rows)
             if len(self._stamps) > _FLUSH:
@@ -111,12 +117,14 @@ class Timings:
 
     def abandon(self) -> None:
         """An environment of the pass failed: nothing of the pass counts."""
-        del self._resets[self._resets_before :]
-        if self._is_timed:
-            del self._stamps[self._starts.pop() :]
+        self._is_open = False
+        stamps, starts, resets = self._before
+        del self._stamps[stamps:], self._starts[starts:], self._resets[resets:]
 
     def flush(self) -> None:
         """Count what was gathered."""
+        if self._is_open:
+            self.abandon()
         if self._began is None or not self._timed:
             return
         took = np.diff(np.array(self._stamps, dtype=np.int64))

@@ -338,6 +338,8 @@ class Session:
     def _wait(self, ready: Callable[[], Any] | None, timeout: float | None) -> None:
         """Take in replies until no worker owes one, or `ready()` is not None; raise failures."""
         waiting = self._waiting
+        if self._replies:  # left by an interrupt: before anything else is sent
+            self._take_in(self._replies)
         if timeout is None:
             timeout = self._settings.step_timeout
         else:

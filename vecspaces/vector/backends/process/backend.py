@@ -21,7 +21,7 @@ import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -125,6 +125,8 @@ class ProcessBackend:
         self._handles: list[_Handle] = []
         self._by_fd: dict[int, int] = {}
         self.replies = deque()
+        self._found: tuple[list[tuple[CallerEnd, list[bytes]]], list[Reply]] | None = None
+        self._reading = False
         # The number of the last command: what came with a reply to an older one is dropped.
         self._seq = 0
         # What workers are busy with, and how many may be while the caller waits awake.
@@ -306,21 +308,36 @@ class ProcessBackend:
         self._bind(worker, lost)
 
     def collect(self, timeout: float | None) -> deque[Reply]:
-        """Wait for frames and deaths."""
-        replies = self.replies
-        if replies:  # left by an interrupt
-            return replies
-        awake = 0 < len(self._working) <= self._spare_cores
-        for fd in self._poller.wait(timeout, awake):
+        """Wait for frames and deaths.
+
+        What was read stays in the inboxes until `_found` holds the replies made of it, and
+        `_settle` can be repeated: an interrupt at any moment loses and doubles nothing.
+        """
+        if self._found is not None:
+            self._settle()
+        if self.replies:
+            return self.replies
+        rests: list[tuple[CallerEnd, list[bytes]]] = []
+        replies: list[Reply] = []
+        if self._reading:  # interrupted between reading and finding: nothing may be left to read
+            ready: Iterable[int] = [handle.channel.fd for handle in self._handles]
+        else:
+            awake = 0 < len(self._working) <= self._spare_cores
+            ready = self._poller.wait(timeout, awake)
+        self._reading = True
+        seen: set[int] = set()
+        for fd in ready:
             index = self._by_fd.get(fd)
-            if index is None:
+            if index is None or index in seen:
                 continue
+            seen.add(index)
             handle = self._handles[index]
             channel = handle.channel
             if channel.pending:
                 channel.flush()
                 self._poller.watch_room(channel.out_fd, channel.pending)
             frames, rest, ended = channel.receive()
+            rests.append((channel, rest))
             for frame in frames:
                 if frame.data:
                     replies.append(self._understand(index, frame))
@@ -328,13 +345,25 @@ class ProcessBackend:
                     replies.append(Reply(index, frame.op, frame.seq, None))
                 if frame.op is not Op.PART:
                     self._working.pop(index, None)
-            channel.inbox = rest
             if ended or (fd == handle.watch and not frames):
                 self._working.pop(index, None)
-                status = self._exit_status(handle)
-                replies.append(Reply(index, Op.DIED, 0, status))
-                self._forget(handle)
-        return replies
+                replies.append(Reply(index, Op.DIED, 0, self._exit_status(handle)))
+        self._found = rests, replies
+        self._settle()
+        return self.replies
+
+    def _settle(self) -> None:
+        """Hand over what `collect` found."""
+        assert self._found is not None
+        rests, replies = self._found
+        for channel, rest in rests:
+            channel.inbox = rest
+        for reply in replies:
+            if reply.op is Op.DIED:
+                self._forget(self._handles[reply.worker])
+        self.replies.clear()
+        self.replies.extend(replies)
+        self._reading, self._found = False, None
 
     def _take(self, deadline: float) -> list[Reply]:
         """Take what comes until a point in time, where no session does."""

@@ -109,6 +109,7 @@ class RayBackend:
         self._plan: BufferPlan | None = None
         self.actors: list[Any] = []
         self.replies = deque()
+        self._found: dict[Any, Reply | None] = {}
 
     # ------------------------------------------------------------------ birth
 
@@ -262,8 +263,10 @@ class RayBackend:
 
     def collect(self, timeout: float | None) -> deque[Reply]:
         """Wait for answers and deaths."""
-        replies, deadline = self.replies, Deadline(timeout)
-        while self._questions and not replies:
+        deadline = Deadline(timeout)
+        if self._found:
+            self._settle()
+        while self._questions and not self.replies:
             pause = self._pause_until - time.monotonic()
             if pause > 0:
                 time.sleep(min(pause, math.inf if deadline.left is None else deadline.left))
@@ -274,15 +277,20 @@ class RayBackend:
                 break
             if rest:
                 ready += self._ray.wait(rest, num_returns=len(rest), timeout=0)[0]
-            for answer in ready:
-                # Removed once its reply is kept: an interrupt in between repeats it.
-                reply = self._understand(answer)
-                if reply is not None:
-                    replies.append(reply)
-                self._questions.pop(answer, None)
-        if not replies:
+            # As one assignment: an interrupt before it repeats everything, after it nothing.
+            self._found = {answer: self._understand(answer) for answer in ready}
+            self._settle()
+        if not self.replies:
             self._give_up_building()
-        return replies
+        return self.replies
+
+    def _settle(self) -> None:
+        """Hand over what `collect` found; can be repeated."""
+        for answer in self._found:
+            self._questions.pop(answer, None)
+        self.replies.clear()
+        self.replies.extend(reply for reply in self._found.values() if reply is not None)
+        self._found = {}
 
     def _understand(self, answer: Any) -> Reply | None:
         """Take in an answer and what came with it."""
