@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import DTypeLike, NDArray
 
 # Where Python can, the mapping keeps no descriptor of its own: it would stay open for as long as
@@ -57,7 +55,10 @@ class Arena:
         self._own(block[start : start + nbytes], None, None)
 
     def _own(
-        self, buffer: NDArray[np.uint8], handle: int | str | None, closer: Callable[[], Any] | None
+        self,
+        buffer: NDArray[np.uint8],
+        handle: int | str | None,
+        closer: weakref.finalize[..., Arena] | None,
     ) -> None:
         self._buffer: NDArray[np.uint8] | None = buffer
         self._nbytes = buffer.nbytes
@@ -133,6 +134,12 @@ class Arena:
         return self._handle if isinstance(self._handle, int) else None
 
     @property
+    def mapping(self) -> mmap.mmap | None:
+        """The mapping of a shared block; None if private or closed."""
+        base = None if self._buffer is None else self._buffer.base
+        return base.obj if isinstance(base, memoryview) else None
+
+    @property
     def buffer(self) -> NDArray[np.uint8]:
         """The whole block as writable bytes.
 
@@ -172,6 +179,12 @@ class Arena:
         self._buffer = self._handle = None
         if self._closer is not None:
             self._closer()
+
+    def disown(self) -> None:
+        """In a forked process, forget the descriptor, which was closed by number."""
+        self._handle = None
+        if self._closer is not None:
+            self._closer.detach()
 
     def __repr__(self) -> str:
         kind = "private" if self._closer is None and self._handle is None else "shared"

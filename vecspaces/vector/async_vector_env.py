@@ -134,12 +134,15 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             daemon=daemon,
             shared_memory=shared_memory,
             worker_threads=worker_threads,
-            start_timeout=start_timeout,
         )
         # Before multiprocessing joins its children at exit, and when this object is collected.
         self._finalizer = util.Finalize(self, _clean_up, (backend,), exitpriority=100)
         self._processes = backend
-        super().__init__(backend, settings, batch_size)
+        try:
+            super().__init__(backend, settings, batch_size)
+        except BaseException:
+            backend.abandon()
+            raise
 
     @property
     def processes(self) -> list[BaseProcess]:
@@ -156,8 +159,11 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         self, timeout: float | None = None, terminate: bool = False, **kwargs: Any
     ) -> None:
         """Close every environment and end every worker; called by `close`."""
-        self._finalizer.cancel()
-        super().close_extras(timeout, terminate, **kwargs)
+        try:
+            super().close_extras(timeout, terminate, **kwargs)
+        finally:
+            self._processes.abandon()  # an interrupt may have come before everything was freed
+            self._finalizer.cancel()
 
 
 def _clean_up(backend: ProcessBackend) -> None:

@@ -21,9 +21,10 @@ from vecspaces.vector.backends.process.cores import count_usable_cores, usable_c
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.utils import CloudpickleWrapper
+from vecspaces.vector.utils.misc import MPI_PREFIXES
 from vecspaces.vector.vector_env import AutoresetMode
 
-THREAD_VARIABLES = (
+_THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -73,7 +74,9 @@ class WorkerSetup:
         return replace(self, entropy=(*self.entropy[:-1], self.entropy[-1] + 1))
 
     def settle(self) -> None:
-        """Make this process the worker's own: threads, global generators, known ids."""
+        """Make this process the worker's own: environment, global generators, known ids."""
+        for variable in [name for name in os.environ if name.startswith(MPI_PREFIXES)]:
+            del os.environ[variable]
         _limit_threads(self.threads)
         _seed_globals(self.entropy)
         unpack_registrations(self.registrations)
@@ -153,12 +156,17 @@ def _limit_threads(threads: int | None) -> None:
     if threads is None:
         return
     # For libraries that an environment loads later; those loaded already are asked one by one.
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    os.environ.update(thread_variables(threads))
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(threads)
     if importlib.util.find_spec("threadpoolctl") is not None:
         importlib.import_module("threadpoolctl").threadpool_limits(threads)
+
+
+def thread_variables(threads: int | None) -> dict[str, str]:
+    """Return the variables from which native libraries read their number of threads."""
+    return {} if threads is None else dict.fromkeys(_THREAD_VARIABLES, str(threads))
 
 
 def _seed_globals(entropy: tuple[int, ...]) -> None:

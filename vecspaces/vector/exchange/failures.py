@@ -111,7 +111,7 @@ class Death(NamedTuple):
     Attributes:
         exitcode: As multiprocessing says it; None if it is not known.
         node: The machine of a cluster that it ran on; None for this one.
-        cause: What the cluster says of it.
+        cause: What the cluster says of it, or what was raised before it could start.
     """
 
     exitcode: int | None
@@ -124,7 +124,7 @@ def died(
 ) -> WorkerDiedError:
     """Make the error for a dead worker; `busy` is the environment that was running, or -1."""
     phrase, signal = describe_exit(death.exitcode)
-    if death.cause is not None:
+    if death.exitcode is None and death.cause is not None:
         phrase = "was lost"
     running = Message(" while {} was running", EnvIds([busy])) if busy in rows else ""
     what = Message(

@@ -27,6 +27,8 @@ class Op(IntEnum):
     FAILED = 19
     # reported of a worker, not by it
     DIED = 20
+    # reported by a process that could not start a worker
+    NOT_STARTED = 21
 
     @property
     def verb(self) -> str:

@@ -12,7 +12,8 @@ import cloudpickle
 
 T = TypeVar("T")
 
-_MPI_PREFIXES = ("OMPI_", "PMI_")
+# How the names of the variables begin by which an MPI launcher addresses its processes.
+MPI_PREFIXES = ("OMPI_", "PMI_")
 
 
 class CloudpickleWrapper(Generic[T]):
@@ -62,7 +63,7 @@ def clear_mpi_env_vars() -> Iterator[None]:
         '1'
     """
     hidden: dict[str, Any] = {
-        name: os.environ.pop(name) for name in list(os.environ) if name.startswith(_MPI_PREFIXES)
+        name: os.environ.pop(name) for name in list(os.environ) if name.startswith(MPI_PREFIXES)
     }
     try:
         yield

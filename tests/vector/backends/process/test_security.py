@@ -41,19 +41,32 @@ def envs(request: pytest.FixtureRequest) -> Any:
         yield envs
 
 
-def test_the_caller_speaks_to_its_workers_over_unnamed_pipes_and_socket_pairs_alone(
-    envs: Any,
-) -> None:
+def test_the_caller_speaks_to_its_workers_over_unnamed_pipes_alone(envs: Any) -> None:
     others = {to.partition(":")[0] for to in envs.opened.values() if not to.startswith("/")}
-    assert others <= {"socket", "pipe", "anon_inode"}
-    sockets = [fd for fd, to in envs.opened.items() if to.startswith("socket:")]
-    assert len(sockets) == 2
-    for fd in sockets:
-        with socket.socket(fileno=os.dup(fd)) as sock:
-            assert sock.family == socket.AF_UNIX
-            assert sock.getsockname() == ""
-            assert sock.getpeername() == ""
-            assert not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    assert others == {"pipe", "anon_inode"}
+
+
+def test_the_memory_is_handed_over_through_an_unnamed_socket_pair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+
+    def look(sock: socket.socket, *arguments: Any) -> int:
+        assert sock.family == socket.AF_UNIX
+        assert sock.getsockname() == ""
+        assert sock.getpeername() == ""
+        assert not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        seen.append(sock.fileno())
+        return send(sock, *arguments)
+
+    send = socket.send_fds
+    monkeypatch.setattr(socket, "send_fds", look)
+    with AsyncVectorEnv([Factory(i) for i in range(4)], num_workers=2) as envs:
+        envs.reset()
+        assert len(seen) == 2
+        for fd in seen:
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(fd)
 
 
 def test_memory_has_no_name(envs: Any) -> None:

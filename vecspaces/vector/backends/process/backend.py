@@ -1,4 +1,4 @@
-"""The backend of worker processes: starts them, rings them, hears them, buries them.
+"""The backend of worker processes: starts them, sends commands, takes replies and deaths in.
 
 ::
 
@@ -7,21 +7,17 @@
           │                                                        │
           └── Buffers ──────── one anonymous Arena ──────── Buffers ┘
 
-A command is one frame over the worker's pipe; observations, actions, rewards and flags lie in the
-arena, which is made once the workers have told their spaces and travels as a descriptor.
+A command is one message over the worker's pipe; observations, actions, rewards and flags lie in the
+arena, which is made once the workers have described their spaces and travels as a descriptor.
 """
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
-import signal
 import sys
-import time
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -30,58 +26,63 @@ from typing import Any
 from vecspaces.errors import StepTimeoutError
 from vecspaces.memory import Arena
 from vecspaces.vector.backends.backend import Planner
+from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.affinity import CoreAffinity
-from vecspaces.vector.backends.process.channel import (
-    CallerEnd,
-    Frame,
-    Line,
-    Poller,
-    pack,
-    watchable,
-)
+from vecspaces.vector.backends.process.channel import CallerEnd, Frame, Poller, dumps, pack
 from vecspaces.vector.backends.process.cores import count_usable_cores
+from vecspaces.vector.backends.process.interrupts import uninterrupted
+from vecspaces.vector.backends.process.line import Line
+from vecspaces.vector.backends.process.pickling import Pickling
+from vecspaces.vector.backends.process.processes import WorkerProcess, end_all, start_process
 from vecspaces.vector.backends.process.worker import worker_main
 from vecspaces.vector.backends.worker_setup import (
-    THREAD_VARIABLES,
     assign_rows,
     plan_workers,
     space_mismatch,
+    thread_variables,
 )
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
-from vecspaces.vector.exchange.failures import Death, EnvIds, Failure, Message, died
+from vecspaces.vector.exchange.deadline import Deadline
+from vecspaces.vector.exchange.failures import (
+    Death,
+    EnvIds,
+    EnvironmentTraceback,
+    Failure,
+    Message,
+    died,
+)
 from vecspaces.vector.exchange.infos import from_plain
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
 from vecspaces.vector.group.members import GroupDescription
-from vecspaces.vector.utils import clear_mpi_env_vars
 from vecspaces.vector.vector_env import AutoresetMode
 
-# A process that imports its main module again, and finds an AsyncVectorEnv in it, ends with this.
-UNGUARDED_MAIN = 86
-
-# Every caller's end in this process: a forked worker must close them all, whoever they belong to.
-_CALLER_ENDS: weakref.WeakSet[CallerEnd] = weakref.WeakSet()
-
+_UNGUARDED = (
+    "the script makes an AsyncVectorEnv while a new process imports it: put what it "
+    'runs below `if __name__ == "__main__":`, or use context="fork" where there is one'
+)
+# How long workers may take to end once they were asked to, or were sent a signal.
 _TERMINATE_SECONDS = 0.3
-_KILL_SECONDS = 0.5
+# How long a worker that closed its stream may take to end.
+_EXIT_SECONDS = 0.5
 
 
-@dataclass
+@dataclass(eq=False)
 class _Handle:
     """One worker, as the caller sees it.
 
     Args:
         process: The process.
         channel: The way to it.
-        watch: A descriptor that becomes readable when it ends; None where there is none.
-        build_by: When its environments must be built, on the monotonic clock; None once they are.
+        built: Whether its environments are built.
         alive: Whether it is not known to have ended.
+        not_started: What was raised before it ran any code of this package, and the traceback.
     """
 
-    process: BaseProcess
+    process: WorkerProcess
     channel: CallerEnd
-    watch: int | None
-    build_by: float | None
+    built: bool = False
     alive: bool = True
+    not_started: tuple[str, str] | None = None
 
 
 class ProcessBackend:
@@ -95,7 +96,9 @@ class ProcessBackend:
         daemon: Whether workers are daemons; daemons cannot have children.
         shared_memory: Whether rows lie in shared memory.
         worker_threads: Threads for native libraries in a worker; None leaves them alone.
-        start_timeout: The longest wait for environments to be built again, in seconds.
+
+    Raises:
+        RuntimeError: This process is importing its main module.
     """
 
     slices: list[range]
@@ -112,15 +115,18 @@ class ProcessBackend:
         daemon: bool,
         shared_memory: bool,
         worker_threads: int | None,
-        start_timeout: float,
     ) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
-            # The main module has no guard: say nothing here, the first process says it once.
-            os._exit(UNGUARDED_MAIN)
+            raise RuntimeError(_UNGUARDED)
         self._context: BaseContext = multiprocessing.get_context(context)
+        self._forked = self._context.get_start_method() == "fork"
         self._daemon = daemon
         self._shared_memory = shared_memory
-        self._start_timeout = start_timeout
+        self._variables = thread_variables(worker_threads)
+        self._pickling = Pickling(self._forked)
+        if not self._forked:
+            # What workers call the main module, of which their environments may return objects.
+            sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
         self._poller = Poller()
         self._handles: list[_Handle] = []
         self._by_fd: dict[int, int] = {}
@@ -129,22 +135,22 @@ class ProcessBackend:
         self._reading = False
         # The number of the last command: what came with a reply to an older one is dropped.
         self._seq = 0
-        # What workers are busy with, and how many may be while the caller waits awake.
+        # What workers are busy with, and how many may be while the caller busy-polls.
         self._working: dict[int, Op] = {}
         self._spare_cores = count_usable_cores() - 1
         self._plan: BufferPlan | None = None
+        self._arena: Arena | None = None
         self._descriptions: list[GroupDescription] = []
-        forked = self._context.get_start_method() == "fork"
         self._setups = plan_workers(
-            env_fns, num_workers, autoreset_mode, worker_threads, by_value=not forked
+            env_fns, num_workers, autoreset_mode, worker_threads, by_value=not self._forked
         )
-        # The caller shares the core of the worker that never waits awake.
+        # The caller shares the core of the worker that never busy-polls.
         self._affinity = CoreAffinity(self._setups[-1].core)
 
     @property
     def processes(self) -> list[BaseProcess]:
         """The worker processes."""
-        return [handle.process for handle in self._handles]
+        return [handle.process.process for handle in self._handles if not handle.process.closed]
 
     # ------------------------------------------------------------------ starting
 
@@ -152,70 +158,70 @@ class ProcessBackend:
         """Start all workers at once, learn their spaces, and hand them the arena."""
         try:
             for index in range(len(self._setups)):
-                self._handles.append(self._launch(index))
-            self._await_built(time.monotonic() + timeout)
+                packed = self._pack_setup(index)
+                with uninterrupted():
+                    self._handles.append(self._launch(index, packed))
+            self._await_built(Deadline(timeout))
             self._plan = plan(self._descriptions)
-            arena = Arena.shared(self._plan.size) if self._shared_memory else None
-            self.buffers = Buffers(self._plan, arena)
+            with uninterrupted():
+                if self._shared_memory:
+                    self._arena = Arena.shared(self._plan.size)
+                    forking.withhold(self._arena)
+                self.buffers = Buffers(self._plan, self._arena)
             # Whether every action fits into shared memory, so that a step is a bare header.
             self._rows_suffice = self._shared_memory and not self._plan.actions.has_variable
             self.buffers.progress[:] = -1
             self.slices = assign_rows(self._descriptions)
-            for index in range(len(self._handles)):
-                self._bind(index, None)
+            for index, handle in enumerate(self._handles):
+                packed = self._pack_binding(index, None)
+                with uninterrupted():
+                    self._bind(handle, packed)
         except BaseException:
-            self.close(0.0, terminate=True)
+            self.abandon()
             raise
 
-    def _launch(self, index: int) -> _Handle:
-        """Start one worker."""
+    def _pack_setup(self, index: int) -> bytes:
+        """Pack what a worker builds; a forked one inherits it, whether or not it can be pickled."""
+        if self._forked:
+            return b""
         setup = self._setups[index]
+        return pack(Op.BUILD, 0, 0, (setup.factories, dumps(setup)))
+
+    def _launch(self, index: int, packed: bytes) -> _Handle:
+        """Start one worker: it is running and listened to, or nothing is left of it."""
         ours, theirs = Line.pair()
-        forked = self._context.get_start_method() == "fork"
-        inherited = [end.line for end in _CALLER_ENDS] + [ours] if forked else []
-        process = self._context.Process(  # type: ignore[attr-defined]  # typeshed has it on subclasses
-            target=worker_main,
-            name=f"vecspaces-worker-{index}",
-            args=(theirs, setup, inherited),
-            daemon=self._daemon,
-        )
         try:
-            with clear_mpi_env_vars(), _environment(setup.threads), self._no_interrupt():
-                process.start()
+            process = start_process(
+                self._context,
+                f"vecspaces-worker-{index}",
+                worker_main,
+                (os.getpid(), self._setups[index] if self._forked else None),
+                line=theirs,
+                daemon=self._daemon,
+                variables=self._variables,
+            )
         except BaseException:
             ours.close()
             raise
         finally:
             theirs.close()
         channel = CallerEnd(ours)
-        _CALLER_ENDS.add(channel)
-        watch = watchable(process.pid)
         self._by_fd[channel.out_fd] = index
-        for fd in (channel.fd, watch):
-            if fd is not None:
-                self._by_fd[fd] = index
-                self._poller.add(fd)
-        return _Handle(process, channel, watch, time.monotonic() + self._start_timeout)
+        for descriptor in (channel.fd, process.watch):
+            if descriptor is not None:
+                self._by_fd[descriptor] = index
+                self._poller.add(descriptor)
+        if packed:
+            channel.send(packed)
+            self._poller.watch_room(channel.out_fd, channel.pending)
+        return _Handle(process, channel)
 
-    @contextlib.contextmanager
-    def _no_interrupt(self) -> Iterator[None]:
-        """Let a new process be born deaf to Ctrl-C; the worker listens once it ignores it."""
-        # Not where a fork server would stay deaf, and bear deaf children to others.
-        if sys.platform == "win32" or self._context.get_start_method() == "forkserver":
-            yield
-            return
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        try:
-            yield
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-    def _await_built(self, deadline: float) -> None:
+    def _await_built(self, deadline: Deadline) -> None:
         """Wait until every worker has built its environments."""
         described: dict[int, GroupDescription] = {}
         while len(described) < len(self._handles):
             replies = self._take(deadline)
-            if not replies and time.monotonic() >= deadline:
+            if not replies and deadline.passed:
                 late = [index for index in range(len(self._handles)) if index not in described]
                 ids = [number for index in late for number in self._setups[index].factories]
                 raise StepTimeoutError(
@@ -236,34 +242,37 @@ class ProcessBackend:
         self._descriptions = [described[index] for index in range(len(self._handles))]
 
     def _raise_startup_failure(self, reply: Reply) -> None:
-        """Say why a worker died before its environments were built."""
-        if reply.payload.exitcode == UNGUARDED_MAIN:
-            raise RuntimeError(
-                "the script makes an AsyncVectorEnv while it is imported by a worker: put what it "
-                'runs below `if __name__ == "__main__":`, or use context="fork" where there is one'
+        """Raise why a worker died before its environments were built."""
+        said, _ = self._handles[reply.worker].not_started or ("", "")
+        if said == f"RuntimeError: {_UNGUARDED}":
+            raise RuntimeError(_UNGUARDED)
+        advice = "run the env_fn in this process to see why"
+        if said:
+            advice = (
+                f"before it could build anything, it raised {said}\n(a new process imports the "
+                'main module, and those of what it is given; context="fork" imports nothing)'
             )
-        raise died(
-            reply.worker,
-            self._setups[reply.worker].factories,
-            "build",
-            reply.payload,
-            -1,
-            "run the env_fn in this process to see why",
-        )
+        factories = self._setups[reply.worker].factories
+        raise died(reply.worker, factories, "build", reply.payload, -1, advice)
 
-    def _bind(self, index: int, lost: Any) -> None:
-        """Tell a worker where its rows lie."""
-        arena = self.buffers.arena
-        tag = arena.handle if isinstance(arena.handle, str) else None
+    def _pack_binding(self, index: int, lost: Any) -> bytes:
+        """Pack where a worker's rows lie."""
+        handle = self.buffers.arena.handle
+        tag = handle if isinstance(handle, str) else None
         payload = (self._plan, self.slices[index].start, lost, tag)
-        channel = self._handles[index].channel
-        channel.send_with_descriptor(pack(Op.BIND, 0, 0, payload), arena.fd)
+        return pack(Op.BIND, 0, 0, payload, self._pickling.dumps)
+
+    def _bind(self, handle: _Handle, packed: bytes) -> None:
+        """Tell a worker where its rows lie, and hand it the memory."""
+        channel = handle.channel
+        channel.line.pass_descriptor(self.buffers.arena.fd)
+        channel.send(packed)
         self._poller.watch_room(channel.out_fd, channel.pending)
 
     # ------------------------------------------------------------------ commands
 
     def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
-        """Ring workers, once every payload is packed."""
+        """Send a command to workers, once every payload is packed."""
         if op is Op.BUILD:
             for worker, lost in payloads.items():
                 self._replace(worker, lost)
@@ -274,7 +283,7 @@ class ProcessBackend:
             frames = [
                 bare
                 if payload is None and self._rows_suffice
-                else pack(op, slot, seq, self._with_actions(worker, op, payload))
+                else self._pack_command(worker, op, slot, seq, payload)
                 for worker, payload in payloads.items()
             ]
         except Exception as error:
@@ -288,8 +297,8 @@ class ProcessBackend:
             if channel.pending:
                 self._poller.watch_room(channel.out_fd, True)
 
-    def _with_actions(self, worker: int, op: Op, payload: Any) -> Any:
-        """Add the actions to a command, where they do not lie in shared memory."""
+    def _pack_command(self, worker: int, op: Op, slot: int, seq: int, payload: Any) -> bytes:
+        """Pack a command with its arguments, and with actions that lie in no shared memory."""
         rows = self.slices[worker]
         exported = spilled = None
         if op in (Op.STEP, Op.STEP_ROWS):
@@ -297,15 +306,25 @@ class ProcessBackend:
                 spilled = self.buffers.actions.take_spilled(rows.start, rows.stop) or None
             else:
                 exported = self.buffers.actions.export(rows.start, rows.stop)
-        return payload, exported, spilled
+            if exported is None and spilled is None:  # row numbers alone
+                return pack(op, slot, seq, (payload, None, None))
+        return pack(op, slot, seq, (payload, exported, spilled), self._pickling.dumps)
 
     def _replace(self, worker: int, lost: Any) -> None:
-        """Put a new worker in the place of one that is dead, or too slow."""
-        self._reap(self._handles[worker])
-        self._working.pop(worker, None)
-        self._setups[worker] = self._setups[worker].respawned()
-        self._handles[worker] = self._launch(worker)
-        self._bind(worker, lost)
+        """Start a worker in place of one that is dead, or too slow; can be repeated if it fails."""
+        setup = self._setups[worker].respawned()
+        self._setups[worker] = setup
+        packed, binding = self._pack_setup(worker), self._pack_binding(worker, lost)
+        with uninterrupted():
+            self._end([self._handles[worker]], 0.0)
+            self._working.pop(worker, None)
+            if self._found is not None:
+                self._settle()
+            for reply in list(self.replies):
+                if reply.worker == worker:
+                    self.replies.remove(reply)
+            self._handles[worker] = handle = self._launch(worker, packed)
+            self._bind(handle, binding)
 
     def collect(self, timeout: float | None) -> deque[Reply]:
         """Wait for frames and deaths.
@@ -339,15 +358,17 @@ class ProcessBackend:
             frames, rest, ended = channel.receive()
             rests.append((channel, rest))
             for frame in frames:
-                if frame.data:
-                    replies.append(self._understand(index, frame))
-                else:
+                if not frame.data:
                     replies.append(Reply(index, frame.op, frame.seq, None))
+                elif frame.op is Op.NOT_STARTED:
+                    handle.not_started = frame.load()
+                else:
+                    replies.append(self._understand(index, frame))
                 if frame.op is not Op.PART:
                     self._working.pop(index, None)
-            if ended or (fd == handle.watch and not frames):
+            if ended or (fd == handle.process.watch and not frames):
                 self._working.pop(index, None)
-                replies.append(Reply(index, Op.DIED, 0, self._exit_status(handle)))
+                replies.append(Reply(index, Op.DIED, 0, self._exit_status(index)))
         self._found = rests, replies
         self._settle()
         return self.replies
@@ -365,26 +386,27 @@ class ProcessBackend:
         self.replies.extend(replies)
         self._reading, self._found = False, None
 
-    def _take(self, deadline: float) -> list[Reply]:
+    def _take(self, deadline: Deadline) -> list[Reply]:
         """Take what comes until a point in time, where no session does."""
-        replies = list(self.collect(min(1e6, max(0.0, deadline - time.monotonic()))))
+        replies = list(self.collect(deadline.left))
         self.replies.clear()
         return replies
 
     def _understand(self, index: int, frame: Frame) -> Reply:
-        """Take in what came beside the answer."""
+        """Unpickle a reply, and take in what came with it."""
         op, slot, seq, _ = frame
         try:
             payload = frame.load()
         except Exception:  # an info or a result that can be pickled but not unpickled
-            ids = self.slices[index] if self._descriptions else self._setups[index].factories
+            ids = self._ids(index)
             asked = self._working.get(index, Op.BUILD)
             failure = Failure.unreadable(ids, asked.verb, index)
             return Reply(index, Op.FAILED, seq, failure)
         if isinstance(payload, Failure):
-            payload = replace(payload, worker=index)
+            ids = payload.env_ids or self._ids(index)
+            payload = replace(payload, env_ids=tuple(ids), worker=index)
         if op is Op.BUILT:
-            self._handles[index].build_by = None
+            self._handles[index].built = True
             if self._descriptions and payload.layout != self._descriptions[index].layout:
                 return Reply(index, Op.FAILED, seq, space_mismatch(self.slices[index], index))
         elif op is Op.PART:
@@ -405,40 +427,70 @@ class ProcessBackend:
         if exported is not None:
             self.buffers.load(slot, exported)
 
+    def _ids(self, index: int) -> Sequence[int]:
+        """Return the environments of a worker, as far as their numbers are known."""
+        return self.slices[index] if self._descriptions else self._setups[index].factories
+
+    def _exit_status(self, index: int) -> Death:
+        """Return how a worker ended, with what it raised where it could not even start."""
+        handle = self._handles[index]
+        handle.alive = False
+        handle.process.wait(_EXIT_SECONDS)
+        cause = None
+        if handle.not_started is not None:
+            _, text = handle.not_started
+            failure = Failure(tuple(self._ids(index)), "build", None, text, index)
+            cause = EnvironmentTraceback(f"worker {index} could not start:\n{text}", failure)
+        return Death(handle.process.exitcode(), cause=cause)
+
+    def _forget(self, handle: _Handle) -> None:
+        """Listen to a worker no more."""
+        for fd in {handle.channel.fd, handle.channel.out_fd, handle.process.watch}:
+            if fd is not None and fd in self._by_fd:
+                self._poller.remove(fd)
+                del self._by_fd[fd]
+
     # ------------------------------------------------------------------ the end
 
     def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
         """Ask, wait, terminate, kill; always ends, even if it is interrupted."""
         wrong: list[Reply] = []
-        # Those that may be asked; a worker that builds would not hear it.
-        asked = {
-            index
-            for index, handle in enumerate(self._handles)
-            if handle.alive and not terminate and handle.build_by is None
-        }
-        unanswered = set(asked)
+        unanswered: set[int] = set()
         try:
-            self._ask_to_close(unanswered, time.monotonic() + timeout, wrong)
+            if not terminate:
+                self._ask_to_close(unanswered, Deadline(timeout), wrong)
         finally:
-            # Those that answered are on their way out; the others are told by the system.
-            for index, handle in enumerate(self._handles):
-                if index in unanswered or index not in asked:
-                    handle.process.terminate()
-            self._join_all(_TERMINATE_SECONDS)
-            for handle in self._handles:
-                self._reap(handle)
-            self._handles = []
+            with uninterrupted():
+                # Those that replied are on their way out, and need no signal.
+                for index, handle in enumerate(self._handles):
+                    if index in unanswered or terminate or not (handle.built and handle.alive):
+                        handle.process.end(kill=False)
+                self._end(self._handles, _TERMINATE_SECONDS)
+                self._handles = []
+                self._working.clear()
+                self.replies.clear()
         wrong.extend(Reply(index, Op.CLOSE, 0, None) for index in unanswered)
         return wrong
 
-    def _ask_to_close(self, unanswered: set[int], deadline: float, wrong: list[Reply]) -> None:
-        """Ask workers to close their environments; strike those that did off `unanswered`."""
-        for index in unanswered:
+    def abandon(self) -> None:
+        """End every worker without asking, and free the memory: for what could not be completed."""
+        self.close(0.0, terminate=True)
+        if self._arena is not None:
+            self._arena.close()
+
+    def _ask_to_close(self, unanswered: set[int], deadline: Deadline, wrong: list[Reply]) -> None:
+        """Ask workers to close their environments; those that have not are in `unanswered`."""
+        # A worker that builds does not listen.
+        asked = [
+            index for index, handle in enumerate(self._handles) if handle.alive and handle.built
+        ]
+        unanswered.update(asked)
+        for index in asked:
             self._handles[index].channel.send(pack(Op.CLOSE, 0, 0))
-        while unanswered and time.monotonic() < deadline:
+        while unanswered and not deadline.passed:
             for reply in self._take(deadline):
                 if reply.worker not in unanswered:
-                    continue  # it answered, and then it ended: that is how it should be
+                    continue  # it replied, and then it ended, as it should
                 if reply.op is Op.DIED:
                     wrong.append(reply)
                 elif reply.op is Op.DONE and reply.seq == 0:
@@ -448,50 +500,11 @@ class ProcessBackend:
                     continue
                 unanswered.discard(reply.worker)
 
-    def _join_all(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        for handle in self._handles:
-            handle.process.join(max(0.0, deadline - time.monotonic()))
-
-    def _reap(self, handle: _Handle) -> None:
-        """Make sure that a worker is gone, and free what it was known by."""
-        self._forget(handle)
-        if handle.process.is_alive():
-            handle.process.kill()
-        handle.process.join(_KILL_SECONDS)
-        handle.channel.close()
-        if handle.watch is not None:
-            os.close(handle.watch)
-            handle.watch = None
-        with contextlib.suppress(ValueError):  # not gone yet: the kernel will see to it
-            handle.process.close()
-
-    def _exit_status(self, handle: _Handle) -> Death:
-        """Return how a worker ended."""
-        handle.alive = False
-        handle.process.join(_KILL_SECONDS)
-        return Death(handle.process.exitcode)
-
-    def _forget(self, handle: _Handle) -> None:
-        for fd in {handle.channel.fd, handle.channel.out_fd, handle.watch}:
-            if fd is not None and fd in self._by_fd:
-                self._poller.remove(fd)
-                del self._by_fd[fd]
-
-
-@contextlib.contextmanager
-def _environment(threads: int | None) -> Iterator[None]:
-    """Let a starting process read the number of threads before it loads NumPy."""
-    if threads is None:
-        yield
-        return
-    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    def _end(self, handles: Sequence[_Handle], patience: float) -> None:
+        """Make sure that workers are gone, and free what they were known by; can be repeated."""
+        for handle in handles:
+            self._forget(handle)
+            handle.alive = False
+        end_all([handle.process for handle in handles], patience)
+        for handle in handles:
+            handle.channel.close()

@@ -1,34 +1,26 @@
-"""Frames over two pipes: the caller's end never blocks, the worker's end may.
+"""Messages over two pipes: the caller's end never blocks, the worker's end may.
 
-A step's command and its answer are one header each, 24 bytes, and so one system call each. A
-payload follows only where there is something to say. The caller drains while it sends, so large
-actions going out and large infos coming in never wait for each other.
+A step's command and its reply are one header each, 24 bytes, and so one system call each. A payload
+follows only where there is one. The caller reads while it sends, so large actions going out and
+large infos coming in never wait for each other.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
 import select
-import socket
-import sys
 from collections.abc import Callable
-from functools import partial
-from multiprocessing import Pipe
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import cloudpickle
 
 from vecspaces.vector.backends.process.affinity import SpinPoll
+from vecspaces.vector.backends.process.line import GONE, Line
 from vecspaces.vector.exchange.messages import HEADER, Op
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
 
 _CHUNK = 1 << 16
 _READ_SIZE = (_CHUNK,)
 _MOST_WRITTEN = 1 << 20
-_GONE = (BrokenPipeError, ConnectionResetError)
 
 
 class Frame(NamedTuple):
@@ -37,8 +29,8 @@ class Frame(NamedTuple):
     Attributes:
         op: What it means.
         slot: The slot of the ring.
-        seq: The number of the command that it is, or answers.
-        data: What else there is to say, pickled; empty for nothing.
+        seq: The number of the command that it is, or replies to.
+        data: The payload, pickled; empty for none.
     """
 
     op: Op
@@ -51,76 +43,26 @@ class Frame(NamedTuple):
         return pickle.loads(self.data) if self.data else None
 
 
-def pack(op: Op, slot: int, seq: int, payload: Any = None) -> bytes:
-    """Turn a message into bytes.
+def dumps(value: Any) -> bytes:
+    """Pickle what the other side can import, and by value what has no name there."""
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception:  # lambdas, and what is defined in __main__ or in a function
+        by_value: bytes = cloudpickle.dumps(value, protocol=5)
+        return by_value
 
-    Raises:
-        Exception: Whatever the pickling of the payload raises.
-    """
+
+def pack(
+    op: Op, slot: int, seq: int, payload: Any = None, dumps: Callable[[Any], bytes] = dumps
+) -> bytes:
+    """Turn a message into bytes; raises whatever the pickling of the payload raises."""
     if payload is None:
         return HEADER.pack(op, slot, seq, 0)
-    try:
-        data = pickle.dumps(payload, protocol=5)
-    except Exception:  # lambdas, and what is defined in __main__ or in a function
-        data = cloudpickle.dumps(payload, protocol=5)
+    data = dumps(payload)
     return HEADER.pack(op, slot, seq, len(data)) + data
 
 
 _OPS = {int(op): op for op in Op}
-
-
-class Line:
-    """One of the two ends of what joins a caller and a worker; it can be handed to a new process.
-
-    Bytes go through a pipe in each direction, descriptors through a socket. Who reads from a socket
-    wakes its other end, which may write again and only waits to read: that wake-up of a worker for
-    nothing cost more than all of the rest of a step. Where `select` takes sockets alone (Windows),
-    bytes go through the socket too.
-
-    Args:
-        sock: A socket of a pair.
-        incoming: The end of a pipe to read from; None to read from the socket.
-        outgoing: The end of a pipe to write to; None to write to the socket.
-    """
-
-    def __init__(
-        self,
-        sock: socket.socket,
-        incoming: Connection[Any, Any] | None = None,
-        outgoing: Connection[Any, Any] | None = None,
-    ) -> None:
-        self.sock = sock
-        self._pipes = [pipe for pipe in (incoming, outgoing) if pipe is not None]
-        self.fd = (incoming or sock).fileno()
-        self.out_fd = (outgoing or sock).fileno()
-        self.read: Callable[[int], bytes] = partial(os.read, self.fd) if incoming else sock.recv
-        self.write: Callable[[Any], int] = partial(os.write, self.out_fd) if outgoing else sock.send
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Line, (self.sock, *self._pipes)
-
-    @classmethod
-    def pair(cls) -> tuple[Line, Line]:
-        """Make the caller's end and the worker's."""
-        ours, theirs = socket.socketpair()
-        if sys.platform == "win32":
-            return cls(ours), cls(theirs)
-        commands, to_worker = Pipe(duplex=False)
-        answers, to_caller = Pipe(duplex=False)
-        return cls(ours, answers, to_worker), cls(theirs, commands, to_caller)
-
-    def set_blocking(self, blocking: bool) -> None:
-        """Whether reading and writing wait."""
-        self.sock.setblocking(blocking)
-        if sys.platform != "win32":
-            for pipe in self._pipes:
-                os.set_blocking(pipe.fileno(), blocking)
-
-    def close(self) -> None:
-        """Close it; who reads at the other end comes to the end of the stream."""
-        self.sock.close()
-        for pipe in self._pipes:
-            pipe.close()
 
 
 class CallerEnd:
@@ -157,20 +99,11 @@ class CallerEnd:
             sent = self.line.write(data)
         except BlockingIOError:
             sent = 0
-        except _GONE:
+        except GONE:
             return  # the end of the stream, which `receive` will see, tells of the death
         if sent < len(data):
             self._outbox = data[sent:]
             self.pending = True
-
-    def send_with_descriptor(self, data: bytes, descriptor: int | None) -> None:
-        """Send the first frame that the worker reads, with a descriptor if there is one."""
-        if hasattr(socket, "send_fds"):
-            try:
-                socket.send_fds(self.line.sock, [b"d"], [] if descriptor is None else [descriptor])
-            except _GONE:
-                return  # as above
-        self.send(data)
 
     def flush(self) -> None:
         """Send more of what waits."""
@@ -180,7 +113,7 @@ class CallerEnd:
             self._written.extend(map(self.line.write, (view,)))
         except BlockingIOError:
             return
-        except _GONE:
+        except GONE:
             self._written.append(len(self._outbox))  # as above
         if sum(self._written) >= len(self._outbox):
             self._outbox, self._written, self.pending = b"", [], False
@@ -199,7 +132,7 @@ class CallerEnd:
                 inbox.extend(map(read, _READ_SIZE))
             except BlockingIOError:
                 break
-            except _GONE:
+            except GONE:
                 inbox.append(b"")
             size = len(inbox[-1])
             if size < _CHUNK:
@@ -236,55 +169,58 @@ class WorkerEnd:
 
     Args:
         line: Its end.
-        awake: Whether it may wait awake for commands.
     """
 
-    def __init__(self, line: Line, awake: bool = False) -> None:
+    def __init__(self, line: Line) -> None:
         line.set_blocking(True)
-        self._line = line
-        self._poll: SpinPoll | None = None
-        if awake and hasattr(select, "poll"):
+        self.line = line
+        self._read, self._write = line.read, line.write
+        self._await: Callable[[None], Any] | None = None
+
+    def busy_poll(self) -> None:
+        """From now on, busy-poll for commands."""
+        if hasattr(select, "poll"):
             poll = select.poll()
-            poll.register(line.fd, select.POLLIN)
-            self._poll = SpinPoll(poll)
+            poll.register(self.line.fd, select.POLLIN)
+            self._await = SpinPoll(poll).poll
 
-    def send(self, data: bytes) -> None:
-        """Send all of it; the caller drains."""
-        sent = self._line.write(data)
-        while sent < len(data):
-            sent += self._line.write(memoryview(data)[sent:])
-
-    def receive(self) -> Frame | None:
-        """Wait for the next command; None at the end of the stream."""
-        if self._poll is not None:
-            self._poll.poll(None)
-        header = self._exactly(HEADER.size)
-        if header is None:
-            return None
-        op, slot, seq, length = HEADER.unpack(header)
-        data = self._exactly(length) if length else b""
-        return None if data is None else Frame(_OPS[op], slot, seq, data)
-
-    def receive_with_descriptor(self) -> tuple[Frame | None, int | None]:
-        """Wait for the first command, which may bring a descriptor."""
-        descriptors: list[int] = []
-        if hasattr(socket, "recv_fds"):
-            _, descriptors, _, _ = socket.recv_fds(self._line.sock, 1, 1)
-        return self.receive(), descriptors[0] if descriptors else None
-
-    def _exactly(self, count: int) -> bytes | None:
+    def send(self, data: bytes) -> bool:
+        """Send all of it, and return whether the caller is there to read it."""
         try:
-            data = self._line.read(count)
-            if len(data) == count:
-                return data
-            parts = [data]
-            left = count - len(data)
-            while left and parts[-1]:
-                parts.append(self._line.read(min(left, 1 << 20)))
-                left -= len(parts[-1])
-        except _GONE:
-            return None
-        return None if left else b"".join(parts)
+            sent = self._write(data)
+            while sent < len(data):
+                sent += self._write(memoryview(data)[sent:])
+        except GONE:
+            return False
+        return True
+
+    def receive(self) -> tuple[Op, int, int, bytes] | None:
+        """Wait for the next command; None at the end of the stream."""
+        if self._await is not None:
+            self._await(None)
+        header = self._read(HEADER.size)
+        if len(header) < HEADER.size:
+            header = self._rest(header, HEADER.size)
+            if not header:
+                return None
+        op, slot, seq, length = HEADER.unpack(header)
+        if not length:
+            return _OPS[op], slot, seq, b""
+        data = self._rest(b"", length)
+        return (_OPS[op], slot, seq, data) if data else None
+
+    def _rest(self, data: bytes, count: int) -> bytes:
+        """Read on until there are `count` bytes; empty at the end of the stream."""
+        parts, left = [data], count - len(data)
+        while left:
+            try:
+                parts.append(self._read(min(left, 1 << 20)))
+            except GONE:
+                return b""
+            if not parts[-1]:
+                return b""
+            left -= len(parts[-1])
+        return b"".join(parts)
 
 
 class Poller:
@@ -341,16 +277,3 @@ class Poller:
             return []
         readable, writable, _ = select.select(self._reading, self._writing, [], timeout)
         return list({*readable, *writable})
-
-
-def watchable(pid: int) -> int | None:
-    """A descriptor that becomes readable when a process ends, where the system has such a thing.
-
-    Unlike the end of a pipe it cannot be kept open by the process's own children.
-    """
-    if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
-        return None
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return None

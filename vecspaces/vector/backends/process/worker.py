@@ -1,21 +1,23 @@
-"""What runs in a worker process: build a group, bind its rows, then do what the caller asks."""
+"""What runs in a worker process: build a group, bind its rows, then execute commands."""
 
 from __future__ import annotations
 
-import contextlib
 import os
+import pickle
 import select
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vecspaces.memory import Arena
 from vecspaces.vector.backends.backend import execute, find_unpicklable, written_rows
+from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.affinity import CoreAffinity
-from vecspaces.vector.backends.process.channel import Frame, Line, WorkerEnd, pack, watchable
+from vecspaces.vector.backends.process.channel import WorkerEnd, pack
+from vecspaces.vector.backends.process.line import Line, process_descriptor
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
@@ -25,38 +27,48 @@ from vecspaces.vector.group.env_group import EnvGroup
 
 # How long a worker may go on once its caller is gone, to let an idle one close its environments.
 _GRACE = 0.4
-# A part of a batch is reported once it took this long: often enough that nobody waits for a slow
+# A part of a batch is reported once it took this long: often enough that no one waits for a slow
 # neighbour, seldom enough that cheap environments travel together.
 _PART_SECONDS = 100e-6
 
 
-def worker_main(line: Line, setup: WorkerSetup, inherited: Iterable[Line] = ()) -> None:
+def worker_main(line: Line, caller: int, setup: WorkerSetup | None = None) -> None:
     """Run a worker until it is told to close, or its caller is gone.
 
     Args:
         line: The worker's end of its channel.
-        setup: What to build.
-        inherited: Ends of the caller's that a fork brought along. They must be closed: the end of
-            a sibling's stream, the sign of the caller's death, would never come.
+        caller: The caller's process id.
+        setup: What to build; None: it comes as the first message.
     """
-    for other in inherited:
-        other.close()
-    # Ctrl-C is the caller's affair; what a fork inherited for SIGTERM is too.
+    # Errors of the start went to the caller; from here on the worker reports its own.
+    getattr(sys.excepthook, "finish", lambda: None)()
+    # Ctrl-C is meant for the caller, and what a fork inherited for SIGTERM too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    _leave_with(setup.caller)
-    setup.settle()
-    channel = WorkerEnd(line, setup.awake)
+    _leave_with(caller)
+    channel = WorkerEnd(line)
+    factories: Sequence[int] = ()
     try:
+        if setup is None:
+            message = channel.receive()
+            if message is None:
+                return
+            factories, packed = pickle.loads(message[3])
+            setup = pickle.loads(packed)
+            assert setup is not None
+        factories = setup.factories
+        setup.settle()
         group = EnvGroup(setup.env_fns(), setup.autoreset_mode, setup.first)
         built = pack(Op.BUILT, 0, 0, group.describe())
     except EnvironmentFailed as error:
         channel.send(pack(Op.FAILED, 0, 0, error.failure))
     except BaseException as error:
-        channel.send(pack(Op.FAILED, 0, 0, Failure.of(error, setup.factories, "build")))
+        channel.send(pack(Op.FAILED, 0, 0, Failure.of(error, factories, "build")))
     else:
+        if setup.awake:
+            channel.busy_poll()
         channel.send(built)
         Worker(channel, group, setup).run()
 
@@ -67,7 +79,7 @@ class Worker:
     Args:
         channel: The way to the caller.
         group: The environments.
-        setup: What it was told at its birth.
+        setup: What it was given to build.
     """
 
     def __init__(self, channel: WorkerEnd, group: EnvGroup, setup: WorkerSetup) -> None:
@@ -78,53 +90,56 @@ class Worker:
 
     def run(self) -> None:
         """Bind, then serve commands until the end."""
-        frame, descriptor = self._channel.receive_with_descriptor()
-        if frame is not None and frame.op is Op.BIND:
-            self._bind(frame, descriptor)
-            frame = self._serve()
+        message = self._channel.receive()
+        if message is not None and message[0] is Op.BIND:
+            self._bind(message[3])
+            message = self._serve()
         failure = self._group.close()
-        if frame is not None:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._channel.send(pack(Op.DONE, 0, frame.seq, failure))
+        if message is not None:
+            self._channel.send(pack(Op.DONE, 0, message[2], failure))
 
-    def _bind(self, frame: Frame, descriptor: int | None) -> None:
-        plan, low, lost, tag = frame.load()
+    def _bind(self, data: bytes) -> None:
+        plan, low, lost, tag = pickle.loads(data)
+        descriptor = self._channel.line.take_descriptor()
         handle = tag if descriptor is None else descriptor
-        self._shares_memory = handle is not None
-        self._buffers = Buffers(plan, None if handle is None else Arena.attach(handle, plan.size))
+        arena = None if handle is None else Arena.attach(handle, plan.size)
+        if arena is not None:
+            forking.withhold(arena)
+        self._shares_memory = arena is not None
+        self._buffers = Buffers(plan, arena)
         self._may_spill = plan.observations.has_variable
         self._group.bind(self._buffers, low, self._index, lost)
 
-    def _serve(self) -> Frame | None:
-        """Answer commands; give the one that ended it, or None if the caller is gone."""
+    def _serve(self) -> tuple[Op, int, int, bytes] | None:
+        """Execute commands; return the one that ended it, or None if the caller is gone."""
         receive, send, group = self._channel.receive, self._channel.send, self._group
+        visit = self._affinity.visit
         while True:
-            frame = receive()
-            if frame is None or frame.op is Op.CLOSE:
-                return frame
-            self._affinity.visit()
-            op, slot, seq, data = frame
+            message = receive()
+            if message is None or message[0] is Op.CLOSE:
+                return message
+            visit()
+            op, slot, seq, data = message
             try:
-                payload: Any = self._unpack(frame) if data else None
+                payload: Any = self._unpack(data) if data else None
                 if op is Op.STEP_ROWS:
                     for part in self._step_rows(slot, payload):
-                        send(self._pack(frame, Op.PART, part, part[1]))
+                        send(self._pack(message, Op.PART, part, part[1]))
                     continue
                 result = execute(group, op, slot, payload)
                 if op is Op.CALL:
                     found = dict(zip(payload[3], result, strict=True))
-                    answer = self._pack(frame, Op.DONE, result, found)
+                    reply = self._pack(message, Op.DONE, result, found)
                 else:
-                    told = self._attach(op, slot, result, written_rows(group, op, payload))
-                    answer = self._pack(frame, Op.DONE, told, result)
+                    written = written_rows(group, op, payload)
+                    attached = self._attach(op, slot, result, written)
+                    reply = self._pack(message, Op.DONE, attached, result)
             except EnvironmentFailed as error:
-                answer = pack(Op.FAILED, slot, seq, error.failure)
+                reply = pack(Op.FAILED, slot, seq, error.failure)
             except BaseException as error:
                 rows = range(group.low, group.high)
-                answer = pack(Op.FAILED, slot, seq, Failure.of(error, rows, op.verb))
-            try:
-                send(answer)
-            except (BrokenPipeError, ConnectionResetError):
+                reply = pack(Op.FAILED, slot, seq, Failure.of(error, rows, op.verb))
+            if not send(reply):
                 return None
 
     def _step_rows(self, slot: int, rows: list[int]) -> Iterator[Any]:
@@ -138,9 +153,9 @@ class Worker:
             count = count * 2 if time.perf_counter() - began < _PART_SECONDS else 1
             yield (chunk, *self._attach(Op.STEP_ROWS, slot, columns, chunk))
 
-    def _unpack(self, frame: Frame) -> Any:
+    def _unpack(self, data: bytes) -> Any:
         """Put actions that came with the command where the group looks for them."""
-        arguments, actions, spilled = frame.load()
+        arguments, actions, spilled = pickle.loads(data)
         if actions is not None:
             self._buffers.actions.load(self._group.low, self._group.high, actions)
         if spilled is not None:
@@ -148,7 +163,7 @@ class Worker:
         return arguments
 
     def _attach(self, op: Op, slot: int, result: Any, rows: Sequence[int] | None) -> Any:
-        """Add to what was told about rows what the shared memory did not take of them."""
+        """Add to the infos of rows what the shared memory did not take of them."""
         if rows is None:
             return result
         columns = to_plain(result)
@@ -161,28 +176,20 @@ class Worker:
             return columns, spilled, None
         return columns, None, self._buffers.export(slot, rows, op is not Op.RESET)
 
-    def _pack(self, frame: Frame, op: Op, payload: Any, told: Any) -> bytes:
-        """Pack an answer; say which environment told what cannot be pickled.
-
-        Args:
-            frame: The command.
-            op: What the answer is.
-            payload: What it carries.
-            told: Of that, what environments told: columns of infos, or one result per row.
-        """
+    def _pack(self, message: tuple[Op, int, int, bytes], op: Op, payload: Any, told: Any) -> bytes:
+        """Pack a reply; name the environment whose infos or result (`told`) cannot be pickled."""
+        asked, slot, seq, _ = message
         try:
-            return pack(op, frame.slot, frame.seq, payload)
+            return pack(op, slot, seq, payload)
         except Exception as error:
             rows = range(self._group.low, self._group.high)
-            failure = find_unpicklable(told, rows, frame.op) or Failure.of(
-                error, rows, frame.op.verb
-            )
+            failure = find_unpicklable(told, rows, asked) or Failure.of(error, rows, asked.verb)
             raise EnvironmentFailed(failure) from None
 
 
 def _leave_with(caller: int) -> None:
     """End this process soon after the caller ended, even in the middle of a long step."""
-    descriptor = watchable(caller)
+    descriptor = process_descriptor(caller)
 
     def watch() -> None:
         if descriptor is not None:
@@ -201,7 +208,7 @@ def _leave_with(caller: int) -> None:
 def _is_alive(pid: int) -> bool:
     """Whether a process exists, where no descriptor can tell."""
     if sys.platform == "win32":
-        # On Windows the end of the stream tells; signal 0 would kill.
+        # On Windows the end of the stream tells of it; signal 0 would kill.
         return True
     try:
         os.kill(pid, 0)

@@ -1,0 +1,115 @@
+"""What a forked worker must not inherit: descriptors and memory of this process's vector envs.
+
+A fork copies every descriptor and every mapping. A worker that kept those of other vector envs
+would hold their memory after they are closed, and streams whose end tells of a death. So whatever
+this package opens between processes is registered here, under a lock that every fork of this
+process takes. A forked worker closes what is registered, and never a number that another thread was
+about to close. Processes that the user forks inherit everything, as they do from any library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator
+
+from vecspaces.memory import Arena
+
+_lock = threading.RLock()
+_descriptors: set[int] = set()
+_arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
+# The device and inode of each mapping's file: views keep a mapping after its arena is closed, and
+# before Python 3.13 a mapping keeps a descriptor of its own.
+_mappings: weakref.WeakKeyDictionary[mmap.mmap, tuple[int, int]] = weakref.WeakKeyDictionary()
+_abandoned: list[mmap.mmap] = []
+
+
+def acquire(open_some: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
+    """Open descriptors that forked workers do not inherit; `close` closes them."""
+    with _lock:
+        descriptors = open_some()
+        _descriptors.update(descriptors)
+    return descriptors
+
+
+def close(*descriptors: int) -> None:
+    """Close descriptors that `acquire` opened; those that are closed already stay so."""
+    with _lock:
+        for descriptor in descriptors:
+            if descriptor in _descriptors:
+                _descriptors.remove(descriptor)
+                os.close(descriptor)
+
+
+def withhold(arena: Arena) -> None:
+    """Keep an arena from forked workers, which get the one that they need as a descriptor."""
+    if arena.fd is None or arena.mapping is None:
+        return  # private, or not of a file (Windows)
+    status = os.fstat(arena.fd)
+    with _lock:
+        _arenas.add(arena)
+        _mappings[arena.mapping] = status.st_dev, status.st_ino
+
+
+@contextlib.contextmanager
+def no_inheritance() -> Iterator[None]:
+    """Let no other thread fork, nor close what is registered, and withhold the arenas' memory."""
+    with _lock:
+        mappings = list(_mappings)
+        try:
+            for mapping in mappings:
+                _advise(mapping, "MADV_DONTFORK")
+            yield
+        finally:
+            for mapping in mappings:
+                _advise(mapping, "MADV_DOFORK")
+
+
+def _advise(mapping: mmap.mmap, advice: str) -> None:
+    """Give advice where the system knows it (Linux)."""
+    if hasattr(mmap, advice):
+        mapping.madvise(getattr(mmap, advice))
+
+
+def drop_inheritance(own: Collection[int]) -> None:
+    """Close what a forked worker inherited, but its own descriptors."""
+    for descriptor in _descriptors.difference(own):
+        os.close(descriptor)
+    _descriptors.intersection_update(own)
+    for arena in _arenas:
+        arena.disown()
+    files = set(_mappings.values())
+    # Never to be freed here: their addresses may belong to something else by now.
+    _abandoned.extend(_mappings)
+    _arenas.clear()
+    _mappings.clear()
+    if not files:
+        return
+    try:
+        listed = os.listdir("/dev/fd")
+    except OSError:  # then closed arenas stay allocated while this worker lives
+        return
+    for descriptor in map(int, listed):
+        try:
+            status = os.fstat(descriptor)
+        except OSError:  # the one that listdir itself had open
+            continue
+        if (status.st_dev, status.st_ino) in files:
+            os.close(descriptor)
+
+
+def _renew_lock() -> None:
+    """In a forked process: the thread that held the lock is not there to release it."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=lambda: _lock.acquire() and None,
+        after_in_parent=lambda: _lock.release(),
+        after_in_child=_renew_lock,
+    )

@@ -1,0 +1,234 @@
+"""Worker processes: started under every method, followed until they end, however they end."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from multiprocessing import reduction, util
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from vecspaces.vector.backends.process import forking
+from vecspaces.vector.backends.process.line import Line, process_descriptor
+from vecspaces.vector.backends.process.startup import StartupName
+from vecspaces.vector.exchange.messages import HEADER, Op
+from vecspaces.vector.utils.misc import MPI_PREFIXES
+
+# How often to look where no descriptor tells that a process ended.
+_LOOK_SECONDS = 2e-3
+# How long the exit code of a process that has ended may take to arrive: from the system no time,
+# unless another thread has taken it and not noted it yet; from a fork server that of a message.
+_CODE_SECONDS = {"forkserver": 0.5}
+_CODE_SECONDS_ELSE = 0.02
+# How long a process that was killed may take to end.
+_KILL_SECONDS = 0.5
+
+
+class WorkerProcess:
+    """A process that was started, and its descriptor where the system has such a thing.
+
+    The descriptor is followed rather than multiprocessing's sentinel, the end of a pipe, which the
+    process's own children may hold open. And a signal sent to it never reaches another process that
+    has got the same number.
+
+    Args:
+        process: The process.
+        method: How it was started.
+
+    Attributes:
+        watch: The descriptor, readable once the process has ended; None where there is none.
+        closed: Whether everything that it was known by is freed.
+    """
+
+    def __init__(self, process: BaseProcess, method: str) -> None:
+        self.process = process
+        self.closed = False
+        self._code_seconds = _CODE_SECONDS.get(method, _CODE_SECONDS_ELSE)
+        assert process.pid is not None
+        self.watch = process_descriptor(process.pid)
+
+    def end(self, kill: bool) -> None:
+        """Ask the process to end by a signal, or kill it."""
+        if self.closed:
+            return
+        if self.watch is None:
+            (self.process.kill if kill else self.process.terminate)()
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                number = signal.SIGKILL if kill else signal.SIGTERM
+                signal.pidfd_send_signal(self.watch, number)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the process has ended, and return whether it has."""
+        if self.closed:
+            return True
+        if self.watch is not None:
+            poll = select.poll()
+            poll.register(self.watch, select.POLLIN)
+            return bool(poll.poll(int(seconds * 1000 + 0.999)))
+        return self._await_code(seconds) is not None
+
+    def exitcode(self) -> int | None:
+        """Return the exit code of a process that has ended; None if it cannot be known."""
+        return self._await_code(self._code_seconds)
+
+    def _await_code(self, seconds: float) -> int | None:
+        give_up = time.monotonic() + seconds
+        while (code := self.process.exitcode) is None and time.monotonic() < give_up:
+            time.sleep(_LOOK_SECONDS)
+        return code
+
+    def close(self) -> None:
+        """Free what the process is known by; one that cannot be killed is left to the system."""
+        if self.closed:
+            return
+        self.exitcode()
+        self.closed = True
+        if self.watch is not None:
+            forking.close(self.watch)
+        with contextlib.suppress(ValueError):
+            self.process.close()
+
+
+def end_all(workers: list[WorkerProcess], patience: float) -> None:
+    """End processes and free what they are known by; those still alive after `patience` are killed.
+
+    All are waited for together, so the time does not grow with their number.
+    """
+    if patience:
+        _await_all(workers, patience)
+    for worker in workers:
+        worker.end(kill=True)
+    _await_all(workers, _KILL_SECONDS)
+    for worker in workers:
+        worker.close()
+
+
+def _await_all(workers: list[WorkerProcess], seconds: float) -> None:
+    """Wait until all have ended."""
+    deadline = time.monotonic() + seconds
+    for worker in workers:
+        worker.wait(max(0.0, deadline - time.monotonic()))
+
+
+def start_process(
+    context: BaseContext,
+    name: str,
+    target: Callable[..., None],
+    args: tuple[Any, ...],
+    *,
+    line: Line,
+    daemon: bool,
+    variables: Mapping[str, str],
+) -> WorkerProcess:
+    """Start a process that runs `target(line, *args)`; either it is running, or nothing is left.
+
+    Args:
+        context: The start method.
+        name: Its name.
+        target: What it runs.
+        args: Further arguments.
+        line: Its end of the line, which also reports what goes wrong before `target` runs.
+        daemon: Whether it is a daemon.
+        variables: Variables of its environment.
+    """
+    method = context.get_start_method()
+    process: BaseProcess
+    copy: tuple[int, ...] = ()
+    try:
+        if method == "fork":
+            process = _ForkedProcess(name=name, target=target, args=(line, *args), daemon=daemon)
+        else:
+            replies = None
+            if sys.platform != "win32":
+                copy = forking.acquire(lambda: (os.dup(line.out_fd),))
+                replies = partial(reduction.DupFd, *copy)
+            told = StartupName(
+                name, MPI_PREFIXES, dict(variables), replies, HEADER.format, int(Op.NOT_STARTED)
+            )
+            process = context.Process(  # type: ignore[attr-defined]  # typeshed has it on subclasses
+                name=told, target=target, args=(line, *args), daemon=daemon
+            )
+        with _interrupts_blocked(method):
+            process.start()
+        process.name = name
+        try:
+            return WorkerProcess(process, method)
+        except BaseException:
+            process.kill()
+            process.join(_KILL_SECONDS)
+            process.close()
+            raise
+    finally:
+        forking.close(*copy)
+
+
+@contextlib.contextmanager
+def _interrupts_blocked(method: str) -> Iterator[None]:
+    """Block Ctrl-C in a process from its start on; a worker unblocks it once it ignores it."""
+    # Not where a fork server would inherit that, and pass it on to the processes of others.
+    if sys.platform == "win32" or method == "forkserver":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+if sys.platform != "win32":
+    from multiprocessing import popen_fork
+
+    class _ForkPopen(popen_fork.Popen):
+        """multiprocessing's way to fork, without what is inherited and what a failed fork leaks."""
+
+        def _launch(self, process_obj: Any) -> None:
+            opened: list[int] = []
+            with forking.no_inheritance():
+                try:
+                    opened += forking.acquire(os.pipe)
+                    opened += forking.acquire(os.pipe)
+                    self.pid = os.fork()
+                except BaseException:
+                    forking.close(*opened)
+                    raise
+                # The stream that ends with the worker, and the one that ends with the caller.
+                sentinel, lives, caller_sentinel, caller_lives = opened
+                if self.pid == 0:
+                    _run_forked(process_obj, (lives, caller_sentinel))
+                forking.close(lives, caller_sentinel)
+            self.sentinel = sentinel
+            self.finalizer = util.Finalize(self, forking.close, (sentinel, caller_lives))
+
+    class _ForkedProcess(multiprocessing.context.ForkProcess):
+        """A process that is forked with nothing but its own end of the line."""
+
+        @staticmethod
+        def _Popen(process_obj: Any) -> Any:  # noqa: N802 - multiprocessing's name
+            return _ForkPopen(process_obj)
+
+    def _run_forked(process_obj: Any, pipes: tuple[int, int]) -> None:
+        """Run in the forked process, and end it."""
+        code = 1
+        try:
+            # The handlers that run at exit are this process's own, as under other start methods.
+            atexit._clear()
+            atexit.register(util._exit_function)  # type: ignore[attr-defined]
+            line = process_obj._args[0]
+            forking.drop_inheritance({*pipes, *line.descriptors})
+            code = process_obj._bootstrap(parent_sentinel=pipes[1])
+        finally:
+            try:
+                atexit._run_exitfuncs()
+            finally:
+                os._exit(code)
