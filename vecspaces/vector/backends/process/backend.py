@@ -75,6 +75,7 @@ class _Handle:
         channel: The way to it.
         built: Whether its environments are built.
         alive: Whether it is not known to have ended.
+        watched: Whether the poller watches its descriptors.
         not_started: What was raised before it ran any code of this package, and the traceback.
     """
 
@@ -82,6 +83,7 @@ class _Handle:
     channel: CallerEnd
     built: bool = False
     alive: bool = True
+    watched: bool = True
     not_started: tuple[str, str] | None = None
 
 
@@ -444,11 +446,14 @@ class ProcessBackend:
         return Death(handle.process.exitcode(), cause=cause)
 
     def _forget(self, handle: _Handle) -> None:
-        """Listen to a worker no more."""
+        """Watch a worker no more; its descriptors may belong to another one from here on."""
+        if not handle.watched:
+            return
         for fd in {handle.channel.fd, handle.channel.out_fd, handle.process.watch}:
-            if fd is not None and fd in self._by_fd:
+            if fd is not None:
                 self._poller.remove(fd)
-                del self._by_fd[fd]
+                self._by_fd.pop(fd, None)
+        handle.watched = False
 
     # ------------------------------------------------------------------ the end
 

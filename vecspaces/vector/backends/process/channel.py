@@ -7,6 +7,7 @@ large infos coming in never wait for each other.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import select
 from collections.abc import Callable
@@ -244,11 +245,12 @@ class Poller:
             self._register(fd)
 
     def remove(self, fd: int) -> None:
-        """Forget a descriptor."""
-        if fd in self._reading or fd in self._writing:
-            self._reading.discard(fd)
-            self._writing.discard(fd)
-            self._register(fd)
+        """Watch a descriptor no more; can be repeated."""
+        self._reading.discard(fd)
+        self._writing.discard(fd)
+        if self._poll is not None:
+            with contextlib.suppress(KeyError):
+                self._poll.unregister(fd)
 
     def _register(self, fd: int) -> None:
         if self._poll is None:

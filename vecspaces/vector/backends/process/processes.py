@@ -93,8 +93,9 @@ class WorkerProcess:
             return
         self.exitcode()
         self.closed = True
-        if self.watch is not None:
-            forking.close(self.watch)
+        watch, self.watch = self.watch, None
+        if watch is not None:
+            forking.close(watch)
         with contextlib.suppress(ValueError):
             self.process.close()
 
