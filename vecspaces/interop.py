@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 # Package -> "module:function" that turns a space of that package into ours.
-_ADAPTERS = {"gymnasium": "vecspaces.adapters.gymnasium.spaces:admit"}
+_ADAPTERS = {"gymnasium": "vecspaces.adapters.gymnasium.spaces:from_environment"}
 # Package -> "module:function" that gives, for a space of ours, what turns its values into those of
 # that package; None where they are the same.
 _TRANSLATORS = {"gymnasium": "vecspaces.adapters.gymnasium.spaces:translator"}

@@ -101,7 +101,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
     def reset(self) -> Any:
         """Begin new episodes, with what `seed` and `set_options` asked for.
 
-        Options that differ between environments hold for their autoresets too, as always in ours.
+        Options that differ between environments hold for their autoresets too.
 
         Returns:
             The batch of observations; the infos are in `reset_infos`.
@@ -121,7 +121,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         """Begin a step; `step_wait` ends it.
 
         Args:
-            actions: One per environment; a batch as ours take it will do too. Whole numbers may
+            actions: One per environment, or a batch as `vector_env` takes it. Whole numbers may
                 come as floats, as SB3's policies return them for MultiBinary.
         """
         self.vector_env.step_async(self._batch(actions))
@@ -254,11 +254,11 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
 
 
 def _last_and_first(info: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Part what SAME_STEP tells of an environment: its last info and that of its reset."""
+    """Split an info of SAME_STEP into the last one of the episode and that of the reset."""
     last = info.pop("final_info", {})
     last["terminal_observation"] = info.pop("final_obs")
     if "episode" in info:
-        # A RecordEpisodeStatistics around the vector env speaks of the episode that has ended.
+        # A RecordEpisodeStatistics around the vector env reports the episode that has ended.
         last["episode"] = info.pop("episode")
     return last, info
 

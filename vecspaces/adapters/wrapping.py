@@ -1,4 +1,4 @@
-"""Questions that adapters ask about what they are given, some in workers: imports no library."""
+"""Checks of environments that adapters make, some of them in workers: imports no library."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ from vecspaces.vector.group.members import get_attribute
 
 
 def has_wrapper(env: Any, wrapper: type) -> bool:
-    """Whether an environment, or one that it wraps, is an instance of a class.
-
-    Args:
-        env: The environment.
-        wrapper: The class of a wrapper.
-
-    Returns:
-        True if there is one.
-    """
+    """Whether an environment, or one that it wraps, is an instance of a class."""
     while not isinstance(env, wrapper):
-        # Not getattr: some wrappers hand on to what they wrap what they do not have themselves.
+        # Not getattr: some wrappers look up a missing attribute in what they wrap.
         inside = vars(env).get("env") if hasattr(env, "__dict__") else None
         if inside is None:
             return False
@@ -27,15 +19,7 @@ def has_wrapper(env: Any, wrapper: type) -> bool:
 
 
 def has_attribute(env: Any, name: str) -> bool:
-    """Whether an environment, or one that it wraps, has an attribute.
-
-    Args:
-        env: The environment.
-        name: The attribute.
-
-    Returns:
-        True if there is one.
-    """
+    """Whether an environment, or one that it wraps, has an attribute."""
     try:
         get_attribute(env, name)
     except AttributeError:
@@ -44,16 +28,5 @@ def has_attribute(env: Any, name: str) -> bool:
 
 
 def name_type(x: Any) -> str:
-    """Name the class of an object with its module: both libraries have a SyncVectorEnv.
-
-    Args:
-        x: Any object.
-
-    Returns:
-        The name.
-
-    Example:
-        >>> name_type(3)
-        'builtins.int'
-    """
+    """Return the name of an object's class with its module: both libraries have a SyncVectorEnv."""
     return f"{type(x).__module__}.{type(x).__qualname__}"

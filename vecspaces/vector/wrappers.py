@@ -3,11 +3,11 @@
 A wrapper states its transform once, in one of three hooks, and every way in and out passes through
 it:
 
-    ============================================  ==============================
+    ============================================  ================================
     in:   step, step_async, send                  ``_before_step``
-    out:  step, step_wait, recv                   ``_after_step``
+    out:  step, step_wait, recv                   ``_after_step``, ``_after_recv``
     out:  reset, reset_wait                       ``_after_reset``
-    ============================================  ==============================
+    ============================================  ================================
 
 A subclass that overrides `step` or `reset` itself, as Gymnasium's users do, is not bypassed either:
 `__init_subclass__` finds out which inherited methods would go around an override, and these then
@@ -131,12 +131,16 @@ class VectorWrapper(
     # ------------------------------------------------------------------ the hooks
 
     def _before_step(self, actions: WrapperActType) -> ActType:
-        """Change the actions of all environments, or of those that `send` was given."""
+        """Change the actions of all environments, or of those that are stepped."""
         return cast("ActType", actions)
 
     def _after_step(self, result: StepResult, env_ids: npt.NDArray[np.int64] | None) -> StepResult:
         """Change the five values of a step; `env_ids` are the rows' environments, None: all."""
         return result
+
+    def _after_recv(self, result: StepResult, env_ids: npt.NDArray[np.int64]) -> StepResult:
+        """Change the five values of `recv`, which may also be those of a reset."""
+        return self._after_step(result, env_ids)
 
     def _after_reset(
         self, observations: ObsType, infos: dict[str, Any], mask: Mask | None
@@ -181,9 +185,13 @@ class VectorWrapper(
         return self._after_reset(observations, infos, self._pending_mask)
 
     def step(
-        self, actions: WrapperActType
+        self, actions: WrapperActType, env_ids: EnvIds | None = None
     ) -> tuple[WrapperObsType, ArrayType, ArrayType, ArrayType, dict[str, Any]]:
-        """Step the wrapped vector env."""
+        """Step all environments of the wrapped vector env, or some."""
+        if env_ids is not None:
+            self._refuse_bypass(_STEP)
+            result = self._wrapped.step(self._before_step(actions), env_ids)
+            return self._after_step(result, np.asarray(env_ids))
         if _STEP in self._bypassed:
             self.step_async(actions)
             return self.step_wait()
@@ -214,7 +222,7 @@ class VectorWrapper(
         """Receive the environments that are ready first."""
         self._refuse_bypass(_STREAM)
         received: Transition = self._wrapped.recv(count, timeout)
-        changed = self._after_step(received[:5], received.env_ids)
+        changed = self._after_recv(received[:5], received.env_ids)
         return type(received)(*changed, received.env_ids)
 
     def rollout_view(self) -> Rollout:

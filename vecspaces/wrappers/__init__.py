@@ -1,4 +1,4 @@
-"""Wrappers for what every rollout needs, around any vector env of ours."""
+"""Wrappers for what every rollout needs, around any vector env of vecspaces."""
 
 from __future__ import annotations
 

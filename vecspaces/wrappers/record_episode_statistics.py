@@ -65,7 +65,7 @@ class RecordEpisodeStatistics(
         self.episode_lengths = np.zeros(self.num_envs, dtype=np.int64)
         self.episode_start_times = np.full(self.num_envs, time.perf_counter())
         self.prev_dones: Mask = np.zeros(self.num_envs, dtype=np.bool_)
-        # Environments whose first observation was not received yet: `recv` gives it, with no step.
+        # Environments whose first observation was not received yet: `recv` returns it, and no step.
         self._fresh: Mask = np.zeros(self.num_envs, dtype=np.bool_)
         self._rows = np.arange(self.num_envs)
         self.return_queue: deque[float] = deque(maxlen=buffer_length)
@@ -88,10 +88,14 @@ class RecordEpisodeStatistics(
 
     def _after_step(self, result: StepResult, env_ids: npt.NDArray[np.int64] | None) -> StepResult:
         rows = self._rows if env_ids is None else env_ids
-        # `recv` returns first observations too, which are no steps.
-        stepped = np.full(len(rows), True) if env_ids is None else ~self._fresh[rows]
         self._fresh[rows] = False
-        self._record(rows, stepped, *result[1:])
+        self._record(rows, np.full(len(rows), True), *result[1:])
+        return result
+
+    def _after_recv(self, result: StepResult, env_ids: npt.NDArray[np.int64]) -> StepResult:
+        stepped = ~self._fresh[env_ids]
+        self._fresh[env_ids] = False
+        self._record(env_ids, stepped, *result[1:])
         return result
 
     def _record(
@@ -118,8 +122,8 @@ class RecordEpisodeStatistics(
             return
         if self._stats_key in infos:
             raise ValueError(
-                f"infos[{self._stats_key!r}] is there already: give RecordEpisodeStatistics "
-                "another stats_key, or record in one place only"
+                f"infos[{self._stats_key!r}] is there already: use another stats_key for "
+                "RecordEpisodeStatistics, or record in one place only"
             )
         ended = rows[dones]
         times = np.round(now - self.episode_start_times[rows], 6)

@@ -27,7 +27,7 @@ class RecordVideo(
 ):
     """Writes what `render` shows after every reset and step into one file, as a grid of frames.
 
-    The file is whole when `length` frames are written, or after `close`. In SAME_STEP mode an
+    The file is complete when `length` frames are written, or after `close`. In SAME_STEP mode an
     episode's last frame cannot be seen: its environment is reset already.
 
     Args:
@@ -35,7 +35,7 @@ class RecordVideo(
         path: The file; its ending, `.gif` or `.mp4`, is its format.
         env_ids: The environments to show, row by row; None: all.
         length: The most frames; None: until `close`.
-        fps: Frames a second; None: what the environments' metadata say, or 30.
+        fps: Frames per second; None: `render_fps` of the environments' metadata, or 30.
         max_size: The most pixels in width and height; larger grids are shrunk by a whole factor.
 
     Attributes:
@@ -81,7 +81,7 @@ class RecordVideo(
         self.frames_written = 0
 
     def _check(self) -> None:
-        """Refuse what could not be recorded, before anything is."""
+        """Refuse wrong arguments, before anything is recorded."""
         if self.render_mode != "rgb_array":
             raise ValueError(
                 "RecordVideo needs environments made with render_mode='rgb_array', found "
@@ -102,7 +102,7 @@ class RecordVideo(
         if self._max_size < 1:
             raise ValueError(f"max_size: expected at least 1 pixel, found {self._max_size}")
         if not 0 < self._fps < math.inf:
-            raise ValueError(f"fps: expected more than 0 frames a second, found {self._fps}")
+            raise ValueError(f"fps: expected more than 0 frames per second, found {self._fps}")
 
     def send(self, actions: Any, env_ids: EnvIds | None = None) -> NoReturn:
         """Refuse: environments that are busy cannot be rendered.
@@ -156,7 +156,7 @@ class RecordVideo(
             self._finish()
 
     def _finish(self) -> None:
-        """Make the file whole."""
+        """Complete the file."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
@@ -172,10 +172,10 @@ def _render(env: VectorEnv[Any, Any, Any], env_ids: list[int]) -> list[Any]:
 
 
 def _open_writer(path: Path, fps: float) -> Any:
-    """Open a file that takes one frame after the other, so that none need be kept."""
+    """Open a file that frames are appended to, so that none is kept in memory."""
     imageio = require_extra("imageio.v2", "video")
     if path.suffix.lower() == ".gif":
-        # loop=0: for ever. A GIF's clock counts hundredths of a second.
+        # loop=0: forever. The times of a GIF are hundredths of a second.
         return imageio.get_writer(path, mode="I", duration=1000 / fps, loop=0)
     return imageio.get_writer(path, mode="I", fps=fps, macro_block_size=2)
 
@@ -240,7 +240,7 @@ def shrink(image: Frame, max_size: int) -> Frame:
 
 
 def _as_image(number: int, frame: Any) -> Frame:
-    """Check a frame, and give a grey one its colours."""
+    """Check a frame, and repeat a grey one in all three channels."""
     image = np.asarray(frame)
     if image.ndim == 2:
         image = np.repeat(image[:, :, None], 3, axis=2)

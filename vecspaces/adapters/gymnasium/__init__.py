@@ -1,4 +1,4 @@
-"""Gymnasium and vecspaces, each at home in the other: spaces both ways, and real vector envs."""
+"""Conversion of spaces between Gymnasium and vecspaces, and vector envs for Gymnasium's users."""
 
 from __future__ import annotations
 

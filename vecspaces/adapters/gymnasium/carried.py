@@ -1,4 +1,4 @@
-"""CarriedSpace: a space that somebody derived from Gymnasium's `Space`, carried whole."""
+"""CarriedSpace: a third party's space, derived from Gymnasium's `Space`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 
 class CarriedSpace(Space[Any]):
-    """A Gymnasium space that is none of the ten, with its own idea of what a value is.
+    """A Gymnasium space that is none of the ten: every method calls the space that it holds.
 
-    It answers as the space that it carries. Its values travel as those of any third party's space:
-    whole, and a batch is a tuple of them.
+    Its values are pickled, as those of any third party's space, and a batch is a tuple of them.
 
     Args:
         space: The space; it is not copied.
@@ -49,28 +48,28 @@ class CarriedSpace(Space[Any]):
 
     @property
     def np_random(self) -> np.random.Generator:
-        """The generator of the space that is carried."""
+        """The generator of the carried space."""
         return self.space.np_random
 
     def seed(self, seed: Any = None) -> Any:
-        """Start the generator of the space that is carried anew."""
+        """Seed the generator of the carried space."""
         return self.space.seed(seed)
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> Any:
-        """Draw a value; `mask` and `probability` are handed on where they are given."""
+        """Draw a value; `mask` and `probability` are passed on where they are given."""
         limits = {"mask": mask, "probability": probability}
-        # Many a space takes no such arguments.
+        # Many spaces take no such arguments.
         return self.space.sample(**{key: it for key, it in limits.items() if it is not None})
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a value of the space that is carried; never raises."""
+        """Whether `x` is a value of the carried space; never raises."""
         try:
             return bool(self.space.contains(x))
-        except Exception:  # a foreign test may raise anything for a foreign object
+        except Exception:  # a third party's test may raise anything
             return False
 
     def to_jsonable(self, sample_n: Iterable[Any]) -> Any:
-        """Turn values into what `json.dumps` can write, as the space that is carried does."""
+        """Turn values into what `json.dumps` can write, as the carried space does."""
         return self.space.to_jsonable(list(sample_n))
 
     def from_jsonable(self, sample_n: Any) -> list[Any]:

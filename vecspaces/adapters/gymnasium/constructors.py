@@ -1,4 +1,4 @@
-"""SyncVectorEnv, AsyncVectorEnv and make_vec as Gymnasium's users know them: one import changes."""
+"""SyncVectorEnv, AsyncVectorEnv and make_vec with Gymnasium's interface: one import changes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class AsyncVectorEnv(GymnasiumVectorEnv):
         super().__init__(call(vector.AsyncVectorEnv, env_fns, *args, **kwargs))
 
 
-# What `help` and editors show: the arguments of ours, by name.
+# What `help` and editors show: the arguments by name.
 SyncVectorEnv.__signature__ = inspect.signature(vector.SyncVectorEnv)  # type: ignore[attr-defined]
 AsyncVectorEnv.__signature__ = inspect.signature(vector.AsyncVectorEnv)  # type: ignore[attr-defined]
 
@@ -67,7 +67,7 @@ def make_vec(
     backend: str | None = None,
     **kwargs: Any,
 ) -> GymnasiumVectorEnv:
-    """Make a `gymnasium.vector.VectorEnv`, with the arguments of `gymnasium.make_vec` and of ours.
+    """Make a `gymnasium.vector.VectorEnv`, with the arguments of `gymnasium.make_vec` and more.
 
     Args:
         id: What to run copies of, as `vecspaces.make_vec` takes it: an id, an `EnvSpec`,

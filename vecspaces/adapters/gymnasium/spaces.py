@@ -1,4 +1,4 @@
-"""Gymnasium's spaces and ours, each turned into the other."""
+"""Conversion of spaces between Gymnasium and vecspaces."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def from_gymnasium(space: gymnasium.Space[Any]) -> Space[Any]:
-    """Turn a Gymnasium space into ours, the state of its generator included.
+    """Convert a Gymnasium space, the state of its generator included.
 
     Args:
-        space: Any of Gymnasium's ten spaces, nested as deeply as one likes.
+        space: Any of Gymnasium's ten spaces, nested to any depth.
 
     Returns:
-        A space of ours that is independent of `space` and whose samples go on as those of `space`
-        would have.
+        A space of vecspaces that is independent of `space` and whose samples go on as those of
+        `space` would have.
 
     Raises:
         CustomSpaceError: `space`, or one inside it, is not exactly one of the ten: a subclass may
@@ -34,8 +34,8 @@ def from_gymnasium(space: gymnasium.Space[Any]) -> Space[Any]:
 
     Example:
         >>> import gymnasium
-        >>> foreign = gymnasium.spaces.Dict(x=gymnasium.spaces.Discrete(100), seed=1)
-        >>> from_gymnasium(foreign).sample() == foreign.sample()
+        >>> theirs = gymnasium.spaces.Dict(x=gymnasium.spaces.Discrete(100), seed=1)
+        >>> from_gymnasium(theirs).sample() == theirs.sample()
         True
     """
     conversion = _Conversion(gymnasium.spaces, our_spaces, "vecspaces.Space")
@@ -43,24 +43,11 @@ def from_gymnasium(space: gymnasium.Space[Any]) -> Space[Any]:
     return ours
 
 
-def admit(space: gymnasium.Space[Any]) -> Space[Any]:
-    """Turn the space of an environment into ours, whatever users have derived from Gymnasium's.
+def from_environment(space: gymnasium.Space[Any]) -> Space[Any]:
+    """Convert any space of an environment, as Gymnasium's own vector envs take it.
 
-    What `from_gymnasium` refuses comes in as Gymnasium's own vector envs take it: a subclass of one
-    of the ten as its parent, and any other space whole.
-
-    Args:
-        space: Any Gymnasium space.
-
-    Returns:
-        A space of ours that is independent of `space`.
-
-    Example:
-        >>> import gymnasium
-        >>> class Angle(gymnasium.spaces.Box):
-        ...     pass
-        >>> admit(Angle(-3.0, 3.0))
-        Box(-3.0, 3.0, (1,), float32)
+    What `from_gymnasium` refuses is converted too: a subclass of one of the ten as its parent, and
+    any other space to a `CarriedSpace`.
     """
     conversion = _Conversion(gymnasium.spaces, our_spaces, "vecspaces.Space", lenient=True)
     ours: Space[Any] = conversion.of(space, "space")
@@ -68,10 +55,10 @@ def admit(space: gymnasium.Space[Any]) -> Space[Any]:
 
 
 def to_gymnasium(space: Space[Any]) -> gymnasium.Space[Any]:
-    """Turn a space of ours into Gymnasium's, the state of its generator included.
+    """Convert a space to Gymnasium's, the state of its generator included.
 
     Args:
-        space: Any of our ten spaces, nested as deeply as one likes.
+        space: Any of the ten spaces of vecspaces, nested to any depth.
 
     Returns:
         A Gymnasium space that is independent of `space` and whose samples go on as those of `space`
@@ -92,15 +79,11 @@ def to_gymnasium(space: Space[Any]) -> gymnasium.Space[Any]:
 
 
 def translator(space: Space[Any]) -> Callable[[Any], Any] | None:
-    """Give what turns values of a space, or batches of them, into those that Gymnasium knows.
+    """Return what converts values and batches to Gymnasium's; None where they are the same there.
 
-    Args:
-        space: A space of ours.
-
-    Returns:
-        A function; None where values are the same in both libraries: wherever there are no graphs.
+    Only graphs differ: each library has a named tuple of its own.
     """
-    return _with_foreign_graphs if _has_graphs(space) else None
+    return _with_gymnasium_graphs if _has_graphs(space) else None
 
 
 def _has_graphs(space: Space[Any]) -> bool:
@@ -114,14 +97,14 @@ def _has_graphs(space: Space[Any]) -> bool:
     return isinstance(space, our_spaces.Graph)
 
 
-def _with_foreign_graphs(value: Any) -> Any:
-    """Turn every graph in a value into Gymnasium's: a named tuple is each library's own."""
+def _with_gymnasium_graphs(value: Any) -> Any:
+    """Replace every graph in a value by Gymnasium's."""
     if isinstance(value, our_spaces.GraphInstance):
-        return gymnasium.spaces.GraphInstance(*map(_with_foreign_graphs, value))
+        return gymnasium.spaces.GraphInstance(*map(_with_gymnasium_graphs, value))
     if isinstance(value, dict):
-        return {key: _with_foreign_graphs(item) for key, item in value.items()}
+        return {key: _with_gymnasium_graphs(item) for key, item in value.items()}
     if isinstance(value, tuple):
-        return tuple(map(_with_foreign_graphs, value))
+        return tuple(map(_with_gymnasium_graphs, value))
     return value
 
 

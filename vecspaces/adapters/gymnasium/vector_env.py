@@ -1,4 +1,4 @@
-"""as_gymnasium: a vector env of ours as a real `gymnasium.vector.VectorEnv`."""
+"""as_gymnasium: a vector env of vecspaces as a real `gymnasium.vector.VectorEnv`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-def _ours(name: str, description: str) -> Any:
-    """Return a property that is that of ours; `gymnasium.make_vec` and others set some of them."""
+def _shared(name: str, description: str) -> Any:
+    """Return a property that is that of `vector_env`; `gymnasium.make_vec` sets some of them."""
     return property(
         lambda self: call(getattr, self.vector_env, name),
         lambda self, value: setattr(self.vector_env.unwrapped, name, value),
@@ -33,13 +33,14 @@ def _ours(name: str, description: str) -> Any:
 
 
 class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
-    """A vector env of ours, seen as Gymnasium sees vector envs.
+    """A vector env of vecspaces with Gymnasium's interface.
 
     Its spaces are Gymnasium's, and so is the enum in `metadata["autoreset_mode"]`. What Gymnasium
-    does not know (`send`, `rollout_view`, `stats`, `num_workers`, ...) is passed on to ours.
+    does not know (`send`, `rollout_view`, `stats`, `num_workers`, ...) is passed on. Errors are
+    Gymnasium's and those of `vecspaces.errors` at once.
 
     Args:
-        vector_env: The vector env of ours; it is stepped, not copied.
+        vector_env: The vector env; it is stepped, not copied.
 
     Attributes:
         vector_env: As given.
@@ -70,12 +71,14 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self._envs = vector_env if translate is None else _Translated(vector_env, translate)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Begin new episodes; see the `reset` of ours for what `seed` and `options` may be."""
+        """Begin new episodes; `seed` and `options` are those of `vector_env.reset`."""
         return call(self._envs.reset, seed=seed, options=options)
 
-    def step(self, actions: Any) -> StepResult:
-        """Take one action in every environment."""
-        return call(self._envs.step, actions)
+    def step(self, actions: Any, env_ids: Any = None) -> StepResult:
+        """Take one action in every environment, or in those of `env_ids`."""
+        if env_ids is None:
+            return call(self._envs.step, actions)
+        return call(self._envs.step, actions, env_ids)
 
     def render(self, **kwargs: Any) -> Any:
         """Render the environments."""
@@ -109,18 +112,18 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             return value
         return functools.wraps(value)(lambda *args, **kwargs: call(value, *args, **kwargs))
 
-    spec: Any = _ours("spec", "What the vector env was made from.")
-    render_mode: str | None = _ours("render_mode", "How the environments render.")
-    closed: bool = _ours("closed", "Whether `close()` was called.")
-    np_random: Any = _ours(
+    spec: Any = _shared("spec", "What the vector env was made from.")
+    render_mode: str | None = _shared("render_mode", "How the environments render.")
+    closed: bool = _shared("closed", "Whether `close()` was called.")
+    np_random: Any = _shared(
         "np_random",
-        "The generators of the environments, or of the vector env itself; as ours has them.",
+        "The generators of the environments, or of the vector env itself.",
     )
-    np_random_seed: Any = _ours("np_random_seed", "What `np_random` was seeded with.")
+    np_random_seed: Any = _shared("np_random_seed", "What `np_random` was seeded with.")
 
 
 class _Translated(vector.VectorObservationWrapper[Any, Any, Any, Any]):
-    """A vector env of ours whose graphs are Gymnasium's."""
+    """A vector env whose graphs are Gymnasium's."""
 
     def __init__(self, env: vector.VectorEnv[Any, Any, Any], translate: Translator) -> None:
         super().__init__(env)
@@ -131,10 +134,10 @@ class _Translated(vector.VectorObservationWrapper[Any, Any, Any, Any]):
 
 
 def as_gymnasium(vector_env: vector.VectorEnv[Any, Any, Any]) -> GymnasiumVectorEnv:
-    """Turn a vector env of ours into Gymnasium's, for its wrappers and for code written for it.
+    """Give a vector env Gymnasium's interface, for its wrappers and for code written for it.
 
     Args:
-        vector_env: A vector env of ours, wrapped or not; it is stepped, not copied.
+        vector_env: A vector env of vecspaces, wrapped or not; it is stepped, not copied.
 
     Returns:
         A `gymnasium.vector.VectorEnv` whose spaces are Gymnasium's.
