@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import reprlib
 from collections.abc import Iterable
 from operator import index
@@ -50,7 +49,7 @@ def check_seconds(name: str, value: Any, *, zero: bool = False) -> float:
     if not (value >= 0 if zero else value > 0):
         least = "at least" if zero else "more than"
         raise ValueError(f"{name} must be {least} 0 seconds, found {value}")
-    return math.inf if value > 1e300 else float(value)
+    return float(value)
 
 
 def show_value(value: Any) -> str:

@@ -752,6 +752,29 @@ class VectorEnvContract:
                 for view, copy in zip(views[-3:], kept[-3:], strict=True):
                     assert_identical(view, copy)
 
+    def test_with_copy_false_a_rollout_view_in_between_costs_one_step_of_validity(self) -> None:
+        steps = 3
+        with self.make(ledgers(2, talks=False), copy=False, buffers=steps + 1) as envs:
+            views = [envs.reset(seed=0)[0]]
+            kept = [views[0].copy()]
+            for number in range(4 * steps):
+                views.append(envs.step([number % 5] * 2)[0])
+                kept.append(views[-1].copy())
+                for view, copy in zip(views[-steps:], kept[-steps:], strict=True):
+                    assert_identical(view, copy)
+                if number % steps == steps - 1:
+                    envs.rollout_view()
+
+    def test_with_copy_false_a_partial_reset_writes_over_the_rows_that_it_chooses(self) -> None:
+        with self.make(ledgers(2), copy=False, buffers=3, autoreset_mode="Disabled") as envs:
+            envs.reset(seed=0)
+            last = envs.step([1, 1])[0]
+            before = last.copy()
+            first, _ = envs.reset(options={"reset_mask": np.array([True, False])})
+            assert_identical(last, first)
+            assert_identical(last[1], before[1])
+            assert not np.array_equal(last[0], before[0])
+
     def test_with_copy_false_nothing_is_copied(self) -> None:
         with self.make(ledgers(2), copy=False) as envs:
             first, _ = envs.reset(seed=0)

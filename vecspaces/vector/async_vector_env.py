@@ -44,7 +44,8 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             None: as many as there are usable cores, no more than the CPU quota of a container.
         batch_size: How many environments `recv` waits for; None: all.
         buffers: The number of observation slots. With `copy=False`, what a step returned stays
-            valid for the next `buffers - 1` steps; a full `reset` begins anew.
+            valid for the next `buffers - 1` steps, one less where `rollout_view` comes between; a
+            full `reset` begins anew, and a `reset_mask` writes over the rows that it chooses.
         variable_capacity: Bytes in shared memory per environment for values of variable size;
             larger ones go over the pipe.
         on_worker_death: `"raise"`, or `"restart"`: a new worker builds the environments again, and

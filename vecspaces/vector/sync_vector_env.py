@@ -28,7 +28,8 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         autoreset_mode: What follows the end of an episode.
         batch_size: How many environments `recv` waits for; None: all.
         buffers: The number of observation slots. With `copy=False`, what a step returned stays
-            valid for the next `buffers - 1` steps; a full `reset` begins anew.
+            valid for the next `buffers - 1` steps, one less where `rollout_view` comes between; a
+            full `reset` begins anew, and a `reset_mask` writes over the rows that it chooses.
         stats: Whether `stats()` tells how long steps take.
 
     Raises:
