@@ -29,6 +29,7 @@ from vecspaces.cli.benchmark.limit import step_all
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.channel import Poller, WorkerEnd
 from vecspaces.vector.group.env_group import EnvGroup
+from vecspaces.vector.group.single_envs import SlotWriter
 from vecspaces.vector.session.session import Session
 
 WORKERS = 2
@@ -114,7 +115,7 @@ def budget(name: str, num_envs: int, steps: int) -> list[Line]:
         groups = chosen(stamps, "step", steps)
         heard = [stamp.ended for stamp in stamps if stamp.name == "receive"]
         sends = chosen(stamps, "send", steps)
-        puts = chosen(stamps, "_put", steps)
+        puts = chosen(stamps, "write", steps)
         for turn in range(steps):
             received = heard[bisect_right(heard, groups[turn].began) - 1]
             wake.append(received - submits[turn].ended)
@@ -228,7 +229,7 @@ def main(
         (Session, "wait"),
         (Poller, "wait"),
         (EnvGroup, "step"),
-        (EnvGroup, "_put"),
+        (SlotWriter, "write"),
         (WorkerEnd, "receive"),
         (WorkerEnd, "send"),
     ):

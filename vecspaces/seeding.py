@@ -67,3 +67,13 @@ def copy_generator(generator: np.random.Generator) -> np.random.Generator:
     )
     target.state = source.state
     return np.random.Generator(target)
+
+
+def derive_seed(sequence: np.random.SeedSequence) -> int:
+    """Return the seed that a sequence gives, of 31 bits: some simulators keep theirs in an int32.
+
+    Example:
+        >>> derive_seed(np.random.SeedSequence(7))
+        2083679832
+    """
+    return int(sequence.generate_state(1)[0]) & 0x7FFFFFFF

@@ -81,7 +81,7 @@ def healthy(request: pytest.FixtureRequest) -> Iterator[SyncVectorEnv[Any, Any]]
 
 def restart_seed(seed: int, count: int) -> int:
     """As documented: the seed of the k-th restart."""
-    return int(np.random.SeedSequence(seed, spawn_key=(count,)).generate_state(1)[0])
+    return int(np.random.SeedSequence(seed, spawn_key=(count,)).generate_state(1)[0]) & 0x7FFFFFFF
 
 
 def respawned(row: int, count: int = 1, seed: int = 5) -> FaultyEnv:

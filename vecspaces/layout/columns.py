@@ -6,6 +6,7 @@ False or None; the caller then takes the values one by one, casts them, or raise
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
@@ -18,30 +19,52 @@ _SMALL = 65536
 """Bytes of a batch of vectors up to which joining their bytes is faster than `np.concatenate`."""
 
 
-def write(values: list[Any], out: NDArray[Any]) -> bool:
-    """Write values of the very dtype and shape of the rows of `out` in one pass.
+def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
+    """Make the function that writes values of the very dtype and shape of the rows of `out`.
 
-    Returns False, and writes nothing, if one of them is anything else.
+    Called with one value per row, it writes them in one pass; it returns False, and writes nothing,
+    if one of them is anything else.
     """
-    n, dtype = len(values), out.dtype
-    if out.ndim == 1:  # scalars
+    n, dtype, shape, ndarray = len(out), out.dtype, out.shape[1:], np.ndarray
+
+    def write_scalars(values: list[Any]) -> bool:
         if list(map(type, values)).count(dtype.type) != n:
             return False
         out[:] = values
         return True
-    try:
-        if not out.flags.c_contiguous or list(map(len, values)).count(out.shape[1]) != n:
-            return False
-        if out.ndim > 2 or out.nbytes > _SMALL:
+
+    def write_vectors(values: list[Any]) -> bool:
+        try:
+            for value in values:
+                if value.__class__ is not ndarray or value.shape != shape:
+                    return False
+                # A dtype out of a pickle is another object than NumPy's own.
+                if value.dtype is not dtype and value.dtype != dtype:
+                    return False
+            place[:] = b"".join(values)
+        except (BufferError, ValueError):
+            return False  # strided arrays, or a dtype that has no buffer
+        return True
+
+    def write_arrays(values: list[Any]) -> bool:
+        try:
+            if list(map(len, values)).count(shape[0]) != n:
+                return False
             # NumPy compares the dtypes, the number of axes, and all axes but the first.
-            np.concatenate(values, out=out.reshape(-1, *out.shape[2:]), casting="no")
-        elif [v.dtype for v in values].count(dtype) == n == [v.ndim for v in values].count(1):
-            out.data.cast("B")[:] = b"".join(values)
-        else:
-            return False
-    except (AttributeError, BufferError, TypeError, ValueError):
-        return False  # lists, strided arrays, or another dtype or shape
-    return True
+            np.concatenate(values, out=joined, casting="no")
+        except (TypeError, ValueError):
+            return False  # lists, or another dtype or shape
+        return True
+
+    if not shape:
+        return write_scalars
+    if not out.flags.c_contiguous or not out.size:
+        return lambda values: False
+    if len(shape) == 1 and out.nbytes <= _SMALL:
+        place = out.reshape(-1).view(np.uint8).data
+        return write_vectors
+    joined = out.reshape(-1, *shape[1:])
+    return write_arrays
 
 
 def split(node: Record, values: list[Any]) -> list[list[Any]] | None:

@@ -36,6 +36,9 @@ from vecspaces.layout.nodes import (
 from vecspaces.layout.unrolled import Source
 from vecspaces.spaces.intervals import dtype_limits
 
+# Of so few rows, scalars are read faster one by one than by NumPy's iteration.
+_FEW = 4
+
 
 class Port(ABC):
     """What every port offers; `Rows` forwards its calls to the port of the whole value.
@@ -76,8 +79,12 @@ class Port(ABC):
         """Return the value of one row, in memory of its own."""
 
     @abstractmethod
+    def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
+        """Make the function that returns the values of some rows, in memory of their own."""
+
     def items(self, low: int, high: int) -> list[Any]:
         """Return the values of rows `low` to `high`, in memory of their own."""
+        return self.reader(low, high)()
 
     def emit(self, value: str, source: Source) -> None:
         """Add the lines that write the value of this name, for the record around it."""
@@ -127,10 +134,10 @@ class ArrayPort(Port):
 
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
         """Write all rows in one pass where every value fits as it is."""
-        rows, one_by_one = self.rows[low:high], super().writer(low, high)
+        in_one_pass, one_by_one = columns.writer(self.rows[low:high]), super().writer(low, high)
 
         def write(values: list[Any]) -> None:
-            if not columns.write(values, rows):
+            if not in_one_pass(values):
                 one_by_one(values)
 
         return write
@@ -162,9 +169,15 @@ class ArrayPort(Port):
         """Return a copy of the row; a scalar where the shape is ()."""
         return self.rows[row].copy()
 
-    def items(self, low: int, high: int) -> list[Any]:
+    def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
         """Return views of the rows of one copy; scalars where the shape is ()."""
-        return list(self.rows[low:high].copy())
+        rows = self.rows[low:high]
+        if self.shape:
+            return lambda: list(rows.copy())
+        if len(rows) > _FEW:
+            return lambda: list(rows)
+        numbers = range(len(rows))
+        return lambda: [rows[number] for number in numbers]
 
     def emit(self, value: str, source: Source) -> None:
         """Add the check of `write` and its assignment; what needs a cast goes to `write`."""
@@ -246,15 +259,20 @@ class RecordPort(Port):
         """Return a dict or tuple of the members' values."""
         return self.node.build([child.item(row) for child in self.children])
 
-    def items(self, low: int, high: int) -> list[Any]:
+    def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
         """Return dicts or tuples of the members' values."""
-        if not self.children:
-            return [self.node.container() for _ in range(low, high)]
-        rows = zip(*(child.items(low, high) for child in self.children), strict=True)
-        if self.node.container is tuple:
-            return list(rows)
-        keys = self.node.keys
-        return [dict(zip(keys, members)) for members in rows]  # noqa: B905 (hot; equal by make)
+        keys, container = self.node.keys, self.node.container
+        readers = [child.reader(low, high) for child in self.children]
+
+        def read() -> list[Any]:
+            if not readers:
+                return [container() for _ in range(low, high)]
+            rows = zip(*(read_member() for read_member in readers), strict=True)
+            if container is tuple:
+                return list(rows)
+            return [dict(zip(keys, members)) for members in rows]  # noqa: B905 (hot; equal by make)
+
+        return read
 
 
 class ValuePort(Port):
@@ -291,9 +309,9 @@ class ValuePort(Port):
             return tuple(self.items(0, n))
         return tuple(map(self.item, row_numbers(at, n)))
 
-    def items(self, low: int, high: int) -> list[Any]:
-        """Decode rows `low` to `high`, one by one."""
-        return list(map(self.item, range(low, high)))
+    def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
+        """Decode the rows one by one."""
+        return lambda: list(map(self.item, range(low, high)))
 
 
 def _encoding_error(value: Any, path: Path, row: int, error: Exception) -> Mismatch:
@@ -324,11 +342,11 @@ class EncodedPort(ValuePort):
         """Decode the row."""
         return self.decode(self.rows[row, ...])
 
-    def items(self, low: int, high: int) -> list[Any]:
-        """Decode rows `low` to `high`, at once where the node can."""
+    def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
+        """Decode the rows, at once where the node can."""
         if self.decode_rows is None:
-            return super().items(low, high)
-        return self.decode_rows(self.rows[low:high])
+            return super().reader(low, high)
+        return partial(self.decode_rows, self.rows[low:high])
 
 
 class ChoicePort(ValuePort):

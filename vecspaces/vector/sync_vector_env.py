@@ -77,4 +77,4 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
     def envs(self) -> list[Any]:
         """The environments; empty after `close`."""
         group = self._inline.group
-        return [] if group is None else group.members
+        return [] if group is None else group.envs

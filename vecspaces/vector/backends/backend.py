@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import cloudpickle
@@ -12,7 +12,7 @@ from vecspaces.errors import InvalidInfoError
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.failures import EnvIds, Failure, Message
 from vecspaces.vector.exchange.infos import take
-from vecspaces.vector.exchange.messages import Op, Reply
+from vecspaces.vector.exchange.messages import Op, Reply, Written
 from vecspaces.vector.group.env_group import EnvGroup
 from vecspaces.vector.group.members import GroupDescription
 
@@ -90,7 +90,8 @@ def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
         payload: Its arguments.
 
     Returns:
-        Merged infos for `STEP`, `STEP_ROWS` and `RESET`, a list of results for `CALL`, else None.
+        `Written` for `STEP`, `STEP_ROWS` and `RESET`, the results by row for `CALL`, the counters
+        for `FLUSH` where no memory is shared, else None.
 
     Raises:
         EnvironmentFailed: An environment raised.
@@ -110,48 +111,19 @@ def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
     raise ValueError(f"{op!r} is no command for a group")
 
 
-def written_rows(group: EnvGroup, op: Op, payload: Any) -> Sequence[int] | None:
-    """Tell which rows a command writes, for backends that must carry them to the caller.
-
-    Args:
-        group: The environments.
-        op: The command.
-        payload: Its arguments.
-
-    Returns:
-        The rows; None for a command that writes none.
-    """
-    if op is Op.STEP:
-        return range(group.low, group.high)
-    if op is Op.STEP_ROWS:
-        return list(payload)
-    if op is Op.RESET:
-        return list(payload[0])
-    return None
-
-
-def find_unpicklable(told: Any, rows: Iterable[int], op: Op) -> Failure | None:
-    """Find the environment that told what cannot be pickled.
-
-    Args:
-        told: What environments told: columns of infos, or for a call the result of each row.
-        rows: The rows to look at.
-        op: The command.
-
-    Returns:
-        The failure of the first such row, or None.
-    """
-    for row in rows:
-        if op is Op.CALL:
-            parts = {"the result of the call": told[row]} if row in told else {}
-        else:
-            columns = take(told or {}, [row], [0])
+def find_unpicklable(result: Any, command: str) -> Failure | None:
+    """Find in a result of `execute` the first environment that returned what cannot be pickled."""
+    for row in result.rows if isinstance(result, Written) else result or ():
+        if isinstance(result, Written):
+            columns = take(result.columns, [row], [0])
             parts = {f"info[{key!r}]": column for key, column in columns.items()}
+        else:
+            parts = {"the result of the call": result[row]}
         for what, value in parts.items():
             try:
                 cloudpickle.dumps(value)
             except Exception as reason:
                 message = Message("{}: {} cannot be pickled: {}", EnvIds([row]), what, repr(reason))
-                kind = TypeError if op is Op.CALL else InvalidInfoError
-                return Failure.of(kind(message), (row,), op.verb)
+                kind = InvalidInfoError if isinstance(result, Written) else TypeError
+                return Failure.of(kind(message), (row,), command)
     return None

@@ -19,7 +19,7 @@ import numpy as np
 from vecspaces.interop import pack_registrations, unpack_registrations
 from vecspaces.vector.backends.process.cores import count_usable_cores, usable_cores
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.group.members import GroupDescription
+from vecspaces.vector.group.members import SPACES_CHANGED, GroupDescription
 from vecspaces.vector.utils import CloudpickleWrapper
 from vecspaces.vector.utils.misc import MPI_PREFIXES
 from vecspaces.vector.vector_env import AutoresetMode
@@ -144,11 +144,7 @@ def assign_rows(descriptions: Sequence[GroupDescription]) -> list[range]:
 
 def space_mismatch(rows: Sequence[int], worker: int) -> Failure:
     """Say that environments came back with other spaces than the caller laid rows out for."""
-    changed = RuntimeError(
-        "environments that were built again have other spaces than before: an env_fn must give "
-        "the same spaces each time"
-    )
-    return Failure.of(changed, rows, "build", worker)
+    return Failure.of(RuntimeError(SPACES_CHANGED), rows, "build", worker)
 
 
 def _limit_threads(threads: int | None) -> None:

@@ -226,21 +226,6 @@ def _snapshot(value: Any, known: dict[int, Any]) -> Any:
     return copied
 
 
-def merge_into(parts: list[Columns], infos: Sequence[tuple[int, Mapping[str, Any]]]) -> Columns:
-    """Merge infos of single environments, and join them with columns that are merged already.
-
-    Args:
-        parts: Columns over other rows.
-        infos: Pairs of a row and the info of that row's environment.
-
-    Returns:
-        Columns over the rows of them all.
-    """
-    if infos:
-        parts = [*parts, merge(infos)]
-    return join(parts) if parts else {}
-
-
 def join(parts: Sequence[Columns]) -> Columns:
     """Join the columns of several slices.
 

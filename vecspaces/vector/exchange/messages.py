@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
+
+from vecspaces.vector.exchange.infos import Columns
 
 
 class Op(IntEnum):
@@ -48,13 +51,25 @@ class Reply(NamedTuple):
         worker: Its index.
         op: `DONE`, `PART`, `FAILED`, `BUILT` or `DIED`.
         seq: The sequence number of the command that it answers.
-        payload: Merged infos or results, a `Failure`, or a `Death`.
+        payload: Merged infos, the results of a call by row, a `Failure`, or a `Death`.
     """
 
     worker: int
     op: Op
     seq: int
     payload: Any
+
+
+class Written(NamedTuple):
+    """What a reset or a step of a group wrote.
+
+    Attributes:
+        rows: The rows, of the slot that the command named.
+        columns: The merged infos of their environments.
+    """
+
+    rows: Sequence[int]
+    columns: Columns
 
 
 class CannotSend(Exception):  # noqa: N818 - says what happened

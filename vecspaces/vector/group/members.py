@@ -1,21 +1,177 @@
-"""The members of a group: how one is built, described, and reached for its attributes."""
+"""What a group is made of: what an env_fn returned, what members offer, what the caller learns.
+
+A member fills a range of rows: `SingleEnvs` is a run of single environments, `VectorMember` one
+vector env. The group treats both alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from vecspaces.env import EnvLike
-from vecspaces.interop import is_foreign_vector_env, native_space
+from vecspaces.interop import foreign_values, is_foreign_vector_env, native_space
 from vecspaces.spaces import Space
+from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvFn, Failure, Message
-from vecspaces.vector.group.vector_member import VectorMember
+from vecspaces.vector.exchange.infos import Columns
+from vecspaces.vector.exchange.stats import Timings
 from vecspaces.vector.vector_env import AutoresetMode, VectorEnv
 
+# What an environment's own code may raise at the group. KeyboardInterrupt is the user's and passes
+# through.
+RAISED = (Exception, SystemExit)
+
+SPACES_CHANGED = (
+    "environments that were built again have other spaces than before: an env_fn must give "
+    "the same spaces each time"
+)
+
+#: By row, how its next episode is to begin: with which seed, and with which options.
+Starts = Mapping[int, tuple["int | None", "Mapping[str, Any] | None"]]
+#: Called with the clock after each environment of a pass that is timed.
+Note = Callable[[int], Any]
+
 _REQUIRED = ("observation_space", "action_space", "reset", "step")
+
+
+@dataclass(frozen=True)
+class Built:
+    """What an env_fn made.
+
+    Args:
+        env: The environment, or the vector env.
+        observation_spaces: For each of its rows, as ours.
+        action_spaces: The same for actions.
+        translate: Turns actions into those of the library that made the spaces; None where they
+            are the same.
+    """
+
+    env: Any
+    observation_spaces: tuple[Space[Any], ...]
+    action_spaces: tuple[Space[Any], ...]
+    translate: Callable[[Any], Any] | None
+
+    @property
+    def count(self) -> int:
+        """The number of its rows."""
+        return len(self.observation_spaces)
+
+    def has_spaces_of(self, other: Built) -> bool:
+        """Whether its rows are those of another one."""
+        return (
+            self.observation_spaces == other.observation_spaces
+            and self.action_spaces == other.action_spaces
+        )
+
+
+class Builder:
+    """Calls factories, and checks what they return; vector envs must be in the mode `mode`."""
+
+    def __init__(self, mode: AutoresetMode) -> None:
+        self._mode = mode
+        # A space that several environments share stays one when it is converted: some are equal to
+        # nothing but themselves. By the number of the original, which is kept with it.
+        self._converted: dict[int, tuple[Any, Space[Any]]] = {}
+
+    def build(self, env_fn: Callable[[], Any], number: int) -> Built:
+        """Make one environment; `number` is that of its factory among all, for messages."""
+        env = env_fn()
+        try:
+            if is_vector_env(env):
+                return self._build_vector(env)
+            _check_env(env, number)
+            observation_space, action_space = env.observation_space, env.action_space
+            return Built(
+                env,
+                (self._native(observation_space),),
+                (self._native(action_space),),
+                foreign_values(action_space),
+            )
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to report
+                env.close()
+            raise
+
+    def _build_vector(self, env: Any) -> Built:
+        own = mode_of(env)
+        if own is not self._mode:
+            raise ValueError(
+                f"the env_fn returned {env!r} in autoreset mode {own.name}, which cannot join a "
+                f"vector env in mode {self._mode.name}: use the same autoreset_mode for both"
+            )
+        names = ("observation_space", "action_space")
+        itself = env.unwrapped is env  # a wrapper may have other spaces
+        mode = getattr(env, "observation_mode", "same")
+        if reaches_each(env) and itself and mode != "same":
+            spaces = [env.get_attr(name) for name in names]
+        else:
+            spaces = [[getattr(env, f"single_{name}")] * env.num_envs for name in names]
+        observations, actions = (tuple(map(self._native, each)) for each in spaces)
+        return Built(env, observations, actions, foreign_values(env.single_action_space))
+
+    def _native(self, space: Any) -> Space[Any]:
+        """Return a space as ours."""
+        original, converted = self._converted.get(id(space), (None, None))
+        if converted is None or original is not space:
+            converted = native_space(space)
+            self._converted[id(space)] = space, converted
+        return converted
+
+
+def _check_env(env: Any, number: int) -> None:
+    """Refuse what is no environment."""
+    if isinstance(env, type):
+        raise TypeError(
+            Message(
+                "{} must return an environment; it returned the class {}: make an instance, {}()",
+                EnvFn(number),
+                env.__name__,
+                env.__name__,
+            )
+        )
+    missing = [required for required in _REQUIRED if not hasattr(env, required)]
+    if missing:
+        raise TypeError(
+            Message(
+                "{} must return an environment with {}; it returned {}, which lacks {}",
+                EnvFn(number),
+                ", ".join(_REQUIRED),
+                type(env).__name__,
+                ", ".join(missing),
+            )
+        )
+
+
+def is_vector_env(env: Any) -> bool:
+    """Whether an environment is a vector env, of this library or of Gymnasium."""
+    return isinstance(env, VectorEnv) or is_foreign_vector_env(env)
+
+
+def holds_envs(env: Any) -> bool:
+    """Whether the environments of a vector env are objects of their own."""
+    return hasattr(env, "call") and hasattr(env, "set_attr")
+
+
+def reaches_each(env: Any) -> bool:
+    """Whether the environments of a vector env can be reached one by one."""
+    return holds_envs(env) and not is_foreign_vector_env(env)
+
+
+def mode_of(env: Any) -> AutoresetMode:
+    """Return the autoreset mode of a vector env; one that names none resets in the next step."""
+    # Some libraries write the mode of one vector env into the metadata of its whole class.
+    mode = getattr(env, "autoreset_mode", None)
+    if mode is None:
+        mode = (env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    return AutoresetMode.of(mode)
+
+
+# ---------------------------------------------------------------------- what the caller learns
 
 
 @dataclass(frozen=True)
@@ -40,92 +196,35 @@ class GroupDescription:
     metadata: dict[str, Any]
     render_mode: str | None
 
+    @classmethod
+    def of(cls, built: Sequence[Built]) -> GroupDescription:
+        """Describe environments, at least one."""
+        first = built[0].env
+        return cls(
+            tuple(one.count for one in built),
+            *_distinct(space for one in built for space in one.observation_spaces),
+            *_distinct(space for one in built for space in one.action_spaces),
+            dict(getattr(first, "metadata", None) or {}),
+            getattr(first, "render_mode", None),
+        )
+
     @property
     def layout(self) -> tuple[Any, ...]:
         """What must not change when environments are built again."""
         return self.counts, self.observation_spaces, self.action_spaces
 
 
-def build_member(env_fn: Callable[[], Any], number: int, mode: AutoresetMode) -> Any:
-    """Make one environment; a vector env becomes a member of many rows.
-
-    Args:
-        env_fn: The factory.
-        number: Its number among all, for messages.
-        mode: The autoreset mode that a vector env must share.
-
-    Returns:
-        The environment, or a `VectorMember`.
-
-    Raises:
-        TypeError: What the factory returned is no environment.
-    """
-    env = env_fn()
-    if isinstance(env, VectorEnv) or is_foreign_vector_env(env):
-        return VectorMember(env, mode)
-    if isinstance(env, type):
-        raise TypeError(
-            Message(
-                "{} must return an environment; it returned the class {}: make an instance, {}()",
-                EnvFn(number),
-                env.__name__,
-                env.__name__,
-            )
-        )
-    missing = [required for required in _REQUIRED if not hasattr(env, required)]
-    if missing:
-        raise TypeError(
-            Message(
-                "{} must return an environment with {}; it returned {}, which lacks {}",
-                EnvFn(number),
-                ", ".join(_REQUIRED),
-                type(env).__name__,
-                ", ".join(missing),
-            )
-        )
-    return env
-
-
-def rows_of(member: Any) -> int:
-    """Tell how many rows a member fills."""
-    return member.count if isinstance(member, VectorMember) else 1
-
-
-def describe_members(members: Sequence[Any]) -> GroupDescription:
-    """Tell what members are like.
-
-    Args:
-        members: Environments and vector members, at least one.
-
-    Returns:
-        Their spaces, translated where they are another library's, and the first one's metadata.
-    """
-    observations, observation_index = _distinct(members, "observation_space")
-    actions, action_index = _distinct(members, "action_space")
-    first = members[0]
-    return GroupDescription(
-        tuple(map(rows_of, members)),
-        observations,
-        observation_index,
-        actions,
-        action_index,
-        dict(getattr(first, "metadata", None) or {}),
-        getattr(first, "render_mode", None),
-    )
-
-
-def _distinct(members: Sequence[Any], name: str) -> tuple[tuple[Space[Any], ...], tuple[int, ...]]:
+def _distinct(
+    spaces: Iterable[Space[Any]],
+) -> tuple[tuple[Space[Any], ...], tuple[int, ...]]:
     """Keep each space once, so that a thousand equal ones cross the pipe as one; index the rows."""
     kept: list[Space[Any]] = []
     index: list[int] = []
-    for member in members:
-        vector = isinstance(member, VectorMember)
-        spaces = member.spaces(name) if vector else [getattr(member, name)]
-        for space in map(native_space, spaces):
-            number = next((n for n, other in enumerate(kept) if _is_twin(space, other)), len(kept))
-            if number == len(kept):
-                kept.append(space)
-            index.append(number)
+    for space in spaces:
+        number = next((n for n, other in enumerate(kept) if _is_twin(space, other)), len(kept))
+        if number == len(kept):
+            kept.append(space)
+        index.append(number)
     return tuple(kept), tuple(index)
 
 
@@ -151,13 +250,78 @@ def _is_twin(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+# ---------------------------------------------------------------------- what a member offers
+
+
+class Views(NamedTuple):
+    """What a member sees of the group around it.
+
+    Attributes:
+        buffers: The rows.
+        progress: One int64: the row that is busy.
+        timings: Gathers clock readings; None where `stats()` is not asked for.
+    """
+
+    buffers: Buffers
+    progress: memoryview
+    timings: Timings | None
+
+
+class Member(Protocol):
+    """Environments of a group, and their rows.
+
+    Attributes:
+        built: The environments, in the order of their rows.
+        rows: Their rows; set by `place`.
+    """
+
+    built: list[Built]
+    rows: range
+
+    def place(self, low: int) -> None:
+        """Number the rows from `low` on."""
+
+    def bind(self, views: Views, lost: Starts) -> None:
+        """Begin anew over these rows; `lost` are those whose episodes died with a worker."""
+
+    def view(self, views: Views) -> None:
+        """Go on over other memory."""
+
+    def whole(self, rows: Sequence[int]) -> list[list[int]]:
+        """Part some of the rows into those that step together."""
+
+    def reset(self, slot: int, starts: Starts, keep_options: bool) -> Columns:
+        """Begin episodes in the rows that `starts` names, and return their infos."""
+
+    def step(self, slot: int, rows: Sequence[int] | None, note: Note | None) -> Columns:
+        """Step all rows (None), or some that step together, and return their infos."""
+
+    def call(
+        self,
+        name: str | Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        rows: Sequence[int],
+    ) -> dict[int, Any]:
+        """Call a method of the environments of some rows, and return the result of each."""
+
+    def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
+        """Set an attribute of the environments of some rows."""
+
+    def replace(self, number: int, built: Built) -> None:
+        """Put another environment in the place of `built[number]`."""
+
+
+# ---------------------------------------------------------------------- reaching into environments
+
+
 def get_attribute(env: EnvLike, name: str) -> Any:
     """Look an attribute up through an environment's wrappers."""
     getter = getattr(env, "get_wrapper_attr", None)
     return getattr(env, name) if getter is None else getter(name)
 
 
-def call_member(env: Any, name: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def call_env(env: Any, name: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call a method of an environment, or a function with it, or get an attribute that is none."""
     if callable(name):
         return name(env, *args, **kwargs)
@@ -177,23 +341,24 @@ def set_attribute(env: EnvLike, name: str, value: Any) -> None:
         setattr(env.unwrapped, name, value)  # type: ignore[attr-defined]  # as above
 
 
-def close_members(members: Sequence[Any], low: int) -> Failure | None:
-    """Close members, whatever becomes of the others.
+def reset_arguments(seed: Any, options: Any) -> dict[str, Any]:
+    """Return the arguments of a reset; environments without `options` can be reset without any."""
+    return {"seed": seed} if options is None else {"seed": seed, "options": options}
 
-    Args:
-        members: Environments and vector members.
-        low: The row of the first.
 
-    Returns:
-        The first failure; None if there was none.
-    """
+def close_all(built: Iterable[Built], low: int) -> Failure | None:
+    """Close environments, whatever becomes of the others; return the first failure."""
     failure = None
-    row = low
-    for member in members:
+    for one in built:
         try:
-            if hasattr(member, "close"):
-                member.close()
-        except (Exception, SystemExit) as error:
-            failure = failure or Failure.of(error, (row,), "close")
-        row += rows_of(member)
+            if hasattr(one.env, "close"):
+                one.env.close()
+        except RAISED as error:
+            rows = range(low, low + one.count)
+            failure = failure or (
+                Failure.of_vector_env(error, rows, "close")
+                if is_vector_env(one.env)
+                else Failure.of(error, rows, "close")
+            )
+        low += one.count
     return failure

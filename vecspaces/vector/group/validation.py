@@ -1,8 +1,9 @@
-"""What environments return, checked: rewards, flags, infos and the form of the whole."""
+"""What environments return, checked: rewards, infos, the form of the whole; who is to blame."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,15 +13,16 @@ import numpy.typing as npt
 from vecspaces.checks import show_value
 from vecspaces.errors import InvalidInfoError, InvalidObservationError, InvalidRewardError
 from vecspaces.layout import Mismatch
-from vecspaces.vector.exchange.failures import EnvIds, Message
+from vecspaces.vector.exchange.failures import EnvIds, EnvironmentFailed, Failure, Message
 
 _PARTS = {
     "reset": "observation, info",
     "step": "observation, reward, terminated, truncated, info",
 }
+_NUMBERS = frozenset((float, int, bool, np.float64, np.float32))
 
 
-class Finding(Exception):  # noqa: N818 (a finding, of which `as_error` makes the user's error)
+class Finding(Exception):  # noqa: N818 (a finding, of which `failed` makes the user's error)
     """What an environment returned is not what it must be.
 
     Args:
@@ -34,29 +36,55 @@ class Finding(Exception):  # noqa: N818 (a finding, of which `as_error` makes th
         self.kind, self.text, self.row = kind, text, row
 
 
-def as_error(error: BaseException, row: int, command: str) -> tuple[BaseException, int]:
-    """Return the error that the user gets for what environments returned, and its environment."""
+def failed(error: BaseException, rows: Sequence[int], command: str) -> EnvironmentFailed:
+    """Make the failure of the environments that ran, or of the one that a finding is about."""
+    if isinstance(error, EnvironmentFailed):
+        return error
+    found: BaseException = error
     if isinstance(error, Mismatch):
-        row = row if error.row is None else error.row
+        rows = rows if error.row is None else (error.row,)
         finding = Mismatch(error.expected, error.found, error.path, name="observation")
         message = Message(
             "{} returned an invalid observation in {}: {}: "
             "make it return what its observation_space says",
-            EnvIds([row]),
+            EnvIds(rows),
             command,
             finding,
         )
-        return InvalidObservationError(message).with_traceback(error.__traceback__), row
-    if isinstance(error, Finding):
-        row = row if error.row is None else error.row
-        found = error.kind(Message("{}{}", EnvIds([row]), error.text))
-        return found.with_traceback(error.__traceback__), row
-    return error, row
+        found = InvalidObservationError(message).with_traceback(error.__traceback__)
+    elif isinstance(error, Finding):
+        rows = rows if error.row is None else (error.row,)
+        message = Message("{}{}", EnvIds(rows), error.text)
+        found = error.kind(message).with_traceback(error.__traceback__)
+    return EnvironmentFailed(Failure.of(found, rows, command))
 
 
 def wrong_form(error: Exception, command: str) -> Finding:
     """Make the finding about a result that could not be taken apart."""
     return Finding(type(error), f": {command} must return ({_PARTS[command]}): {error}")
+
+
+def take_reset_apart(result: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the observation and the info of what `reset` returned."""
+    try:
+        observation, info = result
+    except (TypeError, ValueError) as error:
+        raise wrong_form(error, "reset") from None
+    return observation, as_info(info)
+
+
+def reward_writer(out: npt.NDArray[np.float64], low: int) -> Callable[[list[Any]], None]:
+    """Make the function that writes the rewards of all rows, from `low` on, into their array."""
+    view = out.data
+
+    def write(rewards: list[Any]) -> None:
+        if _NUMBERS.issuperset(map(type, rewards)):
+            with suppress(OverflowError):  # an integer beyond all floats
+                view[:] = array("d", rewards)
+                return
+        out[:] = as_rewards(rewards, range(low, low + len(rewards)))
+
+    return write
 
 
 def as_rewards(rewards: list[Any], rows: Sequence[int]) -> npt.NDArray[Any]:

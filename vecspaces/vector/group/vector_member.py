@@ -1,192 +1,238 @@
-"""An environment that is a vector env itself: m rows of the batch, filled by one step."""
+"""A vector env among the environments: several rows, filled by one step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 
-from vecspaces.interop import foreign_values, is_foreign_vector_env
-from vecspaces.layout import Mismatch
+from vecspaces.interop import is_foreign_vector_env
+from vecspaces.layout import Layout, Mismatch, Rows
+from vecspaces.seeding import derive_seed
 from vecspaces.vector.exchange import infos as infos_module
-from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
+from vecspaces.vector.exchange.failures import EnvIds, EnvironmentFailed, Failure, Message
 from vecspaces.vector.exchange.infos import Columns
+from vecspaces.vector.group.members import (
+    RAISED,
+    Built,
+    Note,
+    Starts,
+    Views,
+    holds_envs,
+    reaches_each,
+    reset_arguments,
+)
+from vecspaces.vector.group.validation import failed, take_reset_apart, wrong_form
 from vecspaces.vector.vector_env import AutoresetMode
-
-Wanted = Mapping[int, tuple["int | None", "Mapping[str, Any] | None"]]
 
 
 class VectorMember:
-    """A vector env, ours or Gymnasium's, among the members of a group.
+    """A vector env, ours or Gymnasium's, and its rows; its autoreset stays its own."""
 
-    Its autoreset stays its own, so its mode must be that of the vector env that it joins.
-
-    Args:
-        env: The vector env.
-        mode: The mode of the vector env that it joins.
-
-    Raises:
-        ValueError: The modes differ.
-    """
-
-    def __init__(self, env: Any, mode: AutoresetMode) -> None:
-        # Gymnasium's own vector envs that say nothing reset in the next step.
-        own = AutoresetMode.of((env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP))
-        if own is not mode:
-            env.close()
-            raise ValueError(
-                f"the env_fn returned {env!r} in autoreset mode {own.name}, which cannot join a "
-                f"vector env in mode {mode.name}: use the same autoreset_mode for both"
-            )
-        self.env = env
-        self.count: int = env.num_envs
-        self.metadata: dict[str, Any] = dict(env.metadata or {})
-        self.render_mode: str | None = env.render_mode
-        self.low = 0
+    def __init__(self, built: Built, mode: AutoresetMode) -> None:
+        self.built = [built]
         self._mode = mode
-        self._translate = foreign_values(env.single_action_space)
-        # Where its last observations lie.
+        # The slot that holds its last observations; and a copy of them where it does not hold all.
         self._slot = 0
-        # What the reset after a lost episode returned, until the step that hands it out.
-        self._held: tuple[Any, Columns] | None = None
+        self._latest: Any = None
+        # Rows whose episode died with a worker, until a step has said so; and what the reset after
+        # that returned, until a step has handed it out.
+        self._lost: Starts = {}
+        self._first: tuple[Any, Columns] | None = None
 
     @property
-    def high(self) -> int:
-        """The row after the last."""
-        return self.low + self.count
+    def _env(self) -> Any:
+        return self.built[0].env
 
     @property
-    def rows(self) -> range:
-        """Its rows of the batch."""
-        return range(self.low, self.high)
+    def _at(self) -> slice:
+        return slice(self.rows.start, self.rows.stop)
 
-    def spaces(self, name: str) -> list[Any]:
-        """Give the space of each of its rows.
+    def place(self, low: int) -> None:
+        """Number the rows from `low` on."""
+        self.rows = range(low, low + self.built[0].count)
 
-        Args:
-            name: `"observation_space"` or `"action_space"`.
-        """
-        itself = self.env.unwrapped is self.env  # a wrapper may have other spaces
-        if self._is_ours and itself and self.env.observation_mode != "same":
-            return list(self.env.get_attr(name))
-        return [getattr(self.env, f"single_{name}")] * self.count
+    def bind(self, views: Views, lost: Starts) -> None:
+        """Begin anew over these rows."""
+        self._lost = {row: lost[row] for row in self.rows if row in lost}
+        self._first = self._latest = None
+        self.view(views)
 
-    def reset(
-        self,
-        buffers: Buffers,
-        slot: int,
-        rows: Sequence[int],
-        wanted: Wanted,
-        keep_options: bool,
+    def view(self, views: Views) -> None:
+        """Look at the rows from now on."""
+        self._views = views
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_views"}
+
+    def whole(self, rows: Sequence[int]) -> list[list[int]]:
+        """All rows step together."""
+        return [list(self.rows)] if rows else []
+
+    def replace(self, number: int, built: Built) -> None:
+        """Put another vector env in the place of this one."""
+        self.built[number] = built
+
+    # ------------------------------------------------------------------ episodes
+
+    def reset(self, slot: int, starts: Starts, keep_options: bool) -> Columns:
+        """Begin episodes in all rows, or in some through `reset_mask`."""
+        self._views.progress[0] = self.rows.start
+        rows = [row for row in self.rows if row in starts]
+        # An environment that was not reset since its restart starts from the seed of that.
+        seeds = {row: seed for row, (seed, _) in self._lost.items()}
+        seeds.update({row: starts[row][0] for row in rows if starts[row][0] is not None})
+        seed = self._seed([seeds.get(row) if row in starts else None for row in self.rows])
+        try:
+            options = self._options([starts[row][1] for row in rows], keep_options)
+            if len(rows) < len(self.rows):
+                return self._reset_some(slot, rows, seed, dict(options or {}))
+            observations, columns = self._reset("reset", seed, options)
+            self._lost, self._first = {}, None
+            self._write(slot, observations)
+        except RAISED as error:
+            raise failed(error, self.rows, "reset") from None
+        return columns
+
+    def _reset_some(
+        self, slot: int, rows: list[int], seed: Any, options: dict[str, Any]
     ) -> Columns:
-        """Reset all of its environments, or some through `reset_mask`.
-
-        Args:
-            buffers: Where the rows lie.
-            slot: The slot of the ring.
-            rows: Those of its rows that are to be reset.
-            wanted: Seed and options by row.
-            keep_options: Whether autoresets get a row's options too.
-
-        Returns:
-            The infos.
-        """
-        self._held = None
-        seed = self._seed([wanted[row][0] if row in wanted else None for row in self.rows])
-        options = self._options([wanted[row][1] for row in rows], keep_options)
-        others = np.setdiff1d(np.arange(self.low, self.high), rows)
-        if len(others) == 0:
-            with self._named("reset"):
-                observations, infos = self.env.reset(seed=seed, options=options)
-            self._write(buffers, slot, observations)
+        """Reset some rows; refuse a vector env that resets others too."""
+        self._wake("reset")
+        numbers, others = np.array(rows), np.setdiff1d(self.rows, rows)
+        low = self.rows.start
+        known = self._latest if self._first is None else self._first[0]
+        if known is None:
+            before = self._views.buffers.observations[self._slot].read(copy=True, at=others)
         else:
-            mask = np.zeros(self.count, dtype=np.bool_)
-            mask[np.array(rows) - self.low] = True
-            known = buffers.observations[self._slot].read(copy=True, at=others)
-            options = {**(options or {}), "reset_mask": mask}
-            with self._named("reset"):
-                observations, infos = self.env.reset(seed=seed, options=options)
-            self._write(buffers, slot, observations)
-            if not _same(known, buffers.observations[slot].read(copy=True, at=others)):
-                raise ValueError(
-                    f"{self.env!r} does not know options['reset_mask']: it reset all of its "
-                    "environments; reset them together"
-                )
-        return infos_module.shift(infos_module.columns_of(infos, self.count), self.low)
-
-    def step(self, buffers: Buffers, slot: int) -> Columns:
-        """Step all of its environments.
-
-        Args:
-            buffers: Where the rows lie.
-            slot: The slot of the ring.
-
-        Returns:
-            The infos.
-        """
-        at = slice(self.low, self.high)
-        if self._held is not None:
-            (observations, columns), self._held = self._held, None
-            self._write(buffers, slot, observations)
-            self._put(buffers, slot, 0.0, False, False)
-            return columns
-        actions = buffers.actions.read(copy=True, at=at)
-        if self._translate is not None:
-            actions = self._translate(actions)
-        with self._named("step"):
-            observations, rewards, terminations, truncations, infos = self.env.step(actions)
-        self._write(buffers, slot, observations)
-        self._put(buffers, slot, rewards, terminations, truncations)
-        infos = dict(infos)
-        if self._mode is AutoresetMode.SAME_STEP:
-            ended = buffers.terminations[slot, at] | buffers.truncations[slot, at]
-            finals = infos.pop("final_obs", None)
-            infos.pop("_final_obs", None)
-            if buffers.finals is not None and ended.any():
-                if finals is None:
-                    raise ValueError(
-                        f"{self.env!r} ended an episode in SAME_STEP without final_obs"
-                    )
-                for row in np.flatnonzero(ended):
-                    buffers.finals.write(self.low + int(row), finals[row])
-        return infos_module.shift(infos_module.columns_of(infos, self.count), self.low)
-
-    def report_lost(self, buffers: Buffers, slot: int, lost: Wanted) -> Columns:
-        """Take the step after a restart: every episode was lost with the former worker.
-
-        Args:
-            buffers: Where the rows lie.
-            slot: The slot of the ring.
-            lost: The new seed of each row, and the options of its autoresets.
-
-        Returns:
-            The infos, with `worker_restarted`.
-        """
-        seeds, options = zip(*(lost[row] for row in self.rows), strict=True)
-        with self._named("reset"):
-            observations, infos = self.env.reset(
-                seed=self._seed(seeds), options=self._options(options, keep=True)
+            before = self._encode(known).read(copy=True, at=others - low)
+        options["reset_mask"] = np.isin(self.rows, rows)
+        observations, columns = self._reset("reset", seed, options)
+        found = self._encode(observations)
+        if not _same(before, found.read(copy=True, at=others - low)):
+            raise ValueError(
+                f"{self._env!r} does not know options['reset_mask']: it reset all of its "
+                "environments; reset them together"
             )
-        columns = infos_module.columns_of(infos, self.count)
-        marks: list[tuple[int, dict[str, Any]]] = []
-        for row in range(self.count):
-            marks.append((row, {"worker_restarted": True}))
-            if self._mode is AutoresetMode.SAME_STEP:
-                marks[-1][1]["final_info"] = {}
-        columns = infos_module.shift(columns, self.low)
-        marked = infos_module.shift(infos_module.merge(marks), self.low)
-        self._put(buffers, slot, 0.0, False, True)
-        if self._mode is AutoresetMode.NEXT_STEP:
-            self._held = observations, columns
-            return marked
+        if self._first is None:
+            self._write(slot, observations)
+        else:
+            # The other rows go on to show what was known before their episodes were lost.
+            chosen = found.read(copy=True, at=numbers - low)
+            self._views.buffers.observations[slot].write_batch(chosen, at=numbers)
+            held = infos_module.take(self._first[1], others.tolist(), others.tolist())
+            self._first = infos_module.snapshot(observations), held
+        self._lost = {row: self._lost[row] for row in self._lost if row not in rows}
+        return columns
+
+    def _reset(self, command: str, seed: Any, options: Any) -> tuple[Any, Columns]:
+        """Reset the vector env; return its observations, and its infos by rows of the batch."""
+        arguments = reset_arguments(seed, options)
+        observations, infos = take_reset_apart(self._ask(command, self._env.reset, **arguments))
+        return observations, self._columns(infos)
+
+    def _wake(self, command: str) -> tuple[Any, Columns] | None:
+        """Return what the reset after a restart gave; it is made before anything else is asked."""
+        if self._lost and self._first is None:
+            starts = [self._lost.get(row, (None, None)) for row in self.rows]
+            seed = self._seed([seed for seed, _ in starts])
+            options = self._options([options for _, options in starts], keep=True)
+            observations, columns = self._reset(command, seed, options)
+            self._first = infos_module.snapshot(observations), columns
+        return self._first
+
+    # ------------------------------------------------------------------ step
+
+    def step(self, slot: int, rows: Sequence[int] | None, note: Note | None) -> Columns:
+        """Step all environments, together."""
+        self._views.progress[0] = self.rows.start
+        try:
+            if self._lost:
+                columns = self._report_lost(slot)
+            elif self._first is not None and self._mode is AutoresetMode.NEXT_STEP:
+                (observations, columns), self._first = self._first, None
+                self._write(slot, observations)
+                self._write_scalars(slot, 0.0, False, False)
+            else:
+                self._first = None
+                columns = self._step(slot)
+        except RAISED as error:
+            raise failed(error, self.rows, "step") from None
+        if note is not None:
+            note(perf_counter_ns())
+        return columns
+
+    def _step(self, slot: int) -> Columns:
+        """Step the vector env, and write what it returns."""
+        actions = self._views.buffers.actions.read(copy=True, at=self._at)
+        if self.built[0].translate is not None:
+            actions = self.built[0].translate(actions)
+        result = self._ask("step", self._env.step, actions)
+        try:
+            observations, rewards, terminations, truncations, infos = result
+            infos = dict(infos)
+        except (TypeError, ValueError) as error:
+            raise wrong_form(error, "step") from None
+        self._write(slot, observations)
+        self._write_scalars(slot, rewards, terminations, truncations)
         if self._mode is AutoresetMode.SAME_STEP:
-            self._write(buffers, slot, observations)
-            return infos_module.join([columns, marked])
-        return marked
+            self._write_finals(slot, infos.pop("final_obs", None))
+            infos.pop("_final_obs", None)
+        return self._columns(infos)
+
+    def _report_lost(self, slot: int) -> Columns:
+        """Take the step that lost episodes end with: all of them, as they step together."""
+        first = self._wake("step")
+        assert first is not None
+        observations, columns = first
+        told: dict[str, Any] = {"worker_restarted": True}
+        if self._mode is AutoresetMode.SAME_STEP:
+            told["final_info"] = {}
+        marks = infos_module.merge([(row, told) for row in self.rows])
+        # Of rows that were lost, the caller shows the last observations that it knew.
+        self._write(slot, observations)
+        self._write_scalars(slot, 0.0, False, True)
+        self._lost = {}
+        if self._mode is not AutoresetMode.SAME_STEP:
+            return marks
+        self._first = None
+        finals = self._views.buffers.finals
+        assert finals is not None
+        finals.copy_rows(self._views.buffers.observations[slot], list(self.rows))
+        return infos_module.join([columns, marks])
+
+    def _write(self, slot: int, observations: Any) -> None:
+        """Write the observations of all rows."""
+        buffers = self._views.buffers
+        try:
+            buffers.observations[slot].write_batch(observations, at=self._at)
+        except Mismatch as error:
+            raise error.at((), self.rows.start + (error.row or 0)) from None
+        self._slot = slot
+        # What is too large for the memory is handed to the caller, and is not there any more.
+        spills = buffers.plan.observations.has_variable
+        self._latest = infos_module.snapshot(observations) if spills else None
+
+    def _write_scalars(self, slot: int, rewards: Any, terminations: Any, truncations: Any) -> None:
+        buffers, at = self._views.buffers, self._at
+        buffers.rewards[slot, at] = rewards
+        buffers.terminations[slot, at] = terminations
+        buffers.truncations[slot, at] = truncations
+
+    def _write_finals(self, slot: int, observations: Any) -> None:
+        """Write the last observations of the episodes that ended in this step (SAME_STEP)."""
+        buffers, at = self._views.buffers, self._at
+        ended = np.flatnonzero(buffers.terminations[slot, at] | buffers.truncations[slot, at])
+        if len(ended) and observations is None:
+            raise ValueError(f"{self._env!r} ended an episode in SAME_STEP without final_obs")
+        assert buffers.finals is not None
+        for number in ended.tolist():
+            buffers.finals.write(self.rows.start + number, observations[number])
+
+    # ------------------------------------------------------------------ calls
 
     def call(
         self,
@@ -194,21 +240,19 @@ class VectorMember:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         rows: Sequence[int],
-    ) -> list[Any]:
-        """Call a method of its environments, or of itself where it holds none apart.
+    ) -> dict[int, Any]:
+        """Call a method of some environments, or of the vector env where it holds none.
 
-        Args:
-            name: The method or attribute, or a function of an environment; of Gymnasium's vector
-                envs, which call none with their environments, of the vector env itself.
-            args: Positional arguments.
-            kwargs: Keyword arguments.
-            rows: Those of its rows that are concerned.
-
-        Returns:
-            One result per row of `rows`.
+        A function is called with an environment; of Gymnasium's vector envs, which call none with
+        their environments, with the vector env itself.
         """
-        with self._named("call"):
-            return self._call(name, args, kwargs, rows)
+        self._views.progress[0] = rows[0]
+        try:
+            self._wake("call")
+            values = self._ask("call", self._call, name, args, kwargs, rows)
+            return dict(zip(rows, values, strict=True))
+        except RAISED as error:
+            raise failed(error, self.rows, "call") from None
 
     def _call(
         self,
@@ -217,115 +261,109 @@ class VectorMember:
         kwargs: Mapping[str, Any],
         rows: Sequence[int],
     ) -> list[Any]:
-        at = [row - self.low for row in rows]
+        env, at = self._env, [row - self.rows.start for row in rows]
         if name == "render":
-            frames = self.env.render()
-            return [None if frames is None else frames[position] for position in at]
-        if not self._has_apart or (callable(name) and is_foreign_vector_env(self.env)):
-            attribute = partial(name, self.env) if callable(name) else getattr(self.env, name)
+            frames = env.render()
+            return [None if frames is None else frames[number] for number in at]
+        if not holds_envs(env) or (callable(name) and is_foreign_vector_env(env)):
+            attribute = partial(name, env) if callable(name) else getattr(env, name)
             result = attribute(*args, **kwargs) if callable(attribute) else attribute
             return [result] * len(rows)
-        if self._is_ours:
-            return list(self.env.call(name, *args, env_ids=at, **kwargs))
+        if reaches_each(env):
+            return list(env.call(name, *args, env_ids=at, **kwargs))
         self._check_all(rows, f"call({name!r})")
-        results = self.env.call(name, *args, **kwargs)
-        return [results[position] for position in at]
+        results = env.call(name, *args, **kwargs)
+        return [results[number] for number in at]
 
-    def set_attr(self, name: str, values: Sequence[Any], rows: Sequence[int]) -> None:
-        """Set an attribute of its environments, or of itself where it holds none apart.
+    def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
+        """Set an attribute of some environments, or of the vector env where it holds none."""
+        self._views.progress[0] = next(iter(values))
+        try:
+            self._wake("set_attr")
+            self._ask("set_attr", self._set_attr, name, values)
+        except RAISED as error:
+            raise failed(error, self.rows, "set_attr") from None
 
-        Args:
-            name: The attribute.
-            values: One per row of `rows`.
-            rows: Those of its rows that are concerned.
-        """
-        at = [row - self.low for row in rows]
-        if self._is_ours:
-            with self._named("set_attr"):
-                self.env.set_attr(name, list(values), env_ids=at)
+    def _set_attr(self, name: str, values: Mapping[int, Any]) -> None:
+        env, rows, each = self._env, list(values), list(values.values())
+        if reaches_each(env):
+            env.set_attr(name, each, env_ids=[row - self.rows.start for row in rows])
             return
         self._check_all(rows, f"set_attr({name!r})")
-        if self._has_apart:
-            self.env.set_attr(name, [values[at.index(number)] for number in range(self.count)])
-        elif any(value is not values[0] for value in values):
+        if holds_envs(env):
+            env.set_attr(name, [values[row] for row in self.rows])
+        elif any(value is not each[0] for value in each):
             raise ValueError(
-                f"set_attr({name!r}) got different values for the environments of {self.env!r}, "
+                f"set_attr({name!r}) got different values for the environments of {env!r}, "
                 "which has one attribute for all of them"
             )
         else:
-            setattr(self.env.unwrapped, name, values[0])
-
-    @property
-    def _has_apart(self) -> bool:
-        """Whether its environments are objects of their own."""
-        return hasattr(self.env, "call") and hasattr(self.env, "set_attr")
-
-    @property
-    def _is_ours(self) -> bool:
-        """Whether its environments can be reached one by one."""
-        return self._has_apart and not is_foreign_vector_env(self.env)
+            setattr(env.unwrapped, name, each[0])
 
     def _check_all(self, rows: Sequence[int], what: str) -> None:
-        if len(rows) < self.count:
+        if len(rows) < len(self.rows):
             raise ValueError(
-                f"{what} concerns some environments of {self.env!r}, which knows all of them or "
-                f"none: name environments {self.low} to {self.high - 1} together"
+                Message(
+                    "{} concerns some environments of {}, which knows all of them or none: "
+                    "name {} together",
+                    what,
+                    repr(self._env),
+                    EnvIds(range(len(self.rows))),
+                )
             )
 
-    def close(self) -> None:
-        """Close the vector env."""
-        self.env.close()
+    # ------------------------------------------------------------------ helpers
 
-    @contextmanager
-    def _named(self, command: str) -> Iterator[None]:
-        """Give what the vector env raises the numbers that its environments have here."""
+    def _ask(self, command: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Do something with the vector env; what it raises names the rows of the batch."""
         try:
-            yield
-        except (Exception, SystemExit) as error:
+            return do(*args, **kwargs)
+        except RAISED as error:
             raise EnvironmentFailed(Failure.of_vector_env(error, self.rows, command)) from None
+
+    def _columns(self, infos: Mapping[str, Any]) -> Columns:
+        """Turn its infos into columns over the rows of the batch."""
+        return infos_module.shift(infos_module.columns_of(infos, len(self.rows)), self.rows.start)
+
+    @cached_property
+    def _layout(self) -> Layout:
+        space = self._views.buffers.plan.observations.space
+        return Layout.compile(space, len(self.rows), variable_capacity=0)
+
+    def _encode(self, observations: Any) -> Rows:
+        """Write a batch into rows of its own, which are numbered from 0 on."""
+        (rows,) = self._layout.bind(np.zeros(self._layout.size, np.uint8), spill=True)
+        try:
+            rows.write_batch(observations)
+        except Mismatch as error:
+            raise error.at((), self.rows.start + (error.row or 0)) from None
+        return rows
 
     def _seed(self, seeds: Sequence[int | None]) -> int | list[int | None] | None:
         """Say seeds in the way that the vector env takes: all take an int, only some a list."""
         known = [seed for seed in seeds if seed is not None]
         if not known:
             return None
-        if list(seeds) == list(range(known[0], known[0] + self.count)):
+        if list(seeds) == list(range(known[0], known[0] + len(self.rows))):
             return known[0]
-        if self._has_apart:
+        if holds_envs(self._env):
             return list(seeds)
         # One generator serves all of its environments, and depends on all of their seeds.
-        return int(np.random.SeedSequence(known).generate_state(1)[0])
+        return derive_seed(np.random.SeedSequence(known))
 
     def _options(self, options: Sequence[Mapping[str, Any] | None], keep: bool) -> Any:
         """Say options in the way that the vector env takes: all take one mapping, only ours more.
 
-        Args:
-            options: One mapping or None per row.
-            keep: Whether autoresets get them too.
+        `keep` says whether autoresets get them too.
         """
-        if keep and self._is_ours and any(given is not None for given in options):
+        if keep and reaches_each(self._env) and any(given is not None for given in options):
             return list(options)
         if any(given != options[0] for given in options):
             raise ValueError(
-                f"{self.env!r} is a vector env: its environments take one mapping of options, "
+                f"{self._env!r} is a vector env: its environments take one mapping of options, "
                 "and different ones were given"
             )
         return None if options[0] is None else dict(options[0])
-
-    def _write(self, buffers: Buffers, slot: int, observations: Any) -> None:
-        try:
-            buffers.observations[slot].write_batch(observations, at=slice(self.low, self.high))
-        except Mismatch as error:
-            raise error.at((), self.low + (error.row or 0)) from None
-        self._slot = slot
-
-    def _put(
-        self, buffers: Buffers, slot: int, rewards: Any, terminations: Any, truncations: Any
-    ) -> None:
-        at = slice(self.low, self.high)
-        buffers.rewards[slot, at] = rewards
-        buffers.terminations[slot, at] = terminations
-        buffers.truncations[slot, at] = truncations
 
 
 def _same(one: Any, other: Any) -> bool:

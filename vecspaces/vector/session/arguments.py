@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces.checks import check_count, check_seconds
+from vecspaces.seeding import derive_seed
 from vecspaces.vector.session.batch_spaces import ObservationMode
 from vecspaces.vector.session.restarts import RestartBudget
 from vecspaces.vector.vector_env import AutoresetMode
@@ -166,7 +167,7 @@ def spread_seeds(seed: Any, num_envs: int) -> list[int | None]:
     if seed is None:
         return [None] * num_envs
     if isinstance(seed, np.random.SeedSequence):
-        return [int(child.generate_state(1)[0]) for child in seed.spawn(num_envs)]
+        return [derive_seed(child) for child in seed.spawn(num_envs)]
     if isinstance(seed, (int, np.integer)):
         return [int(seed) + number for number in range(num_envs)]
     if not isinstance(seed, (Sequence, np.ndarray)) or isinstance(seed, (str, bytes)):

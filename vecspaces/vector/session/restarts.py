@@ -10,6 +10,7 @@ import numpy as np
 
 from vecspaces.checks import check_count, check_seconds
 from vecspaces.errors import WorkerDiedError
+from vecspaces.seeding import derive_seed
 from vecspaces.vector.exchange.failures import Message, without_advice
 
 
@@ -84,4 +85,4 @@ def restart_seed(seed: int | None, count: int) -> int | None:
     """
     if seed is None:
         return None
-    return int(np.random.SeedSequence(seed, spawn_key=(count,)).generate_state(1)[0])
+    return derive_seed(np.random.SeedSequence(seed, spawn_key=(count,)))

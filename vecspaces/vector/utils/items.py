@@ -92,7 +92,7 @@ def _stack(node: Array, items: list[Any], out: Any, path: Path) -> Any:
             f"found {show_value(out)}"
         )
     try:
-        if not columns.write(items, out):
+        if not columns.writer(out)(items):
             ArrayPort(node, path, ArrayBlock(out)).writer(0, n)(items)
     except Mismatch as error:
         raise error.called("items") from error.__cause__

@@ -9,14 +9,14 @@ from typing import Any
 import cloudpickle
 
 from vecspaces.interop import require_extra
-from vecspaces.vector.backends.backend import execute, find_unpicklable, written_rows
+from vecspaces.vector.backends.backend import execute, find_unpicklable
 from vecspaces.vector.backends.ray.cluster import name_node
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
-from vecspaces.vector.exchange.messages import Op
+from vecspaces.vector.exchange.messages import Op, Written
 from vecspaces.vector.group.env_group import EnvGroup
-from vecspaces.vector.group.vector_member import Wanted
+from vecspaces.vector.group.members import Starts
 
 #: What an answer is; its payload, pickled, so that one that cannot be unpickled is known by its
 #: sender; and, as arrays that Ray carries without pickling them, what was written.
@@ -52,7 +52,7 @@ class GroupActor:
             failure = Failure.of(error, factories, "build")
         return Op.FAILED, cloudpickle.dumps(failure), None
 
-    def bind(self, plan: BufferPlan, low: int, lost: Wanted | None) -> Answer:
+    def bind(self, plan: BufferPlan, low: int, lost: Starts | None) -> Answer:
         """Make the rows."""
         if self._group is not None:
             self._buffers = Buffers(plan)
@@ -78,14 +78,13 @@ class GroupActor:
             if actions is not None:
                 self._buffers.actions.load(group.low, group.high, actions)
             result = execute(group, op, slot, payload)
-            written = written_rows(group, op, payload)
-            exported = (
-                None if written is None else self._buffers.export(slot, written, op is not Op.RESET)
-            )
+            if not isinstance(result, Written):
+                return Op.DONE, _pack(result, result, rows, op) if result else None, None
+            exported = self._buffers.export(slot, result.rows, op is not Op.RESET)
             if op is Op.STEP_ROWS:
-                return Op.PART, _pack((payload, result), result, rows, op), exported
-            told = dict(zip(payload[3], result, strict=True)) if op is Op.CALL else result
-            return Op.DONE, _pack(result, told, rows, op) if result else None, exported
+                return Op.PART, _pack(tuple(result), result, rows, op), exported
+            columns = result.columns
+            return Op.DONE, _pack(columns, result, rows, op) if columns else None, exported
         except EnvironmentFailed as error:
             failure = error.failure
         except BaseException as error:
@@ -100,11 +99,11 @@ class GroupActor:
         return Op.FAILED, cloudpickle.dumps(failure), None
 
 
-def _pack(payload: Any, told: Any, rows: Sequence[int], op: Op) -> bytes:
-    """Pickle what an answer carries; say which environment told what cannot be pickled."""
+def _pack(payload: Any, result: Any, rows: Sequence[int], op: Op) -> bytes:
+    """Pickle an answer; name the environment of whose `result` a part cannot be pickled."""
     try:
         packed: bytes = cloudpickle.dumps(payload)
     except Exception as error:
-        failure = find_unpicklable(told, rows, op) or Failure.of(error, rows, op.verb)
+        failure = find_unpicklable(result, op.verb) or Failure.of(error, rows, op.verb)
         raise EnvironmentFailed(failure) from None
     return packed

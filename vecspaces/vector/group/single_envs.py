@@ -1,0 +1,383 @@
+"""Single environments in consecutive rows: the loop that steps them, and their autoresets.
+
+What the next step of a row is stands in a list of *steppers*: the environment itself, or, where a
+step is no step of the environment, an object with a `step` of its own: `_Autoreset` begins the next
+episode, `_Lost` reports one that died with its worker, `_Held` returns what a reset gave before. So
+the loop asks nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from time import perf_counter_ns
+from typing import Any
+
+from vecspaces.vector.exchange import infos as infos_module
+from vecspaces.vector.exchange.buffers import Buffers
+from vecspaces.vector.exchange.failures import EnvironmentFailed
+from vecspaces.vector.exchange.infos import Columns
+from vecspaces.vector.group.members import (
+    RAISED,
+    Built,
+    Note,
+    Starts,
+    Views,
+    call_env,
+    reset_arguments,
+    set_attribute,
+)
+from vecspaces.vector.group.validation import (
+    as_info,
+    as_rewards,
+    failed,
+    reward_writer,
+    take_reset_apart,
+    wrong_form,
+)
+from vecspaces.vector.vector_env import AutoresetMode
+
+#: What a step of an environment, or of what stands in its place, returns.
+Result = tuple[Any, Any, Any, Any, Any]
+
+
+class SingleEnvs:
+    """A run of single environments, and their rows.
+
+    Args:
+        built: The environments.
+        mode: What follows the end of an episode.
+    """
+
+    def __init__(self, built: Sequence[Built], mode: AutoresetMode) -> None:
+        self.built = list(built)
+        self._mode = mode
+        # What steps each environment in an episode, and what steps it next.
+        self._envs = [_stepper_of(one) for one in built]
+        self._steppers: list[Any] = []
+        # The options that autoresets of a row get.
+        self._options: dict[int, Mapping[str, Any]] = {}
+        self._lost: dict[int, _Lost] = {}
+        # Of the step that runs: row, terminated, truncated.
+        self._ended: list[tuple[int, bool, bool]] = []
+
+    def place(self, low: int) -> None:
+        """Number the rows from `low` on."""
+        self.rows = range(low, low + len(self.built))
+
+    def bind(self, views: Views, lost: Starts) -> None:
+        """Begin anew over these rows."""
+        self._steppers = list(self._envs)
+        self._lost = {row: _Lost(self, row, lost[row][0]) for row in self.rows if row in lost}
+        self._options = {}
+        for row, stepper in self._lost.items():
+            self._steppers[row - self.rows.start] = stepper
+            options = lost[row][1]
+            if options is not None:
+                self._options[row] = options
+        self.view(views)
+
+    def view(self, views: Views) -> None:
+        """Look at the rows from now on."""
+        buffers, low, high = views.buffers, self.rows.start, self.rows.stop
+        self._views = views
+        self._slots = [SlotWriter(buffers, slot, low, high) for slot in range(buffers.plan.slots)]
+        self._take_actions = buffers.actions.reader(low, high)
+
+    def __getstate__(self) -> dict[str, Any]:
+        views = ("_views", "_slots", "_take_actions")
+        return {name: value for name, value in vars(self).items() if name not in views}
+
+    def whole(self, rows: Sequence[int]) -> list[list[int]]:
+        """Each row steps by itself."""
+        return [[row] for row in rows]
+
+    def replace(self, number: int, built: Built) -> None:
+        """Put another environment in the place of one."""
+        self.built[number] = built
+        self._envs[number] = self._steppers[number] = _stepper_of(built)
+
+    # ------------------------------------------------------------------ episodes
+
+    def reset(self, slot: int, starts: Starts, keep_options: bool) -> Columns:
+        """Begin episodes in some rows."""
+        write = self._views.buffers.observations[slot].write
+        infos: list[tuple[int, Mapping[str, Any]]] = []
+        for row, (seed, options) in sorted(starts.items(), key=_row_of):
+            self._views.progress[0] = row
+            if seed is None and row in self._lost:
+                seed = self._lost[row].seed
+            arguments = reset_arguments(seed, options)
+            try:
+                observation, info = self.reset_env(row, "reset", arguments)
+                write(row, observation)
+            except RAISED as error:
+                raise failed(error, (row,), "reset") from None
+            if info:
+                infos.append((row, info))
+            self._options.pop(row, None)
+            if keep_options and options is not None:
+                self._options[row] = options
+            self.go_on(row)
+        return infos_module.merge(infos)
+
+    def reset_env(
+        self, row: int, command: str, arguments: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset one environment; what it raises is its own, what it returns is checked."""
+        env = self.built[row - self.rows.start].env
+        try:
+            result = env.reset(**arguments)
+        except RAISED as error:
+            raise EnvironmentFailed.of(error, (row,), command) from None
+        return take_reset_apart(result)
+
+    def autoreset(self, row: int) -> tuple[Any, dict[str, Any]]:
+        """Begin the next episode of one environment, inside a step."""
+        options = self._options.get(row)
+        timings = self._views.timings
+        began = perf_counter_ns()
+        result = self.reset_env(row, "step", {} if options is None else {"options": options})
+        if timings is not None:
+            timings.reset(row, perf_counter_ns() - began)
+        return result
+
+    def go_on(self, row: int) -> None:
+        """The next step of this row is one of its environment."""
+        self._lost.pop(row, None)
+        self._steppers[row - self.rows.start] = self._envs[row - self.rows.start]
+
+    def _end(self, row: int, observation: Any, info: Any) -> tuple[Any, Any]:
+        """Do what the mode asks for at the end of an episode; return what `step` returns."""
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._steppers[row - self.rows.start] = _Autoreset(self, row)
+        elif self._mode is AutoresetMode.SAME_STEP:
+            # Copied before the reset: environments reuse what they return.
+            finals = self._views.buffers.finals
+            assert finals is not None
+            finals.write(row, observation)
+            final_info = infos_module.snapshot(as_info(info))
+            observation, info = self.autoreset(row)
+            info = {**info, "final_info": final_info}
+        return observation, info
+
+    # ------------------------------------------------------------------ step
+
+    def step(self, slot: int, rows: Sequence[int] | None, note: Note | None) -> Columns:
+        """Step all environments, or those of some rows."""
+        if rows is None:
+            actions, steppers = self._take_actions(), self._steppers
+        else:
+            low = self.rows.start
+            actions = [self._views.buffers.actions.item(row) for row in rows]
+            steppers = [self._steppers[row - low] for row in rows]
+        pairs: Iterable[Any] = zip(self.rows if rows is None else rows, steppers, actions)  # noqa: B905
+        observations, rewards, infos = self._loop(pairs if note is None else _noting(pairs, note))
+        try:
+            if rows is None:
+                self._slots[slot].write(observations, rewards, self._ended)
+            else:
+                self._write_rows(slot, rows, observations, rewards)
+            return infos_module.merge(infos) if infos else {}
+        except RAISED as error:
+            raise failed(error, rows or self.rows, "step") from None
+
+    def _loop(
+        self, pairs: Iterable[tuple[int, Any, Any]]
+    ) -> tuple[list[Any], list[Any], list[tuple[int, dict[str, Any]]]]:
+        """Step each environment, and gather what they return."""
+        progress = self._views.progress
+        observations: list[Any] = []
+        rewards: list[Any] = []
+        infos: list[tuple[int, dict[str, Any]]] = []
+        ended = self._ended = []
+        row = -1
+        try:
+            for row, stepper, action in pairs:
+                progress[0] = row
+                try:
+                    result = stepper.step(action)
+                except RAISED as error:
+                    raise EnvironmentFailed.of(error, (row,), "step") from None
+                try:
+                    observation, reward, terminated, truncated, info = result
+                    over = terminated or truncated
+                except (TypeError, ValueError) as error:
+                    raise wrong_form(error, "step") from None
+                if over:
+                    ended.append((row, bool(terminated), bool(truncated)))
+                    observation, info = self._end(row, observation, info)
+                observations.append(observation)
+                rewards.append(reward)
+                if info.__class__ is not dict or info:
+                    infos.append((row, as_info(info)))
+        except RAISED as error:
+            raise failed(error, (row,), "step") from None
+        return observations, rewards, infos
+
+    def _write_rows(
+        self, slot: int, rows: Sequence[int], observations: list[Any], rewards: list[Any]
+    ) -> None:
+        """Write what the environments of some rows returned."""
+        buffers = self._views.buffers
+        write = buffers.observations[slot].write
+        for row, observation in zip(rows, observations, strict=True):
+            write(row, observation)
+        at = list(rows)
+        buffers.rewards[slot, at] = as_rewards(rewards, rows)
+        buffers.terminations[slot, at] = buffers.truncations[slot, at] = False
+        self._slots[slot].mark(self._ended)
+
+    # ------------------------------------------------------------------ lost episodes
+
+    def reset_lost(self, row: int, seed: int | None, command: str) -> tuple[Any, dict[str, Any]]:
+        """Begin the episode that follows a lost one; what is returned may be kept."""
+        arguments = reset_arguments(seed, self._options.get(row))
+        given = {key: value for key, value in arguments.items() if value is not None}
+        first: tuple[Any, dict[str, Any]] = infos_module.snapshot(
+            self.reset_env(row, command, given)
+        )
+        return first
+
+    def report_lost(self, row: int, observation: Any, info: dict[str, Any]) -> Result:
+        """Return the step that a lost episode ends with, after the reset that follows it."""
+        self.go_on(row)
+        self._ended.append((row, False, True))
+        told: dict[str, Any] = {"worker_restarted": True}
+        if self._mode is AutoresetMode.SAME_STEP:
+            told = {**info, "final_info": {}, **told}
+        elif self._mode is AutoresetMode.NEXT_STEP:
+            self._steppers[row - self.rows.start] = _Held(self, row, observation, info)
+        # But in SAME_STEP, the caller shows the last observation that it knew.
+        return observation, 0.0, False, False, told
+
+    # ------------------------------------------------------------------ calls
+
+    def call(
+        self,
+        name: str | Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        rows: Sequence[int],
+    ) -> dict[int, Any]:
+        """Call a method of some environments."""
+        return {row: self._reach(row, "call", call_env, name, args, kwargs) for row in rows}
+
+    def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
+        """Set an attribute of some environments."""
+        for row, value in values.items():
+            self._reach(row, "set_attr", set_attribute, name, value)
+
+    def _reach(self, row: int, command: str, do: Callable[..., Any], *args: Any) -> Any:
+        """Do something with an environment, which has been reset if its vector env has."""
+        self._views.progress[0] = row
+        try:
+            if row in self._lost:
+                self._lost[row].wake(command)
+            return do(self.built[row - self.rows.start].env, *args)
+        except RAISED as error:
+            raise failed(error, (row,), command) from None
+
+
+def _row_of(item: tuple[int, Any]) -> int:
+    return item[0]
+
+
+def _noting(items: Iterable[Any], note: Note) -> Iterator[Any]:
+    """Pass items on, and note the clock when the next one is asked for."""
+    for item in items:
+        yield item
+        note(perf_counter_ns())
+
+
+class SlotWriter:
+    """What a step of all rows writes into one slot, bound once."""
+
+    def __init__(self, buffers: Buffers, slot: int, low: int, high: int) -> None:
+        views = buffers.slice(slot, low, high)
+        self._write_observations = views.write
+        self._write_rewards = reward_writer(views.rewards, low)
+        # Memoryviews store single values, and few bytes, in half the time that arrays take.
+        self._terminations, self._truncations = views.terminations.data, views.truncations.data
+        self._flags = [view.cast("B") for view in (self._terminations, self._truncations)]
+        self._low, self._nothing = low, bytes(high - low)
+        # Whether a flag may be set from an earlier step.
+        self._marked = True
+
+    def write(
+        self, observations: list[Any], rewards: list[Any], ended: list[tuple[int, bool, bool]]
+    ) -> None:
+        """Write what all environments returned."""
+        self._write_observations(observations)
+        self._write_rewards(rewards)
+        if self._marked:
+            for flags in self._flags:
+                flags[:] = self._nothing
+            self._marked = False
+        if ended:
+            self.mark(ended)
+
+    def mark(self, ended: list[tuple[int, bool, bool]]) -> None:
+        """Set the flags of episodes that ended."""
+        self._marked = True
+        for row, terminated, truncated in ended:
+            self._terminations[row - self._low] = terminated
+            self._truncations[row - self._low] = truncated
+
+
+class _Translated:
+    """Steps an environment with actions in the types of its own library."""
+
+    def __init__(self, env: Any, translate: Callable[[Any], Any]) -> None:
+        self._env, self._translate = env, translate
+
+    def step(self, action: Any) -> Any:
+        return self._env.step(self._translate(action))
+
+
+def _stepper_of(built: Built) -> Any:
+    """Return what steps an environment with the actions that are read from its row."""
+    return built.env if built.translate is None else _Translated(built.env, built.translate)
+
+
+class _Autoreset:
+    """Begins the next episode of a row (NEXT_STEP)."""
+
+    def __init__(self, envs: SingleEnvs, row: int) -> None:
+        self._envs, self._row = envs, row
+
+    def step(self, action: Any) -> Result:
+        self._envs.go_on(self._row)
+        observation, info = self._envs.autoreset(self._row)
+        return observation, 0.0, False, False, info
+
+
+class _Lost:
+    """Reports that the episode of a row died with its worker.
+
+    Its environment is reset before anything else reaches it, with the seed of the restart.
+    """
+
+    def __init__(self, envs: SingleEnvs, row: int, seed: int | None) -> None:
+        self._envs, self._row, self.seed = envs, row, seed
+        self._first: tuple[Any, dict[str, Any]] | None = None
+
+    def wake(self, command: str) -> tuple[Any, dict[str, Any]]:
+        """Return what the reset of the environment returns, which is made once."""
+        if self._first is None:
+            self._first = self._envs.reset_lost(self._row, self.seed, command)
+        return self._first
+
+    def step(self, action: Any) -> Result:
+        return self._envs.report_lost(self._row, *self.wake("step"))
+
+
+class _Held:
+    """Returns in a step of its own what the reset after a lost episode gave (NEXT_STEP)."""
+
+    def __init__(self, envs: SingleEnvs, row: int, observation: Any, info: dict[str, Any]) -> None:
+        self._envs, self._row, self._first = envs, row, (observation, info)
+
+    def step(self, action: Any) -> Result:
+        self._envs.go_on(self._row)
+        observation, info = self._first
+        return observation, 0.0, False, False, info
