@@ -448,13 +448,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     def _end_call(self, call: str, timeout: float | None) -> tuple[Any, ...]:
         return self._session.finish(Event.CALL_WAIT, call, timeout, self._read_call)
 
-<<<<<<< HEAD
     def _read_results(self, slot: int) -> tuple[Any, ...]:
-        session = self._session
-        workers = session.by_worker(self._call_ids)
-=======
-    def _read_call(self, slot: int) -> tuple[Any, ...]:
->>>>>>> bc3b318 (A group treats single environments and vector envs alike; what a step can know beforehand is decided when it is bound)
         results: dict[int, Any] = {}
         for found in self._session.results.values():
             results.update(found)

@@ -113,8 +113,9 @@ def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
 
 def find_unpicklable(result: Any, command: str) -> Failure | None:
     """Find in a result of `execute` the first environment that returned what cannot be pickled."""
-    for row in result.rows if isinstance(result, Written) else result or ():
-        if isinstance(result, Written):
+    is_written = isinstance(result, Written)
+    for row in result.rows if is_written else result or ():
+        if is_written:
             columns = take(result.columns, [row], [0])
             parts = {f"info[{key!r}]": column for key, column in columns.items()}
         else:
@@ -124,6 +125,6 @@ def find_unpicklable(result: Any, command: str) -> Failure | None:
                 cloudpickle.dumps(value)
             except Exception as reason:
                 message = Message("{}: {} cannot be pickled: {}", EnvIds([row]), what, repr(reason))
-                kind = InvalidInfoError if isinstance(result, Written) else TypeError
+                kind = InvalidInfoError if is_written else TypeError
                 return Failure.of(kind(message), (row,), command)
     return None

@@ -9,20 +9,12 @@ import signal
 import sys
 import threading
 import time
-<<<<<<< HEAD
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vecspaces.memory import Arena
-from vecspaces.vector.backends.backend import execute, find_unpicklable, written_rows
-from vecspaces.vector.backends.process import forking
-=======
-from collections.abc import Iterable, Iterator
-from typing import Any
-
-from vecspaces.memory import Arena
 from vecspaces.vector.backends.backend import execute, find_unpicklable
->>>>>>> bc3b318 (A group treats single environments and vector envs alike; what a step can know beforehand is decided when it is bound)
+from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.affinity import CoreAffinity
 from vecspaces.vector.backends.process.channel import WorkerEnd, pack
 from vecspaces.vector.backends.process.line import Line, process_descriptor
@@ -131,27 +123,15 @@ class Worker:
             try:
                 payload: Any = self._unpack(data) if data else None
                 if op is Op.STEP_ROWS:
-<<<<<<< HEAD
-                    for part in self._step_rows(slot, payload):
-                        send(self._pack(message, Op.PART, part, part[1]))
-                    continue
-                result = execute(group, op, slot, payload)
-                if op is Op.CALL:
-                    found = dict(zip(payload[3], result, strict=True))
-                    reply = self._pack(message, Op.DONE, result, found)
-                else:
-                    written = written_rows(group, op, payload)
-                    attached = self._attach(op, slot, result, written)
-                    reply = self._pack(message, Op.DONE, attached, result)
-=======
                     for written in self._step_rows(slot, payload):
                         part = (written.rows, *self._attach(op, slot, written))
-                        send(self._pack(frame, Op.PART, part, written))
+                        send(self._pack(message, Op.PART, part, written))
                     continue
                 result = execute(group, op, slot, payload)
-                told = self._attach(op, slot, result) if isinstance(result, Written) else result
-                answer = self._pack(frame, Op.DONE, told, result)
->>>>>>> bc3b318 (A group treats single environments and vector envs alike; what a step can know beforehand is decided when it is bound)
+                attached = result
+                if isinstance(result, Written):
+                    attached = self._attach(op, slot, result)
+                reply = self._pack(message, Op.DONE, attached, result)
             except EnvironmentFailed as error:
                 reply = pack(Op.FAILED, slot, seq, error.failure)
             except BaseException as error:
@@ -180,17 +160,9 @@ class Worker:
             self._buffers.actions.put_spilled(spilled)
         return arguments
 
-<<<<<<< HEAD
-    def _attach(self, op: Op, slot: int, result: Any, rows: Sequence[int] | None) -> Any:
-        """Add to the infos of rows what the shared memory did not take of them."""
-        if rows is None:
-            return result
-        columns = to_plain(result)
-=======
     def _attach(self, op: Op, slot: int, written: Written) -> Any:
         """Add to the infos of rows what the shared memory did not take of them."""
         columns = to_plain(written.columns)
->>>>>>> bc3b318 (A group treats single environments and vector envs alike; what a step can know beforehand is decided when it is bound)
         if self._shares_memory:
             spilled = None
             if self._may_spill:
@@ -200,24 +172,16 @@ class Worker:
             return columns, spilled, None
         return columns, None, self._buffers.export(slot, written.rows, op is not Op.RESET)
 
-<<<<<<< HEAD
-    def _pack(self, message: tuple[Op, int, int, bytes], op: Op, payload: Any, told: Any) -> bytes:
-        """Pack a reply; name the environment whose infos or result (`told`) cannot be pickled."""
+    def _pack(
+        self, message: tuple[Op, int, int, bytes], op: Op, payload: Any, result: Any
+    ) -> bytes:
+        """Pack a reply; name the environment of whose `result` a part cannot be pickled."""
         asked, slot, seq, _ = message
-=======
-    def _pack(self, frame: Frame, op: Op, payload: Any, result: Any) -> bytes:
-        """Pack an answer; name the environment of whose `result` a part cannot be pickled."""
->>>>>>> bc3b318 (A group treats single environments and vector envs alike; what a step can know beforehand is decided when it is bound)
         try:
             return pack(op, slot, seq, payload)
         except Exception as error:
             rows = range(self._group.low, self._group.high)
-<<<<<<< HEAD
-            failure = find_unpicklable(told, rows, asked) or Failure.of(error, rows, asked.verb)
-=======
-            verb = frame.op.verb
-            failure = find_unpicklable(result, verb) or Failure.of(error, rows, verb)
->>>>>>> bc3b318 (A group treats single environments and vector envs alike; what a step can know beforehand is decided when it is bound)
+            failure = find_unpicklable(result, asked.verb) or Failure.of(error, rows, asked.verb)
             raise EnvironmentFailed(failure) from None
 
 
