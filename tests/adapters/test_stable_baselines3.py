@@ -379,6 +379,14 @@ def test_what_is_no_vector_env_of_ours_is_refused() -> None:
         as_vec_env("CartPole-v1")  # type: ignore[arg-type]
 
 
+def test_nested_observations_are_refused_by_dummy_vec_env_alone() -> None:
+    inner = gymnasium.spaces.Dict(x=gymnasium.spaces.Discrete(2))
+    env_fns = [partial(Sampler, gymnasium.spaces.Dict(inner=inner), gymnasium.spaces.Discrete(2))]
+    with pytest.raises(NotImplementedError, match="Nested"):
+        DummyVecEnv(env_fns)
+    as_vec_env(SyncVectorEnv(env_fns)).close()
+
+
 def test_what_cannot_be_made_says_so_and_leaves_nothing() -> None:
     with pytest.raises(TypeError, match=r"expected .* or factories .* found builtins\.int"):
         VecspacesVecEnv(3)

@@ -21,6 +21,7 @@ from vecspaces.interop import require_extra
 from vecspaces.vector.group.members import get_attribute
 
 _vec_env: Any = require_extra("stable_baselines3.common.vec_env", "sb3")
+_preprocessing: Any = require_extra("stable_baselines3.common.preprocessing", "sb3")
 
 from vecspaces.adapters.gymnasium import (  # noqa: E402  # SB3 brings Gymnasium
     GymnasiumVectorEnv,
@@ -342,6 +343,9 @@ class DummyVecEnv(_DropIn):
     Attributes:
         envs: The environments; empty after `close`.
 
+    Raises:
+        NotImplementedError: Observations are nested more than one deep, as there.
+
     Example:
         >>> import gymnasium
         >>> from vecspaces.adapters.stable_baselines3 import DummyVecEnv
@@ -353,6 +357,11 @@ class DummyVecEnv(_DropIn):
 
     def __init__(self, env_fns: Iterable[Any]) -> None:
         super().__init__(env_fns, backend="sync")
+        try:
+            _preprocessing.check_for_nested_spaces(self.observation_space)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def envs(self) -> list[Any]:
