@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 
 from tests.leaks import made_here, possessions
-from vecspaces.vector.backends.process.cores import usable_cores
+from vecspaces.vector.backends.process.cores import count_usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -25,7 +25,27 @@ hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
 hypothesis.settings.register_profile(
     "full", parent=hypothesis.settings.get_profile("random"), max_examples=1000
 )
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+hypothesis.settings.register_profile(
+    "quick", parent=hypothesis.settings.get_profile("default"), max_examples=5
+)
+
+# What `-m quick` runs: tests of code that needs no processes, and all doctests. A test elsewhere
+# may carry the mark itself, such as one division of the contract.
+QUICK = (
+    "tests/layout/",
+    "tests/spaces/",
+    "tests/vector/exchange/",
+    "tests/vector/group/",
+    "tests/vector/session/",
+    "tests/vector/utils/",
+    "tests/vector/test_contract_sync.py",
+    "tests/vector/test_vector_env.py",
+    "tests/vector/test_wrappers.py",
+    "tests/test_architecture.py",
+    "tests/test_env.py",
+    "tests/test_public_api.py",
+    "vecspaces/",
+)
 
 # Fork servers import this once, instead of each worker.
 multiprocessing.set_forkserver_preload(["tests.envs", "tests.vector.faulty_envs"])
@@ -36,10 +56,23 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how many examples Hypothesis draws."""
+    default = "quick" if config.option.markexpr == "quick" else "default"
+    hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is quick."""
+    for item in items:
+        if item.nodeid.startswith(QUICK) and item.get_closest_marker("full") is None:
+            item.add_marker(pytest.mark.quick)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Say what `-n auto` means: each of these processes starts more of its own."""
-    return min(len(usable_cores()), 4)
+    return min(count_usable_cores(), 4)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -40,6 +40,7 @@ class TestOneWorker(AsyncContract):
     workers = 1
 
 
+@pytest.mark.quick
 class TestTwoWorkers(AsyncContract, RefusalContract):
     pass
 
