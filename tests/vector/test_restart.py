@@ -65,8 +65,10 @@ def mode(request: pytest.FixtureRequest) -> AutoresetMode:
 
 
 @pytest.fixture
-def healthy(request: pytest.FixtureRequest) -> Iterator[SyncVectorEnv[Any, Any]]:
-    """The same environments in this process, where nobody dies, two steps into the episode."""
+def two_steps_on(
+    request: pytest.FixtureRequest,
+) -> Iterator[tuple[SyncVectorEnv[Any, Any], Any]]:
+    """The same environments in this process, where none dies, and what they observed last."""
     mode = AutoresetMode.NEXT_STEP
     if "mode" in request.fixturenames:
         mode = request.getfixturevalue("mode")
@@ -74,9 +76,21 @@ def healthy(request: pytest.FixtureRequest) -> Iterator[SyncVectorEnv[Any, Any]]
         [Factory(index, episode=LONG) for index in range(4)], autoreset_mode=mode
     ) as envs:
         envs.reset(seed=5)
-        for _ in range(2):
-            envs.step(ACTIONS)
-        yield envs
+        envs.step(ACTIONS)
+        observations, *_ = envs.step(ACTIONS)
+        yield envs, observations
+
+
+@pytest.fixture
+def healthy(two_steps_on: tuple[SyncVectorEnv[Any, Any], Any]) -> SyncVectorEnv[Any, Any]:
+    """The same environments in this process, where none dies, two steps into the episode."""
+    return two_steps_on[0]
+
+
+@pytest.fixture
+def known(two_steps_on: tuple[SyncVectorEnv[Any, Any], Any]) -> Any:
+    """The last observations before something dies."""
+    return two_steps_on[1]
 
 
 def restart_seed(seed: int, count: int) -> int:
@@ -127,9 +141,8 @@ def check_lost(result: Any) -> None:
 
 @pytest.mark.parametrize("shared_memory", [True, False])
 def test_a_lost_step_is_a_truncation_in_every_autoreset_mode(
-    shared_memory: bool, tmp_path: Path, mode: AutoresetMode, healthy: Any
+    shared_memory: bool, tmp_path: Path, mode: AutoresetMode, healthy: Any, known: Any
 ) -> None:
-    known = healthy._buffers.observations[0].read(copy=True)
     with start(tmp_path, mode=mode, shared_memory=shared_memory) as envs:
         light(tmp_path)
         result = envs.step(ACTIONS)
@@ -254,9 +267,8 @@ def test_a_death_in_a_full_reset_repeats_it(tmp_path: Path, healthy: Any) -> Non
 
 
 def test_a_death_in_a_partial_reset_repeats_it_and_truncates_the_neighbour(
-    tmp_path: Path, mode: AutoresetMode, healthy: Any
+    tmp_path: Path, mode: AutoresetMode, healthy: Any, known: Any
 ) -> None:
-    known = healthy._buffers.observations[0].read(copy=True)
     mask = {"reset_mask": np.array([False, False, True, False])}
     with start(tmp_path, "reset", mode) as envs:
         light(tmp_path)
@@ -295,8 +307,8 @@ def test_a_death_in_a_call_repeats_it_and_the_next_step_is_a_truncation(
     tmp_path: Path,
     mode: AutoresetMode,
     healthy: Any,
+    known: Any,
 ) -> None:
-    known = healthy._buffers.observations[0].read(copy=True)
     with start(tmp_path, where, mode) as envs:
         light(tmp_path)
         assert touch(envs) == expected
@@ -316,9 +328,8 @@ def test_a_death_in_a_call_of_other_environments_is_a_truncation_later(tmp_path:
         check_lost(envs.step(ACTIONS))
 
 
-def test_a_death_while_streaming_is_a_truncation(tmp_path: Path) -> None:
+def test_a_death_while_streaming_is_a_truncation(tmp_path: Path, known: Any) -> None:
     with start(tmp_path, batch_size=2) as envs:
-        known = envs._buffers.observations[envs._session.ring.current].read(copy=True)
         light(tmp_path)
         envs.send(ACTIONS)
         seen: dict[int, Any] = {}

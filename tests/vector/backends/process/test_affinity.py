@@ -66,10 +66,11 @@ def test_what_takes_long_is_slept_for_and_the_next_wait_sleeps_at_once() -> None
 
 
 def test_after_a_short_sleep_it_waits_awake_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(affinity, "_SPIN_SECONDS", 5.0)
-    script = Script(empty=0)
+    script = Script(empty=10**9, asleep=0.01)
     poll = awake(script)
-    poll._soon = False  # as a long wait leaves it
+    poll.poll(None)
+    monkeypatch.setattr(affinity, "_SPIN_SECONDS", 5.0)
+    script.empty, script.asleep, script.asked = 0, 0.0, []
     poll.poll(None)
     poll.poll(None)
     assert script.asked == [None, 0]
