@@ -23,9 +23,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vecspaces.cli.benchmark import find_workload
-from vecspaces.cli.benchmark.backends import BATCHES, sample_actions
+from vecspaces.cli.benchmark.contenders import BATCHES, sample_actions
 from vecspaces.cli.benchmark.limit import step_all
+from vecspaces.cli.benchmark.workloads import find_workload
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.channel import Poller, WorkerEnd
 from vecspaces.vector.group.env_group import EnvGroup

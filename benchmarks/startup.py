@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vecspaces.cli.benchmark import find_workload
+from vecspaces.cli.benchmark.workloads import find_workload
 from vecspaces.vector import AsyncVectorEnv
 
 NUM_ENVS = 256

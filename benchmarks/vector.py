@@ -8,25 +8,19 @@ adds the targets against the other libraries that are installed here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from vecspaces.cli.bench import measure_below_a_bar, show
-from vecspaces.cli.benchmark import (
-    BACKENDS,
-    BASELINE,
-    LIMIT,
-    Measurement,
-    Plan,
-    Report,
-    find_workload,
-)
+from vecspaces.cli.bench import show
+from vecspaces.cli.benchmark.contenders import Contender
+from vecspaces.cli.benchmark.limit import CONTENDERS, LIMIT
+from vecspaces.cli.benchmark.measure import Plan, measure
+from vecspaces.cli.benchmark.report import BASELINE, Report
+from vecspaces.cli.benchmark.workloads import find_workload
+from vecspaces.cli.console import JsonOption, output, progress_bar, write_json
 
 
 class Target(NamedTuple):
@@ -70,37 +64,34 @@ def main(
     peers: Annotated[bool, typer.Option(help="The targets against other libraries too.")] = False,
     rounds: Annotated[int, typer.Option(help="How often each backend is timed.")] = 7,
     seconds: Annotated[float, typer.Option(help="How long one timing takes.")] = 0.25,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
-    ] = None,
+    json_file: JsonOption = None,
 ) -> None:
     """Measure every target and say which are reached."""
-    installed = {backend.name for backend in BACKENDS if backend.installed}
+    installed = {contender.name for contender in CONTENDERS if contender.installed}
     targets = [*TARGETS, *(PEER_TARGETS if peers else [])]
     targets = [target for target in targets if {target.backend, target.rival} <= installed]
-    console = Console(highlight=False)
+    console = output(json_file)
     reports = []
     for num_envs in sorted({target.num_envs for target in targets}):
         wanted = [target for target in targets if target.num_envs == num_envs]
         plan = Plan(
             [find_workload(name) for name in dict.fromkeys(target.workload for target in wanted)],
             [num_envs],
-            _backends(wanted),
+            _contenders(wanted),
             num_workers=WORKERS,
             rounds=rounds,
             seconds=seconds,
         )
-        reports.append(Report(plan, measure_below_a_bar(plan)))
+        with progress_bar(plan.timings) as update:
+            reports.append(Report(plan, measure(plan, update)))
         show(reports[-1], console)
     console.print(_verdicts(targets, reports))
-    if json_file is not None:
-        found = [report.as_json() for report in reports]
-        json_file.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    write_json(json_file, [report.as_json() for report in reports])
 
 
-def _backends(targets: Sequence[Target]) -> list:
+def _contenders(targets: Sequence[Target]) -> list[Contender]:
     names = {name for target in targets for name in (target.backend, target.rival)}
-    return [backend for backend in BACKENDS if backend.name in names]
+    return [contender for contender in CONTENDERS if contender.name in names]
 
 
 def _verdicts(targets: Sequence[Target], reports: Sequence[Report]) -> Table:
@@ -126,7 +117,7 @@ def _verdicts(targets: Sequence[Target], reports: Sequence[Report]) -> Table:
 
 def _ratio(target: Target, reports: Sequence[Report]) -> float | None:
     for report in reports:
-        entry: Measurement | None = report.find(target.workload, target.num_envs, target.backend)
+        entry = report.find(target.workload, target.num_envs, target.backend)
         if entry is not None:
             return report.ratio(entry, target.rival)
     return None

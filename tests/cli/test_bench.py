@@ -13,7 +13,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from vecspaces.cli.app import app
-from vecspaces.cli.benchmark import BACKENDS, BUILT_IN, LIMIT, Backend, Workload, find_workload
+from vecspaces.cli.benchmark.contenders import Contender
+from vecspaces.cli.benchmark.limit import CONTENDERS, LIMIT
+from vecspaces.cli.benchmark.workloads import BUILT_IN, Workload, find_workload
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("--seconds", "0.002", "--rounds", "2")
@@ -152,7 +154,7 @@ def test_bad_input_is_refused_in_one_line(arguments: list[str], message: str) ->
 def test_backends_that_are_not_installed_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Backend, "installed", property(lambda self: not self.module))
+    monkeypatch.setattr(Contender, "installed", property(lambda self: not self.module))
     result = bench("nothing", "--backends", "tianshou")
     assert result.exit_code == 2
     assert "tianshou" in result.output and "not installed" in result.output
@@ -161,9 +163,9 @@ def test_backends_that_are_not_installed_are_refused_by_name(
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_every_built_in_environment_is_stepped_by_ours_and_by_bare_loops(name: str) -> None:
     workload: Workload = find_workload(name)
-    for backend in BACKENDS:
-        if backend.name in ("vecspaces sync", LIMIT.name):
-            runner = backend.open(workload, 2, 1)
+    for contender in CONTENDERS:
+        if contender.name in ("vecspaces sync", LIMIT.name):
+            runner = contender.open(workload, 2, 1)
             try:
                 assert runner.run(3) == 6
             finally:

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, or say in one line which extra it needs."""
+    """Run the command line, or name the extra that it needs in one line."""
     try:
         from vecspaces.cli.app import app
     except ModuleNotFoundError as error:
@@ -18,6 +18,6 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(2)
-    except KeyboardInterrupt:  # importing takes long enough for a change of mind
+    except KeyboardInterrupt:  # imports take long enough to be interrupted
         sys.exit(130)
     app(prog_name="vecspaces")

@@ -1,27 +1,40 @@
-"""The app: which commands there are."""
+"""The app: which commands there are, and how they refuse a value of an option."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
 
 from vecspaces import __version__
 from vecspaces.cli.bench import bench
+from vecspaces.cli.console import refuse
 from vecspaces.cli.describe import describe
 from vecspaces.cli.profile import profile
 from vecspaces.cli.rollout import rollout
 from vecspaces.cli.tune import tune
 
+
+class _OneLineErrors(TyperGroup):
+    """Shows a value that an option does not take in one line, as the commands show all errors."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            refuse(error.format_message())
+
+
 app = typer.Typer(
+    cls=_OneLineErrors,
     help="Vectorised reinforcement-learning environments in worker processes.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command()(rollout)
-app.command()(describe)
-app.command()(bench)
-app.command()(tune)
-app.command()(profile)
+for command in (rollout, describe, bench, tune, profile):
+    app.command()(command)
 
 
 def _show_version(wanted: bool) -> None:

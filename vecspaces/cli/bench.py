@@ -1,29 +1,30 @@
-"""`vecspaces bench`: steps a second, side by side with other libraries and the limit."""
+"""`vecspaces bench`: steps per second, side by side with other libraries and the limit."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from vecspaces.cli.benchmark import (
-    BACKENDS,
-    BASELINE,
-    BUILT_IN,
-    LIMIT,
-    Backend,
-    Measurement,
-    Plan,
-    Report,
-    find_workload,
-    measure,
+from vecspaces.cli.benchmark.contenders import Contender
+from vecspaces.cli.benchmark.limit import CONTENDERS, LIMIT
+from vecspaces.cli.benchmark.measure import Measurement, Plan, measure
+from vecspaces.cli.benchmark.report import BASELINE, Report
+from vecspaces.cli.benchmark.workloads import BUILT_IN, find_workload
+from vecspaces.cli.console import (
+    JsonOption,
+    TracebackOption,
+    check_file,
+    import_from_here,
+    output,
+    parse_numbers,
+    progress_bar,
+    refusing,
+    write_json,
 )
-from vecspaces.cli.console import TracebackOption, import_from_here, output, refuse, refusing
 
 
 def bench(
@@ -36,7 +37,7 @@ def bench(
         ),
     ] = None,
     num_envs: Annotated[
-        str, typer.Option(metavar="N,N,...", help="How many environments.")
+        str, typer.Option(metavar="N,N,...", help="Numbers of environments.")
     ] = "1,8,64,256,1024",
     backends: Annotated[
         str | None,
@@ -49,41 +50,36 @@ def bench(
     num_workers: Annotated[
         int | None,
         typer.Option(
+            min=1,
             help="Processes for the backends that let you choose.",
             show_default="one per usable core; eight where environments wait",
         ),
     ] = None,
     rounds: Annotated[
-        int, typer.Option(help="How often each backend is timed; the median counts.")
+        int, typer.Option(min=1, help="How often each backend is timed; the median counts.")
     ] = 5,
-    seconds: Annotated[float, typer.Option(help="How long one timing takes.")] = 0.25,
+    seconds: Annotated[float, typer.Option(min=1e-3, help="How long one timing takes.")] = 0.25,
     max_processes: Annotated[
         int, typer.Option(help="Leave out a backend that would start more.")
     ] = 256,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Plot steps/s against environments.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", callback=check_file, help="Plot steps/s against environments."
+        ),
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
-    ] = None,
+    json_file: JsonOption = None,
     traceback: TracebackOption = False,
 ) -> None:
-    """Compare vector envs: ours, those of the libraries that are installed, and the limit.
+    """Compare vecspaces with the libraries that are installed, and with the limit.
 
-    The limit is the same environments in bare loops, in as many processes, that talk to nobody.
+    The limit is the same environments in bare loops, in as many processes, without communication.
     """
-    if rounds < 1 or seconds <= 0:
-        refuse(f"--rounds, --seconds: expected more than 0, found {rounds} and {seconds:g}")
-    if num_workers is not None and num_workers < 1:
-        refuse(f"--num-workers: expected at least 1, found {num_workers}")
-    for option, file in (("--plot", plot), ("--json", json_file)):
-        if file is not None and (file.is_dir() or not file.parent.is_dir()):
-            refuse(f"{option}: expected a file in a folder that exists, found {file}")
     import_from_here()
     with refusing(traceback=traceback):
         plan = Plan(
             [find_workload(name) for name in env or BUILT_IN],
-            _numbers(num_envs),
+            parse_numbers("--num-envs", num_envs, 1),
             _choose(backends),
             num_workers,
             rounds,
@@ -91,73 +87,32 @@ def bench(
             max_processes,
         )
     try:
-        report = Report(plan, measure_below_a_bar(plan))
+        with progress_bar(plan.timings) as update:
+            report = Report(plan, measure(plan, update))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    show(report, output())
+    show(report, output(json_file))
     with refusing(traceback=traceback):
-        if json_file is not None:
-            json_file.write_text(json.dumps(report.as_json(), indent=2) + "\n", encoding="utf-8")
+        write_json(json_file, report.as_json())
         if plot is not None:
             report.plot(plot)
 
 
-def _numbers(text: str) -> list[int]:
-    """Read `1,8,64`."""
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1:
-        raise ValueError(f"--num-envs: expected numbers from 1 on, as in 1,8,64; found {text!r}")
-    return numbers
-
-
-def _choose(text: str | None) -> list[Backend]:
-    """Find the backends whose names begin with what was asked for."""
-    if text is None:
-        return [backend for backend in BACKENDS if backend.installed]
-    wanted = [part.strip() for part in text.split(",")]
+def _choose(text: str | None) -> list[Contender]:
+    """Return the installed contenders whose names begin with what was asked for."""
+    wanted = tuple(part.strip() for part in (text or "").split(","))
     for prefix in wanted:
-        found = [backend for backend in BACKENDS if backend.name.startswith(prefix)]
+        found = [one for one in CONTENDERS if one.name.startswith(prefix)]
         if not found:
-            names = ", ".join(repr(backend.name) for backend in BACKENDS)
+            names = ", ".join(repr(one.name) for one in CONTENDERS)
             raise ValueError(f"--backends: expected the beginning of {names}; found {prefix!r}")
-        missing = [backend.module for backend in found if not backend.installed]
-        if len(missing) == len(found):
-            raise ValueError(f"--backends: {prefix!r} needs {missing[0]}, which is not installed")
-    return [
-        backend
-        for backend in BACKENDS
-        if backend.installed and backend.name.startswith(tuple(wanted))
-    ]
-
-
-def measure_below_a_bar(plan: Plan) -> list[Measurement]:
-    """Measure, and show below a progress bar how far it is."""
-    with Progress(
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total}"),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-        auto_refresh=False,  # a thread that draws would take part in what it shows
-        transient=True,
-    ) as progress:
-        task = progress.add_task("", total=plan.timings)
-
-        def advance(what: str, timings: int) -> None:
-            progress.update(task, description=what, advance=timings, refresh=True)
-
-        return measure(plan, advance)
+        if not any(one.installed for one in found):
+            raise ValueError(f"--backends: {prefix!r} needs {found[0].module}, not installed here")
+    return [one for one in CONTENDERS if one.installed and one.name.startswith(wanted)]
 
 
 def show(report: Report, console: Console) -> None:
-    """Print one table for each environment.
-
-    Args:
-        report: What was found.
-        console: Where to.
-    """
+    """Print one table per environment."""
     for workload in report.plan.workloads:
         table = Table(title=workload.name, title_justify="left", caption_justify="left")
         table.add_column("steps/s", no_wrap=True)
@@ -179,13 +134,13 @@ def show(report: Report, console: Console) -> None:
         console.print()
     console.print(
         f"Medians of {report.plan.rounds} interleaved runs. x: times {BASELINE}; "
-        f"%: of the limit, which talks to nobody.",
+        f"%: of the limit, without communication.",
         style="dim",
     )
 
 
 def _cell(report: Report, entry: Measurement | None) -> str:
-    """Steps a second, how many times Gymnasium's, and the share of the limit."""
+    """Show steps per second, how many times Gymnasium's they are, and the share of the limit."""
     if entry is None or entry.steps_per_second is None:
         return "-"
     shown = _short(entry.steps_per_second)

@@ -1,4 +1,4 @@
-"""`vecspaces describe`: an environment's spaces, and where a batch of their values lies."""
+"""`vecspaces describe`: an environment's spaces, and the layout of a batch of their values."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ def describe(
     """Show an environment's spaces, and the layout of a batch of their values in shared memory."""
     import_from_here()
     with refusing(traceback=traceback):
-        if num_envs < 1:
-            raise ValueError(f"num_envs: expected at least 1, found {num_envs}")
         spaces = _spaces_of(env)
         layouts = {name: Layout.compile(space, num_envs) for name, space in spaces.items()}
     console = output()
@@ -35,7 +33,7 @@ def describe(
 
 
 def _spaces_of(env: str) -> dict[str, Space[Any]]:
-    """Build one environment, here, to see its spaces; of a vector env, those of a single one."""
+    """Build one environment, here, for its spaces; of a vector env, those of a single one."""
     built = find_factory(env)()
     single = "single_" if hasattr(built, "single_observation_space") else ""
     try:

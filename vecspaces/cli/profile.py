@@ -9,18 +9,18 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from vecspaces.cli.benchmark.backends import BATCHES, sample_actions
+from vecspaces.cli.benchmark.contenders import BATCHES, sample_actions
 from vecspaces.cli.benchmark.tracing import Recorder, Traced, chrome_trace
 from vecspaces.cli.console import (
     EnvArgument,
     NumEnvsOption,
     TracebackOption,
+    check_file,
     import_from_here,
     output,
-    refuse,
+    progress_bar,
     refusing,
 )
 from vecspaces.make import find_factory
@@ -36,23 +36,21 @@ _REFRESH_SECONDS = 0.2
 def profile(
     env: EnvArgument,
     num_envs: NumEnvsOption = 8,
-    seconds: Annotated[float, typer.Option(help="How long to step.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=1e-3, help="How long to step.")] = 5.0,
     num_workers: Annotated[
         int | None, typer.Option(help="Worker processes.", show_default="one per usable core")
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a timeline in Chrome's trace format (Perfetto)."),
+        typer.Option(
+            metavar="FILE",
+            callback=check_file,
+            help="Write a timeline in Chrome's trace format (Perfetto).",
+        ),
     ] = None,
     traceback: TracebackOption = False,
 ) -> None:
     """Step environments with random actions; show which of them, and which workers, are slow."""
-    if num_envs < 1:
-        refuse(f"--num-envs: expected at least 1, found {num_envs}")
-    if not seconds > 0:
-        refuse(f"--seconds: expected more than 0, found {seconds:g}")
-    if trace is not None and (trace.is_dir() or not trace.parent.is_dir()):
-        refuse(f"--trace: expected a file in a folder that exists, found {trace}")
     import_from_here()
     with refusing(traceback=traceback):
         make: Any = find_factory(env)
@@ -74,7 +72,7 @@ def profile(
     console.print(_environments_table(env, stats))
     for finding in _findings(stats):
         console.print(finding, soft_wrap=True)
-    if trace is not None and timeline is not None:
+    if trace is not None:
         with refusing(traceback=traceback):
             trace.write_text(json.dumps(timeline), encoding="utf-8")
         console.print(f"{trace}: open it in https://ui.perfetto.dev", style="dim", soft_wrap=True)
@@ -86,14 +84,7 @@ def _step(envs: AsyncVectorEnv[Any, Any], recorder: Recorder, seconds: float) ->
     send = recorder.timed("step_async", envs.step_async)
     wait = recorder.timed("step_wait", envs.step_wait)
     actions = sample_actions(envs.single_action_space, envs.num_envs)
-    with Progress(
-        TextColumn("{task.completed:,.0f} steps"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        auto_refresh=False,  # a thread that draws would take part in what it shows
-        transient=True,
-    ) as progress:
-        task = progress.add_task("", total=None)
+    with progress_bar() as update:
         reset(seed=0)
         began = shown = now = time.perf_counter()
         turn = 0
@@ -104,7 +95,7 @@ def _step(envs: AsyncVectorEnv[Any, Any], recorder: Recorder, seconds: float) ->
             now = time.perf_counter()
             if now > shown + _REFRESH_SECONDS:
                 shown = now
-                progress.update(task, completed=turn * envs.num_envs, refresh=True)
+                update(description=f"{turn * envs.num_envs:,} steps")
 
 
 def _workers_table(stats: Stats) -> Table:
@@ -138,7 +129,7 @@ def _environments_table(env: str, stats: Stats) -> Table:
 
 
 def _findings(stats: Stats) -> list[str]:
-    """Say in words what the tables show."""
+    """Return in words what the tables show."""
     findings = []
     usual = float(np.median(stats.step_mean))
     slow = [int(row) for row in np.flatnonzero(stats.step_mean > 2 * usual)]

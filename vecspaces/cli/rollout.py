@@ -1,87 +1,110 @@
-"""`vecspaces rollout`: a random policy in many environments, with its speed and its episodes."""
+"""`vecspaces rollout`: a random policy in many environments, its speed and its episodes."""
 
 from __future__ import annotations
 
-import json
 import math
 import multiprocessing
-import re
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from vecspaces.cli.console import (
     EnvArgument,
+    JsonOption,
     NumEnvsOption,
     TracebackOption,
+    check_file,
     import_from_here,
     output,
+    parse_numbers,
+    progress_bar,
     refuse,
     refusing,
+    write_json,
 )
-from vecspaces.cli.episodes import EpisodeStatistics
 from vecspaces.make import make_vec
-from vecspaces.wrappers import RecordVideo
+from vecspaces.wrappers import RecordEpisodeStatistics, RecordVideo
 
 if TYPE_CHECKING:
     from vecspaces.vector import VectorEnv
 
+_STATS_KEY = "vecspaces rollout"  # "episode" may be in the environments' own infos
 _REFRESH_SECONDS = 0.2  # drawing the bar costs a millisecond or two: under 1 % of the rollout
 _FRAMES = 300  # what a person looks at: six seconds of CartPole
 _CLOSE_SECONDS = 0.5  # close() ends within this plus one: under the two seconds after Ctrl-C
 
 
 @dataclass
-class Outcome:
-    """What a rollout did; lives on while the rollout goes on, so that Ctrl-C can show it.
+class Summary:
+    """Number, mean, least and greatest of the values so far, in constant memory.
 
-    Args:
-        env: The name of the environment.
-        backend: Where the environments run.
-        num_envs: How many there are.
-        num_workers: How many worker processes step them; 0 for none.
-        seed: The seed of the environments and of the policy.
+    Example:
+        >>> summary = Summary()
+        >>> summary.add([3.0, 5.0])
+        >>> summary.add([1.0])
+        >>> summary.count, summary.mean, summary.least, summary.greatest
+        (3, 3.0, 1.0, 5.0)
     """
+
+    count: int = 0
+    total: float = 0.0
+    least: float = math.inf
+    greatest: float = -math.inf
+
+    def add(self, values: list[float]) -> None:
+        """Take in values, at least one; a list, as NumPy's reductions cost more than a few."""
+        self.count += len(values)
+        self.total += sum(values)
+        self.least = min(self.least, *values)
+        self.greatest = max(self.greatest, *values)
+
+    @property
+    def mean(self) -> float:
+        """The mean of the values; NaN if there are none."""
+        return self.total / self.count if self.count else math.nan
+
+
+@dataclass
+class Outcome:
+    """What a rollout did; kept up to date during the rollout, so that Ctrl-C can show it."""
 
     env: str
     backend: str
     num_envs: int
     num_workers: int
     seed: int | None
+    steps: int = 0
     seconds: float = 0.0
-    statistics: EpisodeStatistics = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.statistics = EpisodeStatistics(self.num_envs)
+    returns: Summary = field(default_factory=Summary)
+    lengths: Summary = field(default_factory=Summary)
 
     @property
     def steps_per_second(self) -> float:
-        """Environment steps a second."""
-        return self.statistics.steps / self.seconds if self.seconds else 0.0
+        """Environment steps per second."""
+        return self.steps / self.seconds if self.seconds else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """One flat object for machines; a number that does not exist is None."""
-        returns, lengths = self.statistics.returns, self.statistics.lengths
+        """Return one flat object for JSON; a number that does not exist is None."""
         flat = {
             "env": self.env,
             "backend": self.backend,
             "num_envs": self.num_envs,
             "num_workers": self.num_workers,
             "seed": self.seed,
-            "steps": self.statistics.steps,
+            "steps": self.steps,
             "seconds": self.seconds,
             "steps_per_second": self.steps_per_second,
-            "episodes": returns.count,
-            "mean_return": returns.mean,
-            "min_return": returns.least,
-            "max_return": returns.greatest,
-            "mean_length": lengths.mean,
+            "episodes": self.returns.count,
+            "mean_return": self.returns.mean,
+            "min_return": self.returns.least,
+            "max_return": self.returns.greatest,
+            "mean_length": self.lengths.mean,
         }
         return {
             key: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -89,22 +112,19 @@ class Outcome:
         }
 
     def as_table(self) -> Table:
-        """The table for people."""
+        """Return the table for the terminal."""
         table = Table(
             title=f"{self.num_envs} × {self.env}", show_header=False, title_justify="left"
         )
         table.add_column(style="bold")
         table.add_column(justify="right")
         rows: list[tuple[str, int | float]] = [
-            ("steps", self.statistics.steps),
+            ("steps", self.steps),
             ("seconds", self.seconds),
             ("steps/s", round(self.steps_per_second)),
-            ("episodes", self.statistics.returns.count),
+            ("episodes", self.returns.count),
         ]
-        for name, summary in [
-            ("return", self.statistics.returns),
-            ("length", self.statistics.lengths),
-        ]:
+        for name, summary in (("return", self.returns), ("length", self.lengths)):
             rows.append((f"mean {name}", summary.mean))
             rows.append((f"min {name}", summary.least))
             rows.append((f"max {name}", summary.greatest))
@@ -122,7 +142,7 @@ def rollout(
     env: EnvArgument,
     num_envs: NumEnvsOption = 8,
     steps: Annotated[
-        int, typer.Option(help="Environment steps, summed over the environments.")
+        int, typer.Option(min=1, help="Environment steps, summed over the environments.")
     ] = 100_000,
     backend: Annotated[
         str,
@@ -136,19 +156,19 @@ def rollout(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(help="Seed of environments and policy.", show_default="fresh entropy"),
+        typer.Option(min=0, help="Seed of environments and policy.", show_default="fresh entropy"),
     ] = None,
     context: Annotated[
         str | None,
         typer.Option(help="fork, spawn or forkserver (async).", show_default="the platform's own"),
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the table as JSON.")
-    ] = None,
+    json_file: JsonOption = None,
     record: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help=f"Record the first {_FRAMES} steps as a picture: .gif or .mp4."
+            metavar="FILE",
+            callback=check_file,
+            help=f"Record the first {_FRAMES} steps as a picture: .gif or .mp4.",
         ),
     ] = None,
     shown: Annotated[
@@ -163,12 +183,6 @@ def rollout(
     traceback: TracebackOption = False,
 ) -> None:
     """Roll out a random policy in many environments; show its speed and its episodes."""
-    if steps < 1:
-        refuse(f"--steps: expected at least 1, found {steps}")
-    if seed is not None and seed < 0:
-        refuse(f"--seed: expected a number that is not negative, found {seed}")
-    if json_file is not None and (json_file.is_dir() or not json_file.parent.is_dir()):
-        refuse(f"--json: expected a file in a folder that exists, found {json_file}")
     if shown is not None and record is None:
         refuse("--envs: expected --record FILE with it, found none")
     vector_kwargs = {
@@ -196,12 +210,12 @@ def rollout(
         finished = _run(envs, result, steps)
     except KeyboardInterrupt:  # before there was anything to show
         raise typer.Exit(130) from None
-    output().print(result.as_table())
-    if json_file is not None:
-        with refusing(traceback=traceback):
-            json_file.write_text(json.dumps(result.as_json(), indent=2) + "\n", encoding="utf-8")
+    console = output(json_file)
+    console.print(result.as_table())
+    with refusing(traceback=traceback):
+        write_json(json_file, result.as_json())
     if isinstance(envs, RecordVideo):
-        output().print(f"{envs.frames_written} frames in {record}", markup=False, soft_wrap=True)
+        console.print(f"{envs.frames_written} frames in {record}", markup=False, soft_wrap=True)
     if not finished:
         raise typer.Exit(130)
 
@@ -211,12 +225,9 @@ def _recorded(
 ) -> VectorEnv[Any, Any, Any]:
     """Wrap a vector env so that its first steps are recorded; close it where that cannot be."""
     try:
-        if shown is None:
-            env_ids = list(range(min(4, envs.num_envs)))
-        elif not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", shown):
-            raise ValueError(f"--envs: expected numbers with commas, as 0,1,2,3; found {shown!r}")
-        else:
-            env_ids = [int(number) for number in shown.split(",")]
+        env_ids = list(range(min(4, envs.num_envs)))
+        if shown is not None:
+            env_ids = parse_numbers("--envs", shown, 0)
         return RecordVideo(envs, path, env_ids=env_ids, length=_FRAMES)
     except BaseException:
         envs.close(timeout=_CLOSE_SECONDS)
@@ -224,18 +235,10 @@ def _recorded(
 
 
 def _run(envs: VectorEnv[Any, Any, Any], result: Outcome, steps: int) -> bool:
-    """Step until there are enough steps, or until Ctrl-C; close; say whether it was the former."""
+    """Step until there are enough steps, or Ctrl-C; close; return whether there were enough."""
     try:
-        with Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed:,.0f} steps  {task.fields[speed]:,.0f} steps/s"),
-            TextColumn("{task.fields[episodes]:,} episodes"),
-            TimeRemainingColumn(),
-            auto_refresh=False,
-            transient=True,
-        ) as progress:
-            _step(envs, result, steps, progress)
+        with progress_bar(steps) as update:
+            _step(envs, result, steps, update)
     except KeyboardInterrupt:
         with warnings.catch_warnings():  # that a slow step was cut off is what Ctrl-C asked for
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -248,26 +251,28 @@ def _run(envs: VectorEnv[Any, Any, Any], result: Outcome, steps: int) -> bool:
     return True
 
 
-def _step(envs: VectorEnv[Any, Any, Any], result: Outcome, steps: int, progress: Progress) -> None:
-    """The loop itself: what it does besides stepping is a few NumPy calls for all environments."""
-    statistics = result.statistics
-    task = progress.add_task(result.env, total=steps, speed=0.0, episodes=0)
+def _step(
+    envs: VectorEnv[Any, Any, Any], result: Outcome, steps: int, update: Callable[..., None]
+) -> None:
+    """Step, with a few NumPy calls for all environments besides."""
+    counted = RecordEpisodeStatistics(envs, stats_key=_STATS_KEY)
     started = shown = time.perf_counter()
     try:
         envs.action_space.seed(result.seed)
-        envs.reset(seed=result.seed)
-        while statistics.steps < steps:
-            _, rewards, terminations, truncations, _ = envs.step(envs.action_space.sample())
-            statistics.update(rewards, terminations, truncations)
+        counted.reset(seed=result.seed)
+        while result.steps < steps:
+            resets = int(counted.prev_dones.sum())  # what follows the end of an episode
+            *_, infos = counted.step(envs.action_space.sample())
+            result.steps += result.num_envs - resets
+            if _STATS_KEY in infos:
+                ended = infos[f"_{_STATS_KEY}"]
+                result.returns.add(infos[_STATS_KEY]["r"][ended].tolist())
+                result.lengths.add(infos[_STATS_KEY]["l"][ended].tolist())
             now = time.perf_counter()
             if now - shown >= _REFRESH_SECONDS:
                 shown, result.seconds = now, now - started
-                progress.update(
-                    task,
-                    completed=statistics.steps,
-                    speed=result.steps_per_second,
-                    episodes=statistics.returns.count,
-                    refresh=True,
-                )
+                speed, episodes = result.steps_per_second, result.returns.count
+                text = f"{result.steps:,} steps  {speed:,.0f} steps/s  {episodes:,} episodes"
+                update(completed=result.steps, description=text)
     finally:
         result.seconds = time.perf_counter() - started

@@ -1,27 +1,33 @@
-"""`vecspaces tune`: what your environment costs, and the settings that step it fastest here."""
+"""`vecspaces tune`: what an environment costs, and the settings that step it fastest here."""
 
 from __future__ import annotations
 
-import json
-import math
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from vecspaces.cli.benchmark.report import describe_machine
-from vecspaces.cli.benchmark.tuning import Candidate, Costs, best, candidates, inspect, try_out
+from vecspaces.cli.benchmark.tuning import (
+    ROUNDS,
+    Candidate,
+    Costs,
+    best,
+    candidates,
+    inspect,
+    try_out,
+)
 from vecspaces.cli.console import (
     EnvArgument,
+    JsonOption,
     NumEnvsOption,
     TracebackOption,
     import_from_here,
     output,
-    refuse,
+    progress_bar,
     refusing,
+    write_json,
 )
 from vecspaces.make import find_factory
 
@@ -31,23 +37,17 @@ _INSPECTION_SHARE = 0.1
 def tune(
     env: EnvArgument,
     num_envs: NumEnvsOption = 64,
-    seconds: Annotated[float, typer.Option(help="About how long to try.")] = 20.0,
+    seconds: Annotated[float, typer.Option(min=1e-3, help="About how long to try.")] = 20.0,
     agent_ms: Annotated[
-        float, typer.Option(help="What your policy takes to choose one batch of actions.")
+        float,
+        typer.Option(
+            min=0, max=60_000, help="How long your policy takes to choose one batch of actions."
+        ),
     ] = 0.0,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
-    ] = None,
+    json_file: JsonOption = None,
     traceback: TracebackOption = False,
 ) -> None:
     """Measure your environment, try the settings that make sense, and print the line to paste."""
-    for option, value, least in (("--num-envs", num_envs, 1), ("--agent-ms", agent_ms, 0)):
-        if not value >= least or not math.isfinite(value):
-            refuse(f"{option}: expected at least {least}, found {value:g}")
-    if not seconds > 0:
-        refuse(f"--seconds: expected more than 0, found {seconds:g}")
-    if json_file is not None and (json_file.is_dir() or not json_file.parent.is_dir()):
-        refuse(f"--json: expected a file in a folder that exists, found {json_file}")
     import_from_here()
     try:
         with refusing(traceback=traceback):
@@ -56,7 +56,7 @@ def tune(
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     chosen = best(tried)
-    console = output()
+    console = output(json_file)
     console.print(_costs_table(env, costs))
     console.print(_candidates_table(num_envs, tried, chosen, agent_ms))
     if chosen is not None:
@@ -65,10 +65,8 @@ def tune(
         console.print(f"  envs = {chosen.code(env, num_envs)}", markup=False, soft_wrap=True)
         for hint in _hints(chosen, costs):
             console.print(f"  # {hint}", style="dim", soft_wrap=True)
-    if json_file is not None:
-        with refusing(traceback=traceback):
-            found = _as_json(env, num_envs, agent_ms, costs, tried, chosen)
-            json_file.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    with refusing(traceback=traceback):
+        write_json(json_file, _as_json(env, num_envs, agent_ms, costs, tried, chosen))
     if chosen is None:
         raise typer.Exit(1)
 
@@ -79,20 +77,9 @@ def _measure(
     """Inspect one environment, then try the candidates below a progress bar."""
     costs = inspect(make, seconds * _INSPECTION_SHARE)
     tried = candidates(num_envs, costs)
-    with Progress(
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-        auto_refresh=False,  # a thread that draws would take part in what it shows
-        transient=True,
-    ) as progress:
-        task = progress.add_task("", total=3 * len(tried))
-
-        def advance(what: str) -> None:
-            progress.update(task, description=what, advance=1, refresh=True)
-
+    with progress_bar(ROUNDS * len(tried)) as update:
         share = 1.0 - _INSPECTION_SHARE
-        try_out(make, num_envs, tried, seconds * share, agent_seconds, advance)
+        try_out(make, num_envs, tried, seconds * share, agent_seconds, update)
     return costs, tried
 
 
@@ -118,7 +105,7 @@ def _costs_table(env: str, costs: Costs) -> Table:
 def _candidates_table(
     num_envs: int, tried: list[Candidate], chosen: Candidate | None, agent_ms: float
 ) -> Table:
-    agent = f", policy {agent_ms:g} ms a batch" if agent_ms else ""
+    agent = f", policy {agent_ms:g} ms per batch" if agent_ms else ""
     table = Table(title=f"{num_envs} environments{agent}", title_justify="left")
     table.add_column("settings")
     table.add_column("steps/s", justify="right")
@@ -130,12 +117,12 @@ def _candidates_table(
 
 
 def _hints(chosen: Candidate, costs: Costs) -> list[str]:
-    """What to know about the settings."""
+    """Return what to know about the settings."""
     hints = []
     if chosen.options.get("copy") is False:
         hints.append("observations are views: the next step writes over them")
     if "batch_size" in chosen.options:
-        hints.append("use reset(), then recv() and send(actions, env_ids), in the place of step()")
+        hints.append("use reset(), then recv() and send(actions, env_ids), instead of step()")
     if costs.waits:
         hints.append("your environment waits more than it computes: workers outnumber the cores")
     return hints

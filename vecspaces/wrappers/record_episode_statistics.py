@@ -87,39 +87,39 @@ class RecordEpisodeStatistics(
         return observations, infos
 
     def _after_step(self, result: StepResult, env_ids: npt.NDArray[np.int64] | None) -> StepResult:
-        rows = self._rows if env_ids is None else env_ids
-        self._fresh[rows] = False
-        self._record(rows, np.full(len(rows), True), *result[1:])
+        self._count(result, slice(None) if env_ids is None else env_ids, None)
         return result
 
     def _after_recv(self, result: StepResult, env_ids: npt.NDArray[np.int64]) -> StepResult:
-        stepped = ~self._fresh[env_ids]
-        self._fresh[env_ids] = False
-        self._record(env_ids, stepped, *result[1:])
+        self._count(result, env_ids, self._fresh[env_ids])
         return result
 
-    def _record(
-        self,
-        rows: npt.NDArray[Any],
-        stepped: Mask,
-        rewards: npt.NDArray[Any],
-        terminations: Mask,
-        truncations: Mask,
-        infos: dict[str, Any],
-    ) -> None:
-        """Count what some environments returned, stepped or only reset, and add to the infos."""
+    def _count(self, result: StepResult, rows: Any, idle: Mask | None) -> None:
+        """Count what some environments returned; those that are idle were only reset."""
+        _, rewards, terminations, truncations, infos = result
         now = time.perf_counter()
-        if not self._same_step:
-            # The step after an end resets and counts for nothing.
-            begun = self.prev_dones[rows] & stepped
-            stepped = stepped & ~begun
-            self._restart(rows[begun], now)
-        self.episode_returns[rows] += np.where(stepped, rewards, 0.0)
-        self.episode_lengths[rows] += stepped
-        dones = (terminations | truncations) & stepped
+        dones = terminations | truncations
+        self._fresh[rows] = False
+        if not self._same_step:  # the step after an end resets, and counts for nothing
+            begun = self.prev_dones[rows] if idle is None else self.prev_dones[rows] & ~idle
+            if np.count_nonzero(begun):
+                self._restart(self._rows[rows][begun], now)
+                idle = begun.copy() if idle is None else idle | begun
+        if idle is None:
+            self.episode_returns[rows] += rewards
+            self.episode_lengths[rows] += 1
+        else:
+            self.episode_returns[rows] += np.where(idle, 0.0, rewards)
+            self.episode_lengths[rows] += ~idle
+            dones &= ~idle
         self.prev_dones[rows] = dones
-        if not dones.any():
-            return
+        if np.count_nonzero(dones):
+            self._record(self._rows[rows], dones, now, infos)
+
+    def _record(
+        self, rows: npt.NDArray[Any], dones: Mask, now: float, infos: dict[str, Any]
+    ) -> None:
+        """Add the episodes that ended to the infos and to the queues."""
         if self._stats_key in infos:
             raise ValueError(
                 f"infos[{self._stats_key!r}] is there already: use another stats_key for "

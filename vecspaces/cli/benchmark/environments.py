@@ -1,59 +1,132 @@
-"""What is stepped: environments that each stress another part of a vector env."""
+"""The environments of the benchmark, derived from Gymnasium's, which every library can step.
+
+They return what they prepared at construction, so that nearly all of the time is the vector env's.
+"""
 
 from __future__ import annotations
 
-import importlib
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from vecspaces.interop import require_extra
-from vecspaces.make import GymnasiumFactory, find_factory
+import gymnasium
+import numpy as np
+from gymnasium import spaces
 
-#: The environments that come with the benchmark: name -> what they do.
-BUILT_IN = {
-    "nothing": "does nothing, Box(4,)",
-    "robot": "does nothing, a Dict of a camera, two joint vectors, a gripper and contacts",
-    "infos": "does nothing, three numbers in the info of every step, as Atari has them",
-    "image": "84x84x4 uint8 after 100 us of work",
-    "CartPole-v1": "Gymnasium's",
-    "skewed": "sleeps for 0.2 ms, in one step of ten for 2 ms",
-}
+_IMAGE_SECONDS = 100e-6
+_SHORT_SECONDS, _LONG_SECONDS, _LONG_SHARE = 200e-6, 2e-3, 0.1
 
 
-@dataclass(frozen=True)
-class Workload:
-    """One environment to measure.
+class Prepared(gymnasium.Env[Any, Any]):
+    """An environment that always returns one sample of its observation space, and never ends."""
 
-    Args:
-        name: What the tables call it.
-        make: Called once per environment, where it runs.
-        gymnasium_id: The id under which libraries with environments of their own may have it.
-        waits: Whether a step waits instead of computing, so that more workers than cores pay.
-    """
+    action_space: spaces.Space[Any] = spaces.Discrete(2)
 
-    name: str
-    make: Callable[[], Any]
-    gymnasium_id: str | None = None
-    waits: bool = False
+    def __init__(self, observation_space: spaces.Space[Any]) -> None:
+        self.observation_space = observation_space
+        observation_space.seed(0)
+        self._observation = observation_space.sample()
+        self._info: dict[str, Any] = {}
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        super().reset(seed=seed)
+        return self._observation, self._info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Do nothing."""
+        return self._observation, 0.0, False, False, {}
 
 
-def find_workload(name: str) -> Workload:
-    """Find an environment by name.
+class Nothing(Prepared):
+    """Four numbers."""
 
-    Args:
-        name: One of `BUILT_IN`, a Gymnasium id, or `module:factory`.
+    def __init__(self) -> None:
+        super().__init__(spaces.Box(-1, 1, (4,), np.float32))
 
-    Returns:
-        The environment.
 
-    Raises:
-        Exception: What `vecspaces.make.find_factory` raises for a name that means nothing.
-    """
-    if name in BUILT_IN and name != "CartPole-v1":
-        require_extra("gymnasium", "gymnasium")  # what other libraries can step derives from it
-        scenes = importlib.import_module("vecspaces.cli.benchmark.scenes")
-        return Workload(name, scenes.find_scene(name), waits=name == "skewed")
-    factory = find_factory(name)
-    gymnasium_id = factory.spec.id if isinstance(factory, GymnasiumFactory) else None
-    return Workload(name, factory, gymnasium_id=gymnasium_id)
+class Robot(Prepared):
+    """A nested Dict."""
+
+    def __init__(self) -> None:
+        joints = spaces.Dict(
+            position=spaces.Box(-1, 1, (7,), np.float32),
+            velocity=spaces.Box(-1, 1, (7,), np.float32),
+        )
+        super().__init__(
+            spaces.Dict(
+                camera=spaces.Box(0, 255, (64, 64, 3), np.uint8),
+                joints=joints,
+                gripper=spaces.Discrete(3),
+                contacts=spaces.MultiBinary(8),
+            )
+        )
+
+
+class Infos(Nothing):
+    """Three numbers at every step, as Atari environments report them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._frame = 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Count frames."""
+        self._frame += 1
+        info = {"lives": 3, "episode_frame_number": self._frame, "frame_number": self._frame}
+        return self._observation, 0.0, False, False, info
+
+
+class Image(Prepared):
+    """A stack of four frames after some work, given as a number of additions."""
+
+    def __init__(self, additions: int) -> None:
+        super().__init__(spaces.Box(0, 255, (84, 84, 4), np.uint8))
+        self._additions = additions
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Work."""
+        _work(self._additions)
+        return self._observation, 0.0, False, False, {}
+
+
+class Skewed(Nothing):
+    """Waits, mostly briefly, as an environment that asks a server does."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Wait."""
+        time.sleep(_LONG_SECONDS if self.np_random.random() < _LONG_SHARE else _SHORT_SECONDS)
+        return self._observation, 0.0, False, False, {}
+
+
+def find_environment(name: str) -> Callable[[], Prepared]:
+    """Return the picklable factory of one of these environments, by its name in `BUILT_IN`."""
+    factories: dict[str, Callable[[], Prepared]] = {
+        "nothing": Nothing,
+        "robot": Robot,
+        "infos": Infos,
+        "skewed": Skewed,
+    }
+    # Measured here, once, so that every environment of a run does the same work.
+    return partial(Image, _additions_in(_IMAGE_SECONDS)) if name == "image" else factories[name]
+
+
+def _work(additions: int) -> int:
+    total = 0
+    for _ in range(additions):
+        total += 1
+    return total
+
+
+def _additions_in(seconds: float) -> int:
+    """Return how many additions take so long, at best."""
+    trial = 10_000
+    fastest = float("inf")
+    for _ in range(20):
+        began = time.perf_counter()
+        _work(trial)
+        fastest = min(fastest, time.perf_counter() - began)
+    return max(1, round(trial * seconds / fastest))

@@ -1,4 +1,4 @@
-"""The limit: the same environments in bare loops, in as many processes, that talk to nobody.
+"""The limit: the same environments in bare loops, in as many processes, without communication.
 
 No vector env can be faster with these environments in these processes: it would have to step them
 in less time than a `for` loop does.
@@ -11,21 +11,22 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from vecspaces.cli.benchmark.backends import BATCHES, Backend, Runner, sample_actions
-from vecspaces.cli.benchmark.environments import Workload
+from vecspaces.cli.benchmark.contenders import (
+    BATCHES,
+    OURS,
+    PEERS,
+    Contender,
+    Runner,
+    sample_actions,
+)
+from vecspaces.cli.benchmark.workloads import Workload
 from vecspaces.vector.utils import CloudpickleWrapper
 
 _JOIN_SECONDS = 5.0
 
 
 class BareLoops:
-    """Processes that each step a share of the environments, as often as they are told.
-
-    Args:
-        make: Called once per environment.
-        num_envs: How many environments there are.
-        num_workers: How many processes.
-    """
+    """Processes that each step a share of the environments, as often as they are told."""
 
     def __init__(self, make: Callable[[], Any], num_envs: int, num_workers: int) -> None:
         self._num_envs = num_envs
@@ -95,4 +96,5 @@ def _limit(workload: Workload, num_envs: int, num_workers: int) -> Runner:
     return BareLoops(workload.make, num_envs, num_workers)
 
 
-LIMIT = Backend("the limit", _limit)
+LIMIT = Contender("the limit", _limit)
+CONTENDERS = (*OURS, *PEERS, LIMIT)

@@ -1,4 +1,4 @@
-"""Interleaved timing: every backend in turn, several rounds, so that all see the same machine."""
+"""Interleaved timing: every contender in turn, several rounds, so that all see the same machine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from vecspaces.cli.benchmark.backends import Backend, Runner, Unsuitable
-from vecspaces.cli.benchmark.environments import Workload
+from vecspaces.cli.benchmark.contenders import Contender, Runner, UnsuitableError
+from vecspaces.cli.benchmark.workloads import Workload
 from vecspaces.vector.backends.process.cores import count_usable_cores
 
 _FIRST_SECONDS = 0.02  # a timing shorter than this says little about how many batches to run
@@ -19,20 +19,20 @@ _WARM_UP = 5  # one part in so many of what is timed runs before it
 class Plan:
     """What to measure.
 
-    Args:
+    Attributes:
         workloads: The environments.
         num_envs: How many of them, each number by itself.
-        backends: Who steps them.
-        num_workers: Processes for the backends that choose; None: as many as usable cores, and
+        contenders: What steps them.
+        num_workers: Processes for the contenders that choose; None: as many as usable cores, and
             eight times as many where environments wait.
-        rounds: How often each backend is timed; the median counts.
+        rounds: How often each contender is timed; the median counts.
         seconds: How long one timing takes.
-        max_processes: Backends that would start more are left out.
+        max_processes: Contenders that would start more are left out.
     """
 
     workloads: Sequence[Workload]
     num_envs: Sequence[int]
-    backends: Sequence[Backend]
+    contenders: Sequence[Contender]
     num_workers: int | None = None
     rounds: int = 5
     seconds: float = 0.25
@@ -40,16 +40,16 @@ class Plan:
 
     @property
     def timings(self) -> int:
-        """The number of timings, those of backends that turn out unsuitable included."""
+        """The number of timings, those of contenders that turn out unsuitable included."""
         fields = sum(len(self.field(workload)) for workload in self.workloads)
         return fields * len(self.num_envs) * self.rounds
 
-    def field(self, workload: Workload) -> list[Backend]:
-        """The backends that step an environment."""
-        return [backend for backend in self.backends if workload.waits or not backend.waiting_only]
+    def field(self, workload: Workload) -> list[Contender]:
+        """Return the contenders that step an environment."""
+        return [one for one in self.contenders if workload.waits or not one.waiting_only]
 
     def workers(self, workload: Workload, num_envs: int) -> int:
-        """The number of processes for the backends that choose."""
+        """Return the number of processes for the contenders that choose."""
         wanted = self.num_workers
         if wanted is None:
             wanted = count_usable_cores() * (8 if workload.waits else 1)
@@ -58,14 +58,14 @@ class Plan:
 
 @dataclass
 class Measurement:
-    """What one backend made of some environments.
+    """How fast one contender stepped some environments.
 
-    Args:
+    Attributes:
         workload: The name of the environment.
         num_envs: How many there were.
-        backend: The name of the backend.
+        backend: The name of the contender.
         num_workers: The processes that it used.
-        runs: Environment steps a second, one figure per round.
+        runs: Environment steps per second, one figure per round.
         skipped: Why there are none; "" if there are.
     """
 
@@ -82,72 +82,65 @@ class Measurement:
         return median(self.runs) if self.runs else None
 
 
-def measure(
-    plan: Plan, advance: Callable[[str, int], None] = lambda what, timings: None
-) -> list[Measurement]:
-    """Measure.
+def measure(plan: Plan, show: Callable[..., None] = lambda **shown: None) -> list[Measurement]:
+    """Return one measurement per environment, number and contender, in that order.
 
-    Args:
-        plan: What.
-        advance: Called with what comes next and the number of timings that are done since.
-
-    Returns:
-        One measurement per environment, number and backend, in that order.
+    `show` is a progress bar's update: it gets `description` and `advance` before each timing.
     """
     found: list[Measurement] = []
     for workload in plan.workloads:
         for num_envs in plan.num_envs:
-            found += _measure_field(plan, workload, num_envs, advance)
+            found += _measure_field(plan, workload, num_envs, show)
     return found
 
 
 def _measure_field(
-    plan: Plan, workload: Workload, num_envs: int, advance: Callable[[str, int], None]
+    plan: Plan, workload: Workload, num_envs: int, show: Callable[..., None]
 ) -> list[Measurement]:
-    """Open every backend, time them in turn, and close them all."""
+    """Open every contender, time them in turn, and close them all."""
     workers = plan.workers(workload, num_envs)
-    entries: list[tuple[Backend, Measurement]] = []
+    entries: list[tuple[Contender, Measurement]] = []
     runners: dict[str, tuple[Runner, int]] = {}
     try:
-        for backend in plan.field(workload):
-            advance(f"{workload.name} x {num_envs}: opening {backend.name}", 0)
-            processes = backend.processes(num_envs, workers)
-            entry = Measurement(workload.name, num_envs, backend.name, processes)
-            entries.append((backend, entry))
+        for contender in plan.field(workload):
+            show(description=f"{workload.name} x {num_envs}: opening {contender.name}")
+            processes = contender.processes(num_envs, workers)
+            entry = Measurement(workload.name, num_envs, contender.name, processes)
+            entries.append((contender, entry))
             if processes > plan.max_processes:
                 entry.skipped = f"starts {processes} processes"
                 continue
             try:
-                runner = backend.open(workload, num_envs, workers)
-                runners[backend.name] = runner, _calibrate(runner, plan.seconds)
-            except Unsuitable as finding:
+                runner = contender.open(workload, num_envs, workers)
+                runners[contender.name] = runner, calibrate(runner, plan.seconds)
+            except UnsuitableError as finding:
                 entry.skipped = str(finding)
             except Exception as error:  # other libraries refuse in many ways
-                entry.skipped = _first_line(error)
-            time.sleep(backend.cooldown)
+                entry.skipped = first_line(error)
+            time.sleep(contender.cooldown)
         for _ in range(plan.rounds):
-            for backend, entry in entries:
-                advance(f"{workload.name} x {num_envs}: {backend.name}", 1)
-                if backend.name in runners:
-                    runner, batches = runners[backend.name]
-                    entry.runs.append(_time(runner, batches))
-                    time.sleep(backend.cooldown)
+            for contender, entry in entries:
+                show(description=f"{workload.name} x {num_envs}: {contender.name}", advance=1)
+                if contender.name in runners:
+                    runner, batches = runners[contender.name]
+                    entry.runs.append(time_batches(runner, batches))
+                    time.sleep(contender.cooldown)
     finally:
         for runner, _ in runners.values():
             runner.close()
     return [entry for _, entry in entries]
 
 
-def _time(runner: Runner, batches: int) -> float:
-    """Steps a second, once caches are filled and cores awake that the one before left idle."""
+def time_batches(runner: Runner, batches: int) -> float:
+    """Return steps per second, once caches are filled and cores awake that were idle before."""
     runner.run(-(-batches // _WARM_UP))
     began = time.perf_counter()
     steps = runner.run(batches)
     return steps / (time.perf_counter() - began)
 
 
-def _calibrate(runner: Runner, seconds: float) -> int:
-    """How many batches a runner makes in so many seconds, found by doubling; it warms up too."""
+def calibrate(runner: Runner, seconds: float) -> int:
+    """Return how many batches a runner makes in so many seconds, found by doubling."""
     batches = 1
     while True:
         began = time.perf_counter()
@@ -158,6 +151,7 @@ def _calibrate(runner: Runner, seconds: float) -> int:
         batches *= 2
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the type and the first line of an error."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""What a benchmark found: look-ups for a table, one object for machines, and a plot."""
+"""Reports: look-ups for a table, one object for JSON, and a plot."""
 
 from __future__ import annotations
 
@@ -32,33 +32,20 @@ _LIBRARIES = (
 
 @dataclass(frozen=True)
 class Report:
-    """What a benchmark found.
-
-    Args:
-        plan: What was asked for.
-        measurements: What was found.
-    """
+    """What a benchmark measured, and the plan that it followed."""
 
     plan: Plan
     measurements: Sequence[Measurement]
 
     def find(self, workload: str, num_envs: int, backend: str) -> Measurement | None:
-        """Give one measurement; None if there is none."""
+        """Return one measurement; None if there is none."""
         for entry in self.measurements:
             if (entry.workload, entry.num_envs, entry.backend) == (workload, num_envs, backend):
                 return entry
         return None
 
     def ratio(self, entry: Measurement, to: str) -> float | None:
-        """How many times as fast a backend is as another one, with the same environments.
-
-        Args:
-            entry: What the one did.
-            to: The name of the other.
-
-        Returns:
-            The ratio of medians; None where one of them was not measured.
-        """
+        """Return how many times as fast as another contender one is; None if that is not known."""
         other = self.find(entry.workload, entry.num_envs, to)
         if other is None or not other.runs or not entry.runs:
             return None
@@ -66,12 +53,12 @@ class Report:
         return entry.steps_per_second / other.steps_per_second
 
     def backends(self, workload: str) -> list[str]:
-        """The backends that stepped an environment, in the order of the plan."""
+        """Return the names of the contenders of an environment, in the order of the plan."""
         seen = (entry.backend for entry in self.measurements if entry.workload == workload)
         return list(dict.fromkeys(seen))
 
     def as_json(self) -> dict[str, Any]:
-        """One object for machines."""
+        """Return one object for JSON."""
         return {
             "machine": describe_machine(),
             "rounds": self.plan.rounds,
@@ -88,15 +75,7 @@ class Report:
         }
 
     def plot(self, file: Path) -> None:
-        """Plot steps a second against the number of environments, one panel an environment.
-
-        Args:
-            file: Where to; its suffix chooses the format.
-
-        Raises:
-            ImportError: matplotlib is not installed.
-            ValueError: The suffix is no format that matplotlib knows.
-        """
+        """Plot steps per second against environments, one panel per environment."""
         matplotlib = require_extra("matplotlib", "plot")
         matplotlib.use("agg")
         pyplot = require_extra("matplotlib.pyplot", "plot")
@@ -145,7 +124,7 @@ class Report:
 
 
 def _styles(backends: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Ours are solid and strong, the others thin, the limit dashed and black."""
+    """Return the styles of lines: vecspaces' own are thick, others thin, the limit dashed."""
     styles: dict[str, dict[str, Any]] = {}
     for number, backend in enumerate(dict.fromkeys(backends)):
         ours = backend.startswith("vecspaces")
@@ -161,7 +140,7 @@ def _styles(backends: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def describe_machine() -> dict[str, Any]:
-    """What the figures were made on."""
+    """Return what the figures were measured on."""
     versions = {}
     for library in _LIBRARIES:
         try:
@@ -178,7 +157,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """The processor's name, where the system tells it."""
+    """Return the processor's name, where the system has it."""
     listing = Path("/proc/cpuinfo")
     if listing.exists():
         for line in listing.read_text(encoding="utf-8").splitlines():

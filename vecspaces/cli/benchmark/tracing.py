@@ -1,7 +1,7 @@
 """A timeline of caller and workers, in Chrome's trace format, which Perfetto shows.
 
-Nothing in the vector env knows of it: the environments note themselves when each of their steps and
-resets began and ended, and the caller does the same with its own calls.
+The environments record when each of their steps and resets began and ended, and the caller records
+its own calls; the vector env is not changed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,7 @@ _PROCESS, _CALLER = 1, 0
 
 
 class Span(NamedTuple):
-    """Something that took time.
-
-    Attributes:
-        name: What.
-        began: When, by `time.perf_counter_ns`, the clock that all processes of a machine share.
-        ended: When it was over.
-    """
+    """Something that took time, by `time.perf_counter_ns`, the clock that all processes share."""
 
     name: str
     began: int
@@ -35,26 +29,14 @@ class Span(NamedTuple):
 
 
 class Recorder:
-    """Notes spans until it is full.
-
-    Args:
-        limit: How many at most.
-    """
+    """Records spans, up to a limit."""
 
     def __init__(self, limit: int) -> None:
         self.spans: list[Span] = []
         self._limit = limit
 
     def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a function so that its calls are noted.
-
-        Args:
-            name: What to call them.
-            function: The function.
-
-        Returns:
-            A function that does the same.
-        """
+        """Return a function that does the same as another one, and records its calls by a name."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             began = perf_counter_ns()
@@ -69,12 +51,7 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Traced:
-    """A factory whose environments note their steps and resets.
-
-    Args:
-        make: The factory.
-        limit: The spans that each of them notes at most.
-    """
+    """A factory whose environments record their steps and resets, up to a limit each."""
 
     make: Callable[[], Any]
     limit: int
@@ -90,21 +67,16 @@ class Traced:
 
 
 def read_spans(env: Any) -> list[Span]:
-    """Give the spans of a traced environment; for `VectorEnv.call`."""
+    """Return the spans of a traced environment; for `VectorEnv.call`."""
     return list(getattr(env, _SPANS, ()))
 
 
 def chrome_trace(envs: AsyncVectorEnv[Any, Any], caller: Sequence[Span]) -> dict[str, Any]:
-    """Put the spans of caller and environments into Chrome's trace format.
+    """Return the spans of caller and environments in Chrome's trace format, to be written as JSON.
 
-    Args:
-        envs: The vector env, its factories `Traced`.
-        caller: What the caller did.
-
-    Returns:
-        The object to write as JSON: one track for the caller, and one for each worker, on which the
-        spans of its environments lie inside those of whole batches. Times are in microseconds. The
-        format: "Trace Event Format", Google, complete events (`"ph": "X"`).
+    There is one track for the caller, and one per worker, on which the spans of its environments
+    lie inside those of whole batches. Times are in microseconds. The format: "Trace Event Format",
+    Google, complete events (`"ph": "X"`).
     """
     stats = envs.stats()
     spans = envs.call(read_spans)
@@ -123,7 +95,7 @@ def chrome_trace(envs: AsyncVectorEnv[Any, Any], caller: Sequence[Span]) -> dict
 
 
 def _batches(spans: Sequence[Sequence[Span]]) -> list[Span]:
-    """From the first environment's beginning to the last one's end, once for each command."""
+    """Return a span per command, from the first environment's beginning to the last one's end."""
     return [
         Span("batch", min(span.began for span in turn), max(span.ended for span in turn))
         for turn in zip(*spans, strict=False)  # one that was cut short ends the list

@@ -1,4 +1,4 @@
-"""What an environment costs, and which settings step it fastest, found by trying."""
+"""Tuning: what an environment costs, and which settings step it fastest, found by trying."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from vecspaces.cli.benchmark.backends import BATCHES, sample_actions
+from vecspaces.cli.benchmark.contenders import open_vecspaces
+from vecspaces.cli.benchmark.measure import calibrate, first_line, time_batches
 from vecspaces.interop import native_space
 from vecspaces.layout import Layout
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.cores import count_usable_cores
 
+#: How often each candidate is timed.
+ROUNDS = 3
 # Of settings that are as fast as this, the simplest is the best.
 _ALIKE = 0.97
 # An environment that computes for less than this share of its step waits for something.
 _WAITS = 0.5
-_ROUNDS = 3
-# Memory is told in pages: small environments show only in numbers.
+# Memory is counted in pages: small environments show only in numbers.
 _COPIES, _COPYING_SECONDS = 64, 0.5
 
 
@@ -32,15 +34,15 @@ _COPIES, _COPYING_SECONDS = 64, 0.5
 class Costs:
     """What one environment costs.
 
-    Args:
+    Attributes:
         step_mean: Mean time of a step, in seconds.
         step_p99: 99th percentile of the time of a step, in seconds.
         step_spread: Standard deviation over mean.
         reset_mean: Mean time of a reset, in seconds.
         computing: Share of a step in which it uses the processor.
         observation_bytes: Bytes of one observation.
-        memory_bytes: Memory of one environment; None where the system does not tell.
-        build_seconds: The time that it takes to start a worker and to build one environment in it.
+        memory_bytes: Memory of one environment; None where the system does not report it.
+        build_seconds: The time to start a worker and to build one environment in it.
     """
 
     step_mean: float
@@ -59,15 +61,7 @@ class Costs:
 
 
 def inspect(make: Callable[[], Any], seconds: float) -> Costs:
-    """Measure one environment, in a worker, so that none is built in this process.
-
-    Args:
-        make: Its factory.
-        seconds: How long to step it.
-
-    Returns:
-        Its costs.
-    """
+    """Measure one environment, in a worker, so that none is built in this process."""
     began = time.perf_counter()
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([make], num_workers=1)
     with envs:
@@ -118,7 +112,7 @@ def _exercise(env: Any, seconds: float) -> dict[str, Any]:
 
 
 def _memory_of_copies(env: Any, make: Callable[[], Any]) -> int | None:
-    """The memory by which this process grows with each further environment."""
+    """Return the memory by which this process grows with each further environment."""
     before = _resident_bytes()
     if before is None:
         return None
@@ -144,10 +138,10 @@ def _resident_bytes() -> int | None:
 class Candidate:
     """Settings to try.
 
-    Args:
+    Attributes:
         backend: `"sync"` or `"async"`.
         options: Arguments of the vector env.
-        runs: Environment steps a second, one figure per run.
+        runs: Environment steps per second, one figure per run.
         skipped: Why there is none.
     """
 
@@ -167,22 +161,17 @@ class Candidate:
         return ", ".join([self.backend, *(f"{key}={value}" for key, value in self.options.items())])
 
     def code(self, env: str, num_envs: int) -> str:
-        """The line of Python that makes this vector env."""
+        """Return the line of Python that makes this vector env."""
         kwargs = f", vector_kwargs={self.options!r}" if self.options else ""
         return f"make_vec({env!r}, num_envs={num_envs}, backend={self.backend!r}{kwargs})"
 
 
 def candidates(num_envs: int, costs: Costs) -> list[Candidate]:
-    """The settings that make sense, the simplest first.
+    """Return the settings that make sense, the simplest first.
 
-    Args:
-        num_envs: The number of environments.
-        costs: What one of them costs.
-
-    Returns:
-        Sync; Async with 1, 2, 4, ... workers up to the cores, and where environments wait up to
-        eight times the cores; views in the place of copies; and, where steps differ or a policy
-        takes time, batches of half of the environments.
+    They are Sync; Async with 1, 2, 4, ... workers up to the cores, and where environments wait up
+    to eight times the cores; views instead of copies; and, where steps differ or a policy takes
+    time, batches of half of the environments.
     """
     cores = count_usable_cores()
     most = min(num_envs, cores * 8 if costs.waits else cores)
@@ -202,71 +191,37 @@ def try_out(
     tried: Sequence[Candidate],
     seconds: float,
     agent_seconds: float = 0.0,
-    advance: Callable[[str], None] = lambda what: None,
+    show: Callable[..., None] = lambda **shown: None,
 ) -> None:
-    """Measure candidates in turn, several rounds, and write the figures into them.
+    """Time candidates in turn, and write the figures into them.
 
-    Args:
-        make: The factory of the environments.
-        num_envs: How many of them.
-        tried: The candidates.
-        seconds: About how long it may take in all; candidates whose turn does not come are skipped.
-        agent_seconds: What the policy takes to choose the actions of one batch.
-        advance: Called with what comes next before each run.
+    It takes about `seconds` in all; candidates whose turn does not come are skipped. A policy takes
+    `agent_seconds` per batch. `show` is a progress bar's update.
     """
     end = time.perf_counter() + seconds
-    slice_seconds = seconds / (len(tried) * (_ROUNDS + 1))
-    for number in range(_ROUNDS):
+    slice_seconds = seconds / (len(tried) * (ROUNDS + 1))
+    for number in range(ROUNDS):
         for candidate in tried:
             late = time.perf_counter() > end
             if late and not candidate.runs and candidate is not tried[0]:
                 candidate.skipped = candidate.skipped or "no time was left for it"
             if candidate.skipped or (late and number):
                 continue
-            advance(candidate.name)
+            show(description=candidate.name, advance=1)
             try:
-                _run(make, num_envs, candidate, slice_seconds, agent_seconds)
+                runner = open_vecspaces(
+                    make, num_envs, candidate.backend, agent_seconds, **candidate.options
+                )
+                try:
+                    candidate.runs.append(time_batches(runner, calibrate(runner, slice_seconds)))
+                finally:
+                    runner.close()
             except Exception as error:  # an environment may refuse to run in a daemon, for one
-                candidate.skipped = f"{type(error).__name__}: {error}".splitlines()[0]
+                candidate.skipped = first_line(error)
 
 
 def best(tried: Sequence[Candidate]) -> Candidate | None:
-    """The simplest of the fastest candidates; None if none could run."""
+    """Return the simplest of the fastest candidates; None if none could run."""
     fastest = max((candidate.steps_per_second for candidate in tried), default=0.0)
     fit = [one for one in tried if one.runs and one.steps_per_second >= _ALIKE * fastest]
     return fit[0] if fit else None
-
-
-def _run(
-    make: Callable[[], Any],
-    num_envs: int,
-    candidate: Candidate,
-    seconds: float,
-    agent_seconds: float,
-) -> None:
-    """Build the vector env, warm it up, and time it once."""
-    kind: Any = SyncVectorEnv if candidate.backend == "sync" else AsyncVectorEnv
-    with kind([make] * num_envs, **candidate.options) as envs:
-        envs.reset(seed=0)
-        per_batch = candidate.options.get("batch_size", num_envs)
-        whole = sample_actions(envs.single_action_space, num_envs)
-        actions = sample_actions(envs.single_action_space, per_batch)
-        step = envs.step
-        if per_batch < num_envs:
-            envs.send(whole[0])
-
-            def step(batch: Any) -> None:
-                ready = envs.recv()
-                envs.send(batch, ready.env_ids)
-
-        for batch in actions[:2]:
-            step(batch)
-        began = now = time.perf_counter()
-        batches = 0
-        while now < began + seconds or not batches:
-            if agent_seconds:
-                time.sleep(agent_seconds)  # on another device; the processor is free for workers
-            step(actions[batches % BATCHES])
-            batches += 1
-            now = time.perf_counter()
-        candidate.runs.append(batches * per_batch / (now - began))
