@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.compare import assert_identical
 from tests.envs import Drift, Ledger
+from tests.vector.ways import run_by
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from vecspaces.wrappers import RecordVideo
 from vecspaces.wrappers.record_video import shrink, tile
@@ -94,6 +96,27 @@ def test_step_async_and_reset_async_are_recorded(tmp_path: Path) -> None:
         envs.step_async(np.zeros(2, np.int64))
         envs.step_wait()
     assert shades(path) == [(40, 0), (40, 60)]
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
+def test_every_way_is_recorded_alike(mode: AutoresetMode, tmp_path: Path) -> None:
+    recorded = []
+    for way in ("step", "async"):
+        path = tmp_path / f"{way}.gif"
+        with RecordVideo(SyncVectorEnv(painters(), autoreset_mode=mode), path) as envs:
+            run_by(envs, way)
+        recorded.append(iio.imread(path))
+    assert len(recorded[0]) > 10
+    assert_identical(*recorded)
+
+
+def test_some_environments_may_be_stepped(tmp_path: Path) -> None:
+    path = tmp_path / "out.gif"
+    with RecordVideo(AsyncVectorEnv(painters(2), num_workers=2), path, env_ids=[1]) as envs:
+        envs.reset(seed=1)
+        envs.step(np.zeros(1, np.int64), env_ids=[1])
+        envs.step(np.zeros(1, np.int64), env_ids=[0])
+    assert shades(path) == [(40, 0), (40, 60), (40, 60)]
 
 
 def test_an_mp4_holds_as_many_frames(tmp_path: Path) -> None:

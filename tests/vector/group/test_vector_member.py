@@ -33,7 +33,13 @@ from vecspaces.errors import (
     VecspacesError,
     WorkerDiedError,
 )
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from vecspaces.vector import (
+    AsyncVectorEnv,
+    AutoresetMode,
+    SyncVectorEnv,
+    VectorEnv,
+    VectorObservationWrapper,
+)
 
 MODES = list(AutoresetMode)
 KINDS = [SyncVectorEnv, AsyncVectorEnv]
@@ -230,6 +236,25 @@ def test_a_vector_env_that_ignores_the_mask_is_caught(kind: type, simulator: Any
         envs.step(envs.action_space.sample())
         envs.reset(options={"reset_mask": np.array([True] * 3 + [False] * 3)})
         envs.step(envs.action_space.sample())
+
+
+class Counted(VectorObservationWrapper[Any, Any, Any, Any]):
+    """Adds how many batches were changed so far, as wrappers that keep statistics do."""
+
+    batches = 0
+
+    def observations(self, observations: Any) -> Any:
+        self.batches += 1
+        return observations + self.batches
+
+
+def test_a_wrapper_may_change_the_rows_that_a_mask_leaves_out() -> None:
+    with SyncVectorEnv([lambda: Counted(ledger_vector(0, 2))]) as envs:
+        envs.reset(seed=1)
+        envs.step([0, 0])
+        mask = np.array([True, False])
+        observations, _ = envs.reset(options={"reset_mask": mask})
+        assert observations[:, 2].tolist() == [3, 1 + 3]
 
 
 # --- calls and attributes ---------------------------------------------------------------------
