@@ -272,3 +272,33 @@ def test_after_thousands_of_interrupted_calls_a_vector_env_goes_on(
     make: Callable[[], Any],
 ) -> None:
     check_calls(make, 3000, seed=int.from_bytes(os.urandom(4), "little"))
+
+
+def check_lives(rounds: int, seed: int, context: str) -> None:
+    """Interrupt construction and `close`; nothing is left, as the leak check of every test sees."""
+    env_fns = [partial(Counting, i) for i in range(4)]
+    longest = {"fork": 0.03, "forkserver": 0.1, "spawn": 0.4}[context]
+    with Interrupts(seed, longest) as interrupts:
+        for _ in range(rounds):
+            made: list[Any] = []
+
+            def live(made: list[Any] = made) -> None:
+                made.append(AsyncVectorEnv(env_fns, num_workers=2, context=context))
+                made[0].reset(seed=1)
+                made[0].close()
+
+            interrupts.during(live)
+            for envs in made:
+                envs.close()
+                assert not envs.processes
+
+
+def test_an_interrupted_construction_or_close_leaves_nothing() -> None:
+    check_lives(30, seed=3, context="fork")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_hundreds_of_interrupted_constructions_leave_nothing(context: str) -> None:
+    check_lives(300, seed=int.from_bytes(os.urandom(4), "little"), context=context)

@@ -236,7 +236,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         written = buffers.whole[slot]
         terminations = written.terminations.copy()
         truncations = written.truncations.copy()
-        infos = self._infos()
+        infos = self._infos() if any(self._session.results.values()) else {}
         if self._mode is not AutoresetMode.NEXT_STEP:
             ended = terminations | truncations
             self._session.note_ends(slice(None), ended)
@@ -272,8 +272,6 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     def _infos(self) -> dict[str, Any]:
         """Join the infos of the workers."""
         results = self._session.results
-        if not any(results.values()):
-            return {}
         columns = [results[worker] for worker in sorted(results) if results[worker]]
         return infos_module.finish(columns, self.num_envs)
 

@@ -9,7 +9,7 @@ from typing import Any
 from vecspaces.vector.backends.backend import Planner, execute
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvironmentFailed
-from vecspaces.vector.exchange.messages import Op, Reply, Written
+from vecspaces.vector.exchange.messages import Op, Reply, Written, make_reply
 from vecspaces.vector.group.env_group import EnvGroup
 from vecspaces.vector.vector_env import AutoresetMode
 
@@ -62,7 +62,7 @@ class InlineBackend:
                 replies.append(Reply(0, Op.PART, seq, result))
             else:
                 told = result.columns if isinstance(result, Written) else result
-                replies.append(Reply(0, Op.DONE, seq, told))
+                replies.append(make_reply((0, Op.DONE, seq, told)))
 
     def collect(self, timeout: float | None) -> deque[Reply]:
         """Return the replies so far: every command was executed when it was submitted."""

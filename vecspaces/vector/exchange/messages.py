@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Any, NamedTuple
 
 from vecspaces.vector.exchange.infos import Columns
@@ -70,6 +71,10 @@ class Written(NamedTuple):
 
     rows: Sequence[int]
     columns: Columns
+
+
+# Without the Python function that the constructor of a named tuple is.
+make_reply: Callable[[tuple[int, Op, int, Any]], Reply] = partial(tuple.__new__, Reply)
 
 
 class CannotSend(Exception):  # noqa: N818 - says what happened

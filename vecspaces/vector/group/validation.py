@@ -79,8 +79,12 @@ def reward_writer(out: npt.NDArray[np.float64], low: int) -> Callable[[list[Any]
 
     def write(rewards: list[Any]) -> None:
         if _NUMBERS.issuperset(map(type, rewards)):
-            with suppress(OverflowError):  # an integer beyond all floats
-                view[:] = array("d", rewards)
+            try:
+                numbers: Any = array("d", rewards)
+            except OverflowError:  # an integer beyond all floats
+                numbers = None
+            if numbers is not None:
+                view[:] = numbers
                 return
         out[:] = as_rewards(rewards, range(low, low + len(rewards)))
 

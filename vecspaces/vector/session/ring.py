@@ -34,6 +34,7 @@ class SlotRing:
             worker wrote in part is never shown.
 
     Attributes:
+        slots: As given.
         current: The slot that holds the last observations.
         steps: The steps since `reset` or since the last rollout began.
         begins_rollout: Whether the next step begins a rollout.
@@ -41,7 +42,7 @@ class SlotRing:
 
     def __init__(self, buffers: int, slots: int) -> None:
         self._buffers = buffers
-        self._slots = slots
+        self.slots = slots
         self.current = 0
         self.steps = 0
         self.begins_rollout = False
@@ -49,7 +50,7 @@ class SlotRing:
     @property
     def next(self) -> int:
         """The slot after the current one."""
-        return (self.current + 1) % self._slots
+        return (self.current + 1) % self.slots
 
     @property
     def rollout_steps(self) -> int:

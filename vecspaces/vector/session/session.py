@@ -13,7 +13,7 @@ wait can be repeated and gives the right answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,24 +39,6 @@ _GRACE = 0.1
 
 _CALLS = (Op.CALL, Op.SET_ATTR, Op.FLUSH)
 _DONE, _STEP = Op.DONE, Op.STEP
-
-
-class Command(NamedTuple):
-    """What was last asked: enough to repeat it for a worker that had to be replaced.
-
-    Attributes:
-        op: The command.
-        slot: The slot of the ring that it writes.
-        steps: The steps of the rollout once it is done.
-        payloads: The arguments of each worker that was asked.
-        call: The call that the user made, as errors name it.
-    """
-
-    op: Op
-    slot: int
-    steps: int
-    payloads: Mapping[int, Any]
-    call: str
 
 
 class Session:
@@ -88,7 +70,11 @@ class Session:
         self.lost: set[int] = set()
         self.finished: npt.NDArray[np.bool_] = np.zeros(plan.num_envs, dtype=np.bool_)
         self.interrupted = False
-        self._command = Command(Op.RESET, 0, 0, {}, "reset")
+        # The last command: enough to repeat it for a worker that had to be replaced, the call that
+        # the user made, and the slot and the steps of the rollout once it is done.
+        self._op, self._call = Op.RESET, "reset"
+        self._payloads: Mapping[int, Any] = {}
+        self._slot = self._steps = 0
         self._seq = 0
         self._waiting: set[int] = set()
         # Of those that owe a reply, the ones whose caller gave up waiting.
@@ -110,7 +96,7 @@ class Session:
         pending = ""
         if self.state.value.startswith("overdue"):
             what = "was interrupted" if self.interrupted else "timed out"
-            pending = f"{self._command.call} that {what}"
+            pending = f"{self._call} that {what}"
         return next_state(self.state, event, call, pending)
 
     # ------------------------------------------------------------------ commands
@@ -130,7 +116,8 @@ class Session:
         self._failures = []
         self.results = {}
         self.interrupted = False
-        self._command = Command(op, slot, steps, payloads, call)
+        self._op, self._call, self._payloads = op, call, payloads
+        self._slot, self._steps = slot, steps
         try:
             self._backend.submit(op, slot, self._seq, payloads)
             self.state = state
@@ -181,7 +168,8 @@ class Session:
             ring.current, ring.steps, ring.begins_rollout = 0, 0, False
         if self.queue.ready:
             self.queue.clear()
-        self._begin(Event.STEP_ASYNC, call, _STEP, ring.next, ring.steps + 1, payloads)
+        slot = (ring.current + 1) % ring.slots
+        self._begin(Event.STEP_ASYNC, call, _STEP, slot, ring.steps + 1, payloads)
 
     def send_rows(self, rows: Sequence[int], call: str) -> None:
         """Send a step of some rows; the replies are theirs alone, and come as they are ready."""
@@ -267,21 +255,20 @@ class Session:
         state = TRANSITIONS[self.state].get(event) or self.check(event, call)
         try:
             self._wait(None, timeout)
-            result = read(self._command.slot)
+            result = read(self._slot)
         except BaseException as error:
             self._suspend(error)
             raise
-        command, ring = self._command, self.ring
+        ring = self.ring
         # Plain assignments alone: an interrupt comes before all of them or after all of them.
-        self.state, ring.current, ring.steps = state, command.slot, command.steps
+        self.state, ring.current, ring.steps = state, self._slot, self._steps
         return result
 
     def finish_reset(self, call: str, timeout: float | None, read: Callable[[int], T]) -> T:
         """Wait for the end of a reset; its rows are then in order again, and can be received."""
 
         def settle(slot: int) -> T:
-            payloads = self._command.payloads.values()
-            rows = [row for payload in payloads for row in payload[0]]
+            rows = [row for payload in self._payloads.values() for row in payload[0]]
             self._broken.difference_update(rows)
             self.lost.difference_update(rows)
             self.finished[rows] = False
@@ -358,7 +345,7 @@ class Session:
                 self._give_up_building()
                 deadline = None if timeout is None else Deadline(timeout)
             elif bound.passed and (waiting if ready is None else ready() is None):
-                raise overdue(self._command.op.verb, timeout or 0.0, *self._busy_rows())
+                raise overdue(self._op.verb, timeout or 0.0, *self._busy_rows())
         if self._failures:
             grace = Deadline(_GRACE)
             while waiting and not grace.passed:
@@ -379,8 +366,8 @@ class Session:
         worker, op, seq, payload = reply
         if op is _DONE:
             if seq == self._seq:
-                if self.lost and payload and self._command.op is _STEP:
-                    self._show_known(self._command.slot, self.ring.current, payload)
+                if self.lost and payload and self._op is _STEP:
+                    self._show_known(self._slot, self.ring.current, payload)
                 self.results[worker] = payload
                 self._waiting.discard(worker)
         elif op is Op.PART:
@@ -425,14 +412,14 @@ class Session:
         """Restart a dead worker and repeat what it was asked, or note the failure."""
         self._build_by.pop(worker, None)
         rows = self._backend.slices[worker]
-        command, budget = self._command, self._settings.budget
+        op, budget = self._op, self._settings.budget
         advice = (
             "its environments are built again"
             if budget is not None
             else "call reset() to build its environments again, or close(); "
             'on_worker_death="restart" goes on by itself'
         )
-        verb = command.op.verb
+        verb = op.verb
         error = died(worker, rows, verb, death, self._running(worker), advice)
         count = self._restarts[worker] + 1
         try:
@@ -446,14 +433,14 @@ class Session:
             del self._deaths[worker]
             return
         again = {row: (restart_seed(self._seeds[row], count), self._options[row]) for row in rows}
-        payload = command.payloads.get(worker)
-        if command.op is Op.STEP_ROWS:
+        payload = self._payloads.get(worker)
+        if op is Op.STEP_ROWS:
             payload = sorted(self.queue.outstanding.intersection(rows))
         self.lost.update(rows)
         try:
             self._build(worker, again)
             if worker in self._waiting:
-                self._backend.submit(command.op, command.slot, self._seq, {worker: payload})
+                self._backend.submit(op, self._slot, self._seq, {worker: payload})
         except Exception:
             # The system refused a new process or its memory: a reset tries again.
             self._break([worker])
@@ -501,7 +488,7 @@ class Session:
         """Raise the failure of the lowest environment, and remember which are broken."""
         failures = sorted(self._failures, key=lambda failure: failure.env_ids[:1])
         first = failures[0]
-        if self._command.op in _CALLS and not self._gone:
+        if self._op in _CALLS and not self._gone:
             # A method that raises breaks nothing, and late replies of others will be dropped.
             self.state = TRANSITIONS[self.state][Event.CALL_WAIT]
         else:

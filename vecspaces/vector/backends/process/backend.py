@@ -17,7 +17,7 @@ import multiprocessing
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -52,7 +52,7 @@ from vecspaces.vector.exchange.failures import (
     died,
 )
 from vecspaces.vector.exchange.infos import from_plain
-from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
+from vecspaces.vector.exchange.messages import HEADER, CannotSend, Op, Reply, make_reply
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.vector_env import AutoresetMode
 
@@ -280,16 +280,16 @@ class ProcessBackend:
                 self._replace(worker, lost)
             return
         self._seq = seq
-        bare = pack(op, slot, seq)
-        try:
-            frames = [
-                bare
-                if payload is None and self._rows_suffice
-                else self._pack_command(worker, op, slot, seq, payload)
-                for worker, payload in payloads.items()
-            ]
-        except Exception as error:
-            raise CannotSend(error) from None
+        if op is Op.STEP and self._rows_suffice:
+            frames = [HEADER.pack(op, slot, seq, 0)] * len(payloads)
+        else:
+            try:
+                frames = [
+                    self._pack_command(worker, op, slot, seq, payload)
+                    for worker, payload in payloads.items()
+                ]
+            except Exception as error:
+                raise CannotSend(error) from None
         if not self._working:
             self._affinity.visit()
         for worker, frame in zip(payloads, frames, strict=True):
@@ -341,13 +341,13 @@ class ProcessBackend:
         rests: list[tuple[CallerEnd, list[bytes]]] = []
         replies: list[Reply] = []
         if self._reading:  # interrupted between reading and finding: nothing may be left to read
-            ready: Iterable[int] = [handle.channel.fd for handle in self._handles]
+            ready = [(handle.channel.fd, 0) for handle in self._handles]
         else:
             awake = 0 < len(self._working) <= self._spare_cores
             ready = self._poller.wait(timeout, awake)
         self._reading = True
         seen: set[int] = set()
-        for fd in ready:
+        for fd, _ in ready:
             index = self._by_fd.get(fd)
             if index is None or index in seen:
                 continue
@@ -361,7 +361,7 @@ class ProcessBackend:
             rests.append((channel, rest))
             for frame in frames:
                 if not frame.data:
-                    replies.append(Reply(index, frame.op, frame.seq, None))
+                    replies.append(make_reply((index, frame.op, frame.seq, None)))
                 elif frame.op is Op.NOT_STARTED:
                     handle.not_started = frame.load()
                 else:

@@ -11,6 +11,7 @@ import contextlib
 import pickle
 import select
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -42,6 +43,10 @@ class Frame(NamedTuple):
     def load(self) -> Any:
         """Unpickle the payload, which came over an inherited descriptor; may raise anything."""
         return pickle.loads(self.data) if self.data else None
+
+
+# Without the Python function that the constructor of a named tuple is.
+_frame: Callable[[tuple[Op, int, int, bytes]], Frame] = partial(tuple.__new__, Frame)
 
 
 def dumps(value: Any) -> bytes:
@@ -144,7 +149,7 @@ class CallerEnd:
         if len(inbox) == 1 and size == HEADER.size:
             op, slot, seq, length = HEADER.unpack(inbox[0])
             if length == 0:
-                return [Frame(_OPS[op], slot, seq, b"")], [], False
+                return [_frame((_OPS[op], slot, seq, b""))], [], False
         if len(inbox[0]) >= HEADER.size:
             expected = HEADER.size + HEADER.unpack_from(inbox[0])[3]
             if sum(map(len, inbox)) < expected:  # joined once, when it is whole
@@ -156,7 +161,7 @@ class CallerEnd:
             end = at + HEADER.size + length
             if len(data) < end:
                 break
-            frames.append(Frame(_OPS[op], slot, seq, data[end - length : end]))
+            frames.append(_frame((_OPS[op], slot, seq, data[end - length : end])))
             at = end
         return frames, [data[at:]] if at < len(data) else [], ended
 
@@ -261,7 +266,7 @@ class Poller:
         else:
             self._poll.unregister(fd)
 
-    def wait(self, timeout: float | None, awake: bool = False) -> list[int]:
+    def wait(self, timeout: float | None, awake: bool = False) -> list[tuple[int, int]]:
         """Wait until something can be done.
 
         Args:
@@ -269,13 +274,14 @@ class Poller:
             awake: Whether it may wait awake.
 
         Returns:
-            The descriptors that have something to read, are at their end, or have room to write.
+            Pairs of a descriptor that has something to read, is at its end, or has room to write,
+            and what `poll` reports of it.
         """
         if self._poll is not None:
             milliseconds = None if timeout is None else int(timeout * 1000 + 0.999)
             poll = self._awake if awake and self._awake is not None else self._poll
-            return [fd for fd, _ in poll.poll(milliseconds)]
+            return poll.poll(milliseconds)
         if not self._reading:
             return []
         readable, writable, _ = select.select(self._reading, self._writing, [], timeout)
-        return list({*readable, *writable})
+        return [(fd, 0) for fd in {*readable, *writable}]

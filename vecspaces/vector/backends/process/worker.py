@@ -22,7 +22,7 @@ from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
 from vecspaces.vector.exchange.infos import to_plain
-from vecspaces.vector.exchange.messages import Op, Written
+from vecspaces.vector.exchange.messages import HEADER, Op, Written
 from vecspaces.vector.group.env_group import EnvGroup
 
 # How long a worker may go on once its caller is gone, to let an idle one close its environments.
@@ -108,6 +108,8 @@ class Worker:
         self._shares_memory = arena is not None
         self._buffers = Buffers(plan, arena)
         self._may_spill = plan.observations.has_variable
+        # Whether a reply without infos is a header alone.
+        self._rows_suffice = self._shares_memory and not self._may_spill
         self._group.bind(self._buffers, low, self._index, lost)
 
     def _serve(self) -> tuple[Op, int, int, bytes] | None:
@@ -127,11 +129,14 @@ class Worker:
                         part = (written.rows, *self._attach(op, slot, written))
                         send(self._pack(message, Op.PART, part, written))
                     continue
-                result = execute(group, op, slot, payload)
-                attached = result
-                if isinstance(result, Written):
-                    attached = self._attach(op, slot, result)
-                reply = self._pack(message, Op.DONE, attached, result)
+                result = attached = execute(group, op, slot, payload)
+                written = isinstance(result, Written)
+                if written and self._rows_suffice and not result.columns:
+                    reply = HEADER.pack(Op.DONE, slot, seq, 0)
+                else:
+                    if written:
+                        attached = self._attach(op, slot, result)
+                    reply = self._pack(message, Op.DONE, attached, result)
             except EnvironmentFailed as error:
                 reply = pack(Op.FAILED, slot, seq, error.failure)
             except BaseException as error:
