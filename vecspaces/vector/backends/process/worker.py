@@ -130,11 +130,11 @@ class Worker:
                         send(self._pack(message, Op.PART, part, written))
                     continue
                 result = attached = execute(group, op, slot, payload)
-                written = isinstance(result, Written)
-                if written and self._rows_suffice and not result.columns:
+                wrote = isinstance(result, Written)
+                if wrote and self._rows_suffice and not result.columns:
                     reply = HEADER.pack(Op.DONE, slot, seq, 0)
                 else:
-                    if written:
+                    if wrote:
                         attached = self._attach(op, slot, result)
                     reply = self._pack(message, Op.DONE, attached, result)
             except EnvironmentFailed as error:
