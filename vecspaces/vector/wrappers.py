@@ -329,8 +329,8 @@ class VectorObservationWrapper(VectorWrapper[WrapperObsType, ActType, ObsType, A
 
     def _after_step(self, result: StepResult, env_ids: npt.NDArray[np.int64] | None) -> StepResult:
         observations, rewards, terminations, truncations, infos = result
-        ended = np.flatnonzero(infos.get("_final_obs", ()))
-        if len(ended):
+        if "_final_obs" in infos:
+            ended = np.flatnonzero(infos["_final_obs"])
             infos["final_obs"] = self._final_observations(infos["final_obs"], ended)
         return self.observations(observations), rewards, terminations, truncations, infos
 
@@ -338,6 +338,8 @@ class VectorObservationWrapper(VectorWrapper[WrapperObsType, ActType, ObsType, A
         self, finals: npt.NDArray[Any], rows: npt.NDArray[np.intp]
     ) -> npt.NDArray[Any]:
         """Change the last observations of the episodes that ended, as one batch of these rows."""
+        if not len(rows):
+            return finals
         space, count = self.env.single_observation_space, len(rows)
         items = [finals[row] for row in rows]
         batch = self.observations(concatenate(space, items, create_empty_array(space, count)))
