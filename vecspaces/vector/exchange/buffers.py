@@ -262,29 +262,28 @@ class Buffers:
     def _export(self, slot: int, low: int, high: int, scalars: bool) -> list[Any]:
         observations = self.observations[slot].export(low, high)
         if not scalars:
-            return [observations, None, None]
+            return [observations]
         rows = slice(low, high)
         # Final observations are rare: they travel only in the step in which an episode ended.
         ended = self.terminations[slot, rows] | self.truncations[slot, rows]
         return [
             observations,
             None if self.finals is None or not ended.any() else self.finals.export(low, high),
-            [
-                array[slot, rows].copy()
-                for array in (self.rewards, self.terminations, self.truncations)
-            ],
+            self.rewards[slot, rows].copy(),
+            self.terminations[slot, rows].copy(),
+            self.truncations[slot, rows].copy(),
         ]
 
     def load(self, slot: int, parts: list[Any]) -> None:
         """Take over what `export` copied in another process."""
-        for low, high, observations, finals, scalars in parts:
-            rows = slice(low, high)
+        for low, high, observations, *others in parts:
             self.observations[slot].load(low, high, observations)
-            if self.finals is not None and finals is not None:
-                self.finals.load(low, high, finals)
-            if scalars is not None:
-                self.rewards[slot, rows], self.terminations[slot, rows] = scalars[:2]
-                self.truncations[slot, rows] = scalars[2]
+            if others:
+                rows = slice(low, high)
+                finals, self.rewards[slot, rows], self.terminations[slot, rows] = others[:3]
+                self.truncations[slot, rows] = others[3]
+                if self.finals is not None and finals is not None:
+                    self.finals.load(low, high, finals)
 
 
 def _restore(plan: BufferPlan, data: bytes, spilled: list[Any]) -> Buffers:
