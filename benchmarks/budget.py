@@ -2,7 +2,7 @@
 
     python -m benchmarks.budget
 
-Functions of caller and worker are wrapped before the workers are forked; each call notes when it
+Functions of caller and worker are wrapped before the workers are forked; each call records when it
 began and ended, by a clock that all processes share. What a wrapper adds (half a microsecond) is in
 the figures. The floors are the same work without a vector env: pipes between bare processes, a loop
 over bare environments, NumPy's own copies. Linux alone: the workers must be forked.
@@ -20,27 +20,20 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.common import make_table, show
 from vecspaces.cli.benchmark.contenders import BATCHES, sample_actions
 from vecspaces.cli.benchmark.limit import step_all
+from vecspaces.cli.benchmark.tracing import Recorder, Span
 from vecspaces.cli.benchmark.workloads import find_workload
 from vecspaces.vector import AsyncVectorEnv
+from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.backends.process.channel import Poller, WorkerEnd
 from vecspaces.vector.group.env_group import EnvGroup
 from vecspaces.vector.group.single_envs import SlotWriter
 from vecspaces.vector.session.session import Session
 
 WORKERS = 2
-
-
-class Stamp(NamedTuple):
-    """One call: what was called, and when, in nanoseconds."""
-
-    name: str
-    began: int
-    ended: int
 
 
 class Line(NamedTuple):
@@ -51,39 +44,35 @@ class Line(NamedTuple):
     floor: float | None
 
 
-STAMPS: list[Stamp] = []
+RECORDED = [
+    (ProcessBackend, "submit"),
+    (Session, "_wait"),
+    (Poller, "wait"),
+    (EnvGroup, "step"),
+    (SlotWriter, "write"),
+    (WorkerEnd, "receive"),
+    (WorkerEnd, "send"),
+]
+RECORDER = Recorder(limit=10_000_000)
 
 
-def note(owner: type, method: str) -> None:
-    """Let every call of a method leave a stamp."""
-    function = getattr(owner, method)
-
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        began = perf_counter_ns()
-        result = function(self, *args, **kwargs)
-        STAMPS.append(Stamp(method, began, perf_counter_ns()))
-        return result
-
-    setattr(owner, method, call)
+def read_spans(env: Any) -> list[Span]:
+    """Return what the worker of an environment recorded; for `VectorEnv.call`."""
+    return RECORDER.spans
 
 
-def read_stamps(env: Any) -> list[Stamp]:
-    """The stamps of the worker that an environment lives in; for `VectorEnv.call`."""
-    return STAMPS
-
-
-def chosen(stamps: Sequence[Stamp], name: str, count: int) -> list[Stamp]:
-    """The last calls of one function."""
-    return [stamp for stamp in stamps if stamp.name == name][-count:]
+def last(spans: Sequence[Span], owner: type, method: str, count: int) -> list[Span]:
+    """Return the last calls of one method."""
+    return [span for span in spans if span.name == f"{owner.__name__}.{method}"][-count:]
 
 
 def median_us(nanoseconds: Sequence[int]) -> float:
-    """The median in microseconds."""
+    """Return the median in microseconds."""
     return statistics.median(nanoseconds) / 1e3
 
 
 def budget(name: str, num_envs: int, steps: int) -> list[Line]:
-    """Step, and say where the time went."""
+    """Step, and return where the time went."""
     make = find_workload(name).make
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
         [make] * num_envs, num_workers=WORKERS, context="fork"
@@ -93,62 +82,61 @@ def budget(name: str, num_envs: int, steps: int) -> list[Line]:
         actions = sample_actions(envs.single_action_space, num_envs)
         for turn in range(steps // 10):
             envs.step(actions[turn % BATCHES])
-        STAMPS.clear()
+        RECORDER.spans.clear()
         whole = []
         for turn in range(steps):
             began = perf_counter_ns()
             envs.step(actions[turn % BATCHES])
             whole.append((began, perf_counter_ns()))
-        caller = list(STAMPS)
+        caller = list(RECORDER.spans)
         rows = np.linspace(0, num_envs, WORKERS + 1).astype(int)[:-1].tolist()
-        workers = envs.call(read_stamps, env_ids=rows)
+        workers = envs.call(read_spans, env_ids=rows)
         copies = [envs.step(actions[0])[i] for i in range(4)]
 
-    submits, waits = chosen(caller, "submit", steps), chosen(caller, "wait", 3 * steps)
-    waits = [stamp for stamp in waits if stamp.ended - stamp.began > 0]
-    by_step = [[w for w in waits if began <= w.began <= ended] for began, ended in whole]
-    polled = [sum(stamp.ended - stamp.began for stamp in found[:-1]) for found in by_step]
-    outer = [found[-1] for found in by_step]  # Session.wait ends after the polls inside it
+    submits = last(caller, ProcessBackend, "submit", steps)
+    waits = last(caller, Session, "_wait", steps)
+    polls = [span for span in caller if span.name == "Poller.wait"]
+    polled = [
+        sum(poll.ended - poll.began for poll in polls if began <= poll.began <= ended)
+        for began, ended in whole
+    ]
 
-    wake, loop, put, answer, last = [], [], [], [], [0] * steps
-    for stamps in workers:
-        groups = chosen(stamps, "step", steps)
-        heard = [stamp.ended for stamp in stamps if stamp.name == "receive"]
-        sends = chosen(stamps, "send", steps)
-        puts = chosen(stamps, "write", steps)
+    wake, loop, write, reply, replied = [], [], [], [], [0] * steps
+    for spans in workers:
+        groups = last(spans, EnvGroup, "step", steps)
+        writes = last(spans, SlotWriter, "write", steps)
+        sends = last(spans, WorkerEnd, "send", steps)
+        heard = [span.ended for span in spans if span.name == "WorkerEnd.receive"]
         for turn in range(steps):
             received = heard[bisect_right(heard, groups[turn].began) - 1]
             wake.append(received - submits[turn].ended)
-            put.append(puts[turn].ended - puts[turn].began)
-            loop.append(groups[turn].ended - groups[turn].began - put[-1])
-            answer.append(sends[turn].began - groups[turn].ended + groups[turn].began - received)
-            last[turn] = max(last[turn], sends[turn].ended)
+            write.append(writes[turn].ended - writes[turn].began)
+            loop.append(groups[turn].ended - groups[turn].began - write[-1])
+            reply.append(sends[turn].began - groups[turn].ended + groups[turn].began - received)
+            replied[turn] = max(replied[turn], sends[turn].ended)
 
-    doorbells, round_trip = ping_pong()
-    actions_floor = fastest(lambda: actions[1].copy())
+    sending, round_trip = ping_pong()
+    steps_of = list(zip(submits, waits, whole, replied, strict=True))
+    share = num_envs // WORKERS
     return [
         Line(
             "validate and write actions, prepare",
-            median_us([s.began - w[0] for s, w in zip(submits, whole, strict=True)]),
-            actions_floor,
+            median_us([submit.began - step[0] for submit, _, step, _ in steps_of]),
+            fastest(lambda: actions[1].copy()),
         ),
-        Line("ring both doorbells", median_us([s.ended - s.began for s in submits]), doorbells),
-        Line("wake-up of a worker after the last bell", max(median_us(wake), 0.0), None),
+        Line("send both commands", median_us([s.ended - s.began for s in submits]), sending),
+        Line("wake-up of a worker after the last command", max(median_us(wake), 0.0), None),
+        Line(f"worker: loop over {share} environments", median_us(loop), bare_loop(make, share)),
+        Line("worker: write rows, rewards, flags", median_us(write), None),
+        Line("worker: read the command, pack the reply", median_us(reply), None),
         Line(
-            f"worker: loop over {num_envs // WORKERS} environments",
-            median_us(loop),
-            bare_loop(make, num_envs // WORKERS),
-        ),
-        Line("worker: write rows, rewards, flags", median_us(put), None),
-        Line("worker: read the command, pack the answer", median_us(answer), None),
-        Line(
-            "wake-up of the caller, take in the answers",
-            median_us([o.ended - at for o, at in zip(outer, last, strict=True)]),
-            round_trip - doorbells,
+            "wake-up of the caller, take in the replies",
+            median_us([wait.ended - at for _, wait, _, at in steps_of]),
+            round_trip - sending,
         ),
         Line(
             "copy, build the result",
-            median_us([w[1] - o.ended for o, w in zip(outer, whole, strict=True)]),
+            median_us([step[1] - wait.ended for _, wait, step, _ in steps_of]),
             fastest(lambda: [copy_of(part) for part in copies]),
         ),
         Line("the step", median_us([ended - began for began, ended in whole]), None),
@@ -164,7 +152,7 @@ def copy_of(batch: Any) -> Any:
 
 
 def fastest(function: Callable[[], Any], calls: int = 1000) -> float:
-    """The least mean of ten runs, in microseconds."""
+    """Return the least mean of ten runs, in microseconds."""
     runs = []
     for _ in range(10):
         began = perf_counter_ns()
@@ -175,7 +163,7 @@ def fastest(function: Callable[[], Any], calls: int = 1000) -> float:
 
 
 def bare_loop(make: Callable[[], Any], count: int) -> float:
-    """A loop over bare environments, in microseconds."""
+    """Return the time of a loop over bare environments, in microseconds."""
     envs = [make() for _ in range(count)]
     for number, env in enumerate(envs):
         env.reset(seed=number)
@@ -185,7 +173,7 @@ def bare_loop(make: Callable[[], Any], count: int) -> float:
 
 
 def ping_pong(rounds: int = 2000) -> tuple[float, float]:
-    """Ring bare processes that answer at once: the bells, and the whole round, in microseconds."""
+    """Return the time to write to bare processes that reply at once, and of a round trip."""
     lines, children = [], []
     for _ in range(WORKERS):
         (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
@@ -199,12 +187,12 @@ def ping_pong(rounds: int = 2000) -> tuple[float, float]:
     poll = select.poll()
     for our_in, _ in lines:
         poll.register(our_in, select.POLLIN)
-    bells, whole = [], []
+    sent, whole = [], []
     for _ in range(rounds):
         began = perf_counter_ns()
         for _, our_out in lines:
             os.write(our_out, b"\0" * 24)
-        bells.append(perf_counter_ns() - began)
+        sent.append(perf_counter_ns() - began)
         left = WORKERS
         while left:
             for fd, _ in poll.poll():
@@ -215,7 +203,7 @@ def ping_pong(rounds: int = 2000) -> tuple[float, float]:
         os.write(our_out, b"\1" * 24)
     for child in children:
         os.waitpid(child, 0)
-    return median_us(bells), median_us(whole)
+    return median_us(sent), median_us(whole)
 
 
 def main(
@@ -223,28 +211,17 @@ def main(
     num_envs: Annotated[str, typer.Option(metavar="N,N,...")] = "8,64",
     steps: Annotated[int, typer.Option(help="How many steps.")] = 3000,
 ) -> None:
-    """Print one budget for each environment and number."""
-    for owner, method in (
-        (Session, "submit"),
-        (Session, "wait"),
-        (Poller, "wait"),
-        (EnvGroup, "step"),
-        (SlotWriter, "write"),
-        (WorkerEnd, "receive"),
-        (WorkerEnd, "send"),
-    ):
-        note(owner, method)
-    console = Console(highlight=False)
+    """Print one budget per environment and number."""
+    for owner, method in RECORDED:
+        name = f"{owner.__name__}.{method}"
+        setattr(owner, method, RECORDER.timed(name, getattr(owner, method)))
     for name in envs.split(","):
         for count in map(int, num_envs.split(",")):
-            table = Table(title=f"{count} x {name}, two workers", title_justify="left")
-            table.add_column("phase")
-            for column in ("us", "floor"):
-                table.add_column(column, justify="right")
+            table = make_table(f"{count} x {name}, two workers", "phase", "us", "floor")
             for line in budget(name, count, steps):
                 floor = "" if line.floor is None else f"{line.floor:.1f}"
                 table.add_row(line.phase, f"{line.took:.1f}", floor)
-            console.print(table)
+            show(table)
 
 
 if __name__ == "__main__":

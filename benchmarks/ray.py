@@ -1,40 +1,33 @@
-"""Steps a second on a Ray cluster, next to what users write by hand.
+"""Steps per second on a Ray cluster, next to what users write by hand.
 
     python -m benchmarks.ray
 
-By hand: one actor for each Gymnasium environment, and per step one `ray.get` of one call to each.
-Ours: `RayVectorEnv` with a few actors that carry many environments each. Both step the same
+By hand: one actor per Gymnasium environment, and per step one `ray.get` of one call to each.
+vecspaces: `RayVectorEnv` with a few actors of many environments each. Both step the same
 environments with the same actions on the same Ray, in turns, round after round, so that a busy
 machine slows both; the speed is the median of the rounds, the ratio the median of theirs.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import platform
-import statistics
-import time
-from importlib.metadata import version
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
-import gymnasium
 import numpy as np
 import ray
-from rich.console import Console
-from rich.table import Table
+import typer
 
+from benchmarks.common import cart_pole, race, repeat, show
 from vecspaces import make_vec
-
-ENV = "CartPole-v1"
 
 
 @ray.remote(num_cpus=0)
 class ByHand:
-    """The actor that everybody writes."""
+    """The actor that users write."""
 
-    def __init__(self, env_id: str) -> None:
-        self.env = gymnasium.make(env_id)
+    def __init__(self) -> None:
+        self.env = cart_pole()
 
     def reset(self, seed: int) -> Any:
         return self.env.reset(seed=seed)
@@ -50,7 +43,8 @@ class BareLoop:
     """One actor per environment, one `ray.get` per step."""
 
     def __init__(self, num_envs: int) -> None:
-        self.actors = [ByHand.remote(ENV) for _ in range(num_envs)]
+        self.num_envs = num_envs
+        self.actors = [ByHand.remote() for _ in range(num_envs)]
         self.reset(0)  # so that what starts next need not share the cores with it
 
     def reset(self, seed: int) -> Any:
@@ -75,69 +69,37 @@ class BareLoop:
             ray.kill(actor)
 
 
-def rounds(
-    contenders: dict[str, Any], actions: Any, count: int, seconds: float
-) -> dict[str, list[float]]:
-    """Environment steps a second of each contender, in each round."""
-    num_envs = actions.shape[1]
-    speeds: dict[str, list[float]] = {name: [] for name in contenders}
-    for number in range(count + 1):
-        for name, envs in contenders.items():
-            steps, began = 0, time.perf_counter()
-            while (elapsed := time.perf_counter() - began) < seconds:
-                envs.step(actions[steps % len(actions)])
-                steps += 1
-            if number:  # the first round warms up
-                speeds[name].append(steps * num_envs / elapsed)
-    return speeds
-
-
-def compare(args: argparse.Namespace, console: Console) -> None:
-    """The table of the two, and of a few ways to divide ours."""
-    ways: dict[str, dict[str, Any]] = {
-        f"RayVectorEnv, {args.actors} actors": {"num_workers": args.actors},
-        f"RayVectorEnv, 1 actor of {args.actors} processes": {
-            "num_workers": 1,
-            "processes_per_actor": args.actors,
-        },
+def main(
+    num_envs: int = 64,
+    actors: int = 2,
+    rounds: int = 7,
+    seconds: Annotated[float, typer.Option(help="Of each round, for each way.")] = 2.0,
+) -> None:
+    """Compare the two, and a few ways to divide vecspaces' environments."""
+    # Room for every way at once; what is idle costs nothing.
+    ray.init(num_cpus=4 * actors, include_dashboard=False, log_to_driver=False)
+    print(f"Ray {ray.__version__}, {os.cpu_count()} cores, {num_envs} CartPoles")
+    make = partial(make_vec, "CartPole-v1", num_envs, backend="ray")
+    processes = {"num_workers": 1, "processes_per_actor": actors}
+    opened: dict[str, Any] = {
+        "by hand, one actor per environment": BareLoop(num_envs),
+        f"RayVectorEnv, {actors} actors": make(vector_kwargs={"num_workers": actors}),
+        f"RayVectorEnv, 1 actor of {actors} processes": make(vector_kwargs=processes),
     }
-    contenders: dict[str, Any] = {"by hand, one actor per environment": BareLoop(args.num_envs)}
-    for name, how in ways.items():
-        contenders[name] = make_vec(ENV, args.num_envs, backend="ray", vector_kwargs=how)
-    for envs in contenders.values():
+    for envs in opened.values():
         envs.reset(seed=0)
-    actions = np.random.default_rng(0).integers(2, size=(64, args.num_envs))
-    speeds = rounds(contenders, actions, args.rounds, args.seconds)
-    for envs in contenders.values():
+    actions = np.random.default_rng(0).integers(2, size=(64, num_envs))
+
+    def speed(envs: Any, seconds: float) -> float:
+        return num_envs * repeat(lambda turn: envs.step(actions[turn % 64]), seconds)
+
+    ways = {name: partial(speed, envs) for name, envs in opened.items()}
+    race(ways, 1, seconds)  # warms up
+    show(race(ways, rounds, seconds))
+    for envs in opened.values():
         envs.close()
-    base = next(iter(speeds.values()))
-    table = Table(title=f"{args.num_envs} × {ENV}, {args.rounds} rounds", title_justify="left")
-    for column in ("", "steps/s", "ratio"):
-        table.add_column(column, justify="left" if not column else "right")
-    for name, found in speeds.items():
-        ratio = statistics.median(a / b for a, b in zip(found, base, strict=True))
-        table.add_row(name, f"{statistics.median(found):,.0f}", f"{ratio:.1f}")
-    console.print(table)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--num-envs", type=int, default=64)
-    parser.add_argument("--actors", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each round and contender")
-    args = parser.parse_args()
-    # Room for every contender at once; what is idle costs nothing.
-    ray.init(num_cpus=4 * args.actors, include_dashboard=False, log_to_driver=False)
-    console = Console()
-    console.print(
-        f"Ray {ray.__version__}, Gymnasium {version('gymnasium')}, NumPy {np.__version__}, "
-        f"Python {platform.python_version()}, {os.cpu_count()} cores",
-        highlight=False,
-    )
-    compare(args, console)
     ray.shutdown()
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

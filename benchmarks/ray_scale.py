@@ -1,4 +1,4 @@
-"""What a step on a Ray cluster costs the caller, measured here, and what follows for many nodes.
+"""What a step on a Ray cluster costs the caller, measured, and what follows for many nodes.
 
     python -m benchmarks.ray_scale
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import os
-import platform
 import statistics
 import time
 from dataclasses import dataclass
@@ -25,12 +24,13 @@ from ray.cluster_utils import Cluster
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common import versions
 from vecspaces import Env, make_vec, spaces
 from vecspaces.vector import RayVectorEnv
 
 ACTORS = (1, 2, 4, 8)
 MORE_ACTORS = (16, 32)
-# Ray sends answers of up to 100 KB along with the news that they are there; others lie in a store.
+# Ray sends replies of up to 100 KB along with the message that they are there; others are stored.
 SMALL = (8, 80_000)
 LARGE = (500_000, 2_000_000, 8_000_000, 16_000_000)
 BETWEEN = 4_000_000
@@ -49,7 +49,7 @@ SHARD = 10
 
 
 class Blank(Env[Any, Any]):
-    """An environment that does nothing but hand out an array of so many bytes."""
+    """An environment that does nothing but return an array of so many bytes."""
 
     action_space = spaces.Discrete(2)
 
@@ -65,13 +65,7 @@ class Blank(Env[Any, Any]):
 
 
 class Cost(NamedTuple):
-    """Of one step, in seconds.
-
-    Attributes:
-        wall: By the clock.
-        caller: Of the caller's processor, all threads.
-        raylet: Of the processor of the caller's raylet, which fetches what lies on other nodes.
-    """
+    """Seconds of a step: by the clock, of the caller's processor (all threads), of its raylet's."""
 
     wall: float
     caller: float
@@ -98,7 +92,7 @@ class Bench:
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def measure(self, envs: Any) -> Cost:
-        """The median of many steps; processor times are their mean, as those clocks are coarse."""
+        """Return medians of many steps; processor times are means, as those clocks are coarse."""
         envs.reset(seed=0)
         actions = envs.action_space.sample()
         for _ in range(20):
@@ -125,48 +119,46 @@ class Bench:
             return self.measure(envs)
 
     def cartpoles(self, num_envs: int) -> tuple[Cost, int]:
-        """Measure one actor of CartPoles; give the bytes of its answer too."""
+        """Measure one actor of CartPoles; return the bytes of its reply too."""
         how = {"num_workers": 1, "resources_per_worker": {"num_cpus": 0, "here": 1}}
         with make_vec("CartPole-v1", num_envs, backend="ray", vector_kwargs=how) as envs:
             cost = self.measure(envs)
-            answer = envs.step(envs.action_space.sample())[:4]
-            return cost, sum(array.nbytes for array in answer)
+            reply = envs.step(envs.action_space.sample())[:4]
+            return cost, sum(array.nbytes for array in reply)
 
 
 @ray.remote(num_cpus=0)
 class Sleeper:
-    """An actor that owes answers."""
+    """An actor whose replies stay open."""
 
     def sleep(self) -> None:
         time.sleep(1000)
 
 
 def look(count: int) -> float:
-    """The time of one look at so many open answers."""
+    """Return the time of one look at so many open replies."""
     sleeper = Sleeper.remote()
-    answers = [sleeper.sleep.remote() for _ in range(count)]
+    replies = [sleeper.sleep.remote() for _ in range(count)]
     times = []
     for _ in range(100):
         began = time.perf_counter()
-        ray.wait(answers, num_returns=count, timeout=0)
+        ray.wait(replies, num_returns=count, timeout=0)
         times.append(time.perf_counter() - began)
     ray.kill(sleeper)
     return statistics.median(times)
 
 
 def fit(at: tuple[int, ...], values: list[float]) -> tuple[float, float]:
-    """Least squares: the value at 0, and the slope."""
+    """Return the value at 0 and the slope of a line by least squares."""
     slope, start = np.polyfit(at, values, 1)
     return float(start), max(0.0, float(slope))
 
 
 class Way(NamedTuple):
-    """What an answer costs on one of the ways to the caller, in seconds: at once, and by byte.
+    """Seconds of a reply on one of the ways to the caller: at once, and per byte.
 
-    Attributes:
-        wall: By the clock, of an actor whose environments take no time.
-        caller: Of the caller's processor, for one actor more.
-        raylet: Of its raylet's.
+    `wall` is by the clock, of an actor whose environments take no time; `caller` is of the caller's
+    processor for one more actor, `raylet` of its raylet's.
     """
 
     wall: tuple[float, float]
@@ -179,12 +171,12 @@ class Constants:
     """What the model calculates with, in seconds and bytes.
 
     Attributes:
-        inline: Answers of up to 100 KB, from whatever node.
+        inline: Replies of up to 100 KB, from whatever node.
         store: Larger ones, from the store of the caller's node.
         transfer: Larger ones, from the store of another node.
-        per_open: For each answer that is still open, one look at them.
+        per_open: One look at the open replies, for each of them.
         cartpole: A step of one CartPole in an actor.
-        cartpole_bytes: Its answer.
+        cartpole_bytes: Its reply.
     """
 
     inline: Way
@@ -195,20 +187,20 @@ class Constants:
     cartpole_bytes: float
 
     def way(self, size: float, alone: bool) -> Way:
-        """The way of an answer of so many bytes."""
+        """Return the way of a reply of so many bytes."""
         if size <= INLINE_BYTES:
             return self.inline
         return self.store if alone else self.transfer
 
-    def answer(self, size: float, alone: bool) -> float:
-        """The clock's time for an answer."""
+    def reply(self, size: float, alone: bool) -> float:
+        """Return the clock's time for a reply."""
         start, byte = self.way(size, alone).wall
         return start + size * byte
 
     def each(self, actors: int, size: float, alone: bool) -> float:
-        """How long one of so many actors keeps the caller busy.
+        """Return how long one of so many actors keeps the caller busy.
 
-        At worst each answer wakes the caller by itself, which then looks twice at those still open,
+        At worst each reply wakes the caller by itself, which then looks twice at those still open,
         of which there are half as many on average. Caller and raylet work side by side.
         """
         way = self.way(size, alone)
@@ -257,7 +249,7 @@ def find_constants(bench: Bench) -> tuple[Constants, list[Check]]:
         checks.append(
             Check(
                 f"a step, {BETWEEN / 1e6:.0f} MB from {name} node",
-                found.answer(BETWEEN, where == "here"),
+                found.reply(BETWEEN, where == "here"),
                 bench.blanks(BETWEEN, 1, where).wall,
             )
         )
@@ -273,15 +265,7 @@ def find_constants(bench: Bench) -> tuple[Constants, list[Check]]:
 
 @dataclass
 class Workload:
-    """What each node steps.
-
-    Args:
-        name: What it is.
-        envs: Environments on a node.
-        cores: Its cores, which share the environments.
-        seconds: One step of one environment, on one core.
-        size: Bytes of an environment's answer.
-    """
+    """What each node steps: seconds are those of one environment's step, on one of its cores."""
 
     name: str
     envs: int
@@ -296,7 +280,7 @@ class Prediction:
 
     Attributes:
         step: A `step` of all environments, in seconds.
-        together: Environment steps a second of `step`.
+        together: Environment steps per second of `step`.
         streaming: The same of `send` and `recv`.
         share: The caller's share of a `step`.
         most: So many actors keep the caller busy without a pause; more make it no faster.
@@ -310,26 +294,19 @@ class Prediction:
 
 
 def predict(work: Workload, found: Constants, nodes: int, actors: int = 1) -> Prediction:
-    """Apply the model.
-
-    Args:
-        work: The workload.
-        found: The constants.
-        nodes: The number of nodes.
-        actors: The number of actors on each, which share its environments.
-    """
+    """Apply the model to some nodes, whose actors share the environments of each."""
     alone = nodes == 1  # then everything crosses the caller's own store, and no network
     count = nodes * actors
     size = work.envs * work.size / actors
-    answer = found.answer(size, alone) + work.envs / work.cores * work.seconds
+    reply = found.reply(size, alone) + work.envs / work.cores * work.seconds
     each = found.each(count, size, alone)
     if not alone:
-        answer += ROUND_TRIP
+        reply += ROUND_TRIP
         each = max(each, size * NETWORK_BYTE)
-    step = answer + (count - 1) * each
+    step = reply + (count - 1) * each
     envs = nodes * work.envs
     return Prediction(
-        step, envs / step, envs / max(answer, count * each), count * each / step, answer / each
+        step, envs / step, envs / max(reply, count * each), count * each / step, reply / each
     )
 
 
@@ -337,11 +314,20 @@ def show(console: Console, work: Workload, found: Constants) -> None:
     """Print the table of a workload."""
     size = work.envs * work.size / 1e3
     table = Table(
-        title=f"{work.name}: {work.envs} on a node of {work.cores} cores, {size:,.0f} KB a step",
+        title=f"{work.name}: {work.envs} on a node of {work.cores} cores, {size:,.0f} KB per step",
         title_justify="left",
     )
-    columns = ("nodes", "actors", "ms a step", "step", "send/recv", "caller", "full at", "sharded")
-    for column in columns:
+    columns = (
+        "nodes",
+        "actors",
+        "ms per step",
+        "step",
+        "send/recv",
+        "caller",
+        "full at",
+        "sharded",
+    )
+    for column in [*columns, "sharded"]:
         table.add_column(column, justify="right")
     for nodes, actors in ((1, 1), (10, 1), (100, 1), (1000, 1), (10, work.cores)):
         said = predict(work, found, nodes, actors)
@@ -367,18 +353,15 @@ def main() -> None:
         found, checks = find_constants(bench)
     finally:
         bench.close()
-    console.print(
-        f"Ray {ray.__version__}, NumPy {np.__version__}, Python {platform.python_version()}, "
-        f"{os.cpu_count()} cores"
-    )
-    table = Table(title="constants: µs + ns a byte", title_justify="left")
-    for column in ("answers", "clock", "caller", "raylet"):
-        table.add_column(column, justify="right" if column != "answers" else "left")
+    console.print(f"Ray {ray.__version__}, {versions()}, {os.cpu_count()} cores")
+    table = Table(title="constants: µs + ns per byte", title_justify="left")
+    for column in ("replies", "clock", "caller", "raylet"):
+        table.add_column(column, justify="right" if column != "replies" else "left")
     for name in ("inline", "store", "transfer"):
         way = getattr(found, name)
         table.add_row(name, *(f"{start * 1e6:,.0f} + {byte * 1e9:.3f}" for start, byte in way))
     console.print(table)
-    console.print(f"one look at the open answers: {found.per_open * 1e9:.0f} ns each")
+    console.print(f"one look at the open replies: {found.per_open * 1e9:.0f} ns each")
     console.print(f"one CartPole: {found.cartpole * 1e6:.2f} µs, {found.cartpole_bytes:.0f} bytes")
     table = Table(title="not used for the constants", title_justify="left")
     for column in ("", "model, ms", "measured, ms", "ratio"):

@@ -1,4 +1,4 @@
-"""Time every space's `sample` and `contains` next to Gymnasium's, in one run.
+"""The time of every space's `sample` and `contains` next to Gymnasium's, in one run.
 
     python -m benchmarks.spaces
 
@@ -9,29 +9,23 @@ the median of its rounds, in microseconds. The ratio says how many times as fast
 
 from __future__ import annotations
 
-import argparse
 import functools
 import platform
-import statistics
-import time
 import warnings
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any
 
 import gymnasium.spaces
 import gymnasium.vector.utils
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+import typer
 
 import vecspaces.spaces
 import vecspaces.vector.utils
+from benchmarks.common import Call, make_table, show, time_in_turns
 
-Call = Callable[[], Any]
 LIBRARIES = (vecspaces.spaces, gymnasium.spaces)
 BATCH = {vecspaces.spaces: vecspaces.vector.utils, gymnasium.spaces: gymnasium.vector.utils}
-ROUND_SECONDS = 0.0005  # below a scheduler's time slice, so that few rounds are interrupted
 
 
 def robot(lib: Any) -> Any:
@@ -109,70 +103,36 @@ LIMITED: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
 }
 
 
-def time_side_by_side(calls: tuple[Call, ...], rounds: int) -> list[float]:
-    """Return the median time of a call of each, in microseconds."""
-    loops = [1] * len(calls)
-    times: list[list[float]] = [[] for _ in calls]
-    for i, call in enumerate(calls):
-        while _seconds(call, loops[i]) < ROUND_SECONDS:
-            loops[i] *= 2
-    for _ in range(rounds):
-        for i, call in enumerate(calls):
-            times[i].append(_seconds(call, loops[i]) / loops[i] * 1e6)
-    return [statistics.median(own) for own in times]
-
-
-def _seconds(call: Call, loops: int) -> float:
-    start = time.perf_counter()
-    for _ in range(loops):
-        call()
-    return time.perf_counter() - start
-
-
 def measure(rounds: int) -> list[tuple[str, str, float, float]]:
-    """Time everything: rows of (operation, space, ours, theirs)."""
+    """Return rows of (operation, space, vecspaces' time, Gymnasium's time)."""
     rows = []
     for operation in ("sample", "contains"):
         for name, make in SPACES.items():
             pair = [make(lib) for lib in LIBRARIES]
-            if operation == "sample":
-                calls = tuple(space.sample for space in pair)
-            else:
+            calls: tuple[Call, ...] = tuple(space.sample for space in pair)
+            if operation == "contains":
                 calls = tuple(functools.partial(space.contains, space.sample()) for space in pair)
-            ours, theirs = time_side_by_side(calls, rounds)
+            ours, theirs = time_in_turns(calls, rounds)
             rows.append((operation, name, ours, theirs))
     for name, (make, limit) in LIMITED.items():
         calls = tuple(functools.partial(make(lib).sample, **limit) for lib in LIBRARIES)
-        ours, theirs = time_side_by_side(calls, rounds)
+        ours, theirs = time_in_turns(calls, rounds)
         rows.append(("sample", name, ours, theirs))
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--rounds", type=int, default=101, help="rounds for each time (default: 101)"
-    )
-    arguments = parser.parse_args()
+def main(rounds: int = 101) -> None:
+    """Time everything, in so many rounds."""
     warnings.simplefilter("ignore")  # Gymnasium warns of every value that it has to cast
-    table = Table(
-        title=f"Python {platform.python_version()}, NumPy {np.__version__}, "
-        f"Gymnasium {version('gymnasium')}, {platform.machine()}"
+    table = make_table(
+        platform.machine(), "operation", "space", "vecspaces, µs", "Gymnasium, µs", "ratio", left=2
     )
-    table.add_column("operation")
-    table.add_column("space")
-    for column in ("vecspaces, µs", "Gymnasium, µs", "ratio"):
-        table.add_column(column, justify="right")
-    section = ""
-    for operation, name, ours, theirs in measure(arguments.rounds):
-        if section and operation != section:
-            table.add_section()
-        section = operation
+    for operation, name, ours, theirs in measure(rounds):
         ratio = theirs / ours
         style = "green" if ratio >= 2 else "red" if ratio < 0.95 else ""
         table.add_row(operation, name, f"{ours:.2f}", f"{theirs:.2f}", f"{ratio:.1f}x", style=style)
-    Console().print(table)
+    show(table)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,26 +1,24 @@
-"""Memory and start: 256 CartPoles here and in Gymnasium, and 4,096 environments in two workers.
+"""Memory and start: 256 CartPoles, also in Gymnasium, and 4,096 environments in two workers.
 
     python -m benchmarks.startup
 
-Memory is the proportional set size of all worker processes (PSS, in
-which a page that k processes share counts for 1/k), so Linux alone tells it.
+Memory is the proportional set size of all worker processes (PSS, in which a page that k processes
+share counts for 1/k), which Linux alone reports.
 """
 
 from __future__ import annotations
 
 import importlib
-import multiprocessing
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.common import make_table, show
 from vecspaces.cli.benchmark.workloads import find_workload
 from vecspaces.vector import AsyncVectorEnv
 
@@ -28,18 +26,26 @@ NUM_ENVS = 256
 MANY = 4096
 
 
+def descendants(pid: int | str = "self") -> Iterator[str]:
+    """Yield the processes that a process started, and those that they started."""
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in children.read_text(encoding="ascii").split():
+            yield child
+            yield from descendants(child)
+
+
 def workers_pss() -> float:
-    """The proportional memory of this process's descendants, in MB."""
+    """Return the proportional memory of this process's descendants, in MB."""
     total = 0
-    for child in multiprocessing.active_children():
-        rollup = Path(f"/proc/{child.pid}/smaps_rollup").read_text(encoding="ascii")
+    for pid in descendants():
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
         line = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
         total += int(line.split()[1])
     return total / 1e3
 
 
 def start(make: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds from construction to the first observation, and the memory of the workers then."""
+    """Return the seconds to the first observation, and the memory of the workers then."""
     began = time.perf_counter()
     envs = make()
     envs.reset(seed=0)
@@ -54,12 +60,10 @@ def main(
     spawn_rounds: Annotated[int, typer.Option(help="The same under spawn, which is slow.")] = 1,
 ) -> None:
     """Print both tables."""
-    console = Console(highlight=False)
     vector = importlib.import_module("gymnasium.vector")
     cartpole = find_workload("CartPole-v1").make
-    table = Table(title=f"{NUM_ENVS} CartPoles, from construction to the first observation")
-    for column in ("start method", "", "seconds", "workers' memory (PSS)"):
-        table.add_column(column, justify="left" if column in ("", "start method") else "right")
+    title = f"{NUM_ENVS} CartPoles, from construction to the first observation"
+    table = make_table(title, "start method", "", "seconds", "workers' memory (PSS)", left=2)
     for context, count in (("fork", rounds), ("spawn", spawn_rounds)):
         makers = {
             "vecspaces": partial(AsyncVectorEnv, [cartpole] * NUM_ENVS, context=context),
@@ -80,7 +84,7 @@ def main(
             for ours, theirs in zip(medians["vecspaces"], medians["gymnasium"], strict=True)
         ]
         table.add_row(context, "ratio", f"{ratios[0]:.1f}x", f"{ratios[1]:.1f}x", style="bold")
-    console.print(table)
+    show(table)
 
     began = time.perf_counter()
     with AsyncVectorEnv([cartpole] * MANY, num_workers=2) as envs:
@@ -91,7 +95,7 @@ def main(
             envs.step(envs.action_space.sample())
         rate = 20 * MANY / (time.perf_counter() - stepping)
         memory = workers_pss()
-    console.print(
+    print(
         f"{MANY:,} CartPoles in two workers: first observation after {seconds:.2f} s, "
         f"{rate:,.0f} steps/s, {memory:,.0f} MB"
     )

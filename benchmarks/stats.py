@@ -9,28 +9,19 @@ differences over the median of a step.
 
 from __future__ import annotations
 
-import argparse
-import platform
 import statistics
 import time
-from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any
 
-import gymnasium
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+import typer
 
+from benchmarks.common import cart_pole, make_table, show
 from vecspaces.vector import SyncVectorEnv
 
 
-def cart_pole() -> Any:
-    """What every row steps."""
-    return gymnasium.make("CartPole-v1")
-
-
 def nanoseconds(envs: Any, actions: list[Any]) -> float:
-    """Processor time of one step of one environment."""
+    """Return the processor time of one step of one environment."""
     began = time.thread_time_ns()
     for batch in actions:
         envs.step(batch)
@@ -38,7 +29,7 @@ def nanoseconds(envs: Any, actions: list[Any]) -> float:
 
 
 def measure(num_envs: int, rounds: int) -> tuple[float, float]:
-    """A step without statistics, and what they add, in nanoseconds."""
+    """Return a step without statistics, and what they add, in nanoseconds."""
     generator = np.random.default_rng(0)
     steps = max(1, 512 // num_envs)
     plain: list[float] = []
@@ -50,32 +41,25 @@ def measure(num_envs: int, rounds: int) -> tuple[float, float]:
                 without.reset(seed=number)
                 with_stats.reset(seed=number)
             actions = [generator.integers(0, 2, num_envs) for _ in range(steps)]
-            found = {}
-            for envs in (without, with_stats) if number % 2 else (with_stats, without):
-                found[envs] = nanoseconds(envs, actions)
+            turns = (without, with_stats) if number % 2 else (with_stats, without)
+            found = {envs: nanoseconds(envs, actions) for envs in turns}
             plain.append(found[without])
             added.append(found[with_stats] - found[without])
     return statistics.median(plain), statistics.median(added)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--num-envs", type=int, nargs="+", default=[8, 32, 128])
-    parser.add_argument("--rounds", type=int, default=1000)
-    arguments = parser.parse_args()
-    table = Table(
-        title=f"CartPole-v1 with stats=True (Python {platform.python_version()}, NumPy "
-        f"{version('numpy')}, Gymnasium {version('gymnasium')})"
+def main(
+    num_envs: Annotated[str, typer.Option(metavar="N,N,...")] = "8,32,128", rounds: int = 1000
+) -> None:
+    """Measure for some numbers of environments."""
+    table = make_table(
+        "CartPole-v1 with stats=True", "environments", "ns per step", "ns added", "overhead", left=0
     )
-    for column in ("environments", "ns a step", "ns added", "overhead"):
-        table.add_column(column, justify="right")
-    for num_envs in arguments.num_envs:
-        plain, added = measure(num_envs, arguments.rounds)
-        table.add_row(
-            str(num_envs), f"{plain:,.0f}", f"{added:,.0f}", f"{added / plain * 100:.2f} %"
-        )
-    Console().print(table)
+    for count in map(int, num_envs.split(",")):
+        plain, added = measure(count, rounds)
+        table.add_row(str(count), f"{plain:,.0f}", f"{added:,.0f}", f"{added / plain * 100:.2f} %")
+    show(table)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

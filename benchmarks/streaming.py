@@ -1,26 +1,21 @@
-"""Steps a second of `send` and `recv` against `step`, where environments take their time unevenly.
+"""Steps per second of `send` and `recv` against `step`, where environments differ in time.
 
     python -m benchmarks.streaming
 
-Sixteen environments sleep 1 ms a step, and one time in ten 20 ms; each has a worker of its own.
+Sixteen environments sleep 1 ms per step, and one time in ten 20 ms; each has a worker of its own.
 `step` waits for the slowest of all; `recv` takes the first four that are ready. Rounds of both take
 turns; the ratio is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
 
-import argparse
-import platform
-import statistics
 import time
-from functools import partial
-from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+import typer
 
+from benchmarks.common import race, repeat, show
 from vecspaces import Env, spaces
 from vecspaces.vector import AsyncVectorEnv
 
@@ -45,65 +40,32 @@ class Sleeper(Env[Any, Any]):
         return self._observation, 1.0, False, False, {}
 
 
-def step_all(envs: AsyncVectorEnv[Any, Any], seconds: float) -> float:
-    """Steps of environments a second with `step`."""
-    actions = np.zeros(envs.num_envs, np.int64)
-    count, began = 0, time.perf_counter()
-    while time.perf_counter() - began < seconds:
-        envs.step(actions)
-        count += envs.num_envs
-    return count / (time.perf_counter() - began)
+def main(
+    num_envs: int = 16,
+    batch_size: int = 4,
+    rounds: int = 7,
+    seconds: Annotated[float, typer.Option(help="Of each round, for each way.")] = 2.0,
+) -> None:
+    """Time both ways in turns."""
+    every, some = np.zeros(num_envs, np.int64), np.zeros(batch_size, np.int64)
 
-
-def first_ready(envs: AsyncVectorEnv[Any, Any], seconds: float) -> float:
-    """Steps of environments a second with `send` and `recv`."""
-    actions = np.zeros(envs.batch_size, np.int64)
-    envs.reset(seed=0)
-    for _ in range(envs.num_envs // envs.batch_size):
-        envs.send(actions, envs.recv().env_ids)
-    count, began = 0, time.perf_counter()
-    while time.perf_counter() - began < seconds:
-        transition = envs.recv()
-        envs.send(actions, transition.env_ids)
-        count += envs.batch_size
-    elapsed = time.perf_counter() - began
-    envs.reset()
-    return count / elapsed
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--num-envs", type=int, default=16)
-    parser.add_argument("--batch-size", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each round, for each way")
-    arguments = parser.parse_args()
-
-    env_fns = [partial(Sleeper)] * arguments.num_envs
-    sizes = {"num_workers": arguments.num_envs, "batch_size": arguments.batch_size}
-    with AsyncVectorEnv(env_fns, **sizes) as envs:
+    def step_all(seconds: float) -> float:
         envs.reset(seed=0)
-        rounds = []
-        for _ in range(arguments.rounds):
-            rounds.append((step_all(envs, arguments.seconds), first_ready(envs, arguments.seconds)))
+        return num_envs * repeat(lambda turn: envs.step(every), seconds)
 
-    all_at_once, streamed = (statistics.median(column) for column in zip(*rounds, strict=True))
-    ratio = statistics.median(second / first for first, second in rounds)
+    def first_ready(seconds: float) -> float:
+        envs.reset(seed=0)
+        for _ in range(num_envs // batch_size):
+            envs.send(some, envs.recv().env_ids)
+        return batch_size * repeat(lambda turn: envs.send(some, envs.recv().env_ids), seconds)
+
+    with AsyncVectorEnv([Sleeper] * num_envs, num_workers=num_envs, batch_size=batch_size) as envs:
+        ways = {"step": step_all, f"send, recv (batch_size {batch_size})": first_ready}
+        table = race(ways, rounds, seconds)
     mean = SHORT + RARELY * (LONG - SHORT)
-    table = Table(
-        title=f"{arguments.num_envs} workers of one environment that sleeps {SHORT * 1e3:g} ms, "
-        f"one time in {1 / RARELY:g} {LONG * 1e3:g} ms (Python {platform.python_version()}, NumPy "
-        f"{version('numpy')})"
-    )
-    for column in ("", "steps/s", "ratio"):
-        table.add_column(column, justify="left" if not column else "right")
-    table.add_row("step", f"{all_at_once:,.0f}", "1.00")
-    table.add_row(
-        f"send, recv (batch_size {arguments.batch_size})", f"{streamed:,.0f}", f"{ratio:.2f}"
-    )
-    table.add_row("sleep alone", f"{arguments.num_envs / mean:,.0f}", "")
-    Console().print(table)
+    table.add_row("sleep alone", f"{num_envs / mean:,.0f}", "")
+    show(table)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

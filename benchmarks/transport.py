@@ -1,4 +1,4 @@
-"""Time moving values into batches and between processes, next to Gymnasium, in one run.
+"""The time of moving values into batches and between processes, next to Gymnasium, in one run.
 
     python -m benchmarks.transport
 
@@ -12,24 +12,21 @@ The last rows compare the bound form that workers use with NumPy's own `a[i] = b
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from multiprocessing.connection import Connection
 from typing import Any
 
 import gymnasium.spaces
 import gymnasium.vector.utils
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+import typer
 
 import vecspaces.spaces
 import vecspaces.vector.utils
-from benchmarks.spaces import time_side_by_side
+from benchmarks.common import Call, make_table, show, time_in_turns
 from vecspaces.layout import Layout
 from vecspaces.memory import Arena
 
@@ -38,7 +35,6 @@ LIBRARIES = (
     (vecspaces.spaces, vecspaces.vector.utils),
     (gymnasium.spaces, gymnasium.vector.utils),
 )
-Call = Callable[[], Any]
 Row = tuple[str, str, float, float, float | None]
 
 
@@ -106,7 +102,7 @@ CASES: list[tuple[str, Callable[..., Call], str, float | None]] = [
 def compare_libraries(rounds: int) -> Iterator[Row]:
     for name, make_call, space, goal in CASES:
         calls = tuple(make_call(lib, utils, SPACES[space]) for lib, utils in LIBRARIES)
-        yield (name, space, *time_side_by_side(calls, rounds), goal)
+        yield (name, space, *time_in_turns(calls, rounds), goal)
 
 
 def _send_graphs(space: Any, memory: Any, graphs: list[Any], pipe: Connection) -> None:
@@ -154,7 +150,7 @@ def graphs_from_another_process(n: int) -> Iterator[tuple[Call, Call]]:
 def compare_with_pipe(rounds: int) -> Iterator[Row]:
     for n, goal in ((N, 3), (1, None)):
         with graphs_from_another_process(n) as calls:
-            times = time_side_by_side(calls, rounds)
+            times = time_in_turns(calls, rounds)
         yield (f"{n} of it between processes; pipe", "Graph", *times, goal)
 
 
@@ -178,40 +174,25 @@ def compare_with_assignment(rounds: int) -> Iterator[Row]:
             for i in range(N):
                 array[i] = part
 
-        ours, numpys = time_side_by_side((bound, plain), rounds)
+        ours, numpys = time_in_turns((bound, plain), rounds)
         name = f"{leaves} x Box(7,)"
         yield "rows.write, one leaf; NumPy", name, ours / N / leaves, numpys / N, 0.5
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=31, help="rounds for each time (default: 31)")
-    rounds = parser.parse_args().rounds
-    table = Table(
-        title=f"n = {N}, Python {platform.python_version()}, NumPy {np.__version__}, "
-        f"Gymnasium {version('gymnasium')}, {platform.machine()}"
-    )
-    table.add_column("operation")
-    table.add_column("space")
-    for column in ("ours, µs", "theirs, µs", "ratio", "goal"):
-        table.add_column(column, justify="right")
+def main(rounds: int = 31) -> None:
+    """Time everything, in so many rounds."""
+    columns = ("operation", "space", "vecspaces, µs", "other, µs", "ratio", "goal")
+    table = make_table(f"n = {N}, {platform.machine()}", *columns, left=2)
     for measure in (compare_libraries, compare_with_pipe, compare_with_assignment):
-        for operation, space, ours, theirs, goal in measure(rounds):
-            ratio = theirs / ours
+        for operation, space, *times, goal in measure(rounds):
+            ratio = times[1] / times[0]
             style = "" if goal is None else "green" if ratio >= goal else "red"
             shown = "" if goal is None else f"{goal:g}x"
-            table.add_row(
-                operation,
-                space,
-                f"{ours:.2f}",
-                f"{theirs:.2f}",
-                f"{ratio:.2f}x",
-                shown,
-                style=style,
-            )
+            figures = (f"{times[0]:.2f}", f"{times[1]:.2f}", f"{ratio:.2f}x")
+            table.add_row(operation, space, *figures, shown, style=style)
         table.add_section()
-    Console().print(table)
+    show(table)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,0 +1,89 @@
+"""What the benchmarks share: timing in turns, and tables titled with the versions in use."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import gymnasium
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+Call = Callable[[], Any]
+ROUND_SECONDS = 0.0005  # below a scheduler's time slice, so that few rounds are interrupted
+
+
+def cart_pole() -> Any:
+    return gymnasium.make("CartPole-v1")
+
+
+def versions() -> str:
+    return (
+        f"Python {platform.python_version()}, NumPy {np.__version__}, "
+        f"Gymnasium {version('gymnasium')}"
+    )
+
+
+def make_table(title: str, *columns: str, left: int = 1) -> Table:
+    """Return a table whose first columns are aligned to the left, the others to the right."""
+    table = Table(title=f"{title} ({versions()})", title_justify="left")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number < left else "right")
+    return table
+
+
+def time_in_turns(calls: Sequence[Call], rounds: int) -> list[float]:
+    """Return the median time of each call, in microseconds; a busy machine slows all of them."""
+    loops = [1] * len(calls)
+    times: list[list[float]] = [[] for _ in calls]
+    for i, call in enumerate(calls):
+        while _seconds(call, loops[i]) < ROUND_SECONDS:
+            loops[i] *= 2
+    for _ in range(rounds):
+        for i, call in enumerate(calls):
+            times[i].append(_seconds(call, loops[i]) / loops[i] * 1e6)
+    return [statistics.median(own) for own in times]
+
+
+def _seconds(call: Call, loops: int) -> float:
+    began = time.perf_counter()
+    for _ in range(loops):
+        call()
+    return time.perf_counter() - began
+
+
+def repeat(step: Callable[[int], Any], seconds: float) -> float:
+    """Return how often per second `step` could be called with 0, 1, 2, ..."""
+    count, began = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - began) < seconds:
+        step(count)
+        count += 1
+    return count / elapsed
+
+
+def race(ways: Mapping[str, Callable[[float], float]], rounds: int, seconds: float) -> Table:
+    """Let each way run for some seconds in each of several rounds, and return a table of medians.
+
+    Args:
+        ways: Functions of the seconds that return steps per second.
+        rounds: How often each one runs.
+        seconds: For how long.
+
+    Returns:
+        Medians of the rounds, and medians of the rounds' ratios to the first way.
+    """
+    found = [[way(seconds) for way in ways.values()] for _ in range(rounds)]
+    table = make_table(f"{rounds} rounds", "", "steps/s", "ratio")
+    for name, speeds in zip(ways, zip(*found, strict=True), strict=True):
+        ratio = statistics.median(own / row[0] for own, row in zip(speeds, found, strict=True))
+        table.add_row(name, f"{statistics.median(speeds):,.0f}", f"{ratio:.2f}")
+    return table
+
+
+def show(table: Table) -> None:
+    Console(highlight=False).print(table)
