@@ -1,4 +1,4 @@
-"""The door: foreign spaces become ours, and registered ids travel."""
+"""Third-party spaces are converted, and registered ids are sent to workers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Env: what a sub-environment must offer, and the base class for environments of one's own.
+"""Env: what a sub-environment must have, and the base class for environments of your own.
 
-Nothing asks for this class by name: whatever has the members of `EnvLike` is an environment, and a
-`gymnasium.Env` is one. Deriving from `Env` gives the seeding and the small parts for nothing.
+Any object with the members of `EnvLike` is an environment, and a `gymnasium.Env` is one; the class
+is never tested. Deriving from `Env` adds seeding and the small parts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ActType = TypeVar("ActType")
 class EnvLike(Protocol):
     """The members that an environment must have to run in a vector env.
 
-    `close`, `render`, `render_mode`, `metadata`, `spec` and `np_random` are used where they exist.
+    `close`, `render`, `render_mode`, `metadata`, `spec` and `np_random` are used if they exist.
 
     Attributes:
         observation_space: A `vecspaces.Space`, or a space of a library that
@@ -49,12 +49,12 @@ class Env(Generic[ObsType, ActType]):
     """A single environment; its members are those of `gymnasium.Env`, so that either can be used.
 
     A subclass sets `observation_space` and `action_space` and overrides `reset` and `step`; its
-    `reset` begins with `super().reset(seed=seed)`. `render` and `close` are there to be overridden.
+    `reset` begins with `super().reset(seed=seed)`. `render` and `close` may be overridden.
 
     Attributes:
         observation_space: The space that every observation lies in.
         action_space: The space that actions are taken from.
-        metadata: What is known of the class: `"render_modes"`, `"render_fps"`.
+        metadata: Facts about the class: `"render_modes"`, `"render_fps"`.
         render_mode: How `render` shows the environment; chosen at construction.
         spec: What the environment was made from, if a registry made it.
 
@@ -88,46 +88,46 @@ class Env(Generic[ObsType, ActType]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsType, dict[str, Any]]:
-        """Begin an episode; here, only start `np_random` anew if there is a seed.
+        """Begin an episode; this base method only seeds `np_random` if there is a seed.
 
         Args:
-            seed: A non-negative int starts `np_random` anew; None lets it go on.
-            options: What a subclass makes of it.
+            seed: A non-negative int seeds `np_random`; None lets it continue.
+            options: For the subclass to interpret.
 
         Returns:
             The first observation and an info. This base method returns None: a subclass calls it
             for the seeding and returns its own.
 
         Raises:
-            VecspacesError: The seed is negative or is no Python integer.
+            VecspacesError: The seed is negative or not a Python integer.
         """
         if seed is not None:
             self._np_random, self._np_random_seed = seeding.np_random(seed)
         return None  # type: ignore[return-value]  # subclasses call it for the seeding alone
 
     def step(self, action: ActType) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take an action.
+        """Take one action.
 
         Args:
             action: A value of `action_space`.
 
         Returns:
-            The observation after it, the reward, whether the episode has ended (terminated),
-            whether it was cut off (truncated), and an info.
+            The next observation, the reward, whether the episode has ended (terminated), whether it
+            was cut off (truncated), and an info.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define step")
 
     def render(self) -> Any:
-        """Show the environment as `render_mode` asks.
+        """Render the environment as `render_mode` asks.
 
         Returns:
-            An array `(height, width, 3)` of uint8 for `"rgb_array"`, a str for `"ansi"`, None for
-            `"human"`.
+            A uint8 array of shape `(height, width, 3)` for `"rgb_array"`, a str for `"ansi"`, None
+            for `"human"`.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define render")
 
     def close(self) -> None:
-        """Free what the environment holds; may be called more than once."""
+        """Release the resources of the environment; may be called more than once."""
 
     @property
     def unwrapped(self) -> Env[Any, Any]:
@@ -154,11 +154,11 @@ class Env(Generic[ObsType, ActType]):
         return self._np_random_seed
 
     def has_wrapper_attr(self, name: str) -> bool:
-        """Whether the environment, or one that it wraps, has this attribute."""
+        """Return whether the environment, or one that it wraps, has this attribute."""
         return hasattr(self, name)
 
     def get_wrapper_attr(self, name: str) -> Any:
-        """Get an attribute of the environment, or of one that it wraps.
+        """Return an attribute of the environment, or of one that it wraps.
 
         Args:
             name: The name of the attribute.
@@ -167,7 +167,7 @@ class Env(Generic[ObsType, ActType]):
             Its value.
 
         Raises:
-            AttributeError: There is none.
+            AttributeError: There is no such attribute.
         """
         return getattr(self, name)
 
@@ -176,8 +176,8 @@ class Env(Generic[ObsType, ActType]):
 
         Args:
             name: The name of the attribute.
-            value: What it becomes.
-            force: Whether to make it where it does not exist yet.
+            value: Its new value.
+            force: Whether to create it if it does not exist.
 
         Returns:
             Whether it was set.

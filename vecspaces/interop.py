@@ -1,9 +1,8 @@
-"""The door: objects of other libraries come in here, and nothing behind it knows those libraries.
+"""Interoperability: conversion of third-party objects, whose libraries are never imported for it.
 
-The core imports NumPy and cloudpickle alone. An object of another library can only exist if its
-library is imported already; so the door reads the package from the object's class and imports the
-adapter named for it in `_ADAPTERS` then, and not before. That import is by name, inside a function,
-and against the direction of all other imports: this file is the one place where that is so.
+An object of another library can only exist if that library has been imported. So its package is
+read from the object's class, and only then is the adapter in `_ADAPTERS` imported: by name, inside
+a function, as the one import that points against the direction of all others.
 """
 
 from __future__ import annotations
@@ -23,25 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-# Package -> "module:function" that turns a space of that package into ours.
-_ADAPTERS = {"gymnasium": "vecspaces.adapters.gymnasium.spaces:from_environment"}
-# Package -> "module:function" that gives, for a space of ours, what turns its values into those of
-# that package; None where they are the same.
-_TRANSLATORS = {"gymnasium": "vecspaces.adapters.gymnasium.spaces:translator"}
+# Package -> adapter, a module with two functions: `from_environment(space)` converts a space of
+# that package, and `translator(space)` returns, for a converted one, what converts its values back,
+# or None where they are the same.
+_ADAPTERS = {"gymnasium": "vecspaces.adapters.gymnasium.spaces"}
 
 
 def require_extra(module: str, extra: str) -> ModuleType:
-    """Import a library that an extra installs.
-
-    Args:
-        module: The module to import.
-        extra: The extra of vecspaces that brings it.
-
-    Returns:
-        The module.
-
-    Raises:
-        ImportError: It is not installed; the message names the extra.
+    """Import a module of a library that an extra installs; name the extra if it is missing.
 
     Example:
         >>> require_extra("no_such_library", "video")
@@ -54,7 +42,7 @@ def require_extra(module: str, extra: str) -> ModuleType:
         importlib.import_module(library)
     except ModuleNotFoundError as error:
         if error.name != library:
-            raise  # it is there, but lacks a library of its own: that is another story
+            raise  # it is installed, but lacks a library of its own
         raise ImportError(
             f'{library} is not installed: pip install "vecspaces[{extra}]"', name=library
         ) from error
@@ -62,17 +50,10 @@ def require_extra(module: str, extra: str) -> ModuleType:
 
 
 def native_space(space: Any) -> Space[Any]:
-    """Give the space of ours that stands for any space that comes in.
+    """Return a space of vecspaces for any space: itself, or the conversion of a known library's.
 
-    Args:
-        space: A `vecspaces.Space`, or a space of a library that an adapter exists for; one that a
-            user derived from such a space counts as its library's.
-
-    Returns:
-        `space` itself if it is ours, else its conversion, the state of its generator included.
-
-    Raises:
-        CustomSpaceError: `space` is no space of ours or of a known library.
+    The state of its generator is converted too. A class that a user derived from such a space
+    counts as its library's; CustomSpaceError is raised for anything else.
 
     Example:
         >>> from vecspaces.spaces import Discrete
@@ -84,9 +65,9 @@ def native_space(space: Any) -> Space[Any]:
     """
     if isinstance(space, Space):
         return space
-    convert = _find(_ADAPTERS, space)
-    if convert is not None:
-        converted: Space[Any] = convert(space)
+    adapter = _find_adapter(space)
+    if adapter is not None:
+        converted: Space[Any] = adapter.from_environment(space)
         return converted
     kind = type(space)
     raise CustomSpaceError(
@@ -96,43 +77,33 @@ def native_space(space: Any) -> Space[Any]:
 
 
 def foreign_values(space: Any) -> Callable[[Any], Any] | None:
-    """Give what turns values of ours into those that a space of another library knows.
+    """Return what converts values, and batches, into those that a third-party space contains.
 
-    Args:
-        space: Any space that `native_space` takes.
-
-    Returns:
-        A function of a value, or of a batch; None where there is nothing to turn.
+    None: they are the same.
 
     Example:
         >>> import gymnasium
         >>> foreign_values(gymnasium.spaces.Discrete(3)) is None
         True
     """
-    find = None if isinstance(space, Space) else _find(_TRANSLATORS, space)
-    translator: Callable[[Any], Any] | None = find and find(native_space(space))
+    adapter = None if isinstance(space, Space) else _find_adapter(space)
+    if adapter is None:
+        return None
+    translator: Callable[[Any], Any] | None = adapter.translator(native_space(space))
     return translator
 
 
-def _find(table: dict[str, str], space: Any) -> Callable[..., Any] | None:
-    """Import what a table names for the library that a space, or a class above it, comes from."""
+def _find_adapter(space: Any) -> Any:
+    """Import the adapter of the library that a space, or a class above it, comes from."""
     for ancestor in type(space).__mro__:
-        named = table.get(ancestor.__module__.partition(".")[0])
-        if named is not None:
-            module, _, function = named.partition(":")
-            found: Callable[..., Any] = getattr(importlib.import_module(module), function)
-            return found
+        adapter = _ADAPTERS.get(ancestor.__module__.partition(".")[0])
+        if adapter is not None:
+            return importlib.import_module(adapter)
     return None
 
 
 def is_foreign_vector_env(env: object) -> bool:
-    """Whether an object is a vector environment of Gymnasium's; never imports Gymnasium.
-
-    Args:
-        env: What a factory returned.
-
-    Returns:
-        True for an instance of `gymnasium.vector.VectorEnv`.
+    """Return whether an object is a Gymnasium vector environment, without importing Gymnasium.
 
     Example:
         >>> is_foreign_vector_env("no environment")
@@ -144,7 +115,7 @@ def is_foreign_vector_env(env: object) -> bool:
 
 @dataclass(frozen=True)
 class _Unshippable:
-    """The entry point of an id that could not travel: tells the one who makes it why."""
+    """The entry point of an id that could not be sent to a worker: raises the reason."""
 
     env_id: str
     reason: str
@@ -152,20 +123,17 @@ class _Unshippable:
     def __call__(self, **kwargs: Any) -> NoReturn:
         raise VecspacesError(
             f"the Gymnasium id {self.env_id!r} was registered in the caller's process and could "
-            f"not be brought to this worker: {self.reason}; register it with an entry_point of "
-            "the form 'module:Class', or hand over a factory instead of the id"
+            f"not be sent to this worker: {self.reason}; register it with an entry_point of "
+            "the form 'module:Class', or pass a factory instead of the id"
         )
 
 
 def pack_registrations() -> bytes:
     """Pack the Gymnasium ids that are registered in this process, for a worker to unpack.
 
-    A worker that does not start as a copy of this process (spawn, forkserver, another machine)
-    knows none of the ids that the user's program has registered. An id that cannot be pickled does
-    not stop the others: it arrives as one that says why when somebody makes it.
-
-    Returns:
-        What `unpack_registrations` takes; empty if this process has not imported Gymnasium.
+    A worker that is not forked (spawn, forkserver, another machine) knows none of the ids that the
+    user's program has registered. An id that cannot be pickled does not stop the others: it raises
+    the reason where it is made. Empty if this process has not imported Gymnasium.
     """
     registration = sys.modules.get("gymnasium.envs.registration")
     if registration is None:
@@ -181,11 +149,7 @@ def pack_registrations() -> bytes:
 
 
 def unpack_registrations(data: bytes) -> None:
-    """Make the Gymnasium ids of another process known in this one.
-
-    Args:
-        data: What `pack_registrations` returned.
-    """
+    """Register the ids that `pack_registrations` packed in another process."""
     if not data:
         return
     registration = importlib.import_module("gymnasium.envs.registration")

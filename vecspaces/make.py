@@ -39,17 +39,16 @@ def make_vec(
 ) -> VectorEnv[Any, Any, Any]:
     """Make a vector env; the environments themselves are built where they run.
 
-    A Gymnasium id is looked up here, so that a worker need not know who registered it. The result's
-    `spec` then holds all that it was made with: `make_vec(envs.spec)` makes the same again. As in
-    `gymnasium.make_vec`, what such a spec says of `num_envs`, the backend, `vector_kwargs` and
-    `wrappers` wins over the arguments.
+    A Gymnasium id is looked up in this process, so that a worker need not have it registered. The
+    result's `spec` then holds all that it was made with: `make_vec(envs.spec)` makes the same
+    again. As in `gymnasium.make_vec`, the `num_envs`, backend, `vector_kwargs` and `wrappers` of
+    such a spec take precedence over the arguments.
 
     Args:
         env: What to run copies of: a Gymnasium id (`"CartPole-v1"`, or `"module:Name-v0"` for a
-            module that registers it), a Gymnasium `EnvSpec`, `"module:factory"` for anything in a
-            module that can be called (a class, for one), a factory, or one factory for each
-            environment.
-        num_envs: How many environments; for a list of factories its length, or left at 1.
+            module that registers it), a Gymnasium `EnvSpec`, `"module:factory"` for any callable
+            of a module (such as a class), a factory, or one factory per environment.
+        num_envs: Number of environments; for a list of factories its length, or left at 1.
         backend: `"async"` for worker processes, `"sync"` for this process, `"ray"` for the actors
             of a Ray cluster.
         vector_kwargs: More arguments for `AsyncVectorEnv`, `SyncVectorEnv` or `RayVectorEnv`.
@@ -113,11 +112,7 @@ def make_vec(
 
 @dataclass(frozen=True)
 class GymnasiumFactory:
-    """Makes what a Gymnasium spec describes, in a process that need not have it registered.
-
-    Args:
-        spec: The spec.
-    """
+    """Makes what a Gymnasium spec describes, in a process that need not have it registered."""
 
     spec: EnvSpec
 
@@ -142,19 +137,10 @@ class _Recipe:
 
 
 def find_factory(env: str | EnvSpec | Factory) -> Factory:
-    """Find what makes an environment, without making one.
+    """Return what makes an environment, without making one.
 
-    Args:
-        env: A Gymnasium id, an `EnvSpec`, `"module:factory"`, or a factory.
-
-    Returns:
-        A callable that takes keyword arguments and returns an environment.
-
-    Raises:
-        TypeError: `env` is none of these, or what the name stands for cannot be called.
-        ImportError: The module cannot be imported, or Gymnasium is not installed.
-        AttributeError: The module has no such factory.
-        gymnasium.error.Error: There is no such id.
+    It takes a Gymnasium id, an `EnvSpec`, `"module:factory"` or a factory, and raises what
+    `make_vec` raises for anything else.
 
     Example:
         >>> find_factory("fractions:Fraction")

@@ -12,16 +12,10 @@ from vecspaces.errors import VecspacesError
 
 
 def np_random(seed: int | None = None) -> tuple[np.random.Generator, Any]:
-    """Make a generator from a seed; the stream is that of `gymnasium.utils.seeding.np_random`.
+    """Create a generator from a seed; the stream is that of `gymnasium.utils.seeding.np_random`.
 
-    Args:
-        seed: A non-negative Python integer, or None for fresh entropy from the operating system.
-
-    Returns:
-        The generator, and the seed that repeats it: `seed` itself, or the entropy that was drawn.
-
-    Raises:
-        VecspacesError: `seed` is negative or is no Python integer.
+    Returns the generator and the seed that repeats it: `seed`, or the entropy that was drawn for
+    None. Raises VecspacesError for a seed that is negative or no Python integer.
 
     Example:
         >>> generator, seed = np_random(42)
@@ -45,7 +39,7 @@ def np_random(seed: int | None = None) -> tuple[np.random.Generator, Any]:
 
 
 def copy_generator(generator: np.random.Generator) -> np.random.Generator:
-    """Make a generator that goes on as `generator` would: `copy.deepcopy`, three times as fast.
+    """Return a generator that continues as `generator` would: `copy.deepcopy`, three times as fast.
 
     Example:
         >>> generator, _ = np_random(7)
