@@ -1,4 +1,4 @@
-"""Vector envs as real `stable_baselines3.common.vec_env.VecEnv`s.
+"""Vector envs that are a real `stable_baselines3.common.vec_env.VecEnv`.
 
 Stable-Baselines3 resets a finished environment in the step that ends its episode, keeps the last
 observation in its info, and wants one dict per environment as infos. All of it is made here, in the
