@@ -349,10 +349,9 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
                 f"num_envs={self.num_envs}, found {self.batch_size}"
             )
         self._session.check(Event.STEP_ASYNC, "rollout_view")
-        ring, buffers = self._session.ring, self._buffers
-        steps = ring.rollout_steps
+        buffers, steps = self._buffers, self._session.ring.rollout_steps
         observations = buffers.plan.observations.ring(buffers.arena, steps + 1)
-        ring.begins_rollout = True
+        self._session.end_rollout()
         return Rollout(
             observations,
             buffers.rewards[1 : steps + 1].copy(),

@@ -145,7 +145,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
 
 
 def _clean_up(backend: RayBackend) -> None:
-    """End the actors of a vector env that nobody closed."""
+    """End the actors of a vector env that was not closed."""
     if backend.actors:
         backend.close(1.0)  # first: a warning may be turned into an error
         warnings.warn(

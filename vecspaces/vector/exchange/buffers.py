@@ -29,7 +29,7 @@ class BufferPlan:
         scalars: The offset of rewards, terminations and truncations, in bytes.
         progress: The offset of one int64 per worker: the row that it is busy with, or -1.
         num_workers: The number of workers.
-        stats: The offset of the counters of `stats()`, in bytes; None where nobody asked.
+        stats: The offset of the counters of `stats()`, in bytes; None without `stats`.
         size: The bytes of the arena.
     """
 
@@ -55,21 +55,7 @@ class BufferPlan:
         num_workers: int = 1,
         stats: bool = False,
     ) -> BufferPlan:
-        """Lay out the rows of `num_envs` environments.
-
-        Args:
-            observation_space: The space of one environment's observation.
-            action_space: The space of one environment's action.
-            num_envs: The number of rows.
-            slots: The length of the ring of observations.
-            finals: Whether final observations need a place of their own.
-            variable_capacity: Bytes per environment for values of variable size.
-            num_workers: The number of workers.
-            stats: Whether steps and resets are to be timed.
-
-        Returns:
-            The plan.
-        """
+        """Lay out the rows of `num_envs` environments."""
         observations = Layout.compile(
             observation_space, num_envs, slots=slots, variable_capacity=variable_capacity
         )
@@ -188,7 +174,7 @@ class Buffers:
         return [*self.observations, self.actions, *finals]
 
     def counters(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
-        """The counters of `stats()`, per environment and per worker; None where nobody asked."""
+        """The counters of `stats()`, per environment and per worker; None without `stats`."""
         plan = self.plan
         if plan.stats is None:
             return None
@@ -202,12 +188,7 @@ class Buffers:
     def final_infos(
         self, ended: Sequence[int] | npt.NDArray[Any], rows: npt.NDArray[Any] | None = None
     ) -> dict[str, Any]:
-        """Return the last observations of the episodes that ended, as infos hold them.
-
-        Args:
-            ended: The rows whose episode ended.
-            rows: The rows that the arrays shall follow; None: all.
-        """
+        """Return the last observations of the rows that ended, for all rows or for `rows`."""
         assert self.finals is not None
         observations = np.full(self.plan.num_envs, None, dtype=object)
         for row in ended:

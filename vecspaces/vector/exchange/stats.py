@@ -77,11 +77,7 @@ class Timings:
         self._is_open = False
 
     def start(self) -> Callable[[int], None] | None:
-        """Begin a pass over environments.
-
-        Returns:
-            What to call with `perf_counter_ns()` after each of them; None: this pass is not timed.
-        """
+        """Begin a pass; return what notes the clock after each environment, None if not timed."""
         if self._is_open:  # an interrupt ended the last pass
             self.abandon()
         self._before = len(self._stamps), len(self._starts), len(self._resets)
@@ -213,16 +209,7 @@ def summarise(
     workers: npt.NDArray[np.int64],
     slices: tuple[range, ...],
 ) -> Stats:
-    """Turn the counters into `Stats`.
-
-    Args:
-        environments: Shape `(num_envs, *ENV_SHAPE)`.
-        workers: Shape `(num_workers, *WORKER_SHAPE)`.
-        slices: The environments of each worker.
-
-    Returns:
-        The summary.
-    """
+    """Return the `Stats` of the counters of all environments and workers."""
     everything, counts = environments[:, :, _ALL], environments[:, :, _COUNT]
     means = environments[:, :, _TOTAL] * 1e-9 / np.maximum(counts, 1)
     p99 = np.apply_along_axis(_p99, 2, environments[:, :, _HISTOGRAM:])

@@ -42,14 +42,7 @@ class Settings(NamedTuple):
     budget: RestartBudget | None = None
 
     def check(self, num_factories: int) -> None:
-        """Refuse numbers that mean nothing, before anything is built.
-
-        Args:
-            num_factories: The number of environment factories.
-
-        Raises:
-            ValueError: Names the argument, and what was found.
-        """
+        """Check the numbers before anything is built."""
         if num_factories < 1:
             raise ValueError("env_fns must hold at least one factory, found none")
         check_count("buffers", self.buffers)
@@ -60,16 +53,7 @@ class Settings(NamedTuple):
 
 
 def list_factories(env_fns: Iterable[Callable[[], Any]]) -> list[Callable[[], Any]]:
-    """Refuse what cannot make environments, before any of them is made.
-
-    Args:
-        env_fns: Factories of environments.
-
-    Returns:
-        The factories.
-
-    Raises:
-        TypeError: `env_fns` is no iterable, or something in it cannot be called.
+    """Return the factories of environments, checked before any of them is called.
 
     Example:
         >>> list_factories([3])
@@ -112,22 +96,7 @@ class ResetPlan(NamedTuple):
 
 
 def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
-    """Spell out the arguments of `reset`.
-
-    Args:
-        seed: None, an int (environment i gets seed + i), one int or None per environment, or a
-            `numpy.random.SeedSequence`, which is spawned so that runs never overlap.
-        options: None, one mapping for all, or one mapping or None per environment. The key
-            `"reset_mask"` of one mapping chooses the environments to reset.
-        num_envs: The number of environments.
-
-    Returns:
-        The plan; the caller's mapping is left as it is.
-
-    Raises:
-        TypeError: A seed or mask of the wrong type.
-        ValueError: A wrong number of seeds or options, or a mask of the wrong shape.
-    """
+    """Return what the arguments of `reset` mean; the caller's mapping is left as it is."""
     seeds = spread_seeds(seed, num_envs)
     rows = np.arange(num_envs, dtype=np.intp)
     if options is None:
@@ -158,7 +127,7 @@ def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
 
 
 def spread_seeds(seed: Any, num_envs: int) -> list[int | None]:
-    """Give each environment its seed.
+    """Return one seed or None per environment.
 
     Example:
         >>> spread_seeds(7, 3)
@@ -181,7 +150,7 @@ def spread_seeds(seed: Any, num_envs: int) -> list[int | None]:
 
 
 def _as_seed(seed: Any, number: int) -> int:
-    """Take an integer, of Python or NumPy, and nothing that would have to be rounded."""
+    """Return an integer of Python or NumPy as an int; nothing is rounded."""
     try:
         return operator.index(seed)
     except TypeError:
@@ -191,7 +160,7 @@ def _as_seed(seed: Any, number: int) -> int:
 
 
 def _masked_rows(mask: Any, num_envs: int) -> npt.NDArray[np.intp]:
-    """Check a mask as Gymnasium does, and give the rows that it chooses."""
+    """Return the rows that a mask chooses, checked as Gymnasium checks it."""
     what = "options['reset_mask']"
     if not isinstance(mask, np.ndarray):
         raise TypeError(f"{what} must be a numpy array, found {type(mask).__name__}")

@@ -26,15 +26,7 @@ class BatchSpaces(NamedTuple):
 
 
 def check_mode(observation_mode: Any) -> None:
-    """Refuse an `observation_mode` that means nothing, before anything is built.
-
-    Args:
-        observation_mode: `"same"`, `"different"`, or a pair of spaces, the batched one first.
-
-    Raises:
-        ValueError: It is none of them.
-        TypeError: It is a pair of something else.
-    """
+    """Check an `observation_mode` before anything is built."""
     if isinstance(observation_mode, tuple) and len(observation_mode) == 2:
         for space in observation_mode:
             try:
@@ -54,19 +46,7 @@ def check_mode(observation_mode: Any) -> None:
 def agree(
     descriptions: Sequence[GroupDescription], observation_mode: ObservationMode
 ) -> BatchSpaces:
-    """Find the spaces of the batch, and check that every environment fits into it.
-
-    Args:
-        descriptions: What the groups told about their environments, in order.
-        observation_mode: `"same"` wants equal spaces, `"different"` equal shapes and dtypes, a pair
-            gives the spaces themselves.
-
-    Returns:
-        The spaces.
-
-    Raises:
-        RuntimeError: An environment does not fit; the message shows both spaces.
-    """
+    """Return the spaces of the batch; raise RuntimeError where an environment does not fit."""
     observations = _per_row(descriptions, "observation")
     actions = _per_row(descriptions, "action")
     num_envs = len(observations)

@@ -28,11 +28,7 @@ class RestartBudget:
     _history: dict[tuple[int, int], tuple[float, Message]] = field(default_factory=dict)
 
     def spend(self, error: WorkerDiedError, count: int) -> None:
-        """Count the restart number `count` of a worker once, however often it is asked to.
-
-        Raises:
-            WorkerDiedError: There were too many; the message lists them.
-        """
+        """Count the restart number `count` of a worker, once; too many raise WorkerDiedError."""
         now = time.monotonic()
         self._history.setdefault((error.worker, count), (now, without_advice(error)))
         self._history = {
@@ -74,15 +70,7 @@ def choose_budget(
 
 
 def restart_seed(seed: int | None, count: int) -> int | None:
-    """Derive the seed with which an environment goes on after its worker died.
-
-    Args:
-        seed: The seed of its last seeded reset; None if there was none.
-        count: Which of its restarts this is, from 1 on.
-
-    Returns:
-        A seed of its own (`numpy.random.SeedSequence` with `spawn_key=(count,)`), or None.
-    """
+    """Return the seed of an environment's restart number `count`, counted from 1."""
     if seed is None:
         return None
     return derive_seed(np.random.SeedSequence(seed, spawn_key=(count,)))

@@ -171,6 +171,10 @@ class Session:
         slot = (ring.current + 1) % ring.slots
         self._begin(Event.STEP_ASYNC, call, _STEP, slot, ring.steps + 1, payloads)
 
+    def end_rollout(self) -> None:
+        """Let the next step begin another rollout."""
+        self.ring.begins_rollout = True
+
     def send_rows(self, rows: Sequence[int], call: str) -> None:
         """Send a step of some rows; the replies are theirs alone, and come as they are ready."""
         payloads = self.by_worker(rows)
@@ -240,17 +244,9 @@ class Session:
     # ------------------------------------------------------------------ waiting
 
     def finish(self, event: Event, call: str, timeout: float | None, read: Callable[[int], T]) -> T:
-        """Wait for the replies to the last command, and return what `read` makes of its slot.
+        """Wait for the last command, and return what `read` makes of its slot.
 
-        Args:
-            event: What the end of the command does to the state.
-            call: The call that the user made.
-            timeout: The longest wait, in seconds; None: `step_timeout`.
-            read: Reads the results; may be called again after an interrupt.
-
-        Raises:
-            StepTimeoutError: Time is up; the command stays pending.
-            Exception: What an environment raised, or what became of a worker.
+        `read` may be called again after an interrupt, so it must change nothing that lasts.
         """
         state = TRANSITIONS[self.state].get(event) or self.check(event, call)
         try:
@@ -272,8 +268,8 @@ class Session:
             self._broken.difference_update(rows)
             self.lost.difference_update(rows)
             self.finished[rows] = False
-            told = [columns for columns in self.results.values() if columns]
-            self.queue.refill(split_rows(told, rows))
+            parts = [columns for columns in self.results.values() if columns]
+            self.queue.refill(split_rows(parts, rows))
             return read(slot)
 
         return self.finish(Event.RESET_WAIT, call, timeout, settle)
@@ -285,18 +281,7 @@ class Session:
         ready: Callable[[], list[int] | None],
         read: Callable[[list[int]], T],
     ) -> T:
-        """Wait until some rows are ready, and return what `read` makes of them.
-
-        Args:
-            call: The call that the user made.
-            timeout: The longest wait, in seconds; None: `step_timeout`.
-            ready: Returns the rows to receive; None while they are not ready.
-            read: Reads their results; may be called again after an interrupt.
-
-        Raises:
-            StepTimeoutError: Time is up; nothing is lost.
-            Exception: What an environment raised, or what became of a worker.
-        """
+        """Wait until `ready()` is not None, and return what `read` makes of its rows."""
         state, queue = self.check(Event.RECV, call), self.queue
         try:
             self._wait(ready, timeout)
@@ -500,10 +485,9 @@ class Session:
     # ------------------------------------------------------------------ the end
 
     def close(self, call: str, seconds: float, terminate: bool) -> list[int]:
-        """End every worker; raise what went wrong while environments closed, once all is freed.
+        """End every worker; return the environments that had to be ended by force.
 
-        Returns:
-            The environments that had to be ended by force.
+        What environments raised while they closed is raised once everything is freed.
         """
         self.state = self.check(Event.CLOSE, call)
         late: list[int] = []

@@ -129,19 +129,7 @@ _OVERDUE = (State.OVERDUE_RESET, State.OVERDUE_STEP, State.OVERDUE_CALL, State.O
 
 
 def next_state(state: State, event: Event, call: str = "", pending: str = "") -> State:
-    """Return the state that an event leads to.
-
-    Args:
-        state: The present state.
-        event: What happens.
-        call: The call that the user made, as an error names it; empty: the name of the event.
-        pending: The call that is pending and what happened to it; empty: the name of the state.
-
-    Returns:
-        The state afterwards.
-
-    Raises:
-        VecspacesError: The event is illegal in this state; the class says why.
+    """Return the state that an event leads to; errors name the user's call and what is pending.
 
     Example:
         >>> next_state(State.IDLE, Event.STEP_ASYNC)

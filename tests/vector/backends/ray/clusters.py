@@ -66,7 +66,7 @@ def more_nodes(cluster: Cluster, *berths: int) -> Iterator[tuple[Nodes, list[str
 
 
 class LentRoom:
-    """Stands in for a `Room` whose actors outlive their vector env."""
+    """Stands in for a `Reservation` whose actors outlive their vector env."""
 
     actors: list[Any] = []  # noqa: RUF012
 

@@ -49,7 +49,7 @@ def two_actors(cluster: Cluster) -> Iterator[list[Any]]:
 def lent_actors(two_actors: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let vector envs of at most two actors borrow these, instead of starting their own."""
     monkeypatch.setattr(clusters.LentRoom, "actors", two_actors)
-    monkeypatch.setattr("vecspaces.vector.backends.ray.backend.Room", clusters.LentRoom)
+    monkeypatch.setattr("vecspaces.vector.backends.ray.backend.Reservation", clusters.LentRoom)
 
 
 @pytest.fixture(autouse=True)

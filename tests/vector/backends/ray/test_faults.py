@@ -24,7 +24,7 @@ from vecspaces.errors import (
     WorkerError,
 )
 from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv
-from vecspaces.vector.backends.ray.cluster import Room
+from vecspaces.vector.backends.ray.cluster import Reservation
 
 ray = pytest.importorskip("ray", reason='needs Ray: pip install "vecspaces[ray]"')
 
@@ -124,15 +124,15 @@ def test_actors_that_never_come_are_tried_again_in_moderation_and_the_reason_is_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = []
-    start = Room.start
+    start = Reservation.start
 
-    def start_in_vain(room: Room, kind: type, place: int) -> Any:
+    def start_in_vain(room: Reservation, kind: type, place: int) -> Any:
         actor = start(room, kind, place)
         ray.kill(actor)
         tries.append(actor)
         return actor
 
-    monkeypatch.setattr(Room, "start", start_in_vain)
+    monkeypatch.setattr(Reservation, "start", start_in_vain)
     with pytest.raises(StepTimeoutError, match="were not built within start_timeout") as late:
         make(tmp_path, None, num_workers=1, start_timeout=1.5)
     assert isinstance(late.value.__cause__, ray.exceptions.RayActorError), "what Ray says of it"

@@ -18,28 +18,23 @@ from vecspaces.vector.exchange.messages import Op, Written
 from vecspaces.vector.group.env_group import EnvGroup
 from vecspaces.vector.group.members import Starts
 
-#: What an answer is; its payload, pickled, so that one that cannot be unpickled is known by its
+#: The kind of a reply; its payload, pickled, so that what cannot be unpickled is known by its
 #: sender; and, as arrays that Ray carries without pickling them, what was written.
 Answer = tuple[Op, "bytes | None", Any]
 
 
 class GroupActor:
-    """A worker of a cluster: does what the caller asks, one command after the other."""
+    """A worker of a cluster: executes one command after the other."""
 
     def __init__(self) -> None:
         self._group: EnvGroup | None = None
 
     def here(self) -> Answer:
-        """Tell on which node it runs: the first sign of life."""
+        """Return the node that it runs on: the first call that every actor gets."""
         return Op.DONE, None, name_node(require_extra("ray", "ray"))
 
     def build(self, packed: bytes, factories: range) -> Answer:
-        """Build the environments, and tell of them.
-
-        Args:
-            packed: The pickled `WorkerSetup`.
-            factories: The numbers of its factories, in case that it cannot be unpickled.
-        """
+        """Build the environments, and describe them."""
         try:
             setup: WorkerSetup = pickle.loads(packed)
             setup.settle()
@@ -60,17 +55,10 @@ class GroupActor:
         return Op.DONE, None, None
 
     def execute(self, number: int, slot: int, packed: bytes) -> Answer:
-        """Do what a command asks for; give the answer and what it wrote.
-
-        Args:
-            number: The number of the command.
-            slot: The slot of the ring to write.
-            packed: Pickled: its arguments, None for none, and the exported actions, None for a
-                command that takes none.
-        """
+        """Execute a command; return its reply and what it wrote."""
         op = Op(number)
         group = self._group
-        if group is None:  # it could not be built, as the caller has heard
+        if group is None:  # it could not be built, as the caller knows
             return Op.DONE, None, None
         rows = range(group.low, group.high)
         try:

@@ -24,7 +24,7 @@ import cloudpickle
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.vector.backends.backend import Planner
 from vecspaces.vector.backends.ray.actor import GroupActor
-from vecspaces.vector.backends.ray.cluster import Connection, Room
+from vecspaces.vector.backends.ray.cluster import Connection, Reservation
 from vecspaces.vector.backends.worker_setup import WorkerSetup, assign_rows, space_mismatch
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
@@ -43,13 +43,13 @@ from vecspaces.vector.group.members import GroupDescription
 _PAUSE_SECONDS = 0.05
 
 
-class _Question(NamedTuple):
-    """What an answer on its way will be an answer to.
+class _Request(NamedTuple):
+    """A call of an actor's method that has not returned yet.
 
     Attributes:
-        worker: Who was asked.
-        op: For what; None: for a sign of life.
-        seq: The number of the command; 0 for what no command asked for.
+        worker: The index of the worker.
+        op: The command; None: the call that tells where the actor runs.
+        seq: The number of the command; 0 where there is none.
         slot: The slot of the ring that it writes.
         method: The method of the actor that was called, and its arguments.
     """
@@ -97,12 +97,12 @@ class RayBackend:
         self._setups = list(setups)
         self._resources = resources
         self._placement = placement
-        self._room: Room | None = None
+        self._reservation: Reservation | None = None
         self._nodes = [""] * len(self._setups)
         self._build_by: dict[int, float] = {}
-        self._questions: dict[Any, _Question] = {}
-        # Of workers whose last actor never came, what Ray said of it; and when to ask on.
-        self._stillborn: dict[int, Exception] = {}
+        self._requests: dict[Any, _Request] = {}
+        # The error of Ray for workers whose last actor never started; and when to try again.
+        self._startup_errors: dict[int, Exception] = {}
         self._pause_until = 0.0
         self._newest = 0
         self._descriptions: list[GroupDescription] = []
@@ -111,12 +111,14 @@ class RayBackend:
         self.replies = deque()
         self._found: dict[Any, Reply | None] = {}
 
-    # ------------------------------------------------------------------ birth
+    # ------------------------------------------------------------------ starting
 
     def open(self, plan: Planner, timeout: float) -> None:
         """Start all actors at once, learn their spaces, and give them their rows."""
         try:
-            self._room = Room(self._connection, len(self._setups), self._resources, self._placement)
+            self._reservation = Reservation(
+                self._connection, len(self._setups), self._resources, self._placement
+            )
             self.actors = [None] * len(self._setups)
             for index in range(len(self._setups)):
                 self._launch(index)
@@ -124,7 +126,7 @@ class RayBackend:
             self._await_built()
             self._plan = plan(self._descriptions)
             self.buffers = Buffers(self._plan)
-            # Nobody can see from here which environment an actor is busy with.
+            # Which environment an actor is busy with cannot be seen from here.
             self.buffers.progress[:] = -1
             self.slices = assign_rows(self._descriptions)
             for index in range(len(self.actors)):
@@ -135,38 +137,38 @@ class RayBackend:
 
     def _launch(self, index: int) -> None:
         """Start an actor, and let it build its environments."""
-        assert self._room is not None
+        assert self._reservation is not None
         setup = self._setups[index]
-        self.actors[index] = self._room.start(GroupActor, index)
+        self.actors[index] = self._reservation.start(GroupActor, index)
         self._build_by[index] = time.monotonic() + self._start_timeout
         self._nodes[index] = ""
-        self._ask(_Question(index, None, 0, 0, "here", ()))
+        self._send(_Request(index, None, 0, 0, "here", ()))
         packed = cloudpickle.dumps(setup)
-        self._ask(_Question(index, Op.BUILD, 0, 0, "build", (packed, setup.factories)))
+        self._send(_Request(index, Op.BUILD, 0, 0, "build", (packed, setup.factories)))
 
     def _bind(self, index: int, lost: Any) -> None:
         arguments = (self._plan, self.slices[index].start, lost)
-        self._ask(_Question(index, Op.BIND, 0, 0, "bind", arguments))
+        self._send(_Request(index, Op.BIND, 0, 0, "bind", arguments))
 
-    def _ask(self, question: _Question) -> None:
-        """Call a method of an actor, which does one thing after the other."""
-        method = getattr(self.actors[question.worker], question.method)
-        self._questions[method.remote(*question.arguments)] = question
+    def _send(self, request: _Request) -> None:
+        """Call a method of an actor, which executes one call after the other."""
+        method = getattr(self.actors[request.worker], request.method)
+        self._requests[method.remote(*request.arguments)] = request
 
     def _start_again(self, worker: int, error: Exception) -> None:
-        """Put another actor in the place of one that never began, and ask it the same."""
-        assert self._room is not None
-        self._stillborn[worker] = error
+        """Start another actor instead of one that never started, and repeat its requests."""
+        assert self._reservation is not None
+        self._startup_errors[worker] = error
         self._pause_until = time.monotonic() + _PAUSE_SECONDS
-        questions = [one for one in self._questions.values() if one.worker == worker]
+        requests = [one for one in self._requests.values() if one.worker == worker]
         build_by = self._build_by[worker]
         self._forget(worker)
         self._build_by[worker] = build_by
         if build_by <= time.monotonic():
             return  # late, as the next look at the clock will find
-        self.actors[worker] = self._room.start(GroupActor, worker)
-        for question in questions:
-            self._ask(question)
+        self.actors[worker] = self._reservation.start(GroupActor, worker)
+        for request in requests:
+            self._send(request)
 
     def _await_built(self) -> None:
         """Wait until every actor has built its environments."""
@@ -190,7 +192,7 @@ class RayBackend:
         late = sorted(worker for worker, by in self._build_by.items() if by <= now)
         if not late:
             return
-        assert self._room is not None
+        assert self._reservation is not None
         for worker in late:
             self._forget(worker)
         ids = [row for worker in late for row in self._rows(worker)]
@@ -204,75 +206,74 @@ class RayBackend:
                 f"{self._start_timeout:g}",
                 len(late),
                 len(self.actors),
-                self._room.shortage(),
+                self._reservation.shortage(),
             ),
             ids,
         )
         error.__cause__ = next(
-            (self._stillborn[worker] for worker in late if worker in self._stillborn), None
+            (self._startup_errors[worker] for worker in late if worker in self._startup_errors),
+            None,
         )
         failure = Failure(tuple(ids), "build", error, "")
         self.replies.extend(Reply(worker, Op.FAILED, 0, failure) for worker in late)
 
     def _rows(self, worker: int) -> range:
-        """The environments of an actor, as far as their numbers are known."""
+        """Return the environments of an actor; while they are built, its factories."""
         return self.slices[worker] if self._descriptions else self._setups[worker].factories
 
     # ------------------------------------------------------------------ commands
 
     def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
-        """Ask actors for something."""
+        """Send a command to actors."""
         if op is Op.BUILD:
             for worker, lost in payloads.items():
                 self._replace(worker, lost)
             return
         self._newest = seq
-        questions = []
+        requests = []
         for worker, payload in payloads.items():
             actions = None
             if op in (Op.STEP, Op.STEP_ROWS):
                 rows = self.slices[worker]
                 actions = self.buffers.actions.export(rows.start, rows.stop)
-            # By our own hand, so that what cannot be unpickled is a failure with a name; and Ray
-            # would take three times as long for arguments that are no bytes and numbers.
+            # Pickled here, so that what cannot be unpickled is a failure with a name; and Ray
+            # would take three times as long for arguments other than bytes and numbers.
             try:
                 packed = cloudpickle.dumps((payload, actions))
             except Exception as error:
                 raise CannotSend(error) from None
-            questions.append(_Question(worker, op, seq, slot, "execute", (int(op), slot, packed)))
-        for question in questions:
-            self._ask(question)
+            requests.append(_Request(worker, op, seq, slot, "execute", (int(op), slot, packed)))
+        for request in requests:
+            self._send(request)
 
     def _replace(self, worker: int, lost: Any) -> None:
-        """Put a new actor in the place of one that is dead, or too slow."""
-        assert self._room is not None
-        self._room.end(self.actors[worker])
+        """Start a new actor instead of one that is dead, or too slow."""
+        assert self._reservation is not None
+        self._reservation.end(self.actors[worker])
         self._forget(worker)
         self._setups[worker] = self._setups[worker].respawned()
         self._launch(worker)
         self._bind(worker, lost)
 
     def _forget(self, worker: int) -> None:
-        """Wait no more for the answers of an actor."""
+        """Drop the requests of an actor."""
         self._build_by.pop(worker, None)
-        self._questions = {
-            answer: question
-            for answer, question in self._questions.items()
-            if question.worker != worker
+        self._requests = {
+            answer: request
+            for answer, request in self._requests.items()
+            if request.worker != worker
         }
 
     def collect(self, timeout: float | None) -> deque[Reply]:
-        """Wait for answers and deaths."""
+        """Wait for replies and deaths."""
         deadline = Deadline(timeout)
         if self._found:
             self._settle()
-        while self._questions and not self.replies:
+        while self._requests and not self.replies:
             pause = self._pause_until - time.monotonic()
             if pause > 0:
                 time.sleep(min(pause, math.inf if deadline.left is None else deadline.left))
-            ready, rest = self._ray.wait(
-                list(self._questions), num_returns=1, timeout=deadline.left
-            )
+            ready, rest = self._ray.wait(list(self._requests), num_returns=1, timeout=deadline.left)
             if not ready:
                 break
             if rest:
@@ -287,53 +288,51 @@ class RayBackend:
     def _settle(self) -> None:
         """Hand over what `collect` found; can be repeated."""
         for answer in self._found:
-            self._questions.pop(answer, None)
+            self._requests.pop(answer, None)
         self.replies.clear()
         self.replies.extend(reply for reply in self._found.values() if reply is not None)
         self._found = {}
 
     def _understand(self, answer: Any) -> Reply | None:
-        """Take in an answer and what came with it."""
-        question = self._questions.get(answer)
-        if question is None:
+        """Return the reply that a request ended with, if the session needs it."""
+        request = self._requests.get(answer)
+        if request is None:
             return None  # its actor was found dead a moment ago
-        worker, seq = question.worker, question.seq
+        worker, seq = request.worker, request.seq
         errors = self._ray.exceptions
         try:
             found = self._ray.get(answer)
         except (errors.RayTaskError, errors.RaySystemError) as error:
-            failure = Failure.of(error, self._rows(worker), question.verb, worker)
+            failure = Failure.of(error, self._rows(worker), request.verb, worker)
             return Reply(worker, Op.FAILED, seq, failure)
         except errors.RayError as error:
             return self._lose(worker, error)
-        return self._take_in(question, *found)
+        return self._take_in(request, *found)
 
-    def _take_in(
-        self, question: _Question, op: Op, packed: bytes | None, more: Any
-    ) -> Reply | None:
-        """Read an answer."""
-        worker, asked, seq, slot, *_ = question
+    def _take_in(self, request: _Request, op: Op, packed: bytes | None, more: Any) -> Reply | None:
+        """Unpickle a reply, and load what came with it."""
+        worker, asked, seq, slot, *_ = request
         rows = self._rows(worker)
         try:
             payload: Any = None if packed is None else pickle.loads(packed)
         except Exception:
-            return Reply(worker, Op.FAILED, seq, Failure.unreadable(rows, question.verb, worker))
+            return Reply(worker, Op.FAILED, seq, Failure.unreadable(rows, request.verb, worker))
         if asked is None:
             self._nodes[worker] = more
         elif asked is Op.BUILD:
             self._build_by.pop(worker, None)
-            self._stillborn.pop(worker, None)
+            self._startup_errors.pop(worker, None)
         elif more is not None and seq == self._newest:
             self.buffers.load(slot, more)
         if op is Op.FAILED:
-            return self._blame(question, payload)
+            return self._locate(request, payload)
         known = self._descriptions[worker] if self._descriptions else None
         if op is Op.BUILT and known is not None and payload.layout != known.layout:
             return Reply(worker, Op.FAILED, seq, space_mismatch(rows, worker))
         return None if asked in (None, Op.BIND) else Reply(worker, op, seq, payload)
 
     def _lose(self, worker: int, error: Exception) -> Reply | None:
-        """Take note that an actor is gone, or that it never came."""
+        """Return the death of an actor; start it again if it never started."""
         came = self._nodes[worker] or getattr(error, "actor_init_failed", False)
         if not came and worker in self._build_by:
             # Ray may take seconds to find a node dead, and offers places on it until then.
@@ -342,17 +341,17 @@ class RayBackend:
         self._forget(worker)
         return Reply(worker, Op.DIED, 0, Death(None, self._nodes[worker] or None, error))
 
-    def _blame(self, question: _Question, failure: Failure) -> Reply:
-        """Add to a failure where it happened."""
-        worker = question.worker
-        if question.op is Op.BUILD:
+    def _locate(self, request: _Request, failure: Failure) -> Reply:
+        """Add the worker and its node to a failure."""
+        worker = request.worker
+        if request.op is Op.BUILD:
             self._forget(worker)  # nothing can be asked of environments that are not there
         error = failure.exception
         # An environment may raise an error of this type itself; its message is then no `Message`.
         if isinstance(error, WorkerDiedError) and isinstance(error.args[0], Message):
             found = died_within(worker, self._nodes[worker], error)
             failure = replace(failure, exception=found)
-        return Reply(worker, Op.FAILED, question.seq, replace(failure, worker=worker))
+        return Reply(worker, Op.FAILED, request.seq, replace(failure, worker=worker))
 
     # ------------------------------------------------------------------ the end
 
@@ -361,20 +360,20 @@ class RayBackend:
         wrong: list[Reply] = []
         if self._connection.open:
             if not terminate:
-                wrong = self._ask_to_close(timeout)
-            if self._room is not None:
+                wrong = self._close_environments(timeout)
+            if self._reservation is not None:
                 for actor in filter(None, self.actors):
                     with contextlib.suppress(self._ray.exceptions.RayError):
-                        self._room.end(actor)
-                self._room.close()
+                        self._reservation.end(actor)
+                self._reservation.close()
         self.actors = []
-        self._questions = {}
-        self._room = None
+        self._requests = {}
+        self._reservation = None
         self._connection.close()
         return wrong
 
-    def _ask_to_close(self, timeout: float) -> list[Reply]:
-        """Let environments close; give what went wrong."""
+    def _close_environments(self, timeout: float) -> list[Reply]:
+        """Close environments; return what went wrong."""
         asked = {
             actor.close.remote(): index
             for index, actor in enumerate(self.actors)
@@ -384,7 +383,7 @@ class RayBackend:
             return []
         done, late = self._ray.wait(list(asked), num_returns=len(asked), timeout=timeout)
         for answer in done:
-            self._questions[answer] = _Question(asked[answer], Op.CLOSE, 0, 0, "close", ())
+            self._requests[answer] = _Request(asked[answer], Op.CLOSE, 0, 0, "close", ())
         replies = [self._understand(answer) for answer in done]
         wrong = [reply for reply in replies if reply is not None and reply.op is not Op.DONE]
         wrong.extend(Reply(asked[answer], Op.CLOSE, 0, None) for answer in late)

@@ -1,4 +1,4 @@
-"""A Ray cluster as a place for actors: the way to it, the room that they ask for, their names."""
+"""A Ray cluster: the connection, the places reserved for actors, the names of nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 
 
 class Connection:
-    """This process's way to a cluster; a Ray that we started ends with the last of its users.
+    """The connection to a cluster; a Ray that was started here ends with its last user.
 
     Args:
         address: The cluster; None: the one that this process is connected to, else the one that
@@ -44,7 +44,7 @@ class Connection:
         Connection._users += self._ours
 
     def _check_same(self, address: str | None) -> None:
-        """A process talks to one cluster only."""
+        """Refuse a second cluster: a process is connected to one."""
         connected = self.ray.get_runtime_context().gcs_address
         if address not in (None, "auto", connected):
             raise ValueError(
@@ -54,15 +54,11 @@ class Connection:
 
     @property
     def open(self) -> bool:
-        """Whether there is still a Ray to talk to; its user may have shut it down."""
+        """Whether Ray still runs; its user may have shut it down."""
         return bool(self.ray.is_initialized())
 
     def room_for(self, resources: Mapping[str, float]) -> int:
-        """Tell how many actors the cluster has room for, were it empty.
-
-        Args:
-            resources: What each needs, as `choose_resources` gives it.
-        """
+        """Return how many actors would fit into the cluster if it were empty."""
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         return sum(
             min(
@@ -83,18 +79,7 @@ class Connection:
 
 
 def choose_resources(given: Mapping[str, Any] | None, processes: int) -> dict[str, float]:
-    """Say what one actor needs.
-
-    Args:
-        given: `num_cpus`, `num_gpus`, `memory` in bytes, or names of custom resources.
-        processes: The processes in an actor: the CPUs that it needs if nobody says otherwise.
-
-    Returns:
-        Every amount that is not 0, by the same names.
-
-    Raises:
-        ValueError: An amount is no number that is at least 0, or all of them are 0.
-    """
+    """Return the resources of one actor by name, checked, without those that are 0."""
     wanted = {"num_cpus": processes, **(given or {})}
     for name, amount in wanted.items():
         if not isinstance(amount, (int, float)) or isinstance(amount, bool) or amount < 0:
@@ -110,7 +95,7 @@ def choose_resources(given: Mapping[str, Any] | None, processes: int) -> dict[st
     return needed
 
 
-class Room:
+class Reservation:
     """Reserved places in a cluster, one for each actor: a placement group of Ray's.
 
     Where a node dies, Ray moves its places to other nodes.
@@ -135,22 +120,14 @@ class Room:
         options["resources"] = {
             name: amount for name, amount in resources.items() if name not in _NAMES
         }
-        # What nobody asks for, Ray takes for one CPU.
+        # Without a number of CPUs, Ray takes one.
         self._options = {"num_cpus": 0, **options}
         self._group = self._ray.util.placement_group(
             [self._amounts] * count, strategy=placement.upper()
         )
 
     def start(self, kind: type, place: int) -> Any:
-        """Start an actor; it waits for its place without anybody waiting for it.
-
-        Args:
-            kind: The actor's class, which takes no arguments.
-            place: The number of its place.
-
-        Returns:
-            Its handle.
-        """
+        """Start an actor in a reserved place, and return its handle without waiting for it."""
         strategy = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
             self._group, placement_group_bundle_index=place
         )
@@ -162,7 +139,7 @@ class Room:
         self._ray.kill(actor)
 
     def shortage(self) -> str:
-        """Tell what was asked of the cluster, and what there is."""
+        """Return what was asked of the cluster, and what there is, as errors show it."""
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         size = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
         free = self._ray.available_resources()
@@ -177,18 +154,11 @@ class Room:
         return "; ".join(lines)
 
     def close(self) -> None:
-        """Give the places back; actors that are left in them end."""
+        """Return the places; actors that are left in them end."""
         if self._connection.open:
             self._ray.util.remove_placement_group(self._group)
 
 
 def name_node(ray: Any) -> str:
-    """Name the node that this process runs on, as errors name it.
-
-    Args:
-        ray: The module.
-
-    Returns:
-        Its address, and the beginning of the id by which Ray's own tools know it.
-    """
+    """Return the address of this process's node, and the beginning of its id in Ray."""
     return f"{ray.util.get_node_ip_address()} ({ray.get_runtime_context().get_node_id()[:12]})"
