@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import Any
 
+import numpy as np
+
 from vecspaces.checks import show_value
 from vecspaces.spaces.array_space import ArraySpace
 from vecspaces.spaces.dict import Dict
@@ -77,3 +79,38 @@ def _(space_1: Composite[Any], space_2: Space[Any]) -> bool:
 
 
 _COMPOSITES = (Dict, Tuple, OneOf, Sequence, Graph)
+
+
+def is_same(one: Space[Any], other: Space[Any]) -> bool:
+    """Return whether two spaces are equal, by their own `==` or by what they are made of."""
+    return one is other or bool(one == other) or is_twin(one, other)
+
+
+def is_twin(one: Any, other: Any) -> bool:
+    """Return whether two spaces are equal to the last bit; `==` accepts bounds that are close.
+
+    Spaces of one class are compared by their attributes, except the generators, so that the class
+    needs no `==`.
+    """
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Space):
+        return has_equal_attributes(one, other)
+    if isinstance(one, np.ndarray):
+        return bool(one.dtype == other.dtype and np.array_equal(one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(is_twin(one[key], other[key]) for key in one)
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(other) and all(map(is_twin, one, other))
+    return bool(one == other)
+
+
+def has_equal_attributes(one: Any, other: Any) -> bool:
+    """Return whether two spaces of one class, of any library, have equal attributes."""
+    mine, others = (
+        {name: value for name, value in vars(space).items() if name != "_np_random"}
+        for space in (one, other)
+    )
+    return mine.keys() == others.keys() and all(is_twin(mine[name], others[name]) for name in mine)

@@ -105,7 +105,7 @@ def test_a_mask_chooses_rows_and_is_taken_out(mask: Any, more: bool) -> None:
     plan = plan_reset(5, options, len(mask))
     assert plan.rows.tolist() == np.flatnonzero(mask).tolist()
     assert plan.seeds == [5 + number for number in range(len(mask))]
-    assert plan.options == [{"low": 1} if more else {}] * len(mask)
+    assert plan.options == [{"low": 1} if more else None] * len(mask)
     assert not plan.keep_options
     assert options == kept and options["reset_mask"] is mask
 

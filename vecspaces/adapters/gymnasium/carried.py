@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vecspaces.spaces import Space
-from vecspaces.spaces.utils import is_space_dtype_shape_equiv
+from vecspaces.spaces.equivalence import has_equal_attributes, is_space_dtype_shape_equiv
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,8 +80,13 @@ class CarriedSpace(Space[Any]):
         return repr(self.space)
 
     def __eq__(self, other: object) -> bool:
-        """Whether `other` carries an equal space."""
-        return isinstance(other, CarriedSpace) and bool(self.space == other.space)
+        """Whether `other` carries an equal space; of a class without `==`, one of its attributes."""
+        if not isinstance(other, CarriedSpace):
+            return False
+        one, another = self.space, other.space
+        if type(one) is type(another) and type(one).__eq__ is object.__eq__:
+            return one is another or has_equal_attributes(one, another)
+        return bool(one == another)
 
 
 @is_space_dtype_shape_equiv.register(CarriedSpace)

@@ -11,11 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 from vecspaces.env import EnvLike
 from vecspaces.interop import foreign_values, is_foreign_vector_env, native_space
 from vecspaces.spaces import Space
+from vecspaces.spaces.equivalence import is_same, is_twin
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvFn, Failure, Message
 from vecspaces.vector.exchange.infos import Columns
@@ -63,9 +62,8 @@ class Built:
 
     def has_spaces_of(self, other: Built) -> bool:
         """Whether its rows are those of another one."""
-        return (
-            self.observation_spaces == other.observation_spaces
-            and self.action_spaces == other.action_spaces
+        return _are_same(self.observation_spaces, other.observation_spaces) and _are_same(
+            self.action_spaces, other.action_spaces
         )
 
 
@@ -208,10 +206,17 @@ class GroupDescription:
             getattr(first, "render_mode", None),
         )
 
-    @property
-    def layout(self) -> tuple[Any, ...]:
-        """What must not change when environments are built again."""
-        return self.counts, self.observation_spaces, self.action_spaces
+    def has_layout_of(self, other: GroupDescription) -> bool:
+        """Whether what must not change is the same after environments were built again."""
+        return (
+            self.counts == other.counts
+            and _are_same(self.observation_spaces, other.observation_spaces)
+            and _are_same(self.action_spaces, other.action_spaces)
+        )
+
+
+def _are_same(some: Sequence[Space[Any]], others: Sequence[Space[Any]]) -> bool:
+    return len(some) == len(others) and all(map(is_same, some, others))
 
 
 def _distinct(
@@ -221,33 +226,11 @@ def _distinct(
     kept: list[Space[Any]] = []
     index: list[int] = []
     for space in spaces:
-        number = next((n for n, other in enumerate(kept) if _is_twin(space, other)), len(kept))
+        number = next((n for n, other in enumerate(kept) if is_twin(space, other)), len(kept))
         if number == len(kept):
             kept.append(space)
         index.append(number)
     return tuple(kept), tuple(index)
-
-
-def _is_twin(one: Any, other: Any) -> bool:
-    """Whether two spaces are equal to the last bit, where `==` forgives bounds that are close."""
-    if one is other:
-        return True
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, Space):
-        mine, theirs = vars(one), vars(other)
-        return all(
-            _is_twin(value, theirs.get(name))
-            for name, value in mine.items()
-            if name != "_np_random"
-        )
-    if isinstance(one, np.ndarray):
-        return bool(one.dtype == other.dtype and np.array_equal(one, other))
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(_is_twin(one[key], other[key]) for key in one)
-    if isinstance(one, (tuple, list)):
-        return len(one) == len(other) and all(map(_is_twin, one, other))
-    return bool(one == other)
 
 
 # ---------------------------------------------------------------------- what a member offers

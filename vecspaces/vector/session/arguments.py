@@ -104,7 +104,8 @@ def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
     if isinstance(options, Mapping):
         if "reset_mask" in options:
             rows = _masked_rows(options["reset_mask"], num_envs)
-            options = {key: value for key, value in options.items() if key != "reset_mask"}
+            # Of a mask alone nothing is left, and environments without options need none.
+            options = {key: given for key, given in options.items() if key != "reset_mask"} or None
         return ResetPlan(rows, seeds, [options] * num_envs, False)
     if not isinstance(options, Sequence) or isinstance(options, str):
         raise TypeError(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from vecspaces.interop import native_space
 from vecspaces.layout import Layout
 from vecspaces.spaces import Space
-from vecspaces.spaces.utils import is_space_dtype_shape_equiv
+from vecspaces.spaces.equivalence import is_same, is_space_dtype_shape_equiv
 from vecspaces.vector.exchange.failures import EnvIds, Message
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.utils import batch_differing_spaces, batch_space
@@ -52,7 +52,7 @@ def agree(
     num_envs = len(observations)
     single_action = actions[0]
     for row, space in enumerate(actions):
-        if space is not single_action and space != single_action:
+        if not is_same(space, single_action):
             raise RuntimeError(
                 Message(
                     "{} has action space {}, {} has {}: the actions of a batch need one space",
@@ -86,7 +86,7 @@ def _check_observations(
     for row, space in enumerate(observations):
         if space is accepted:
             continue
-        if not (space == single if same else is_space_dtype_shape_equiv(space, single)):
+        if not (is_same(space, single) if same else is_space_dtype_shape_equiv(space, single)):
             advice = (
                 "(observation_mode='same'): give all environments one space, or use "
                 "observation_mode='different' for other bounds"

@@ -409,7 +409,8 @@ class ProcessBackend:
             payload = replace(payload, env_ids=tuple(ids), worker=index)
         if op is Op.BUILT:
             self._handles[index].built = True
-            if self._descriptions and payload.layout != self._descriptions[index].layout:
+            known = self._descriptions[index] if self._descriptions else payload
+            if not payload.has_layout_of(known):
                 return Reply(index, Op.FAILED, seq, space_mismatch(self.slices[index], index))
         elif op is Op.PART:
             rows, columns, spilled, exported = payload

@@ -327,7 +327,7 @@ class RayBackend:
         if op is Op.FAILED:
             return self._locate(request, payload)
         known = self._descriptions[worker] if self._descriptions else None
-        if op is Op.BUILT and known is not None and payload.layout != known.layout:
+        if op is Op.BUILT and known is not None and not payload.has_layout_of(known):
             return Reply(worker, Op.FAILED, seq, space_mismatch(rows, worker))
         return None if asked in (None, Op.BIND) else Reply(worker, op, seq, payload)
 

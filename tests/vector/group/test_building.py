@@ -1,0 +1,237 @@
+"""What an env_fn may return: environments of many makes, and what is refused."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+
+from tests.envs import Drift, Ledger, Unlike, ledgers, rewarding
+from vecspaces import Space, spaces
+from vecspaces.errors import InvalidRewardError
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+MODES = list(AutoresetMode)
+KINDS = [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_class_is_no_environment(kind: Any) -> None:
+    said = r"^env_fns\[1\] must return an environment; it returned the class Ledger: .*Ledger\(\)$"
+    with pytest.raises(TypeError, match=said):
+        kind([Ledger, lambda: Ledger])
+
+
+class Closing(Ledger):
+    """Counts its closes; its action space is of no known library."""
+
+    closes: ClassVar[list[int]] = []
+    action_space: Any = "left or right"
+
+    def close(self) -> None:
+        self.closes.append(self.number)
+
+
+def test_what_was_built_is_closed_when_a_space_is_unknown() -> None:
+    Closing.closes.clear()
+    with pytest.raises(TypeError, match="expected a space") as caught:
+        SyncVectorEnv([*ledgers(1), partial(Closing, 1)])
+    assert "environment 1 failed in build" in str(caught.value.__cause__)
+    assert Closing.closes == [1]
+
+
+# --- spaces without `==` ------------------------------------------------------------------------
+
+
+class Silent(gymnasium.Space[str]):
+    """Words; the class says nothing about equality."""
+
+    def __init__(self, length: int = 3) -> None:
+        super().__init__(dtype=str)
+        self.length = length
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        return "a" * int(self.np_random.integers(1, 1 + self.length))
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str) and len(x) <= self.length
+
+
+class Plain(Space[Any]):
+    """The same as a space of vecspaces."""
+
+    def __init__(self, length: int = 3) -> None:
+        super().__init__()
+        self.length = length
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        return "a"
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str)
+
+
+class Speaking(gymnasium.Env[Any, Any]):
+    """Observes words, with one space for all of its instances or one each."""
+
+    shared: ClassVar[Any] = gymnasium.spaces.Dict(word=Silent())
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, space: Any = None) -> None:
+        self.observation_space = self.shared if space is None else space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self._observe(), {}
+
+    def step(self, action: Any) -> Any:
+        return self._observe(), 0.0, False, False, {}
+
+    def _observe(self) -> Any:
+        word = "a" * int(self.np_random.integers(1, 4))
+        return {"word": word} if hasattr(self.observation_space, "spaces") else word
+
+
+@pytest.mark.parametrize("kind", [*KINDS, partial(AsyncVectorEnv, context="spawn", num_workers=2)])
+def test_a_space_of_a_class_without_equality_is_accepted(kind: Any) -> None:
+    gym = gymnasium.vector.SyncVectorEnv([Speaking] * 3)
+    with kind([Speaking] * 3) as envs:
+        observations, _ = envs.reset(seed=1)
+        assert observations["word"] == gym.reset(seed=1)[0]["word"]
+
+
+@pytest.mark.parametrize("make", [Silent, Plain, lambda: gymnasium.spaces.Dict(word=Silent())])
+@pytest.mark.parametrize("kind", KINDS)
+def test_spaces_of_such_a_class_are_compared_by_their_attributes(kind: Any, make: Any) -> None:
+    with kind([lambda: Speaking(make())] * 3) as envs:
+        envs.reset(seed=1)
+        envs.step([0, 1, 0])
+
+
+@pytest.mark.parametrize("make", [Silent, Plain])
+@pytest.mark.parametrize("kind", KINDS)
+def test_spaces_of_such_a_class_may_differ(kind: Any, make: Any) -> None:
+    with pytest.raises(RuntimeError, match="environment 2 has observation space"):
+        kind([lambda length=length: Speaking(make(length)) for length in (3, 3, 4)])
+
+
+def test_such_a_space_is_known_again_after_a_restart() -> None:
+    import os
+    import signal
+
+    envs: Any
+    with AsyncVectorEnv(
+        [lambda: Speaking(Plain())] * 2, num_workers=1, on_worker_death="restart"
+    ) as envs:
+        envs.reset(seed=1)
+        os.kill(envs.processes[0].pid, signal.SIGKILL)
+        envs.processes[0].join()
+        assert envs.step([0, 0])[3].all()
+
+
+# --- environments without options ---------------------------------------------------------------
+
+
+class Optionless(Ledger):
+    """Takes no options, as environments written for other libraries."""
+
+    def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
+        return super().reset(seed=seed)
+
+
+class OptionlessDrift(Drift):
+    """A simulator that takes no options."""
+
+    def reset(self, *, seed: Any = None) -> Any:  # type: ignore[override]
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_environments_without_options_run(kind: Any, mode: AutoresetMode) -> None:
+    with kind(
+        [partial(Optionless, number, length=2) for number in range(2)], autoreset_mode=mode
+    ) as envs:
+        envs.reset(seed=3)
+        for _ in range(4):
+            ended = envs.step([0, 0])[2]
+            if mode is AutoresetMode.DISABLED and ended.any():
+                envs.reset(options={"reset_mask": ended})
+        envs.reset()
+        with pytest.raises(TypeError, match="options"):
+            envs.reset(options={"time": 1})
+
+
+def test_simulators_without_options_run() -> None:
+    with SyncVectorEnv([partial(OptionlessDrift, 2)]) as envs:
+        envs.reset(seed=3)
+        envs.reset()
+
+
+# --- vector envs --------------------------------------------------------------------------------
+
+
+class Branded(Drift):
+    """Has the mode that it was made with, though its class's metadata have another's."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__(2, mode="NextStep")
+        self.autoreset_mode = AutoresetMode(mode)
+
+
+def test_the_mode_of_a_vector_env_is_its_own_before_its_metadata() -> None:
+    with SyncVectorEnv([lambda: Branded("Disabled")], autoreset_mode="Disabled") as envs:
+        envs.reset(seed=1)
+    with pytest.raises(ValueError, match="DISABLED.*NEXT_STEP"):
+        SyncVectorEnv([lambda: Branded("Disabled")])
+
+
+def test_envs_are_what_the_factories_returned() -> None:
+    with SyncVectorEnv([partial(Drift, 1), partial(Drift, 2)]) as envs:
+        assert [type(env) for env in envs.envs] == [Drift, Drift]
+
+
+# --- built again --------------------------------------------------------------------------------
+
+
+def test_an_environment_that_comes_back_with_other_spaces_is_refused() -> None:
+    made: list[int] = []
+
+    def grow() -> Any:
+        made.append(1)
+        return Unlike(spaces.Box(-1, 2**31, (4 + len(made),), np.int64), 1)
+
+    with SyncVectorEnv([grow]) as envs:
+        envs.reset(seed=1)
+        envs.envs[0].step = lambda action: None
+        with pytest.raises(TypeError, match="environment 0: step must return"):
+            envs.step([0])
+        with pytest.raises(RuntimeError, match="other spaces than before"):
+            envs.reset()
+
+
+def test_a_vector_env_among_others_is_built_again_alone() -> None:
+    made: list[str] = []
+
+    def note(name: str, env_fn: Any) -> Any:
+        def make() -> Any:
+            made.append(name)
+            return env_fn()
+
+        return make
+
+    env_fns = [
+        note("a", partial(rewarding, 1.0)),
+        note("b", lambda: SyncVectorEnv([partial(rewarding, 1.0), partial(rewarding, None)])),
+        note("c", partial(rewarding, 1.0)),
+        note("d", partial(rewarding, "x")),
+    ]
+    with SyncVectorEnv(env_fns) as envs:
+        envs.reset()
+        with pytest.raises(InvalidRewardError, match="environment 2 returned None"):
+            envs.step([0] * 4 + [0])
+        envs.reset()
+        assert made == ["a", "b", "c", "d", "b"]

@@ -1,0 +1,354 @@
+"""A restarted environment can do all that the one before it could, and shows what is documented."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compare import assert_identical
+from tests.envs import Drift, Ledger
+from vecspaces import spaces
+from vecspaces.errors import WorkerDiedError
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.wrappers import RecordVideo
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
+
+MODES = list(AutoresetMode)
+ACTIONS = np.zeros(3, np.int64)
+LOST = [1, 2]
+INT32_MAX = 2**31 - 1
+
+
+class Strict(Ledger):
+    """A ledger that can do nothing before its first reset, and refuses seeds beyond 31 bits."""
+
+    def __init__(self, number: int, render_mode: str = "rgb_array", length: int = 9) -> None:
+        super().__init__(number, length, render_mode=render_mode)
+        self.gain = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed is not None and not 0 <= seed <= INT32_MAX:
+            raise OverflowError(f"seed {seed} is no int32")
+        return super().reset(seed=seed, options=options)
+
+    def _check(self) -> None:
+        if self.episode == 0:
+            raise RuntimeError("it was not reset")
+
+    def step(self, action: Any) -> Any:
+        self._check()
+        return super().step(action)
+
+    def render(self) -> Any:
+        self._check()
+        return super().render()
+
+    def multiply(self, factor: int, plus: int = 0) -> int:
+        self._check()
+        return super().multiply(factor, plus)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "gain" and value:
+            self._check()
+        super().__setattr__(name, value)
+
+
+def inner(numbers: range, mode: AutoresetMode) -> Any:
+    """A vector env of strict ledgers."""
+    return SyncVectorEnv([partial(Strict, number) for number in numbers], autoreset_mode=mode)
+
+
+def start(as_vector: bool, mode: AutoresetMode, seed: Any = 5, **arguments: Any) -> Any:
+    """Environment 0 in a worker, 1 and 2 in another, singly or as one vector env; two steps."""
+    env_fns: list[Any] = [partial(Strict, number) for number in range(3)]
+    if as_vector:
+        env_fns = [env_fns[0], partial(inner, range(1, 3), mode)]
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+        env_fns,
+        num_workers=2 if as_vector else 3,
+        context="fork",
+        autoreset_mode=mode,
+        on_worker_death="restart",
+        max_restarts=9,
+        **arguments,
+    )
+    envs.reset(seed=seed)
+    for _ in range(2):
+        envs.step(ACTIONS)
+    return envs
+
+
+def kill(envs: Any) -> None:
+    """Kill every worker but the first, and wait until they are gone."""
+    for process in envs.processes[1:]:
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+
+
+def first_observation(row: int, count: int = 1) -> Any:
+    """What the reset after a restart returns: as documented, with the restart's own seed."""
+    sequence = np.random.SeedSequence(5 + row, spawn_key=(count,))
+    env = Strict(row)
+    return env, env.reset(seed=int(sequence.generate_state(1)[0]) & 0x7FFFFFFF)[0]
+
+
+def check_lost_step(envs: Any, known: Any) -> Any:
+    """Take the step that reports the loss, and the one after it; give the new environments."""
+    mode = envs.autoreset_mode
+    new, firsts = zip(*map(first_observation, LOST), strict=True)
+    observations, rewards, terminations, truncations, infos = envs.step(ACTIONS)
+    assert rewards[LOST].tolist() == [0.0, 0.0]
+    assert not terminations.any()
+    assert truncations.tolist() == [False, True, True]
+    assert infos["worker_restarted"].tolist() == [False, True, True]
+    if mode is AutoresetMode.SAME_STEP:
+        assert_identical(observations[LOST], np.stack(firsts))
+        assert_identical(np.stack(infos["final_obs"][LOST]), known[LOST])
+    else:
+        assert_identical(observations[LOST], known[LOST])
+    if mode is AutoresetMode.NEXT_STEP:
+        observations, *_, infos = envs.step(ACTIONS)
+        assert_identical(observations[LOST], np.stack(firsts))
+        assert infos["episode"][LOST].tolist() == [1, 1]
+    if mode is AutoresetMode.DISABLED:
+        mask = np.array([False, True, True])
+        observations, _ = envs.reset(options={"reset_mask": mask})
+        assert_identical(observations[LOST], np.stack([env.reset()[0] for env in new]))
+    observations, *_ = envs.step(ACTIONS)
+    assert_identical(observations[LOST], np.stack([env.step(0)[0] for env in new]))
+    return new
+
+
+def nothing(envs: Any) -> None:
+    """Ask for nothing between the death and the step that reports it."""
+
+
+def render(envs: Any) -> None:
+    """Render everything."""
+    assert [int(frame[0, 0, 0]) for frame in envs.render()] == [0, 1, 2]
+
+
+def call(envs: Any) -> None:
+    """Call what needs a reset, of some and of all."""
+    assert envs.call("multiply", 2, env_ids=[2, 0]) == (4, 0)
+    assert envs.call("multiply", 3) == (0, 3, 6)
+
+
+def set_attribute(envs: Any) -> None:
+    """Set what only an environment that was reset takes."""
+    envs.set_attr("gain", [7, 8, 9])
+    assert envs.get_attr("gain") == (7, 8, 9)
+
+
+@pytest.mark.parametrize("ask", [nothing, render, call, set_attribute])
+@pytest.mark.parametrize("as_vector", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_everything_works_between_a_death_and_the_step_that_reports_it(
+    mode: AutoresetMode, as_vector: bool, ask: Callable[[Any], None]
+) -> None:
+    with start(as_vector, mode) as envs:
+        known = envs.step(ACTIONS)[0]
+        kill(envs)
+        ask(envs)
+        check_lost_step(envs, known)
+        render(envs)
+
+
+@pytest.mark.parametrize("as_vector", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_everything_works_after_the_step_that_reports_it(
+    mode: AutoresetMode, as_vector: bool
+) -> None:
+    with start(as_vector, mode) as envs:
+        kill(envs)
+        envs.step(ACTIONS)
+        render(envs)
+        call(envs)
+        set_attribute(envs)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_videos_are_recorded_across_a_death(mode: AutoresetMode, tmp_path: Path) -> None:
+    path = tmp_path / "all.gif"
+    with RecordVideo(start(False, mode), path) as envs:
+        envs.reset(seed=1)
+        kill(envs.unwrapped)
+        envs.step(ACTIONS)
+    assert path.stat().st_size > 0
+
+
+# --- partial resets -----------------------------------------------------------------------------
+
+
+def reset_row_1(envs: Any, known: Any) -> Any:
+    """Reset row 1 alone, which its new vector env has reset once already."""
+    mask = np.array([False, True, False])
+    observations, infos = envs.reset(seed=[None, 8, None], options={"reset_mask": mask})
+    expected = Strict(1).reset(seed=8)[0]
+    expected[1] = 2
+    assert_identical(observations[1], expected)
+    assert_identical(observations[[0, 2]], known[[0, 2]])
+    assert infos["_episode"].tolist() == [False, True, False]
+    return observations
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mask_may_choose_rows_of_a_vector_env_before_its_loss_is_reported(
+    mode: AutoresetMode,
+) -> None:
+    with start(True, mode) as envs:
+        known = envs.step(ACTIONS)[0]
+        kill(envs)
+        shown = reset_row_1(envs, known)
+        observations, _, _, truncations, infos = envs.step(ACTIONS)
+        # The environments of a vector env step together, so their episodes end together.
+        assert truncations.tolist() == [False, True, True]
+        assert infos["worker_restarted"].tolist() == [False, True, True]
+        last = np.stack(infos["final_obs"][LOST]) if "final_obs" in infos else observations[LOST]
+        assert_identical(last, shown[LOST])
+        if mode is AutoresetMode.NEXT_STEP:
+            observations = envs.step(ACTIONS)[0]
+            assert_identical(observations[1], shown[1])
+            assert_identical(observations[2], first_observation(2)[1])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mask_may_choose_rows_of_a_vector_env_after_its_loss_was_reported(
+    mode: AutoresetMode,
+) -> None:
+    with start(True, mode) as envs:
+        kill(envs)
+        known = envs.step(ACTIONS)[0]
+        shown = reset_row_1(envs, known)
+        if mode is AutoresetMode.DISABLED:
+            others = {"reset_mask": np.array([False, False, True])}
+            observations, _ = envs.reset(options=others)
+            assert_identical(observations[:2], shown[:2])
+            assert observations[2, 1:3].tolist() == [2, 0]
+        observations, *_, infos = envs.step(ACTIONS)
+        if mode is AutoresetMode.NEXT_STEP:
+            assert_identical(observations[1], shown[1])
+            assert_identical(observations[2], first_observation(2)[1])
+            assert infos["_episode"].tolist() == [False, False, True]
+            observations = envs.step(ACTIONS)[0]
+        assert observations[LOST, 2].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("capacity", [0, 24, 65536])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_vector_env_whose_observations_exceed_the_capacity_knows_its_mask(
+    capacity: int, mode: AutoresetMode
+) -> None:
+    def make_inner() -> Any:
+        return SyncVectorEnv([partial(Growing, number) for number in range(3)], autoreset_mode=mode)
+
+    with (
+        AsyncVectorEnv(
+            [make_inner], variable_capacity=capacity, context="fork", autoreset_mode=mode
+        ) as envs,
+        SyncVectorEnv([partial(Growing, i) for i in range(3)], autoreset_mode=mode) as flat,
+    ):
+        for one in (envs, flat):
+            one.reset(seed=0)
+            one.step(ACTIONS)
+        for chosen in ([True, False, False], [False, True, True], [True, True, False]):
+            options = {"reset_mask": np.array(chosen)}
+            assert_identical(envs.reset(options=options)[0], flat.reset(options=dict(options))[0])
+            assert_identical(envs.step(ACTIONS)[0], flat.step(ACTIONS)[0])
+
+
+class Growing(Ledger):
+    """Observations of variable size."""
+
+    observation_space = spaces.Sequence(spaces.Discrete(1000))  # type: ignore[assignment]
+
+    def _observe(self, action: int) -> Any:
+        return tuple(range(self.episode, self.episode + 3 * self.time + self.number))
+
+
+class Forgetful(Drift):
+    """Knows no mask, and returns observations of variable size."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.single_observation_space = spaces.Sequence(spaces.Discrete(9))
+        self.observation_space = spaces.Tuple([self.single_observation_space] * 2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.resets = getattr(self, "resets", 0) + 1
+        return ((1,) * self.resets,) * 2, {}
+
+
+@pytest.mark.parametrize("capacity", [0, 65536])
+def test_one_that_ignores_the_mask_is_still_caught(capacity: int) -> None:
+    with AsyncVectorEnv([Forgetful], variable_capacity=capacity, context="fork") as envs:
+        envs.reset(seed=0)
+        with pytest.raises(ValueError, match="does not know options"):
+            envs.reset(options={"reset_mask": np.array([True, False])})
+
+
+# --- seeds --------------------------------------------------------------------------------------
+
+
+class Picky(Drift):
+    """A simulator with one generator, which keeps its seed in an int32."""
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        if seed is not None and not 0 <= seed <= INT32_MAX:
+            raise OverflowError(f"seed {seed} is no int32")
+        return super().reset(seed=seed)
+
+
+def test_derived_seeds_have_31_bits() -> None:
+    with SyncVectorEnv([partial(Picky, 3)] * 2) as envs:
+        for seed in range(20):
+            envs.reset(seed=[seed, None, 3] * 2)
+            envs.reset(seed=np.random.SeedSequence(seed))
+    with SyncVectorEnv([partial(Strict, number) for number in range(40)]) as envs:
+        envs.reset(seed=np.random.SeedSequence(1))
+
+
+def test_seeds_of_restarts_have_31_bits() -> None:
+    with start(False, AutoresetMode.NEXT_STEP) as envs:
+        for count in range(1, 5):
+            kill(envs)
+            envs.step(ACTIONS)
+            seeds = [found[-1] for found in envs.get_attr("seeds")]
+            derived = [
+                int(np.random.SeedSequence(5 + row, spawn_key=(count,)).generate_state(1)[0])
+                for row in LOST
+            ]
+            assert seeds[1:] == [seed & INT32_MAX for seed in derived]
+
+
+# --- deaths in set_attr -------------------------------------------------------------------------
+
+
+class Fatal(Ledger):
+    """Dies when its gain is set."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "gain":
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().__setattr__(name, value)
+
+
+@pytest.mark.parametrize("as_vector", [False, True])
+def test_a_death_in_set_attr_names_the_environment(as_vector: bool) -> None:
+    env_fns: list[Any] = [partial(Ledger, 0), partial(Ledger, 1), partial(Fatal, 2)]
+    if as_vector:
+        env_fns = [*env_fns[:2], lambda: SyncVectorEnv([partial(Fatal, 2)] * 2)]
+    with AsyncVectorEnv(env_fns, num_workers=1, context="fork") as envs:
+        envs.reset(seed=0)
+        with pytest.raises(WorkerDiedError, match="set_attr while environment 2 was running"):
+            envs.set_attr("gain", 1)
