@@ -80,7 +80,7 @@ class CarriedSpace(Space[Any]):
         return repr(self.space)
 
     def __eq__(self, other: object) -> bool:
-        """Whether `other` carries an equal space; of a class without `==`, one of its attributes."""
+        """Whether `other` carries an equal space; without a `==`, one with equal attributes."""
         if not isinstance(other, CarriedSpace):
             return False
         one, another = self.space, other.space

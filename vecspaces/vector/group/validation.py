@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -75,14 +75,14 @@ def take_reset_apart(result: Any) -> tuple[Any, dict[str, Any]]:
 
 def reward_writer(out: npt.NDArray[np.float64], low: int) -> Callable[[list[Any]], None]:
     """Make the function that writes the rewards of all rows, from `low` on, into their array."""
-    pack, memory = Struct(f"{len(out)}d").pack_into, out.data.cast("B")
+    pack, memory = struct.Struct(f"{len(out)}d").pack_into, out.data.cast("B")
 
     def write(rewards: list[Any]) -> None:
         if _NUMBERS.issuperset(map(type, rewards)):
             try:
                 pack(memory, 0, *rewards)
                 return
-            except OverflowError:
+            except struct.error:
                 pass  # an integer beyond all floats, which is named below
         out[:] = as_rewards(rewards, range(low, low + len(rewards)))
 

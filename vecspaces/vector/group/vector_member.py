@@ -8,9 +8,10 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vecspaces.interop import is_foreign_vector_env
-from vecspaces.layout import Layout, Mismatch, Rows
+from vecspaces.layout import Layout, Mismatch
 from vecspaces.seeding import derive_seed
 from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.failures import EnvIds, EnvironmentFailed, Failure, Message
@@ -100,21 +101,14 @@ class VectorMember:
     def _reset_some(
         self, slot: int, rows: list[int], seed: Any, options: dict[str, Any]
     ) -> Columns:
-        """Reset some rows; refuse a vector env that resets others too."""
+        """Reset some rows; refuse a third party's vector env that resets others too."""
         self._wake("reset")
-        numbers, others = np.array(rows), np.setdiff1d(self.rows, rows)
-        low = self.rows.start
-        known = self._latest if self._first is None else self._first[0]
-        if known is None:
-            before = self._views.buffers.observations[self._slot].read(copy=True, at=others)
-        else:
-            before = self._encode(known).read(copy=True, at=others - low)
+        others = np.setdiff1d(self.rows, rows)
+        # Those of vecspaces know the mask, and wrappers of them may change the other rows.
+        before = None if reaches_each(self._env) else self._shown(others)
         options["reset_mask"] = np.isin(self.rows, rows)
         observations, columns = self._reset("reset", seed, options)
-        found = self._encode(observations)
-        # Those of vecspaces know the mask, but wrappers of them may change the other rows too.
-        knows = reaches_each(self._env) or _same(before, found.read(copy=True, at=others - low))
-        if not knows:
+        if before is not None and not _same(before, self._encode(observations, others)):
             raise ValueError(
                 f"{self._env!r} does not know options['reset_mask']: it reset all of its "
                 "environments; reset them together"
@@ -123,12 +117,20 @@ class VectorMember:
             self._write(slot, observations)
         else:
             # The other rows go on to show what was known before their episodes were lost.
-            chosen = found.read(copy=True, at=numbers - low)
+            numbers = np.array(rows)
+            chosen = self._encode(observations, numbers)
             self._views.buffers.observations[slot].write_batch(chosen, at=numbers)
             held = infos_module.take(self._first[1], others.tolist(), others.tolist())
             self._first = infos_module.snapshot(observations), held
         self._lost = {row: self._lost[row] for row in self._lost if row not in rows}
         return columns
+
+    def _shown(self, rows: npt.NDArray[Any]) -> Any:
+        """Return the last observations that the vector env gave of some rows."""
+        last = self._latest if self._first is None else self._first[0]
+        if last is None:
+            return self._views.buffers.observations[self._slot].read(copy=True, at=rows)
+        return self._encode(last, rows)
 
     def _reset(self, command: str, seed: Any, options: Any) -> tuple[Any, Columns]:
         """Reset the vector env; return its observations, and its infos by rows of the batch."""
@@ -215,7 +217,7 @@ class VectorMember:
             raise error.at((), self.rows.start + (error.row or 0)) from None
         self._slot = slot
         # What is too large for the memory is handed to the caller, and is not there any more.
-        spills = buffers.plan.observations.has_variable
+        spills = buffers.plan.observations.has_variable and not reaches_each(self._env)
         self._latest = infos_module.snapshot(observations) if spills else None
 
     def _write_scalars(self, slot: int, rewards: Any, terminations: Any, truncations: Any) -> None:
@@ -332,14 +334,14 @@ class VectorMember:
         space = self._views.buffers.plan.observations.space
         return Layout.compile(space, len(self.rows), variable_capacity=0)
 
-    def _encode(self, observations: Any) -> Rows:
-        """Write a batch into rows of its own, which are numbered from 0 on."""
-        (rows,) = self._layout.bind(np.zeros(self._layout.size, np.uint8), spill=True)
+    def _encode(self, observations: Any, rows: npt.NDArray[Any]) -> Any:
+        """Return some rows of a batch, as they would be read from the shared memory."""
+        (place,) = self._layout.bind(np.zeros(self._layout.size, np.uint8), spill=True)
         try:
-            rows.write_batch(observations)
+            place.write_batch(observations)
         except Mismatch as error:
             raise error.at((), self.rows.start + (error.row or 0)) from None
-        return rows
+        return place.read(copy=True, at=rows - self.rows.start)
 
     def _seed(self, seeds: Sequence[int | None]) -> int | list[int | None] | None:
         """Say seeds in the way that the vector env takes: all take an int, only some a list."""
