@@ -185,7 +185,7 @@ class Branded(Drift):
 def test_the_mode_of_a_vector_env_is_its_own_before_its_metadata() -> None:
     with SyncVectorEnv([lambda: Branded("Disabled")], autoreset_mode="Disabled") as envs:
         envs.reset(seed=1)
-    with pytest.raises(ValueError, match="DISABLED.*NEXT_STEP"):
+    with pytest.raises(ValueError, match=r"DISABLED.*NEXT_STEP"):
         SyncVectorEnv([lambda: Branded("Disabled")])
 
 

@@ -69,5 +69,5 @@ def test_a_reward_beyond_all_floats_names_its_environment(make: Any) -> None:
     env_fns = [partial(rewarding, reward) for reward in (1.0, 2, 10**400)]
     with make(env_fns) as envs:
         envs.reset()
-        with pytest.raises(InvalidRewardError, match="^environment 2 returned 1000"):
+        with pytest.raises(InvalidRewardError, match=r"^environment 2 returned 1000"):
             envs.step([0, 0, 0])
