@@ -13,7 +13,7 @@ import pytest
 from tests.compare import assert_identical
 from tests.crosses import ordinarily
 from tests.vector import faulty_envs
-from tests.vector.bounds import within
+from tests.vector.bounds import stretched, within
 from tests.vector.faulty_envs import FaultyEnv, OddError, built, factories, light, unlit
 from vecspaces.errors import (
     AlreadyPendingCallError,
@@ -119,9 +119,9 @@ def make(
 ) -> AsyncVectorEnv[Any, Any]:
     env_fns = factories(NUM_ENVS, folder, case.deed, case.where, VICTIM)
     if case.deed in HANGS:
-        arguments.setdefault("step_timeout", HANG_SECONDS)
+        arguments.setdefault("step_timeout", stretched(HANG_SECONDS))
         # Under fork what is not built by then hangs; elsewhere Python itself must start.
-        arguments.setdefault("start_timeout", 0.5 if context == "fork" else 5.0)
+        arguments.setdefault("start_timeout", stretched(0.5 if context == "fork" else 5.0))
     return AsyncVectorEnv(env_fns, num_workers=case.workers, context=context, **arguments)
 
 
