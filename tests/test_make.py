@@ -19,7 +19,7 @@ from gymnasium.envs.registration import registry
 from tests.compare import assert_identical
 from vecspaces import Env, make_vec, spaces
 from vecspaces.make import find_factory
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -308,3 +308,44 @@ def test_the_environments_are_built_once_each_and_where_they_run(
     assert len(built) == 3
     here = str(multiprocessing.current_process().pid)
     assert (set(built) == {here}) == (backend == "sync")
+
+
+def test_arguments_of_the_vector_env_are_taken_directly() -> None:
+    with make_vec(Counter, 4, num_workers=2, autoreset_mode="SAME_STEP", buffers=3) as envs:
+        assert envs.num_workers == 2
+        assert envs.autoreset_mode is AutoresetMode.SAME_STEP
+    with make_vec(
+        "CartPole-v1", 2, num_workers=2, copy=True, vector_kwargs={"copy": False}
+    ) as envs:
+        assert (envs.num_workers, envs.copy) == (2, False)
+        assert envs.spec.kwargs["vector_kwargs"] == {"num_workers": 2, "copy": False}
+        with make_vec(envs.spec) as again:
+            assert (again.num_workers, again.copy) == (2, False)
+
+
+class Copying(Counter):
+    """Takes an argument of the name of one of a vector env's."""
+
+    def __init__(self, copy: str = "none", start: int = 0) -> None:
+        super().__init__()
+        self.copied = copy, start
+
+
+def test_env_kwargs_reach_the_environment_whatever_their_names() -> None:
+    arguments = {"copy": "yes", "start": 5}
+    with make_vec(Copying, 2, backend="sync", copy=False, start=4, env_kwargs=arguments) as envs:
+        assert envs.copy is False
+        assert envs.get_attr("copied") == (("yes", 5),) * 2
+
+
+@pytest.mark.parametrize("env", [Copying, "CartPole-v1", [Copying, Copying]])
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_a_name_that_no_one_takes_is_an_error_with_suggestions(env: Any, backend: Any) -> None:
+    with pytest.raises(TypeError, match=r"neither .*VectorEnv nor the environment.*'bufers'") as e:
+        make_vec(env, 2 if env is Copying else 1, backend=backend, bufers=2)
+    assert "did you mean 'buffers'" in str(e.value)
+
+
+def test_a_name_close_to_one_of_the_environment_is_suggested_too() -> None:
+    with pytest.raises(TypeError, match=r"did you mean .*'start'"):
+        make_vec(Copying, strat=2)

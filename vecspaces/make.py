@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 import difflib
 import importlib
+import inspect
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from vecspaces.interop import require_extra
-from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv, VectorEnv
+from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv
+from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -21,57 +23,107 @@ if TYPE_CHECKING:
 
 Factory: TypeAlias = Callable[..., Any]
 
-_BACKENDS: dict[str, Callable[..., VectorEnv[Any, Any, Any]]] = {
+Backend: TypeAlias = Literal["async", "sync", "ray"]
+
+_BACKENDS: dict[str, Callable[..., ManagedVectorEnv[Any, Any]]] = {
     "async": AsyncVectorEnv,
     "sync": SyncVectorEnv,
     "ray": RayVectorEnv,
 }
 
 
+@overload
+def make_vec(
+    env: str | EnvSpec | Factory | Sequence[Factory],
+    num_envs: int = 1,
+    *,
+    backend: Literal["async"] = "async",
+    vector_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    **kwargs: Any,
+) -> AsyncVectorEnv[Any, Any]: ...
+@overload
+def make_vec(
+    env: str | EnvSpec | Factory | Sequence[Factory],
+    num_envs: int = 1,
+    *,
+    backend: Literal["sync"],
+    vector_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    **kwargs: Any,
+) -> SyncVectorEnv[Any, Any]: ...
+@overload
+def make_vec(
+    env: str | EnvSpec | Factory | Sequence[Factory],
+    num_envs: int = 1,
+    *,
+    backend: Literal["ray"],
+    vector_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    **kwargs: Any,
+) -> RayVectorEnv[Any, Any]: ...
+@overload
+def make_vec(
+    env: str | EnvSpec | Factory | Sequence[Factory],
+    num_envs: int = 1,
+    *,
+    backend: Backend,
+    vector_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    **kwargs: Any,
+) -> ManagedVectorEnv[Any, Any]: ...
 def make_vec(
     env: str | EnvSpec | Factory | Sequence[Factory],
     num_envs: int = 1,
     *,
     backend: str = "async",
-    vector_kwargs: dict[str, Any] | None = None,
+    vector_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
-    **env_kwargs: Any,
-) -> VectorEnv[Any, Any, Any]:
+    **kwargs: Any,
+) -> ManagedVectorEnv[Any, Any]:
     """Make a vector env; the environments themselves are built where they run.
 
-    A Gymnasium id is looked up in this process, so that a worker need not have it registered. The
-    result's `spec` then holds all that it was made with: `make_vec(envs.spec)` makes the same
-    again. As in `gymnasium.make_vec`, the `num_envs`, backend, `vector_kwargs` and `wrappers` of
-    such a spec take precedence over the arguments.
+    A Gymnasium id is looked up here, so that a worker need not know who registered it. The result's
+    `spec` then holds all that it was made with: `make_vec(envs.spec)` makes the same again. As in
+    `gymnasium.make_vec`, what such a spec says of `num_envs`, the backend, `vector_kwargs` and
+    `wrappers` wins over the arguments.
 
     Args:
         env: What to run copies of: a Gymnasium id (`"CartPole-v1"`, or `"module:Name-v0"` for a
-            module that registers it), a Gymnasium `EnvSpec`, `"module:factory"` for any callable
-            of a module (such as a class), a factory, or one factory per environment.
-        num_envs: Number of environments; for a list of factories its length, or left at 1.
+            module that registers it), a Gymnasium `EnvSpec`, `"module:factory"` for anything in a
+            module that can be called (a class, for one), a factory, or one factory per environment.
+        num_envs: How many environments; for a list of factories its length, or left at 1.
         backend: `"async"` for worker processes, `"sync"` for this process, `"ray"` for the actors
             of a Ray cluster.
-        vector_kwargs: More arguments for `AsyncVectorEnv`, `SyncVectorEnv` or `RayVectorEnv`.
+        vector_kwargs: Arguments of `AsyncVectorEnv`, `SyncVectorEnv` or `RayVectorEnv`.
+        env_kwargs: Arguments of the factory, or of `gymnasium.make`.
         wrappers: Applied to each environment where it runs, the first one innermost.
-        **env_kwargs: Arguments for the factory, or for `gymnasium.make`.
+        **kwargs: Arguments of the vector env by their names; all others are arguments of the
+            factory. `vector_kwargs` and `env_kwargs` win.
 
     Returns:
         The vector env.
 
     Raises:
         ValueError: `num_envs` is less than 1 or does not fit the list, or there is no such backend.
-        TypeError: `env` is nothing that an environment can be made from.
+        TypeError: `env` is nothing that an environment can be made from, or an argument is known
+            neither to the vector env nor to the environment.
         ImportError: The module cannot be imported, or Gymnasium is not installed.
         AttributeError: The module has no such factory.
         gymnasium.error.Error: There is no such id.
 
     Example:
-        >>> with make_vec("CartPole-v1", num_envs=3, backend="sync") as envs:
+        >>> with make_vec("CartPole-v1", num_envs=3, backend="sync", buffers=2) as envs:
         ...     observations, infos = envs.reset(seed=0)
         ...     observations.shape
         (3, 4)
     """
-    vector_kwargs = dict(vector_kwargs or {})
+    given = dict(vector_kwargs or {})
     wrappers = tuple(wrappers or ())
     spec: EnvSpec | None = None
     if isinstance(env, Sequence) and not isinstance(env, str):
@@ -88,7 +140,7 @@ def make_vec(
             spec = factory.spec
             num_envs = spec.kwargs.pop("num_envs", num_envs)
             backend = spec.kwargs.pop("vectorization_mode", backend)
-            vector_kwargs = spec.kwargs.pop("vector_kwargs", vector_kwargs)
+            given = spec.kwargs.pop("vector_kwargs", given)
             wrappers = tuple(spec.kwargs.pop("wrappers", wrappers))
         factories = [factory] * operator.index(num_envs)
     if not factories:
@@ -96,18 +148,53 @@ def make_vec(
     if backend not in _BACKENDS:
         raise ValueError(f"backend: expected one of {', '.join(_BACKENDS)}; found {backend!r}")
 
-    envs = _BACKENDS[backend](
-        [_Recipe(factory, env_kwargs, wrappers) for factory in factories], **vector_kwargs
-    )
+    kind = _BACKENDS[backend]
+    known = [name for name in inspect.signature(kind).parameters if name != "env_fns"]
+    given = {**{name: kwargs.pop(name) for name in known if name in kwargs}, **given}
+    arguments = {**kwargs, **(env_kwargs or {})}
+    for factory in factories:
+        _check_names(factory, kwargs, kind, known)
+    try:
+        envs = kind([_Recipe(factory, arguments, wrappers) for factory in factories], **given)
+    except TypeError as error:
+        # A Gymnasium id knows its arguments where it is built alone.
+        for name in kwargs:
+            if f"unexpected keyword argument {name!r}" in str(error):
+                raise _unknown_name(name, kind, known, []) from error
+        raise
     if spec is not None:
         spec = copy.deepcopy(spec)
-        spec.kwargs.update(env_kwargs, num_envs=num_envs, vectorization_mode=backend)
-        if vector_kwargs:
-            spec.kwargs["vector_kwargs"] = vector_kwargs
+        spec.kwargs.update(arguments, num_envs=num_envs, vectorization_mode=backend)
+        if given:
+            spec.kwargs["vector_kwargs"] = given
         if wrappers:
             spec.kwargs["wrappers"] = wrappers
-        envs.unwrapped.spec = spec
+        envs.spec = spec
     return envs
+
+
+def _check_names(factory: Factory, names: Iterable[str], kind: Any, known: Sequence[str]) -> None:
+    """Refuse names that neither the vector env nor a factory with a plain signature takes."""
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (TypeError, ValueError):  # a callable in C, which does not tell
+        return
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for name in names:
+        if name not in parameters:
+            raise _unknown_name(name, kind, known, list(parameters))
+
+
+def _unknown_name(
+    name: str, kind: Any, known: Sequence[str], parameters: Sequence[str]
+) -> TypeError:
+    """Return the error for an argument that no one takes, with the names that are close to it."""
+    close = difflib.get_close_matches(name, [*known, *parameters], n=3)
+    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+    return TypeError(
+        f"make_vec: neither {kind.__name__} nor the environment takes an argument {name!r}{hint}"
+    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.table import Table
@@ -28,7 +28,7 @@ from vecspaces.cli.console import (
     refusing,
     write_json,
 )
-from vecspaces.make import make_vec
+from vecspaces.make import Backend, make_vec
 from vecspaces.wrappers import RecordEpisodeStatistics, RecordVideo
 
 if TYPE_CHECKING:
@@ -201,8 +201,12 @@ def rollout(
     try:
         with refusing(traceback=traceback):
             rendering: dict[str, Any] = {} if record is None else {"render_mode": "rgb_array"}
-            envs = make_vec(
-                env, num_envs, backend=backend, vector_kwargs=vector_kwargs, **rendering
+            envs: VectorEnv[Any, Any, Any] = make_vec(
+                env,
+                num_envs,
+                backend=cast("Backend", backend),
+                vector_kwargs=vector_kwargs,
+                env_kwargs=rendering,
             )
             if record is not None:
                 envs = _recorded(envs, record, shown)

@@ -45,13 +45,13 @@ class AutoresetMode(Enum):
 
     @classmethod
     def of(cls, mode: Any) -> AutoresetMode:
-        """Understand a mode of ours, of Gymnasium's enum of the same name, or its value.
+        """Return the member for a mode, for Gymnasium's member, or for the value or name of one.
 
         Args:
-            mode: `AutoresetMode.NEXT_STEP`, `"NextStep"`, or Gymnasium's member.
+            mode: `AutoresetMode.NEXT_STEP`, `"NextStep"`, `"NEXT_STEP"`, or Gymnasium's member.
 
         Returns:
-            Our member.
+            The member.
 
         Raises:
             ValueError: It is none of them.
@@ -61,12 +61,13 @@ class AutoresetMode(Enum):
             <AutoresetMode.SAME_STEP: 'SameStep'>
         """
         value = getattr(mode, "value", mode)
-        if value not in [member.value for member in cls]:
-            known = ", ".join(repr(member.value) for member in cls)
-            raise ValueError(
-                f"autoreset_mode must be an AutoresetMode, or one of {known}, found {mode!r}"
-            )
-        return cls(value)
+        for member in cls:
+            if value in (member.value, member.name):
+                return member
+        known = ", ".join(repr(member.value) for member in cls)
+        raise ValueError(
+            f"autoreset_mode must be an AutoresetMode, or one of {known}, found {mode!r}"
+        )
 
 
 class VectorEnv(Generic[ObsType, ActType, ArrayType]):
