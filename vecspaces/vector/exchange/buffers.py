@@ -202,8 +202,8 @@ class Buffers:
     def release(self) -> None:
         """Give the memory back; what the caller was given to look at stays valid until dropped."""
         self.arena.close()
-        del self.observations, self.actions, self.finals
-        del self.rewards, self.terminations, self.truncations, self.progress, self.whole
+        for name in vars(self).keys() - {"plan", "arena"}:
+            vars(self).pop(name, None)  # can be repeated after an interrupt
 
     def export_counters(self, worker: int, low: int, high: int) -> Any:
         """Copy the counters of a worker and of its rows; None where all see them anyway."""

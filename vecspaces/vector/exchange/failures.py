@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn
 
-import cloudpickle
-
 from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError, describe_exit
+from vecspaces.vector.exchange.messages import dumps
 
 
 class EnvIds(tuple[int, ...]):
@@ -258,9 +258,9 @@ class Failure:
 
     def __reduce__(self) -> tuple[Any, ...]:
         try:
-            pickled = cloudpickle.dumps(self.exception)
+            pickled = dumps(self.exception)
         except Exception as error:  # the environment's own __reduce__ may raise anything
-            pickled = cloudpickle.dumps(None)
+            pickled = dumps(None)
             text = f"{self.text}\n(the exception could not be pickled: {error!r})"
         else:
             text = self.text
@@ -304,7 +304,7 @@ def _rebuild(
 ) -> Failure:
     """Make a `Failure` from its parts; an exception that cannot be unpickled becomes text."""
     try:
-        exception = cloudpickle.loads(pickled)
+        exception = pickle.loads(pickled)
     except Exception as error:  # a constructor may raise anything
         exception = None
         text = f"{text}\n(the exception could not be unpickled: {error!r})"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import struct
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
+
+import cloudpickle
 
 from vecspaces.vector.exchange.infos import Columns
 
@@ -87,3 +90,15 @@ class CannotSend(Exception):  # noqa: N818 - says what happened
     def __init__(self, reason: Exception) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+def dumps(value: Any) -> bytes:
+    """Pickle by reference what has a name in its module, and by value what has none.
+
+    A class of a forked worker's main module is the caller's own: by value it would become another.
+    """
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception:  # lambdas, what is defined in a function, and what came by value itself
+        by_value: bytes = cloudpickle.dumps(value, protocol=5)
+        return by_value

@@ -49,7 +49,8 @@ def awake(script: Script) -> SpinPoll:
     return SpinPoll(script)  # type: ignore[arg-type]  # it does what is asked of select.poll
 
 
-def test_what_is_ready_is_found_without_sleep() -> None:
+def test_what_is_ready_is_found_without_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(affinity, "_SPIN_SECONDS", 5.0)
     script = Script(empty=2)
     assert awake(script).poll(None) == [(3, select.POLLIN)]
     assert script.asked == [0, 0, 0]

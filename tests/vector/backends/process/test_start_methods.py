@@ -5,8 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ from vecspaces import make_vec, spaces
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 METHODS = multiprocessing.get_all_start_methods()
-ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(params=METHODS)
@@ -280,50 +277,3 @@ def test_gymnasiums_positional_arguments_have_their_places() -> None:
         assert envs.observation_space is pair[0]
         assert envs.autoreset_mode.value == "Disabled"
         assert envs.num_workers == 1
-
-
-# --- scripts ----------------------------------------------------------------------------------
-
-UNGUARDED = """
-import numpy as np
-from vecspaces.vector import AsyncVectorEnv
-from tests.envs import ledgers
-
-envs = AsyncVectorEnv(ledgers(4), num_workers=4, context="{method}")
-print("made")
-envs.close()
-"""
-
-
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "fork"])
-def test_a_script_without_a_guard_gets_one_line_of_advice(method: str, tmp_path: Path) -> None:
-    script = tmp_path / "unguarded.py"
-    script.write_text(UNGUARDED.format(method=method))
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 1
-    assert "made" not in done.stdout
-    assert done.stderr.count('if __name__ == "__main__"') == 1
-    assert done.stderr.count("Traceback") == 1, "the workers say nothing"
-    assert done.stderr.strip().splitlines()[-1].startswith("RuntimeError: ")
-
-
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "fork"])
-def test_a_script_with_a_guard_runs(method: str, tmp_path: Path) -> None:
-    lines = UNGUARDED.format(method=method).strip().splitlines()
-    body = [*lines[:3], 'if __name__ == "__main__":', *["    " + line for line in lines[4:]]]
-    script = tmp_path / "guarded.py"
-    script.write_text("\n".join(body))
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "made\n", "")

@@ -28,7 +28,7 @@ from vecspaces.memory import Arena
 from vecspaces.vector.backends.backend import Planner
 from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.affinity import CoreAffinity
-from vecspaces.vector.backends.process.channel import CallerEnd, Frame, Poller, dumps, pack
+from vecspaces.vector.backends.process.channel import CallerEnd, Frame, Poller, pack
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import uninterrupted
 from vecspaces.vector.backends.process.line import Line
@@ -52,7 +52,7 @@ from vecspaces.vector.exchange.failures import (
     died,
 )
 from vecspaces.vector.exchange.infos import from_plain
-from vecspaces.vector.exchange.messages import HEADER, CannotSend, Op, Reply, make_reply
+from vecspaces.vector.exchange.messages import HEADER, CannotSend, Op, Reply, dumps, make_reply
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.vector_env import AutoresetMode
 
@@ -481,6 +481,8 @@ class ProcessBackend:
     def abandon(self) -> None:
         """End every worker without asking, and free the memory: for what could not be completed."""
         self.close(0.0, terminate=True)
+        if hasattr(self, "buffers"):
+            self.buffers.release()
         if self._arena is not None:
             self._arena.close()
 

@@ -14,11 +14,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import cloudpickle
-
 from vecspaces.vector.backends.process.affinity import SpinPoll
 from vecspaces.vector.backends.process.line import GONE, Line
-from vecspaces.vector.exchange.messages import HEADER, Op
+from vecspaces.vector.exchange.messages import HEADER, Op, dumps
 
 _CHUNK = 1 << 16
 _READ_SIZE = (_CHUNK,)
@@ -47,15 +45,6 @@ class Frame(NamedTuple):
 
 # Without the Python function that the constructor of a named tuple is.
 _frame: Callable[[tuple[Op, int, int, bytes]], Frame] = partial(tuple.__new__, Frame)
-
-
-def dumps(value: Any) -> bytes:
-    """Pickle what the other side can import, and by value what has no name there."""
-    try:
-        return pickle.dumps(value, protocol=5)
-    except Exception:  # lambdas, and what is defined in __main__ or in a function
-        by_value: bytes = cloudpickle.dumps(value, protocol=5)
-        return by_value
 
 
 def pack(

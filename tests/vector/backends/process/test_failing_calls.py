@@ -1,0 +1,228 @@
+"""System calls that fail, each one that is reached: nothing is left, nothing foreign is touched."""
+
+from __future__ import annotations
+
+import _posixsubprocess
+import contextlib
+import errno
+import mmap
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.envs import ledgers
+from vecspaces.errors import ResetNeededError
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+#: What is made to fail: where it is looked up, and its name.
+CALLS: dict[str, tuple[Any, str]] = {
+    "pipe": (os, "pipe"),
+    "socketpair": (socket, "socketpair"),
+    "fork": (os, "fork"),
+    "fork_exec": (_posixsubprocess, "fork_exec"),
+    "start": (BaseProcess, "start"),
+    "pidfd_open": (os, "pidfd_open"),
+    "memfd_create": (os, "memfd_create"),
+    "ftruncate": (os, "ftruncate"),
+    "mmap": (mmap, "mmap"),
+    "dup": (os, "dup"),
+    "send_fds": (socket, "send_fds"),
+}
+OF_METHOD = {
+    "fork": [name for name in CALLS if name not in ("fork_exec", "dup")],
+    "spawn": [name for name in CALLS if name != "fork"],
+    # multiprocessing's own client of the fork server loses descriptors when these fail in it.
+    "forkserver": [name for name in CALLS if name not in ("fork", "fork_exec", "pipe", "dup")],
+}
+MEMORY = ("memfd_create", "ftruncate", "mmap")
+
+
+def cells(*skipped: str) -> list[Any]:
+    """The start methods, each with the calls that fail; the slower methods only in the full run."""
+    return [
+        pytest.param(method, name, marks=[] if method == "fork" else [pytest.mark.full])
+        for method, names in OF_METHOD.items()
+        if method in multiprocessing.get_all_start_methods()
+        for name in names
+        if name not in skipped
+    ]
+
+
+class Failure:
+    """Makes one call of a function fail, in this process alone.
+
+    Args:
+        function: The function.
+        at: Which call, from 1 on.
+    """
+
+    def __init__(self, function: Callable[..., Any], at: int) -> None:
+        self.function, self.left, self.pid = function, at, os.getpid()
+
+    @property
+    def struck(self) -> bool:
+        return self.left <= 0
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if os.getpid() == self.pid:
+            self.left -= 1
+            if self.left == 0:
+                raise OSError(errno.EMFILE, "made to fail")
+        return self.function(*arguments, **named)
+
+
+@contextlib.contextmanager
+def failing(name: str, at: int) -> Iterator[Failure]:
+    place, attribute = CALLS[name]
+    failure = Failure(getattr(place, attribute), at)
+    with pytest.MonkeyPatch.context() as patch:
+        if place is BaseProcess:  # a method needs a function
+            patch.setattr(place, attribute, lambda process: failure(process))
+        else:
+            patch.setattr(place, attribute, failure)
+        yield failure
+
+
+def opened() -> dict[str, str]:
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the one that listdir had open
+            found[name] = os.readlink(f"/proc/self/fd/{name}")
+    return found
+
+
+def children() -> set[str]:
+    return {
+        pid
+        for listing in Path("/proc/self/task").glob("*/children")
+        for pid in listing.read_text().split()
+    }
+
+
+class Bystanders:
+    """Files of the caller that take every number which was just given back."""
+
+    def __init__(self) -> None:
+        self.numbers = [os.memfd_create("bystander") for _ in range(24)]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: Any) -> None:
+        for number in self.numbers:
+            assert "bystander" in os.readlink(f"/proc/self/fd/{number}"), (
+                "a foreign file was closed"
+            )
+            assert os.fstat(number).st_size == 0, "something was written to a foreign file"
+            os.close(number)
+
+
+@pytest.fixture
+def helpers(request: pytest.FixtureRequest) -> None:
+    """Start multiprocessing's own helper processes, which stay."""
+    method = request.node.callspec.params["method"]
+    if method != "fork":
+        with AsyncVectorEnv(ledgers(1), context=method):
+            pass
+
+
+def make(method: str, **arguments: Any) -> Any:
+    return AsyncVectorEnv(ledgers(2), num_workers=2, context=method, **arguments)
+
+
+def assert_it_works(envs: Any) -> None:
+    """Compare a run with that of a vector env to which nothing happened."""
+    with SyncVectorEnv(ledgers(2)) as reference:
+        found, expected = envs.reset(seed=3)[0], reference.reset(seed=3)[0]
+        np.testing.assert_array_equal(found[:, 2:4], expected[:, 2:4])
+        for _ in range(2):
+            found, expected = envs.step([1, 2])[0], reference.step([1, 2])[0]
+            np.testing.assert_array_equal(found[:, 2:4], expected[:, 2:4])
+
+
+@pytest.mark.usefixtures("helpers")
+@pytest.mark.parametrize(("method", "name"), cells())
+def test_a_constructor_in_which_a_call_fails_leaves_nothing(method: str, name: str) -> None:
+    before, alive = opened(), children()
+    for at in range(1, 50):
+        with failing(name, at) as failure:
+            try:
+                envs = make(method)
+            except OSError as error:
+                assert error.errno == errno.EMFILE
+            else:
+                assert not failure.struck, "the failure was hidden"
+                envs.close()
+                break
+        assert opened() == before, f"call {at} of {name}"
+        assert children() == alive, f"call {at} of {name}"
+    assert at > 1, f"{name} is never called"
+
+
+@pytest.mark.usefixtures("helpers")
+@pytest.mark.parametrize(("method", "name"), cells(*MEMORY))
+@pytest.mark.parametrize("end", ["reset", "close"])
+def test_a_reset_in_which_a_call_fails_can_be_repeated(method: str, name: str, end: str) -> None:
+    for at in range(1, 50):
+        before = opened()
+        envs = make(method)
+        envs.reset(seed=3)
+        os.kill(envs.processes[0].pid, signal.SIGKILL)
+        os.kill(envs.processes[1].pid, signal.SIGKILL)
+        with pytest.raises(Exception, match="SIGKILL"):
+            envs.step([1, 2])
+        with failing(name, at) as failure:
+            try:
+                envs.reset()
+            except OSError as error:
+                assert error.errno == errno.EMFILE
+            else:
+                assert not failure.struck, "the failure was hidden"
+                envs.close()
+                break
+        with Bystanders():
+            if end == "reset":
+                with pytest.raises(ResetNeededError):
+                    envs.step([1, 2])
+                assert_it_works(envs)
+            envs.close()
+            assert envs.processes == []
+        assert opened() == before, f"call {at} of {name}"
+    assert at > 1, f"{name} is never called"
+
+
+@pytest.mark.usefixtures("helpers")
+@pytest.mark.parametrize(("method", "name"), cells(*MEMORY))
+def test_a_restart_in_which_a_call_fails_asks_for_a_reset(method: str, name: str) -> None:
+    for at in range(1, 50):
+        before = opened()
+        envs = make(method, on_worker_death="restart")
+        envs.reset(seed=3)
+        os.kill(envs.processes[1].pid, signal.SIGKILL)
+        with failing(name, at) as failure:
+            try:
+                envs.step([1, 2])
+            except OSError as error:
+                assert error.errno == errno.EMFILE
+            else:
+                assert not failure.struck, "the failure was hidden"
+                envs.close()
+                break
+        with Bystanders():
+            with pytest.raises(ResetNeededError):
+                envs.step([1, 2])
+            assert_it_works(envs)
+            envs.close()
+        assert opened() == before, f"call {at} of {name}"
+    assert at > 1, f"{name} is never called"

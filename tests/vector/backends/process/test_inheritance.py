@@ -1,0 +1,236 @@
+"""A worker inherits nothing of other vector envs, and nothing of the caller changes for it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.envs import Ledger, ledgers
+from vecspaces import Env, spaces
+from vecspaces.vector import AsyncVectorEnv
+from vecspaces.vector.backends.process import forking
+
+METHODS = multiprocessing.get_all_start_methods()
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+def descriptors(pid: int | str = "self") -> dict[int, str]:
+    """What each descriptor of a process leads to; inodes tell pipes and sockets apart."""
+    found = {}
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            found[int(name)] = os.readlink(f"/proc/{pid}/fd/{name}")
+    return found
+
+
+def watched(pid: int) -> set[int]:
+    """The processes that a process holds descriptors of."""
+    found = set()
+    for number, to in descriptors(pid).items():
+        if "pidfd" in to:
+            details = Path(f"/proc/{pid}/fdinfo/{number}").read_text()
+            found.add(int(re.search(r"^Pid:\s*(-?\d+)", details, re.M)[1]))  # type: ignore[index]
+    return found
+
+
+def blocks(pid: int) -> set[str]:
+    """The inodes of the shared memory that a process has mapped, or holds a descriptor of."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    found = {line.split()[4] for line in lines if "memfd:vecspaces" in line}
+    for number, to in descriptors(pid).items():
+        if "memfd:vecspaces" in to:
+            found.add(str(os.stat(f"/proc/{pid}/fd/{number}").st_ino))
+    return found
+
+
+def unnamed(opened: dict[int, str]) -> set[str]:
+    return {to for to in opened.values() if to.startswith(("pipe:", "socket:"))}
+
+
+def block_of(envs: Any) -> str:
+    """The inode of a vector env's shared memory."""
+    return str(os.fstat(envs._buffers.arena.fd).st_ino)
+
+
+@pytest.mark.parametrize("order", ["younger", "restarted"])
+def test_a_forked_worker_inherits_nothing_of_other_vector_envs(order: str) -> None:
+    outside = unnamed(descriptors())
+    with AsyncVectorEnv(ledgers(2), context="fork", num_workers=2) as older:
+        older.reset()
+        others = unnamed(descriptors()) - outside
+        with AsyncVectorEnv(ledgers(2), context="fork", num_workers=2) as younger:
+            younger.reset()
+            mine = block_of(younger)
+            if order == "restarted":
+                # Then all of the caller's ends and memory of this very vector env are there too.
+                os.kill(younger.processes[0].pid, signal.SIGKILL)
+                with pytest.raises(Exception, match="SIGKILL"):
+                    younger.step([0, 0])
+                younger.reset()
+            for process in younger.processes:
+                pid = process.pid
+                assert blocks(pid) == {mine}
+                assert watched(pid) == {os.getpid()}
+                assert not unnamed(descriptors(pid)) & others
+            siblings = [
+                unnamed(descriptors(process.pid)) - outside for process in younger.processes
+            ]
+            assert not siblings[0] & siblings[1]
+
+
+@pytest.mark.parametrize("held", ["nothing", "a view"])
+def test_closed_memory_is_freed_though_a_younger_vector_env_lives(held: str) -> None:
+    older = AsyncVectorEnv(ledgers(2), context="fork", num_workers=1, copy=False)
+    view = older.reset()[0]
+    block = block_of(older)
+    if held == "a view":
+        older.close()  # what a fork finds now is memory without an arena
+    younger = AsyncVectorEnv(ledgers(2), context="fork", num_workers=1)
+    older.close()
+    assert view[:, 0].tolist() == [0, 1]
+    del view
+    gc.collect()
+    for pid in (os.getpid(), *[process.pid for process in younger.processes]):
+        assert block not in blocks(pid)
+    younger.close()
+
+
+def test_processes_that_the_caller_forks_still_see_its_views() -> None:
+    with AsyncVectorEnv(ledgers(2), context="fork", copy=False) as envs:
+        view = envs.reset()[0]
+        with AsyncVectorEnv(ledgers(2), context="fork"):  # whose workers do not
+            child = os.fork()
+            if child == 0:
+                os._exit(7 if view[:, 0].tolist() == [0, 1] else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        envs.step([0, 0])
+
+
+#: What the caller holds when it forks, and a worker drops.
+KEPT: list[Any] = []
+
+
+class Dropping(Ledger):
+    """A ledger that drops what a fork left in its process, and counts its descriptors."""
+
+    def drop(self) -> int:
+        KEPT.clear()
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+
+def test_what_a_fork_left_can_be_collected_in_the_worker() -> None:
+    KEPT.append(AsyncVectorEnv(ledgers(2), context="fork", copy=False))
+    KEPT[0].reset()
+    try:
+        with AsyncVectorEnv([Dropping] * 2, context="fork", num_workers=1) as envs:
+            envs.reset()
+            first = envs.call("drop", env_ids=[0])
+            assert envs.call("drop", env_ids=[1]) == first, "it closed what is not its own"
+            assert envs.step([1, 1])[0][:, 3].tolist() == [1, 1]
+        KEPT[0].step([0, 0])
+    finally:
+        KEPT.pop().close()
+
+
+def test_a_process_that_another_thread_forks_can_open_and_close() -> None:
+    holding, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with forking.no_inheritance():
+            holding.set()
+            done.wait(0.05)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holding.wait()
+    child = os.fork()  # waits for the other thread, as a lock that it held would never be released
+    if child == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            forking.close(*forking.acquire(os.pipe))
+            code = 0
+        os._exit(code)
+    done.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_programs_that_an_environment_starts_hold_nothing_of_the_worker(method: str) -> None:
+    with AsyncVectorEnv([Starting] * 2, context=method, num_workers=1) as envs:
+        envs.reset()
+        pipes = {descriptors()[number] for number in forking._descriptors}
+        found = envs.call("descriptors_of_a_program")[0]
+    assert found
+    assert not pipes.intersection(found)
+    assert not [to for to in found if "memfd" in to or "pidfd" in to]
+
+
+class Starting(Ledger):
+    """A ledger that starts a program."""
+
+    def descriptors_of_a_program(self) -> list[str]:
+        """What a program holds beside its standard streams."""
+        import subprocess
+
+        found = subprocess.run(
+            ["ls", "-l", "/proc/self/fd"], close_fds=False, capture_output=True, text=True
+        )
+        return [line.split(" -> ")[1] for line in found.stdout.splitlines() if " -> " in line]
+
+
+# ---------------------------------------------------------------------- the caller's environment
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_callers_environment_variables_are_never_changed(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    changed: list[Any] = []
+    caller = os.getpid()
+    for name in ("putenv", "unsetenv"):
+        real = getattr(os, name)
+
+        def watch(*arguments: Any, real: Any = real) -> None:
+            if os.getpid() == caller:
+                changed.append(arguments)
+            real(*arguments)
+
+        monkeypatch.setattr(os, name, watch)
+    with AsyncVectorEnv([Variables] * 2, context=method, num_workers=1) as envs:
+        envs.reset()
+        assert envs.call("variables", "OMP_NUM_THREADS", "OMPI_COMM_WORLD_RANK")[0] == ["1", None]
+    assert changed == []
+
+
+class Variables(Env[Any, Any]):
+    """Shows the variables of its process, as native libraries see them."""
+
+    observation_space = spaces.Discrete(2)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return 0, {}
+
+    def variables(self, *names: str) -> list[str | None]:
+        return [os.environ.get(name) for name in names]
+
+    def threads(self) -> int:
+        """The threads of this process, once a product of matrices was computed."""
+        matrix = np.ones((400, 400))
+        matrix @ matrix
+        return len(os.listdir("/proc/self/task"))

@@ -1,0 +1,193 @@
+"""An interrupt at a random moment of starting, replacing and ending workers leaves nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.envs import ledgers
+from vecspaces.errors import VecspacesError
+from vecspaces.vector import AsyncVectorEnv
+from vecspaces.vector.backends.process.interrupts import uninterrupted
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+class Struck(BaseException):
+    """What the program's own signal handler raises."""
+
+
+@pytest.fixture
+def handler() -> Iterator[None]:
+    """Raise at SIGALRM in the main thread, to which another thread brings it if it is blocked."""
+
+    def strike(number: int, frame: Any) -> None:
+        raise Struck
+
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    before = signal.signal(signal.SIGALRM, strike)
+    yield
+    signal.signal(signal.SIGALRM, before)
+    done.set()
+    thread.join()
+
+
+@contextlib.contextmanager
+def strike_after(seconds: float) -> Iterator[None]:
+    """Interrupt the block after some time, unless it ended before."""
+    with contextlib.suppress(Struck):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def held() -> tuple[list[str], set[str]]:
+    """The descriptors and the children of this process."""
+    listings = Path("/proc/self/task").glob("*/children")
+    children = {pid for listing in listings for pid in listing.read_text().split()}
+    return sorted(os.listdir("/proc/self/fd")), children
+
+
+def duration(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def start_and_end(method: str) -> None:
+    AsyncVectorEnv(ledgers(3), num_workers=3, context=method).close()
+
+
+def interrupt_starts(method: str, rounds: int) -> None:
+    start_and_end(method)
+    before = held()
+    longest = min(duration(lambda: start_and_end(method)) for _ in range(3))
+    moments = random.Random(7)
+    for _ in range(rounds):
+        envs = None
+        with strike_after(moments.random() * longest):
+            envs = AsyncVectorEnv(ledgers(3), num_workers=3, context=method)
+        if envs is not None:
+            envs.close()
+        del envs
+        assert held() == before
+
+
+def interrupt_resets(method: str, rounds: int) -> None:
+    """Interrupt the reset that replaces killed workers; after it another reset, or close, works."""
+    start_and_end(method)
+    before = held()
+    moments = random.Random(8)
+    longest = 0.0
+    for number in range(rounds):
+        envs = AsyncVectorEnv(ledgers(3), num_workers=3, context=method)
+        envs.reset()
+        for process in envs.processes[number % 2 :]:
+            os.kill(process.pid, signal.SIGKILL)
+        with contextlib.suppress(VecspacesError):
+            envs.step([0] * 3)
+        if number == 0:
+            longest = duration(envs.reset)
+        with strike_after(moments.random() * longest):
+            envs.reset()
+        for _ in range(number % 3):
+            envs.reset(seed=1)
+            assert envs.step([1] * 3)[0][:, 0].tolist() == [0, 1, 2]
+        envs.close()
+        assert envs.processes == []
+        assert held() == before
+
+
+def interrupt_closes(method: str, rounds: int) -> None:
+    start_and_end(method)
+    before = held()
+    moments = random.Random(9)
+    longest = 0.0
+    for number in range(rounds):
+        envs = AsyncVectorEnv(ledgers(3), num_workers=3, context=method)
+        if number == 0:
+            longest = duration(envs.close)
+        with strike_after(moments.random() * longest):
+            envs.close()
+        envs.close()
+        assert envs.processes == []
+        assert held() == before
+
+
+INTERRUPTED = {"start": interrupt_starts, "reset": interrupt_resets, "close": interrupt_closes}
+
+
+@pytest.mark.usefixtures("handler")
+@pytest.mark.parametrize("what", INTERRUPTED)
+def test_what_is_interrupted_leaves_nothing_and_can_be_repeated(what: str) -> None:
+    INTERRUPTED[what]("fork", 12)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("handler")
+@pytest.mark.parametrize("what", INTERRUPTED)
+@pytest.mark.parametrize(("method", "rounds"), [("fork", 2000), ("spawn", 60), ("forkserver", 300)])
+def test_what_is_interrupted_often_leaves_nothing(what: str, method: str, rounds: int) -> None:
+    INTERRUPTED[what](method, rounds)
+
+
+# ---------------------------------------------------------------------- one section by itself
+
+
+@pytest.mark.usefixtures("handler")
+def test_a_handler_runs_after_the_section() -> None:
+    steps = []
+    with pytest.raises(Struck), uninterrupted():
+        signal.raise_signal(signal.SIGALRM)
+        steps.append("inside")
+        with uninterrupted():
+            steps.append("nested")
+        steps.append("still inside")
+    assert steps == ["inside", "nested", "still inside"]
+    with pytest.raises(Struck):
+        signal.raise_signal(signal.SIGALRM)
+
+
+def test_every_handler_runs_and_stands_as_before() -> None:
+    seen: list[int] = []
+    mine = {signal.SIGUSR1: lambda *_: seen.append(1), signal.SIGUSR2: lambda *_: seen.append(2)}
+    before = {number: signal.signal(number, handler) for number, handler in mine.items()}
+    interrupt = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(KeyboardInterrupt), uninterrupted():
+            for number in (signal.SIGINT, *mine):
+                signal.raise_signal(number)
+            assert seen == []
+        assert seen == [1, 2]
+        assert {number: signal.getsignal(number) for number in mine} == mine
+        assert signal.getsignal(signal.SIGINT) is interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_another_thread_has_no_handlers_to_hold_back() -> None:
+    def look() -> None:
+        with uninterrupted():
+            found.append(signal.getsignal(signal.SIGINT))
+
+    found: list[Any] = []
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [signal.getsignal(signal.SIGINT)]

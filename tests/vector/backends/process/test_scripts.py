@@ -1,0 +1,286 @@
+"""Programs of every kind: what they define reaches workers, what a new process raises returns."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+METHODS = [
+    pytest.param(name, marks=[pytest.mark.full] if name == "forkserver" else [])
+    for name in multiprocessing.get_all_start_methods()
+]
+FRESH = [method for method in METHODS if method.values[0] != "fork"]
+ROOT = Path(__file__).parents[4]
+
+
+def run(arguments: list[str], **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+# ---------------------------------------------------------------------- the main module is guarded
+
+
+UNGUARDED = """
+import numpy as np
+from vecspaces.vector import AsyncVectorEnv
+from tests.envs import ledgers
+
+envs = AsyncVectorEnv(ledgers(4), num_workers=4, context="{method}")
+print("made")
+envs.close()
+"""
+
+
+@pytest.mark.parametrize("method", FRESH)
+def test_a_script_without_a_guard_gets_one_line_of_advice(method: str, tmp_path: Path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(UNGUARDED.format(method=method))
+    done = run([str(script)])
+    assert done.returncode == 1
+    assert "made" not in done.stdout
+    assert done.stderr.count('if __name__ == "__main__"') == 1
+    assert done.stderr.count("Traceback (most recent") == 1, "the workers print nothing"
+    assert done.stderr.strip().splitlines()[-1].startswith("RuntimeError: ")
+
+
+@pytest.mark.parametrize("method", FRESH)
+def test_a_script_with_a_guard_runs(method: str, tmp_path: Path) -> None:
+    lines = UNGUARDED.format(method=method).strip().splitlines()
+    body = [*lines[:3], 'if __name__ == "__main__":', *["    " + line for line in lines[4:]]]
+    script = tmp_path / "guarded.py"
+    script.write_text("\n".join(body))
+    done = run([str(script)])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "made\n", "")
+
+
+POOL = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from vecspaces.vector import AsyncVectorEnv
+from tests.envs import ledgers
+
+envs = AsyncVectorEnv(ledgers(2), num_workers=1, context="{method}")
+if __name__ == "__main__":
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        try:
+            pool.submit(abs, -1).result()
+        finally:
+            envs.close()
+"""
+
+
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="the platform has no fork"
+)
+def test_a_users_own_pool_sees_the_advice(tmp_path: Path) -> None:
+    script = tmp_path / "pool.py"
+    script.write_text(POOL.format(method="fork"))
+    done = run([str(script)])
+    assert done.returncode == 1
+    raised = [line for line in done.stderr.splitlines() if line.startswith("RuntimeError: ")]
+    assert raised and 'if __name__ == "__main__"' in raised[0]
+
+
+# ---------------------------------------------------------------------- what a new process raises
+
+
+SPAWNING = """
+from vecspaces.vector import AsyncVectorEnv
+from tests.envs import ledgers
+AsyncVectorEnv(ledgers(2), num_workers=2, context="{method}").close()
+"""
+
+
+@pytest.mark.parametrize("method", FRESH)
+def test_a_program_on_standard_input_reads_why_its_workers_cannot_start(method: str) -> None:
+    done = run(["-"], input=SPAWNING.format(method=method))
+    last = [line for line in done.stderr.splitlines() if "WorkerDiedError: " in line]
+    assert len(last) == 1
+    assert "worker 0 (environment 0) exited with code 1 during build" in last[0]
+    assert "FileNotFoundError: [Errno 2] No such file or directory: " in last[0]
+    assert "<stdin>" in last[0]
+    assert "runpy" in done.stderr, "the traceback of the worker is the cause"
+    assert done.stderr.count("Traceback (most recent") == 2
+
+
+BREAKS_WHEN_IMPORTED_AGAIN = """
+import multiprocessing, sys
+from vecspaces.vector import AsyncVectorEnv
+from tests.envs import ledgers
+
+if __name__ != "__main__":
+    print("printed by a worker", file=sys.stderr)
+    raise LookupError("only once")
+AsyncVectorEnv(ledgers(2), num_workers=1, context="{method}")
+"""
+
+
+@pytest.mark.parametrize("method", FRESH)
+def test_a_main_module_that_cannot_be_imported_again_is_the_cause(
+    method: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "once.py"
+    script.write_text(BREAKS_WHEN_IMPORTED_AGAIN.format(method=method))
+    done = run([str(script)])
+    assert "printed by a worker" in done.stderr, "what a worker prints is not held back"
+    assert "it raised LookupError: only once" in done.stderr
+    assert 'raise LookupError("only once")' in done.stderr
+    assert done.stderr.count("Traceback (most recent") == 2
+
+
+# ---------------------------------------------------------------------- what programs define
+
+DEFINES = """
+import sys
+import gymnasium
+import numpy as np
+from vecspaces import Env, spaces
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+
+
+class Note:
+    def __init__(self, text):
+        self.text = text
+
+    class Inner(Exception):
+        pass
+
+
+class Counter(Env):
+    observation_space = spaces.Discrete(9)
+    action_space = spaces.Discrete(2)
+    note = None
+
+    def reset(self, *, seed=None, options=None):
+        note = (options or {}).get("note", self.note)
+        assert note is None or type(note) is Note and isinstance(note, Note), type(note)
+        return 3 if note is None else 4, {"note": Note("from the worker")}
+
+    def step(self, action):
+        return 1, 0.0, False, False, {}
+
+    def fail(self):
+        raise Note.Inner("of my own kind")
+
+
+def shout(env, note):
+    assert isinstance(note, Note)
+    return Note(note.text.upper())
+
+
+class Registered(gymnasium.Env, Counter):
+    observation_space = gymnasium.spaces.Discrete(9)
+    action_space = gymnasium.spaces.Discrete(2)
+    reset = Counter.reset
+
+
+gymnasium.register("Main-v0", entry_point="__main__:Registered")
+
+if __name__ == "__main__":
+    method = sys.argv[1]
+    with AsyncVectorEnv([Counter] * 2, num_workers=2, context=method) as envs:
+        infos = envs.reset()[1]
+        assert all(type(note) is Note for note in infos["note"]), infos
+        said = envs.call(shout, Note("a"))
+        assert [type(note) for note in said] == [Note, Note], said
+        assert [note.text for note in said] == ["A", "A"]
+        assert envs.call(lambda env: Note("b").text) == ("b", "b")
+        envs.set_attr("note", Note("c"))
+        assert envs.reset()[0].tolist() == [4, 4]
+        assert envs.reset(options={"note": Note("d")})[0].tolist() == [4, 4]
+        assert envs.reset(options=[{"note": Note("d")}, None])[0].tolist() == [4, 4]
+
+        class Later:
+            text = "later"
+
+        def later(env):
+            return Later()
+
+        globals().update(Later=Later, later=later)
+        Later.__qualname__, later.__qualname__ = "Later", "later"
+        assert [type(one) for one in envs.call(later)] == [Later, Later]
+
+        def shout(env, note):
+            return "redefined"
+
+        globals()["shout"] = shout
+        shout.__qualname__ = "shout"
+        assert envs.call(shout, Note("a")) == ("redefined", "redefined")
+        try:
+            envs.call("fail")
+        except Note.Inner as error:
+            assert str(error) == "of my own kind"
+        else:
+            raise AssertionError("nothing was raised")
+    if FILE:
+        make = lambda: gymnasium.make("Main-v0", disable_env_checker=True)
+        with AsyncVectorEnv([make] * 2, num_workers=1, context=method) as envs:
+            assert [type(note) for note in envs.reset()[1]["note"]] == [Note, Note]
+    print("done")
+"""
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", ["script", "command line"])
+def test_what_a_program_defines_is_the_same_in_workers(
+    kind: str, method: str, tmp_path: Path
+) -> None:
+    if kind == "script":
+        script = tmp_path / "defines.py"
+        script.write_text(DEFINES.replace("FILE", "True"))
+        done = run([str(script), method])
+    else:
+        done = run(["-c", DEFINES.replace("FILE", "False"), method])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+# ---------------------------------------------------------------------- threads
+
+THREADS = textwrap.dedent("""
+    import os, sys
+    import numpy as np
+    from tests.envs import Ledger
+    from vecspaces.vector import AsyncVectorEnv
+
+    class Product(Ledger):
+        def threads(self):
+            matrix = np.ones((500, 500))
+            matrix @ matrix
+            return len(os.listdir("/proc/self/task"))
+
+    if __name__ == "__main__":
+        found = []
+        for threads in (1, None):
+            with AsyncVectorEnv([Product], context=sys.argv[1], worker_threads=threads) as envs:
+                found += envs.call("threads")
+        print(*found)
+""")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("method", FRESH)
+def test_a_product_of_matrices_keeps_to_its_threads(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "threads.py"
+    script.write_text(THREADS)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    done = run([str(script), method])
+    bounded, free = map(int, done.stdout.split())
+    assert bounded == 2, "the main thread, and the one that watches the caller"
+    assert free >= bounded
