@@ -111,10 +111,10 @@ def test_a_layout_of_another_space_differs() -> None:
 
 def test_a_layout_is_immutable() -> None:
     layout = Layout.compile(ROBOT, 2)
-    with pytest.raises(AttributeError, match="immutable"):
-        layout.n = 3
-    with pytest.raises(AttributeError, match="immutable"):
-        del layout.leaves
+    with pytest.raises(AttributeError, match=r"cannot (assign|delete)"):
+        layout.n = 3  # type: ignore[misc]
+    with pytest.raises(AttributeError, match=r"cannot (assign|delete)"):
+        del layout.leaves  # type: ignore[misc]
     with pytest.raises(AttributeError):
         layout.leaves[0].offset = 3  # type: ignore[misc]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias
 
@@ -44,6 +44,7 @@ class Leaf:
         return prod(self.shape) * self.dtype.itemsize
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class Layout:
     """Where the bytes of n values of a space lie, in each slot of a ring; immutable.
 
@@ -69,10 +70,6 @@ class Layout:
           ['color']     int64    ()        768      8
     """
 
-    __slots__ = (
-        "_node", "leaves", "n", "nbytes", "offset", "size", "slots", "space", "variable_capacity",
-    )  # fmt: skip
-
     space: Space[Any]
     n: int
     slots: int
@@ -81,7 +78,7 @@ class Layout:
     nbytes: int
     offset: int
     size: int
-    _node: Node
+    _node: Node = field(compare=False)
 
     @classmethod
     def compile(
@@ -130,21 +127,18 @@ class Layout:
                 leaf = Leaf(path, np.dtype(found.dtype.str), found.shape, end)
             leaves.append(leaf)
             end += -(-leaf.nbytes * n * slots // ALIGNMENT) * ALIGNMENT
-        layout = cls.__new__(cls)
-        values = {
-            "space": space,
-            "n": n,
-            "slots": slots,
-            "variable_capacity": variable_capacity,
-            "leaves": tuple(leaves),
-            "nbytes": sum(leaf.nbytes for leaf in leaves),
-            "offset": offset,
-            "size": end - offset,
-            "_node": node,
-        }
-        for name, attribute in values.items():
-            object.__setattr__(layout, name, attribute)
-        return layout
+        nbytes = sum(leaf.nbytes for leaf in leaves)
+        return cls(
+            space,
+            n,
+            slots,
+            variable_capacity,
+            tuple(leaves),
+            nbytes,
+            offset,
+            end - offset,
+            node,
+        )
 
     @property
     def has_variable(self) -> bool:
@@ -232,22 +226,8 @@ class Layout:
             for leaf in self.leaves
         ]
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a Layout is immutable: cannot set {name!r}; compile another one")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a Layout is immutable: cannot delete {name!r}")
-
-    def _key(self) -> tuple[Any, ...]:
-        return self.leaves, self.n, self.slots, self.offset, self.size, self.variable_capacity
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Layout):
-            return NotImplemented
-        return self._key() == other._key() and bool(self.space == other.space)
-
-    def __hash__(self) -> int:
-        return hash(self._key())
+    def __hash__(self) -> int:  # spaces have none
+        return hash((self.leaves, self.n, self.slots, self.offset, self.variable_capacity))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Encoders and decoders are rebuilt from the space: they may be functions without a name.

@@ -1,4 +1,4 @@
-"""The spaces: what a value is. One class a file; nothing in here knows of environments."""
+"""The spaces: what a value is, one class per file, without any knowledge of environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ArraySpace: what the spaces share whose values are arrays of one shape."""
+"""ArraySpace: what Box, MultiBinary and MultiDiscrete share, spaces of arrays of one shape."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def batch_length(space: Space[Any], batch: Any) -> int | None:
 
 
 def contains_all(space: Space[Any], batch: Any) -> bool:
-    """Return whether `batch` holds values of `space` alone, whatever their number.
+    """Return whether every value of `batch` is a value of `space`.
 
     The answer is that of `contains` for each value; arrays of the space's own dtype and shape are
     tested as a whole. Raises what `unstack` raises.
@@ -118,7 +118,7 @@ def contains_all(space: Space[Any], batch: Any) -> bool:
 
 
 def explain_all(space: Space[Any], batch: Any, name: str) -> str | None:
-    """Return which value of `batch` is no value of `space`, and why, as `Space.explain` does."""
+    """Return why the first value of `batch` that does not fit `space` does not; None if all do."""
     try:
         values = unstack(space, batch)
     except Exception as error:  # whatever `batch` is, it is no batch

@@ -11,10 +11,10 @@ import numpy as np
 
 from vecspaces.checks import check_count, show_value
 from vecspaces.seeding import copy_generator
+from vecspaces.spaces.array_space import ArraySpace
 from vecspaces.spaces.box import Box
 from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.discrete import Discrete
-from vecspaces.spaces.multi_binary import MultiBinary
 from vecspaces.spaces.multi_discrete import MultiDiscrete
 from vecspaces.spaces.space import Space
 from vecspaces.spaces.tuple import Tuple
@@ -22,13 +22,13 @@ from vecspaces.spaces.tuple import Tuple
 
 @singledispatch
 def batch_space(space: Space[Any], n: int = 1) -> Space[Any]:
-    """Make the space of batches of `n` values of `space`.
+    """Return the space of batches of `n` values of `space`.
 
-    A third party's space that registers nothing becomes a Tuple of n copies.
+    A third party's space that is not registered becomes a Tuple of n copies.
 
     Args:
         space: The space of one value.
-        n: How many values are in a batch.
+        n: Number of values in a batch.
 
     Returns:
         A new space, whose generators start from copies of those of `space`.
@@ -44,9 +44,17 @@ def batch_space(space: Space[Any], n: int = 1) -> Space[Any]:
     raise TypeError(f"space: expected a Space, found {show_value(space)}")
 
 
-@batch_space.register(Box)
-def _(space: Box, n: int = 1) -> Box:
-    return _batch_bounds(space.low, space.high, n, space)
+@batch_space.register(ArraySpace)
+def _(space: ArraySpace[Any], n: int = 1) -> Box:
+    shape = (check_count("n", n, least=0), *space.shape)
+    # Bounds that need no check: they are of the dtype already.
+    batched = Box.__new__(Box)
+    Space.__init__(batched, shape, space.dtype, copy_generator(space.np_random))
+    low, high = (np.asarray(bound, space.dtype) for bound in space._bounds())
+    batched.low, batched.high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
+    batched.bounded_below = batched.low > -np.inf
+    batched.bounded_above = batched.high < np.inf
+    return batched
 
 
 @batch_space.register(Discrete)
@@ -58,17 +66,6 @@ def _(space: Discrete[Any], n: int = 1) -> Space[Any]:
         seed=copy_generator(space.np_random),
         start=np.full((n,), space.start, dtype=space.dtype),
     )
-
-
-@batch_space.register(MultiDiscrete)
-def _(space: MultiDiscrete[Any], n: int = 1) -> Box:
-    return _batch_bounds(*space._bounds(), n, space)
-
-
-@batch_space.register(MultiBinary)
-def _(space: MultiBinary, n: int = 1) -> Box:
-    low: np.ndarray[Any, Any] = np.zeros(space.shape, space.dtype)
-    return _batch_bounds(low, low + low.dtype.type(1), n, space)
 
 
 @batch_space.register(Tuple)
@@ -94,34 +91,20 @@ def _(space: Space[Any], n: int = 1) -> Tuple:
     return batched
 
 
-def _batch_bounds(
-    low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], n: int, space: Space[Any]
-) -> Box:
-    """Make a Box of `n` rows of bounds that need no check: they are of its dtype already."""
-    shape = (check_count("n", n, least=0), *low.shape)
-    batched = Box.__new__(Box)
-    Space.__init__(batched, shape, low.dtype, copy_generator(space.np_random))
-    batched.low = np.broadcast_to(low, shape)
-    batched.high = np.broadcast_to(high, shape)
-    batched.bounded_below = batched.low > -np.inf
-    batched.bounded_above = batched.high < np.inf
-    return batched
-
-
 def batch_differing_spaces(spaces: Seq[Space[Any]]) -> Space[Any]:
-    """Make the space of batches that hold one value of each of several spaces.
+    """Return the space of batches that hold one value of each of several spaces.
 
     Args:
-        spaces: Spaces of one type that differ in their bounds alone, at least one.
+        spaces: At least one space; all of one type, with different bounds.
 
     Returns:
-        A space whose rows have the bounds of the given spaces; for a type of space that has no
-        arrays, or that a third party made, a Tuple of copies. Its generator starts from a copy of
-        that of the first space.
+        A space whose rows have the bounds of the given spaces; for types of spaces without arrays,
+        and those of third parties, a Tuple of copies. Its generator starts from a copy of that of
+        the first space.
 
     Raises:
-        TypeError: If the spaces are of different types, or are no spaces.
-        ValueError: If there are none, or their dtypes, shapes, keys or lengths differ.
+        TypeError: The spaces are of different types, or are no spaces.
+        ValueError: There are none, or their dtypes, shapes, keys or lengths differ.
 
     Example:
         >>> batch_differing_spaces([Discrete(3), Discrete(5), Discrete(4), Discrete(8)])
@@ -155,19 +138,18 @@ def _same(values: Seq[Any], what: str, name: str) -> None:
 
 @singledispatch
 def _batch_as(first: Space[Any], spaces: Seq[Any], name: str) -> Space[Any]:
-    return Tuple([deepcopy(space) for space in spaces], seed=deepcopy(first.np_random))
+    return Tuple([deepcopy(space) for space in spaces], seed=copy_generator(first.np_random))
 
 
-@_batch_as.register(Box)
-def _(first: Box[Any], spaces: Seq[Any], name: str) -> Box[Any]:
+@_batch_as.register(ArraySpace)
+def _(first: ArraySpace[Any], spaces: Seq[Any], name: str) -> Box[Any]:
     _same([space.dtype for space in spaces], "dtype", name)
     _same([space.shape for space in spaces], "shape", name)
-    return Box(
-        np.array([space.low for space in spaces]),
-        np.array([space.high for space in spaces]),
-        dtype=first.dtype,
-        seed=deepcopy(first.np_random),
+    low, high = (
+        np.array([np.broadcast_to(space._bounds()[side], space.shape) for space in spaces])
+        for side in (0, 1)
     )
+    return Box(low, high, dtype=first.dtype, seed=copy_generator(first.np_random))
 
 
 @_batch_as.register(Discrete)
@@ -176,27 +158,8 @@ def _(first: Discrete[Any], spaces: Seq[Any], name: str) -> MultiDiscrete[Any]:
         np.array([space.n for space in spaces]),
         dtype=max((space.dtype for space in spaces), key=lambda dtype: dtype.itemsize),
         start=np.array([space.start for space in spaces]),
-        seed=deepcopy(first.np_random),
+        seed=copy_generator(first.np_random),
     )
-
-
-@_batch_as.register(MultiDiscrete)
-def _(first: MultiDiscrete[Any], spaces: Seq[Any], name: str) -> Box[Any]:
-    _same([space.dtype for space in spaces], "dtype", name)
-    _same([space.shape for space in spaces], "shape", name)
-    return Box(
-        np.array([space.start for space in spaces]),
-        np.array([space.start + (space.nvec - 1) for space in spaces]),
-        dtype=first.dtype,
-        seed=deepcopy(first.np_random),
-    )
-
-
-@_batch_as.register(MultiBinary)
-def _(first: MultiBinary, spaces: Seq[Any], name: str) -> Box[Any]:
-    _same([space.shape for space in spaces], "shape", name)
-    shape = (len(spaces), *first.shape)
-    return Box(0, 1, shape, first.dtype, seed=deepcopy(first.np_random))
 
 
 @_batch_as.register(Tuple)
@@ -205,7 +168,7 @@ def _(first: Tuple[Any], spaces: Seq[Any], name: str) -> Tuple[Any]:
     members = [
         _batch([space.spaces[i] for space in spaces], f"{name}[:][{i}]") for i in range(len(first))
     ]
-    return Tuple(members, seed=deepcopy(first.np_random))
+    return Tuple(members, seed=copy_generator(first.np_random))
 
 
 @_batch_as.register(Dict)
@@ -215,4 +178,4 @@ def _(first: Dict[Any], spaces: Seq[Any], name: str) -> Dict[Any]:
         (key, _batch([space.spaces[key] for space in spaces], f"{name}[:][{key!r}]"))
         for key in first.spaces
     ]
-    return Dict(members, seed=deepcopy(first.np_random), sort_keys=first.sort_keys)
+    return Dict(members, seed=copy_generator(first.np_random), sort_keys=first.sort_keys)

@@ -30,8 +30,8 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
     """Arrays of one shape and dtype, each entry within its own closed interval.
 
     Args:
-        low: The smallest value of each entry: an array, or a number for all. `-inf` is no bound.
-        high: The largest value of each entry: an array, or a number for all. `inf` is no bound.
+        low: The smallest value of each entry: an array, or a number for all. `-inf`: unbounded.
+        high: The largest value of each entry: an array, or a number for all. `inf`: unbounded.
         shape: The shape; None takes it from `low` or `high`, and `(1,)` if both are numbers.
         dtype: An integer, unsigned, floating or bool dtype.
         seed: A seed, or a generator to draw from.
@@ -41,13 +41,13 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         high: The upper bounds, likewise.
         bounded_below: Whether each entry has a lower bound; bool, of the space's shape.
         bounded_above: Whether each entry has an upper bound.
-        low_repr: How `repr` shows `low`; None until it is needed.
-        high_repr: How `repr` shows `high`; None until it is needed.
+        low_repr: `low` as `repr` shows it; None before the first call of `repr`.
+        high_repr: `high` as `repr` shows it; None before the first call of `repr`.
 
     Raises:
         TypeError: `shape` is no iterable of integers.
         ValueError: A bound is nan, of the wrong type or shape, beyond the dtype, or low > high.
-        OverflowError: `low` is above, or `high` below, all that the dtype holds.
+        OverflowError: `low` is above, or `high` below, every value of the dtype.
 
     Example:
         >>> Box(low=-1.0, high=2.0, shape=(3, 4), dtype=np.float32)
@@ -103,7 +103,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         super().__setattr__(name, value)
 
     def is_bounded(self, manner: Literal["both", "below", "above"] = "both") -> bool:
-        """Tell whether every entry is bounded.
+        """Return whether every entry is bounded.
 
         Args:
             manner: On which side: `"both"`, `"below"` or `"above"`.
@@ -121,17 +121,17 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         return {"both": below and above, "below": below, "above": above}[manner]
 
     def sample(self, mask: None = None, probability: None = None) -> npt.NDArray[ScalarT_cov]:
-        """Draw a random array: each entry by the law that its bounds leave open.
+        """Draw a random array; the distribution of each entry depends on its bounds.
 
-        Uniform between two bounds, exponential from one bound on, normal without bounds; integers
-        are rounded down.
+        It is uniform between two bounds, exponential from a single bound, and normal without
+        bounds; integers are rounded down.
 
         Args:
             mask: Must be None.
             probability: Must be None.
 
         Returns:
-            An array of the space's shape and dtype; of an integer space of shape (), a scalar.
+            An array of the space's shape and dtype; for an integer space of shape (), a scalar.
 
         Raises:
             VecspacesError: A mask or a probability was given.
@@ -150,7 +150,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         return sample
 
     def contains(self, x: Any) -> bool:
-        """Tell whether `x` is, or becomes, an array of this shape, a safe dtype, within bounds."""
+        """Return whether `x` converts to an array of this shape and dtype, within the bounds."""
         if not isinstance(x, np.ndarray):
             x = self._to_array(x)
         if x is None or x.shape != self._shape or not self._holds(x.dtype):
@@ -164,7 +164,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         )
 
     def _to_array(self, x: Any) -> npt.NDArray[Any] | None:
-        """Cast what is no array to one of this dtype, or say None if that cannot be done."""
+        """Return what is no array as one of this dtype; None if that cannot be done."""
         try:
             if isinstance(x, np.generic) and x.dtype == self.dtype:
                 return np.asarray(x)
@@ -179,7 +179,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         return self.low, self.high
 
     def _find_limits(self) -> tuple[Any, Any, bool]:
-        """Find what `contains` has to compare with: None for a side that the dtype itself ensures.
+        """Return the limits that `contains` has to test; None for a side that the dtype ensures.
 
         One side of a floating Box always stays, since it is what refuses nan.
         """
@@ -224,7 +224,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
 
 
 def _infer_shape(low: Any, high: Any, shape: Any) -> tuple[int, ...]:
-    """Take the shape from the argument, from the bounds, or `(1,)` for two numbers."""
+    """Return the shape: as given, that of the bounds, or `(1,)` for two numbers."""
     if shape is not None:
         if not isinstance(shape, Iterable):
             raise TypeError(f"shape: expected an iterable of integers, found {show_value(shape)}")
@@ -248,5 +248,5 @@ def _infer_shape(low: Any, high: Any, shape: Any) -> tuple[int, ...]:
 
 
 def _short_repr(array: npt.NDArray[Any]) -> str:
-    """Show an array, by one number if all its entries are equal."""
+    """Write an array, as one number if all its entries are equal."""
     return str(np.min(array)) if all_equal(array) else str(array)

@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[MemberT]):
     """A dictionary of spaces; a value is a dictionary with the same keys.
 
-    The space is itself a mapping from keys to spaces, except that `in` asks for values: it means
-    `contains`, as for every space.
+    The space is itself a mapping from keys to spaces, except for `in`, which means `contains`, as
+    for every space.
 
     Args:
-        spaces: A mapping, or a sequence of pairs (key, space). None: no members but the keywords.
+        spaces: A mapping, or a sequence of pairs (key, space); None: only the keywords.
         seed: A seed (see `seed`), or a generator for this space alone.
-        sort_keys: Whether the keys of a mapping are put in order, where they can be compared. An
+        sort_keys: Whether the keys of a mapping are sorted, if they can be compared. An
             `OrderedDict`, a sequence of pairs and the keywords keep their order.
-        **spaces_kwargs: Further members by name, behind those of `spaces`.
+        **spaces_kwargs: Further members by name, after those of `spaces`.
 
     Attributes:
-        spaces: The members by key; their order is the order of sampling and of flattening.
+        spaces: The members by key, in the order of sampling and of flattening.
         sort_keys: As given.
 
     Raises:
         TypeError: `spaces` is of another type, or a member is no Space.
-        ValueError: A keyword is a key of `spaces` too.
+        ValueError: A keyword is also a key of `spaces`.
 
     Example:
         >>> from vecspaces.spaces import Box, Discrete
@@ -119,11 +119,11 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
         return KeysView(self.spaces)
 
     def seed(self, seed: int | dict[str, Any] | None = None) -> dict[str, Any]:
-        """Start the generators of the members anew.
+        """Seed the generators of the members.
 
         Args:
-            seed: None for fresh entropy everywhere; an int, from which the seeds of the members are
-                drawn; or a dictionary with a seed for each key, itself nested where a member is.
+            seed: None for fresh entropy; an int, from which the seeds of the members are drawn; or
+                a dictionary with a seed per key, itself nested where a member is.
 
         Returns:
             The seeds of the members by key.
@@ -159,11 +159,11 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
         """Draw a random value of each member.
 
         Args:
-            mask: A dictionary with a mask, or None, for each key.
-            probability: A dictionary with probabilities, or None, for each key.
+            mask: A dictionary with a mask, or None, per key.
+            probability: A dictionary with probabilities, or None, per key.
 
         Returns:
-            The drawn values by key.
+            The values by key.
 
         Raises:
             AssertionError: The mask or probability is no dictionary with the keys of this space.
@@ -182,7 +182,7 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
         }
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a dict with exactly the keys of this space and a value of each member."""
+        """Return whether `x` is a dict with the keys of this space and values of its members."""
         try:
             if not isinstance(x, dict) or x.keys() != self.spaces.keys():
                 return False

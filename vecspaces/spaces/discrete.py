@@ -26,13 +26,13 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
     """The integers `start, ..., start + n - 1`.
 
     Args:
-        n: How many values there are.
+        n: Number of values.
         seed: A seed, or a generator to draw from.
         start: The smallest value.
         dtype: The integer dtype of samples.
 
     Attributes:
-        n: The count, a scalar of the dtype.
+        n: The number of values, a scalar of the dtype.
         start: The smallest value, a scalar of the dtype.
 
     Raises:
@@ -46,8 +46,6 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
         >>> space.sample()
         np.int64(-1)
         >>> space.sample(mask=np.array([0, 0, 1], dtype=np.int8))
-        np.int64(1)
-        >>> space.sample(probability=np.array([0, 0, 1], dtype=np.float64))
         np.int64(1)
         >>> space.sample(probability=np.array([0, 0.3, 0.7], dtype=np.float64))
         np.int64(1)
@@ -102,18 +100,19 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
         mask: npt.NDArray[np.int8] | None = None,
         probability: npt.NDArray[np.float64] | None = None,
     ) -> IntegerT_cov:
-        """Draw a random integer, uniformly unless told otherwise.
+        """Draw a random integer, uniformly by default.
 
         Args:
-            mask: int8, shape `(n,)`: 1 where a value may be drawn, else 0. All zero draws `start`.
-            probability: float64, shape `(n,)`, with sum 1: how likely each value is.
+            mask: int8, shape `(n,)`: 1 for values that may be drawn, else 0. All zero draws
+                `start`.
+            probability: float64, shape `(n,)`, with sum 1: the probability of each value.
 
         Returns:
             A scalar of the space's dtype.
 
         Raises:
             AssertionError: `mask` or `probability` has another form.
-            ValueError: Both were given.
+            ValueError: Both are given.
         """
         if mask is None and probability is None:
             rng = self._np_random or self.np_random  # without the property's own call
@@ -131,7 +130,7 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
         return sample
 
     def contains(self, x: Any) -> bool:
-        """Tell whether `x` is one of the integers, as an int, a NumPy scalar or a 0-d array."""
+        """Return whether `x` is one of the integers, as an int, a NumPy scalar or a 0-d array."""
         if isinstance(x, (np.generic, np.ndarray)):
             dtype = x.dtype
             if x.shape != () or not (
@@ -156,11 +155,11 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
         )
 
     def to_jsonable(self, sample_n: Iterable[Any]) -> list[int]:
-        """Turn the integers into Python ints."""
+        """Convert the integers into Python ints."""
         return [int(x) for x in sample_n]
 
     def from_jsonable(self, sample_n: Iterable[Any]) -> list[Any]:
-        """Turn Python ints into scalars of this dtype."""
+        """Convert Python ints into scalars of this dtype."""
         return [self.dtype.type(x) for x in sample_n]
 
     def __repr__(self) -> str:

@@ -42,14 +42,14 @@ class GraphInstance(NamedTuple):
 
 
 class Graph(Composite[GraphInstance]):
-    """Graphs of any size, with a value of one space at each node and of another at each edge.
+    """Graphs of any size, with a value of one space per node and of another per edge.
 
-    Edges have a direction, may be double, and may link a node with itself.
+    Edges are directed, may be double, and may link a node with itself.
 
     Args:
         node_space: The space of a node's features.
         edge_space: The space of an edge's features, or None for graphs without edges.
-        seed: A seed (see `seed`), or a generator for the edges' number and links alone.
+        seed: A seed (see `seed`), or a generator for the number and the links of edges alone.
 
     Attributes:
         node_space: As given.
@@ -94,12 +94,12 @@ class Graph(Composite[GraphInstance]):
         return False
 
     def seed(self, seed: int | tuple[Any, ...] | list[Any] | None = None) -> tuple[Any, ...]:
-        """Start the generators of this space, of the nodes and of the edges anew.
+        """Seed the generators of this space, of the nodes and of the edges.
 
         Args:
-            seed: None for fresh entropy everywhere; an int, for this space, from which the seeds of
-                the others are drawn; or a list or tuple of the seeds of this space, of the node
-                space and, if there is one, of the edge space.
+            seed: None for fresh entropy; an int, for this space, from which the other seeds are
+                drawn; or a list or tuple of the seeds of this space, of the node space and, if
+                there is one, of the edge space.
 
         Returns:
             The two or three seeds.
@@ -126,12 +126,12 @@ class Graph(Composite[GraphInstance]):
         """Draw a random graph.
 
         Args:
-            mask: A pair of masks, or None, for the nodes and for the edges. Each is what a batch of
-                that many values takes (for a Discrete, a tuple of masks); but where `num_edges` is
-                not given, the edges' is what one edge takes, and holds for all of them.
+            mask: A pair of masks, or None, for the nodes and for the edges. Each has the form that
+                a batch of that many values takes (for a Discrete, a tuple of masks); if `num_edges`
+                is None, the mask of the edges is that of one edge, and applies to all of them.
             probability: A pair of probabilities likewise.
-            num_nodes: How many nodes, at least 1.
-            num_edges: How many edges. None: a random number below n * (n - 1) for n nodes.
+            num_nodes: Number of nodes, at least 1.
+            num_edges: Number of edges. None: a random number below n * (n - 1) for n nodes.
 
         Returns:
             The graph; without edges, its `edges` and `edge_links` are None.
@@ -170,7 +170,7 @@ class Graph(Composite[GraphInstance]):
         return GraphInstance(nodes, edges, links)
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a GraphInstance of values of the spaces, with links between its nodes."""
+        """Return whether `x` is a GraphInstance of values of the spaces, with valid links."""
         try:
             if not isinstance(x, GraphInstance) or x.nodes is None:
                 return False
@@ -225,7 +225,7 @@ class Graph(Composite[GraphInstance]):
         return answer or super()._explain(x, name)
 
     def to_jsonable(self, sample_n: Iterable[GraphInstance]) -> list[dict[str, Any]]:
-        """Turn graphs into dicts with `nodes` and, if there are any, `edges` and `edge_links`."""
+        """Convert graphs into dicts with `nodes` and, if there are any, `edges` and their links."""
         graphs = []
         for sample in sample_n:
             graph = {"nodes": batches_to_jsonable(self.node_space, [sample.nodes])}
@@ -236,7 +236,7 @@ class Graph(Composite[GraphInstance]):
         return graphs
 
     def from_jsonable(self, sample_n: Iterable[dict[str, Any]]) -> list[GraphInstance]:
-        """Turn the dicts that `to_jsonable` returned back into graphs; links become int32."""
+        """Convert the dicts that `to_jsonable` returned back into graphs; links become int32."""
         graphs = []
         for graph in sample_n:
             nodes = batches_from_jsonable(self.node_space, graph["nodes"])[0]
@@ -260,10 +260,10 @@ class Graph(Composite[GraphInstance]):
 
 
 def _sample_batch(space: Space[Any], n: int, word: str, limit: Any, key: int) -> Any:
-    """Sample `n` values at once, and let the generator of `space` go on.
+    """Sample `n` values at once, and advance the generator of `space`.
 
     The batch is drawn with copies of the generators, so one number is drawn from the original, as
-    Gymnasium does. (A composite space draws with those of its members, which do not go on: there,
+    Gymnasium does. (A composite space draws with those of its members, which do not advance: there,
     as in Gymnasium, each batch equals the one before.)
     """
     batch = sample_member(batch_space(space, n), word, limit, key)

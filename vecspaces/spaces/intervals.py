@@ -1,4 +1,4 @@
-"""Intervals: bounds cast into a dtype, and draws between them, right at every dtype's limits."""
+"""Intervals: bounds cast to a dtype, and samples between them, exact at every dtype's limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def is_number(x: Any) -> bool:
-    """Tell whether `x` is an int or a float, of Python or of NumPy; a bool is none."""
+    """Return whether `x` is an int or a float, of Python or of NumPy; a bool is not."""
     return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
 
 
@@ -37,17 +37,12 @@ def dtype_limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
 def cast_bound(
     name: str, bound: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """Cast a bound to an array, and tell which entries it bounds at all.
+    """Return a bound as an array, and which of its entries are bounds at all.
 
-    Args:
-        name: `"low"`, whose `-inf` is no bound, or `"high"`, whose `inf` is none.
-        bound: A number for all entries, or an array of the shape.
-        shape: The shape of both results.
-        dtype: The dtype of the bound; infinity becomes the limit of an integer dtype.
-
-    Raises:
-        ValueError: `bound` is nan, of another type or shape, or beyond the dtype on its own side.
-        OverflowError: `bound` is beyond the dtype on the other side, so that nothing lies within.
+    `-inf` is no bound as `"low"`, `inf` none as `"high"`; as a bound of an integer dtype it becomes
+    the limit of the dtype. Raises ValueError for a bound that is nan, of another type or shape, or
+    beyond the dtype on its own side, and OverflowError for one beyond it on the other side, so that
+    nothing lies within.
 
     Example:
         >>> cast_bound("high", np.array([1.0, np.inf]), (2,), np.dtype(np.int64))
@@ -95,10 +90,7 @@ def cast_bound(
 
 
 def cast_exactly(name: str, values: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Copy values into an array of an integer dtype; what NumPy would wrap around is refused.
-
-    Raises:
-        OverflowError: An integer does not fit the dtype.
+    """Return values as an array of an integer dtype; OverflowError instead of NumPy's wrap-around.
 
     Example:
         >>> cast_exactly("nvec", np.array([300]), np.dtype(np.int8))
@@ -118,22 +110,16 @@ def cast_exactly(name: str, values: Any, dtype: np.dtype[Any]) -> npt.NDArray[An
 
 
 def all_equal(array: npt.NDArray[Any]) -> bool:
-    """Tell whether all entries, at least one, are the same."""
+    """Return whether all entries, at least one, are the same."""
     return bool(array.size and (array == array.flat[0]).all())
 
 
 class Sampler:
-    """Draws arrays between bounds from Gymnasium's stream; what the bounds imply is found once.
+    """Draws arrays between bounds from Gymnasium's stream; what the bounds imply is computed once.
 
     The stream is float64: first the entries without bounds (normal), then those with a lower bound
     alone (exponential), with an upper one alone (reflected exponential), then those with both
     (uniform, for integers on [low, high + 1)). Integers are rounded down.
-
-    Args:
-        low: The lower bounds, of the dtype to draw.
-        high: The upper bounds.
-        bounded_below: Where `low` is a bound.
-        bounded_above: Where `high` is a bound.
 
     Example:
         >>> bounds = np.zeros(3, np.uint8), np.full(3, 9, np.uint8)

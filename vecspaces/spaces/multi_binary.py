@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class MultiBinary(ArraySpace[np.int8]):
-    """Arrays of int8 zeros and ones, of a fixed shape.
+    """int8 arrays of zeros and ones, of a fixed shape.
 
     Args:
         n: The length, or the shape as a sequence or array of positive ints.
@@ -62,18 +62,19 @@ class MultiBinary(ArraySpace[np.int8]):
         mask: npt.NDArray[np.int8] | None = None,
         probability: npt.NDArray[np.float64] | None = None,
     ) -> npt.NDArray[np.int8]:
-        """Draw a random array: fair coins, unless told otherwise.
+        """Draw a random array; by default each entry is 0 or 1 with equal probability.
 
         Args:
-            mask: int8, of the space's shape: 0 and 1 are taken as they are, 2 is a fair coin.
-            probability: float64, of the space's shape: how likely each entry is a 1.
+            mask: int8, of the space's shape: 0 and 1 are the values drawn, 2 leaves an entry
+                random.
+            probability: float64, of the space's shape: the probability that each entry is 1.
 
         Returns:
             An int8 array of the space's shape.
 
         Raises:
             AssertionError: `mask` or `probability` has another form.
-            ValueError: Both were given.
+            ValueError: Both are given.
         """
         if mask is None and probability is None:
             rng = self._np_random or self.np_random  # without the property's own call
@@ -86,7 +87,7 @@ class MultiBinary(ArraySpace[np.int8]):
         return drawn.astype(np.int8)
 
     def contains(self, x: Any) -> bool:
-        """Tell whether `x` is an array of zeros and ones, or a sequence that becomes one.
+        """Return whether `x` is an array of zeros and ones, or a sequence that converts to one.
 
         The dtype does not matter, as in Gymnasium: 1.0 and True are ones too.
         """

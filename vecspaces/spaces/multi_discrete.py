@@ -1,4 +1,4 @@
-"""MultiDiscrete: arrays of integers, each out of its own consecutive ones."""
+"""MultiDiscrete: arrays of integers, each from a range of its own."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
     """Arrays whose entries are `start[i], ..., start[i] + nvec[i] - 1`.
 
     Args:
-        nvec: How many values each entry has; of any number of axes.
+        nvec: Number of values of each entry; of any number of axes.
         dtype: The integer dtype of values.
         seed: A seed, or a generator to draw from.
-        start: The smallest value of each entry, of the shape of `nvec`; None is zero.
+        start: The smallest value of each entry, of the shape of `nvec`; None: zeros.
 
     Attributes:
-        nvec: The counts, of the space's shape and dtype.
+        nvec: The numbers of values, of the space's shape and dtype.
         start: The smallest values, likewise.
 
     Raises:
-        ValueError: `dtype` is no integer dtype, a count is not positive, the shapes differ, or a
+        ValueError: `dtype` is no integer dtype, a number is not positive, the shapes differ, or a
             largest value does not fit the dtype.
-        OverflowError: A count or a start does not fit the dtype.
+        OverflowError: An entry of `nvec` or `start` does not fit the dtype.
 
     Example:
         >>> MultiDiscrete(np.array([[1, 2], [3, 4]]), seed=42).sample()
@@ -77,19 +77,19 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
     def sample(
         self, mask: tuple[Any, ...] | None = None, probability: tuple[Any, ...] | None = None
     ) -> npt.NDArray[IntegerT_cov]:
-        """Draw a random array, uniformly unless told otherwise.
+        """Draw a random array, uniformly by default.
 
         Args:
-            mask: For each entry an int8 array of shape `(nvec[i],)`: 1 where a value may be drawn,
+            mask: Per entry an int8 array of shape `(nvec[i],)`: 1 for values that may be drawn,
                 else 0; in tuples, nested as deep as the space has axes. All zero draws `start[i]`.
-            probability: Likewise float64 arrays with sum 1: how likely each value is.
+            probability: Likewise float64 arrays with sum 1: the probability of each value.
 
         Returns:
             An array of the space's shape and dtype.
 
         Raises:
             AssertionError: `mask` or `probability` has another form.
-            ValueError: Both were given.
+            ValueError: Both are given.
         """
         if mask is None and probability is None:
             rng = self._np_random or self.np_random  # without the property's own call
@@ -100,7 +100,7 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
         return np.array(self._draw(word, limit, self.nvec, self.start, ()), self.dtype)
 
     def _draw(self, word: str, limit: Any, nvec: Any, start: Any, path: tuple[int, ...]) -> Any:
-        """Draw what a mask or probability allows, as nested lists of ints."""
+        """Return what a mask or probability allows, as nested lists of ints."""
         if nvec.ndim:
             check_limit_tuple(word, limit, len(nvec), path)
             return [
@@ -115,7 +115,7 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
         return int(start) + int(index)  # NumPy would make a float of int64 and uint64
 
     def contains(self, x: Any) -> bool:
-        """Tell whether `x` is an array, or a sequence that becomes one, within the ranges."""
+        """Return whether `x` is an array, or a sequence that converts to one, within the ranges."""
         array = x if isinstance(x, np.ndarray) else self._to_array(x)
         if array is None or array.shape != self._shape or not self._holds(array.dtype):
             return False
@@ -146,7 +146,7 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
         super().__setstate__(attributes)
 
     def __getitem__(self, index: Any) -> Any:
-        """The space of one entry (a Discrete) or of several, with this generator's state."""
+        """Return the space of one entry (a Discrete) or of several, with this generator's state."""
         nvec, start = self.nvec[index], self.start[index]
         subspace: Any = (
             Discrete(nvec, start=start, dtype=self.dtype)
@@ -157,7 +157,7 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
         return subspace
 
     def __len__(self) -> int:
-        """The length of the first axis."""
+        """Return the length of the first axis."""
         if self.nvec.ndim >= 2:
             warnings.warn(
                 f"len() of a MultiDiscrete of shape {self._shape} counts its first axis alone",

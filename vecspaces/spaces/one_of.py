@@ -27,7 +27,7 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
         spaces: The members, as a tuple.
 
     Raises:
-        TypeError: `spaces` cannot be iterated over, or a member is no Space.
+        TypeError: `spaces` is no iterable, or a member is no Space.
         ValueError: `spaces` is empty.
 
     Example:
@@ -61,12 +61,12 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
         return len(self.spaces)
 
     def seed(self, seed: int | tuple[Any, ...] | list[Any] | None = None) -> tuple[Any, ...]:
-        """Start the generators of the index and of the members anew.
+        """Seed the generators of the index and of the members.
 
         Args:
-            seed: None for fresh entropy everywhere; an int, for the index, from which the seeds of
-                the members are drawn; or a list or tuple with the seed of the index and then one
-                for each member, itself nested where a member is.
+            seed: None for fresh entropy; an int, for the index, from which the seeds of the members
+                are drawn; or a list or tuple with the seed of the index and one per member, itself
+                nested where a member is.
 
         Returns:
             The seed of the index, then the seeds of the members.
@@ -85,17 +85,17 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
     def sample(
         self, mask: tuple[Any, ...] | None = None, probability: tuple[Any, ...] | None = None
     ) -> tuple[int, MemberT]:
-        """Draw a random member, each being as likely, and a random value of it.
+        """Draw a random member, with equal probabilities, and a random value of it.
 
         Args:
-            mask: A tuple with a mask, or None, for each member.
-            probability: A tuple with probabilities, or None, for each member.
+            mask: A tuple with a mask, or None, per member.
+            probability: A tuple with probabilities, or None, per member.
 
         Returns:
             The index, an `np.int64`, and the value.
 
         Raises:
-            AssertionError: The mask or probability is no tuple with an entry for each member.
+            AssertionError: The mask or probability is no tuple with an entry per member.
             ValueError: Both `mask` and `probability` are given.
         """
         index: Any = self.np_random.integers(0, len(self.spaces), dtype=np.int64)
@@ -107,7 +107,7 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
         return index, sample_member(space, word, limits[index], int(index))
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a pair of an index, an int or `np.int64`, and a value of that member."""
+        """Return whether `x` is a pair of an index, and a value of the member there."""
         try:
             return bool(
                 isinstance(x, tuple)
@@ -131,7 +131,7 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
         return self.spaces[index].explain(value, f"{name}[1]") or super()._explain(x, name)
 
     def to_jsonable(self, sample_n: Iterable[tuple[int, Any]]) -> list[Any]:
-        """Turn values into pairs of the index and the value as its member writes it."""
+        """Convert values into pairs of the index and the value as its member writes it."""
         pairs: list[Any] = []
         for index, value in sample_n:
             jsonable = self.spaces[index].to_jsonable([value])
@@ -139,7 +139,7 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
         return pairs
 
     def from_jsonable(self, sample_n: Any) -> list[tuple[int, Any]]:
-        """Turn the pairs that `to_jsonable` returned back into values."""
+        """Convert the pairs that `to_jsonable` returned back into values."""
         values: list[Any] = []
         for index, jsonable in sample_n:
             space = self.spaces[index]
@@ -155,7 +155,7 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
 
 
 def _by_value(space: Space[Any]) -> bool:
-    """Whether the one item of `to_jsonable([value])` is all of it, not one column of many."""
+    """Return whether the one item of `to_jsonable([value])` is all of it, not one column."""
     if isinstance(space, Sequence) and space.stack:
         return _by_value(space.feature_space)
     if isinstance(space, Dict):

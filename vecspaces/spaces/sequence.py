@@ -1,4 +1,4 @@
-"""Sequence: tuples, or batches, of any length, of values of one space."""
+"""Sequence: tuples or batches, of any length, of values of one space."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 class Sequence(Composite["tuple[Any, ...] | Any"]):
-    """Finite sequences, of no fixed length, of values of one space.
+    """Finite sequences of values of one space, of no fixed length.
 
     Args:
         space: The space of the elements.
         seed: A seed (see `seed`), or a generator for the lengths alone.
-        stack: Whether the elements of a value are put together as `batch_space` does: into one
+        stack: Whether the elements of a value form a batch, as `batch_space` describes it: one
             array with a leading axis for a Box, a dict of such arrays for a Dict, and so on. False:
             a value is a tuple.
 
@@ -79,7 +79,7 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
         return False
 
     def seed(self, seed: int | tuple[Any, Any] | list[Any] | None = None) -> tuple[Any, Any]:
-        """Start the generators of the lengths and of the elements anew.
+        """Seed the generators of the lengths and of the elements.
 
         Args:
             seed: None for fresh entropy; an int, for the lengths, from which the seed of the
@@ -139,7 +139,7 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
         Args:
             length_mask: The length itself; an array, shape `(n,)`, of lengths to choose from; or
                 None for a geometric distribution of mean 4.
-            mask_type: What to call the parameter in errors: `"mask"` or `"probability"`.
+            mask_type: The name of the parameter in errors: `"mask"` or `"probability"`.
 
         Returns:
             The length.
@@ -171,7 +171,7 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
         raise AssertionError(mismatch(mask_type, expected, show_value(length_mask), (0,)))
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a tuple of elements, or with `stack=True` a batch of them."""
+        """Return whether `x` is a tuple of elements, or with `stack=True` a batch of them."""
         try:
             if self.stack:
                 return contains_all(self.feature_space, x)
@@ -193,13 +193,13 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
         return explain_members(elements, name) or super()._explain(x, name)
 
     def to_jsonable(self, sample_n: Iterable[Any]) -> Any:
-        """Turn sequences into lists, as the element space, or the space of batches, writes them."""
+        """Convert sequences into lists, as the space of elements, or of batches, writes them."""
         if self.stack:
             return batches_to_jsonable(self.feature_space, list(sample_n))
         return [self.feature_space.to_jsonable(sample) for sample in sample_n]
 
     def from_jsonable(self, sample_n: Any) -> list[Any]:
-        """Turn the lists that `to_jsonable` returned back into sequences."""
+        """Convert the lists that `to_jsonable` returned back into sequences."""
         if self.stack:
             return batches_from_jsonable(self.feature_space, sample_n)
         return [tuple(self.feature_space.from_jsonable(sample)) for sample in sample_n]

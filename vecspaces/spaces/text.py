@@ -20,7 +20,7 @@ alphanumeric: frozenset[str] = frozenset(
 
 
 class _Characters:
-    """The characters of a charset in every form that is needed, shared by all equal charsets."""
+    """The characters of a charset in all forms that are needed, shared by equal charsets."""
 
     def __init__(self, characters: tuple[str, ...]) -> None:
         self.as_tuple = characters
@@ -47,7 +47,7 @@ def _table(characters: tuple[str, ...]) -> _Characters:
 
 
 class Text(Space[str]):
-    """Strings of `min_length` to `max_length` characters out of `charset`.
+    """Strings of `min_length` to `max_length` characters of `charset`.
 
     Args:
         max_length: The largest length, in characters.
@@ -57,8 +57,8 @@ class Text(Space[str]):
 
     Raises:
         TypeError: A length is no integer.
-        ValueError: The lengths are negative or in the wrong order, or `charset` holds an element
-            that is no single character.
+        ValueError: The lengths are negative or in the wrong order, or an element of `charset` is no
+            single character.
 
     Example:
         >>> Text(5)
@@ -113,7 +113,7 @@ class Text(Space[str]):
         return self._characters.as_tuple
 
     def character_index(self, char: str) -> np.int32:
-        """The index of a character."""
+        """Return the index of a character."""
         return self._characters.indices[char]
 
     @property
@@ -126,20 +126,20 @@ class Text(Space[str]):
         mask: tuple[int | None, npt.NDArray[np.int8] | None] | None = None,
         probability: tuple[int | None, npt.NDArray[np.float64] | None] | None = None,
     ) -> str:
-        """Draw a random string: length and characters uniformly, unless told otherwise.
+        """Draw a random string, its length and characters uniformly by default.
 
         Args:
-            mask: A pair. The length, or None for a random one; an int8 array with, for each
-                character of `character_list`, 1 if it may be drawn, else 0, or None for all.
-            probability: A pair. The length, or None; a float64 array with sum 1: how likely each
-                character is, or None for equally likely.
+            mask: A pair. The length, or None for a random one; an int8 array with 1 for each
+                character of `character_list` that may be drawn, else 0, or None for all.
+            probability: A pair. The length, or None; a float64 array with sum 1: the probability of
+                each character, or None for equal ones.
 
         Returns:
-            A string; the empty one if the mask is all zero and the space holds it.
+            A string; the empty one if the mask is all zero and the space contains it.
 
         Raises:
             AssertionError: `mask` or `probability` has another form.
-            ValueError: Both were given, or no character may be drawn and `min_length` is not 0.
+            ValueError: Both are given, or no character may be drawn and `min_length` is not 0.
         """
         word, limit = choose_limit(mask, probability)
         length, weights = (None, None) if limit is None else self._check_pair(word, limit)
@@ -173,7 +173,7 @@ class Text(Space[str]):
         return length, weights
 
     def contains(self, x: Any) -> bool:
-        """Tell whether `x` is a str of an allowed length, over the characters."""
+        """Return whether `x` is a str of an allowed length, of the characters alone."""
         if not isinstance(x, str):
             return False
         text = str.__str__(x)  # a subclass may override its length and its characters

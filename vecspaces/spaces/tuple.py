@@ -25,8 +25,8 @@ from vecspaces.spaces.space import Space
 class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[MemberT]):
     """A tuple of spaces; a value is a tuple with a value of each.
 
-    The space is itself a sequence of spaces, except that `in` asks for values: it means `contains`,
-    as for every space.
+    The space is itself a sequence of spaces, except for `in`, which means `contains`, as for every
+    space.
 
     Args:
         spaces: The members.
@@ -36,7 +36,7 @@ class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Memb
         spaces: The members, as a tuple.
 
     Raises:
-        TypeError: `spaces` cannot be iterated over, or a member is no Space.
+        TypeError: `spaces` is no iterable, or a member is no Space.
 
     Example:
         >>> from vecspaces.spaces import Box, Discrete
@@ -70,11 +70,11 @@ class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Memb
         return len(self.spaces)
 
     def seed(self, seed: int | Sequence[Any] | None = None) -> tuple[Any, ...]:
-        """Start the generators of the members anew.
+        """Seed the generators of the members.
 
         Args:
-            seed: None for fresh entropy everywhere; an int, from which the seeds of the members are
-                drawn; or a list or tuple with a seed for each, itself nested where a member is.
+            seed: None for fresh entropy; an int, from which the seeds of the members are drawn; or
+                a list or tuple with a seed per member, itself nested where a member is.
 
         Returns:
             The seeds of the members.
@@ -103,14 +103,14 @@ class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Memb
         """Draw a random value of each member.
 
         Args:
-            mask: A tuple with a mask, or None, for each member.
-            probability: A tuple with probabilities, or None, for each member.
+            mask: A tuple with a mask, or None, per member.
+            probability: A tuple with probabilities, or None, per member.
 
         Returns:
-            The drawn values.
+            The values.
 
         Raises:
-            AssertionError: The mask or probability is no tuple with an entry for each member.
+            AssertionError: The mask or probability is no tuple with an entry per member.
             ValueError: Both `mask` and `probability` are given.
         """
         if mask is None and probability is None:
@@ -122,7 +122,7 @@ class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Memb
         )
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a tuple, list or array with a value of each member."""
+        """Return whether `x` is a tuple, list or array with a value of each member."""
         try:
             if not isinstance(x, (tuple, list, np.ndarray)) or len(x) != len(self.spaces):
                 return False

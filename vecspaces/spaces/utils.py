@@ -1,8 +1,8 @@
 """Flattening: every value of a space of fixed size as one vector, and back.
 
-`flatdim`, `flatten_space`, `flatten` and `unflatten` are `functools.singledispatch` functions: a
-third party's space takes part by `flatten.register`, ....
-A space that has no fixed size (it holds a Graph or a Sequence) flattens into a space of the same
+`flatdim`, `flatten_space`, `flatten` and `unflatten` dispatch on the type of the space as
+`functools.singledispatch` does: `flatten.register` and its siblings add a third party's space.
+A space without a fixed size (it holds a Graph or a Sequence) flattens to a space of the same
 nesting whose leaves are flat.
 """
 
@@ -40,11 +40,11 @@ __all__ = ["flatdim", "flatten", "flatten_space", "is_space_dtype_shape_equiv", 
 
 @singledispatch
 def flatdim(space: Space[Any]) -> int:
-    """Tell how many entries a flattened value of `space` has.
+    """Return the number of entries of a flattened value of `space`.
 
     Raises:
-        ValueError: Values have no fixed size, for they hold a Graph or a Sequence.
-        NotImplementedError: A third party's space that registered nothing.
+        ValueError: Values have no fixed size, as they hold a Graph or a Sequence.
+        NotImplementedError: A third party's space that is not registered.
 
     Example:
         >>> flatdim(Dict(position=Discrete(2), velocity=Box(0, 1, (3, 2))))
@@ -55,47 +55,25 @@ def flatdim(space: Space[Any]) -> int:
     raise NotImplementedError(_unknown("flatdim", space))
 
 
-@flatdim.register(Box)
-@flatdim.register(MultiBinary)
-def _(space: Box | MultiBinary) -> int:
-    return math.prod(space.shape or ())
-
-
-@flatdim.register(Discrete)
-def _(space: Discrete[Any]) -> int:
-    return int(space.n)
-
-
-@flatdim.register(MultiDiscrete)
-def _(space: MultiDiscrete[Any]) -> int:
-    return int(space.nvec.sum(dtype=np.int64))
-
-
-@flatdim.register(Text)
-def _(space: Text) -> int:
-    return space.max_length
-
-
-@flatdim.register(Product)
-def _(space: Product[Any]) -> int:
-    return sum(flatdim(member) for member in space._members().values())
-
-
-@flatdim.register(OneOf)
-def _(space: OneOf) -> int:
-    return 1 + max(flatdim(member) for member in space.spaces)
+flatdim.register(Box, lambda space: math.prod(space.shape))
+flatdim.register(MultiBinary, lambda space: math.prod(space.shape))
+flatdim.register(Discrete, lambda space: int(space.n))
+flatdim.register(MultiDiscrete, lambda space: int(space.nvec.sum(dtype=np.int64)))
+flatdim.register(Text, lambda space: space.max_length)
+flatdim.register(Product, lambda space: sum(map(flatdim, space._members().values())))
+flatdim.register(OneOf, lambda space: 1 + max(map(flatdim, space.spaces)))
 
 
 @singledispatch
 def flatten_space(space: Space[Any]) -> Box | Dict | Sequence | Tuple | Graph:
-    """Make the space of the flattened values of `space`.
+    """Return the space of the flattened values of `space`.
 
     Returns:
-        A Box of shape `(flatdim(space),)`; or, where values have no fixed size, a space of the same
+        A Box of shape `(flatdim(space),)`; or, if values have no fixed size, a space of the same
         nesting whose leaves are such boxes.
 
     Raises:
-        NotImplementedError: A third party's space that registered nothing.
+        NotImplementedError: A third party's space that is not registered.
 
     Example:
         >>> flatten_space(Dict(position=Discrete(2), velocity=Box(0, 1, (2, 2))))
@@ -175,7 +153,7 @@ class _MisfitError(Exception):
 
 
 def flatten(space: Space[Any], x: Any) -> Any:
-    """Write a value of `space` as one vector.
+    """Return a value of `space` as one vector.
 
     Args:
         space: The space of `x`.
@@ -185,13 +163,13 @@ def flatten(space: Space[Any], x: Any) -> Any:
         A new array of shape `(flatdim(space),)`, a value of `flatten_space(space)`: the entries of
         a Box or MultiBinary; one-hot vectors for a Discrete or MultiDiscrete; indices of characters
         for a Text, padded with the number of characters; the index and then the value, padded, for
-        a OneOf; one member after the other, promoted to one dtype, for a Dict or Tuple. Where
-        values have no fixed size, a value of the same nesting whose leaves are such vectors.
+        a OneOf; one member after the other, promoted to one dtype, for a Dict or Tuple. If values
+        have no fixed size, a value of the same nesting whose leaves are such vectors.
 
     Raises:
-        KeyError, IndexError, TypeError, ValueError: `x` does not fit; the message has the path to
-            what does not.
-        NotImplementedError: A third party's space that registered nothing.
+        KeyError, IndexError, TypeError, ValueError: `x` does not fit; the message begins with the
+            path to the first leaf that does not.
+        NotImplementedError: A third party's space that is not registered.
 
     Example:
         >>> flatten(Discrete(4), 2)
@@ -296,18 +274,18 @@ def _(space: Graph, x: GraphInstance) -> GraphInstance:
 
 @singledispatch
 def unflatten(space: Space[Any], x: Any) -> Any:
-    """Turn what `flatten` returned back into the value, dtypes included.
+    """Return the value that `flatten` flattened, dtypes included.
 
     Args:
         space: The space of the value.
         x: The flattened value.
 
     Returns:
-        The value; exactly the one flattened, if the dtype of the vector can hold it.
+        The value; equal to the original if the dtype of the vector can hold it.
 
     Raises:
-        AssertionError: `x` is no array, or no tuple or dict where values have no fixed size.
-        NotImplementedError: A third party's space that registered nothing.
+        AssertionError: `x` is no array, or no tuple or dict if values have no fixed size.
+        NotImplementedError: A third party's space that is not registered.
         ValueError: `x` is no vector that `flatten` returns, such as zeros for a Discrete.
 
     Example:
@@ -387,11 +365,11 @@ def _(space: Graph, x: GraphInstance) -> GraphInstance:
 
 
 def _unknown(operation: str, space: Any) -> str:
-    return f"space: {operation} does not know {show_value(space)}; {operation}.register teaches it"
+    return f"space: {operation} does not know {show_value(space)}; add it with {operation}.register"
 
 
 def _flat_box(space: Space[Any]) -> Box:
-    """Make the flat space of a space whose values have a fixed size."""
+    """Return the flat space of a space whose values have a fixed size."""
     box = flatten_space(space)
     if not isinstance(box, Box):
         raise ValueError(f"space: expected values of a fixed size, found {space!r}")
@@ -399,7 +377,7 @@ def _flat_box(space: Space[Any]) -> Box:
 
 
 def _flat_dtype(space: Space[Any]) -> np.dtype[Any]:
-    """Tell the dtype of flattened values without making `flatten_space(space)`."""
+    """Return the dtype of flattened values without making `flatten_space(space)`."""
     if isinstance(space, Text):
         return np.dtype(np.int32)
     if isinstance(space, Product):
@@ -417,7 +395,7 @@ def _flat_dtype(space: Space[Any]) -> np.dtype[Any]:
 
 
 def _promote(dtypes: list[np.dtype[Any]]) -> np.dtype[Any]:
-    """Find the dtype for all; that of no values at all is bool, which promotes no other."""
+    """Return the dtype for all; that of no values at all is bool, which promotes no other."""
     return np.result_type(*dtypes) if dtypes else np.dtype(np.bool_)
 
 
@@ -426,13 +404,13 @@ def _concatenate(parts: list[Vector]) -> Vector:
 
 
 def _onehot_starts(space: MultiDiscrete[Any]) -> tuple[npt.NDArray[np.int64], int]:
-    """Tell where each one-hot vector begins, and where the last one ends."""
+    """Return where each one-hot vector begins, and where the last one ends."""
     counts = space.nvec.ravel().astype(np.int64)
     return counts.cumsum() - counts, int(counts.sum())
 
 
 def _split(space: Product[Any], x: Any) -> list[Vector]:
-    """Cut the vector of all members into the vectors of each."""
+    """Return the vectors of the members, cut from the vector of all."""
     x = _expect(np.ndarray, space, x)
     parts, end = [], 0
     for member in space._members().values():
