@@ -188,3 +188,34 @@ def test_what_cannot_even_be_looked_at_names_its_environment(make: Any, place: i
         with pytest.raises(ResetNeededError):
             envs.step([0, 0, 0])
         envs.reset(seed=0)
+
+
+class Quitting(Ledger):
+    """Ends its process by `SystemExit` at the action 4."""
+
+    def step(self, action: Any) -> Any:
+        if action == 4:
+            raise SystemExit(7)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
+def test_what_is_no_exception_names_its_row_in_a_vector_env_inside(make: Any) -> None:
+    inner = partial(AsyncVectorEnv, [partial(Quitting, number) for number in range(2)])
+    arguments = {} if make is SyncVectorEnv else {"daemon": False}
+    with make([*ledgers(2), inner], **arguments) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(WorkerError, match=r"^environment 3.* failed in step") as caught:
+            envs.step([0, 0, 0, 4])
+        assert caught.value.env_ids == (3,)
+
+
+def test_numbers_in_an_error_of_the_environments_own_stay_as_they_are() -> None:
+    error = WorkerError("mine", (9,), 8, "call")
+    inner = partial(SyncVectorEnv, [*ledgers(1), partial(Accusing, 1, error, "step")])
+    with SyncVectorEnv([*ledgers(2), inner]) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(WorkerError, match="mine") as caught:
+            envs.step([0] * 4)
+        assert caught.value.env_ids == (9,)
+        assert "environment 3 failed in step" in str(caught.value.__cause__)

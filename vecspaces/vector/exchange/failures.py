@@ -189,12 +189,7 @@ def overdue(
 
 
 class EnvironmentTraceback(Exception):  # noqa: N818 - a cause to read, not an error to catch
-    """The `__cause__` of an environment's exception: where it was raised, as text.
-
-    Args:
-        text: The environment's index, what it was doing, and the formatted traceback.
-        failure: The same, for those who hand the exception on.
-    """
+    """The `__cause__` of an environment's exception: where it was raised, as text and as fields."""
 
     def __init__(self, text: str, failure: Failure) -> None:
         super().__init__(text, failure)
@@ -239,16 +234,14 @@ class Failure:
             return error.failure
         if isinstance(error.__cause__, EnvironmentTraceback):
             failure = replace(error.__cause__.failure, worker=-1)
-        elif isinstance(error, (WorkerError, StepTimeoutError)) and error.env_ids:
-            failure = cls(error.env_ids, command, error, "")
         else:
             failure = cls.of(error, range(len(rows)), command)
         if error.args and isinstance(error.args[0], Message):
             error.args = (error.args[0].within(rows.start), *error.args[1:])
-        env_ids = EnvIds(failure.env_ids).within(rows.start)
-        if isinstance(error, (WorkerError, StepTimeoutError)):
-            error.env_ids = tuple(env_ids)
-        return replace(failure, env_ids=tuple(env_ids))
+            if isinstance(error, (WorkerError, StepTimeoutError)):
+                failure = replace(failure, env_ids=error.env_ids)
+                error.env_ids = tuple(EnvIds(error.env_ids).within(rows.start))
+        return replace(failure, env_ids=tuple(EnvIds(failure.env_ids).within(rows.start)))
 
     @classmethod
     def unreadable(cls, env_ids: Sequence[int], command: str, worker: int) -> Failure:
@@ -267,14 +260,14 @@ class Failure:
         return _rebuild, (self.env_ids, self.command, pickled, text, self.worker)
 
     def throw(self) -> NoReturn:
-        """Raise what the environment raised.
+        """Raise what the environment raised, its traceback as the cause.
 
-        Raises:
-            Exception: The environment's own exception, with an `EnvironmentTraceback` as its cause.
-            WorkerError: In its place where it is no `Exception` or could not be carried over.
+        What is no `Exception`, or could not be carried over, is raised as a `WorkerError`.
         """
         worker = f" (worker {self.worker})" if self.worker >= 0 else ""
-        headline = f"{EnvIds(self.env_ids)}{worker} failed in {self.command}:\n{self.text}"
+        headline = Message(
+            "{}{} failed in {}:\n{}", EnvIds(self.env_ids), worker, self.command, self.text
+        )
         if self.exception is None:
             raise WorkerError(headline, self.env_ids, self.worker, self.command)
         if not self.text:
@@ -283,11 +276,7 @@ class Failure:
 
 
 class EnvironmentFailed(Exception):  # noqa: N818 - says what happened
-    """Carries a `Failure` out of an `EnvGroup`; never reaches the user.
-
-    Args:
-        failure: What happened.
-    """
+    """Carries a `Failure` out of an `EnvGroup`; never reaches the user."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure)

@@ -30,12 +30,7 @@ _IMMUTABLE = frozenset((int, float, bool, str, bytes, type(None)))
 
 @dataclass(slots=True)
 class Column:
-    """The values of one key.
-
-    Args:
-        rows: The rows that have the key, in the order of the values.
-        values: One entry per row: an array, or nested columns where every value is a dict.
-    """
+    """The values of one key, one per row of `rows`, in that order; columns where all are dicts."""
 
     rows: RowIndices
     values: npt.NDArray[Any] | Columns
@@ -45,14 +40,7 @@ Columns = dict[str, Column]
 
 
 def to_plain(columns: Columns) -> list[tuple[Any, ...]]:
-    """Take columns apart for the way to the caller: bytes pickle in a tenth of an array's time.
-
-    Args:
-        columns: Columns over any rows.
-
-    Returns:
-        What `from_plain` takes; as picklable as the values are.
-    """
+    """Take columns apart for the way to the caller: bytes pickle in a tenth of an array's time."""
     plain: list[tuple[Any, ...]] = []
     rows: RowIndices | None = None
     for key, column in columns.items():
@@ -84,17 +72,11 @@ def from_plain(plain: list[tuple[Any, ...]]) -> Columns:
 
 
 def merge(infos: Sequence[tuple[int, Mapping[str, Any]]]) -> Columns:
-    """Merge infos of single environments.
+    """Merge infos of single environments, given as pairs of a row and its info.
 
     Numbers of one key are promoted to a dtype that holds them all; Gymnasium 1.4.0 takes the dtype
     of the first value and truncates the others. Arrays of one shape are stacked; anything else
     becomes an array of objects.
-
-    Args:
-        infos: Pairs of a row and the info of that row's environment.
-
-    Returns:
-        One column per key.
     """
     every = [row for row, _ in infos]
     same = [info for _, info in infos]
@@ -227,14 +209,7 @@ def _snapshot(value: Any, known: dict[int, Any]) -> Any:
 
 
 def join(parts: Sequence[Columns]) -> Columns:
-    """Join the columns of several slices.
-
-    Args:
-        parts: Columns over disjoint rows.
-
-    Returns:
-        Columns over the rows of them all.
-    """
+    """Join columns over disjoint rows."""
     if len(parts) == 1:
         return parts[0]
     return {key: _join_columns(key, columns) for key, columns in _gather(parts).items()}
@@ -292,16 +267,7 @@ def _spread(columns: Columns, infos: dict[int, dict[str, Any]]) -> None:
 
 
 def take(columns: Columns, rows: Sequence[int], at: Sequence[int]) -> Columns:
-    """Choose rows of columns and number them anew.
-
-    Args:
-        columns: Columns over any rows.
-        rows: The rows to keep.
-        at: The number that each kept row gets.
-
-    Returns:
-        The columns that hold any of the rows.
-    """
+    """Choose some `rows` of columns and number them anew, as `at` says."""
     places = dict(zip(rows, at, strict=True))
     chosen: Columns = {}
     for key, column in columns.items():
@@ -332,16 +298,11 @@ def shift(columns: Columns, by: int) -> Columns:
 
 
 def finish(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
-    """Join the columns of several slices, and give infos the form that users know.
+    """Join columns over disjoint rows, and return infos in the form that users know.
 
-    Args:
-        parts: Columns over disjoint rows below `num_envs`.
-        num_envs: The length of every array.
-
-    Returns:
-        For each key an array of shape `(num_envs, ...)`, zero or None where no environment reported
-        it, and under `_key` a bool array that says which did; a dict of the same form where the
-        values are dicts.
+    That is for each key an array of shape `(num_envs, ...)`, zero or None where no environment
+    reported it, and under `_key` a bool array that says which did; a dict of the same form where
+    the values are dicts.
     """
     infos: dict[str, Any] = {}
     # Keys that the same rows report have equal masks. The columns are kept with the mask, so that
@@ -395,15 +356,9 @@ def _is_uniform(columns: list[Column]) -> bool:
 def columns_of(
     infos: Mapping[str, Any], num_envs: int, reporting: RowIndices | None = None
 ) -> Columns:
-    """Turn finished infos, as a vector env returns them, into columns again.
+    """Turn infos as a vector env returns them into columns over its rows again.
 
-    Args:
-        infos: Arrays and `_key` masks.
-        num_envs: The number of environments of that vector env.
-        reporting: The environments that a key without a mask counts as reported by; None: all.
-
-    Returns:
-        Columns over rows `0` to `num_envs - 1`.
+    A key without a mask counts as reported by the environments `reporting`, or by all.
     """
     if reporting is None:
         reporting = np.arange(num_envs, dtype=np.intp)

@@ -41,6 +41,8 @@ from vecspaces.vector.vector_env import AutoresetMode
 class EnvGroup:
     """Environments that share one process and consecutive rows.
 
+    Every method raises `EnvironmentFailed`, and nothing else, for what an environment did.
+
     Args:
         env_fns: Factories; each is called once, here.
         autoreset_mode: What follows the end of an episode.
@@ -94,14 +96,9 @@ class EnvGroup:
             self._member_of.update(dict.fromkeys(member.rows, member))
 
     def bind(self, buffers: Buffers, low: int, worker: int, lost: Starts | None = None) -> None:
-        """Take a place among all rows.
+        """Take the rows from `low` on; `lost` are those whose episodes died with a former worker.
 
-        Args:
-            buffers: Where the rows lie.
-            low: The number of this group's first row.
-            worker: The index of the worker that this group is.
-            lost: After a restart, for each row whose episode died with the former worker: the seed
-                to go on with, and the options of its autoresets.
+        They go on with the seeds of `lost`, and its options are those of their autoresets.
         """
         self._place(low)
         self._buffers, self._worker = buffers, worker
@@ -157,18 +154,9 @@ class EnvGroup:
         keep_options: bool = False,
         broken: Iterable[int] = (),
     ) -> Written:
-        """Begin new episodes.
+        """Begin new episodes in some rows, after building those of `broken` again.
 
-        Args:
-            slot: The slot of the ring that takes the observations.
-            rows: The rows to reset.
-            seeds: One per row.
-            options: One mapping or None per row.
-            keep_options: Whether autoresets get a row's options too.
-            broken: Rows whose environments failed and must be built again first.
-
-        Raises:
-            EnvironmentFailed: An environment raised, or returned what its space does not hold.
+        With `keep_options`, autoresets get a row's options too.
         """
         starts = dict(zip(rows, zip(seeds, options, strict=True), strict=True))
         try:
@@ -183,14 +171,9 @@ class EnvGroup:
         return Written(rows, infos_module.join(parts))
 
     def step(self, slot: int, rows: Sequence[int] | None = None) -> Written:
-        """Step environments with the actions that stand in their rows.
+        """Step all environments, or those of `rows`, with the actions that stand in their rows.
 
-        Args:
-            slot: The slot of the ring that takes observations, rewards and flags.
-            rows: The rows to step, of a vector env all or none; None: all of the group's.
-
-        Raises:
-            EnvironmentFailed: An environment raised, or returned what cannot be handled.
+        Of a vector env, `rows` holds all or none.
         """
         timings = self._timings
         note = None if timings is None else timings.start()
@@ -266,17 +249,7 @@ class EnvGroup:
         kwargs: Mapping[str, Any],
         rows: Sequence[int],
     ) -> dict[int, Any]:
-        """Call a method of environments, or get an attribute; return the result of each row.
-
-        Args:
-            name: The method or attribute, or a function of the environment; `render` renders.
-            args: Positional arguments.
-            kwargs: Keyword arguments.
-            rows: The rows concerned.
-
-        Raises:
-            EnvironmentFailed: An environment raised, or lacks the attribute.
-        """
+        """Call a method of environments, a function with them, or get an attribute; by row."""
         results: dict[int, Any] = {}
         try:
             for part in self._by_member(rows):
@@ -286,11 +259,7 @@ class EnvGroup:
         return results
 
     def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
-        """Set an attribute of environments, not of their wrappers; `values` holds one per row.
-
-        Raises:
-            EnvironmentFailed: An environment refused.
-        """
+        """Set an attribute of environments, not of their wrappers; `values` holds one per row."""
         try:
             for part in self._by_member(list(values)):
                 member = self._member_of[part[0]]
@@ -299,11 +268,7 @@ class EnvGroup:
             self._progress[0] = -1
 
     def flush_timings(self) -> Any:
-        """Count the clock readings gathered so far, for `stats()`.
-
-        Returns:
-            The counters, for a caller that shares no memory with this process; else None.
-        """
+        """Count the clock readings so far; return the counters where no memory is shared."""
         if self._timings is not None:
             self._timings.flush()
         return self._buffers.export_counters(self._worker, self.low, self.high)
