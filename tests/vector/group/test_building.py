@@ -43,6 +43,24 @@ def test_what_was_built_is_closed_when_a_space_is_unknown() -> None:
     assert Closing.closes == [1]
 
 
+def test_environments_are_closed_when_they_do_not_agree() -> None:
+    made = [Ledger(0), Unlike(spaces.Discrete(3), 1)]
+    with pytest.raises(RuntimeError, match="environment 1 has observation space"):
+        SyncVectorEnv([lambda env=env: env for env in made])
+    assert [env.closed for env in made] == [True, True]
+
+
+def test_environments_are_closed_when_their_construction_is_interrupted() -> None:
+    made = Ledger(0)
+
+    def interrupt() -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        SyncVectorEnv([lambda: made, interrupt])
+    assert made.closed
+
+
 # --- spaces without `==` ------------------------------------------------------------------------
 
 

@@ -10,12 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
 from tests.compare import assert_identical
 from tests.envs import Drift, Ledger
 from vecspaces import spaces
+from vecspaces.adapters.gymnasium import to_gymnasium
 from vecspaces.errors import WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.wrappers import RecordVideo
@@ -62,24 +64,36 @@ class Strict(Ledger):
         super().__setattr__(name, value)
 
 
-def inner(numbers: range, mode: AutoresetMode) -> Any:
-    """A vector env of strict ledgers."""
-    return SyncVectorEnv([partial(Strict, number) for number in numbers], autoreset_mode=mode)
+class GymnasiumStrict(Strict):
+    """The same with Gymnasium's spaces, as its vector envs want them."""
+
+    observation_space = to_gymnasium(Strict.observation_space)  # type: ignore[assignment]
+    action_space = to_gymnasium(Strict.action_space)  # type: ignore[assignment]
 
 
-def start(as_vector: bool, mode: AutoresetMode, seed: Any = 5, **arguments: Any) -> Any:
-    """Environment 0 in a worker, 1 and 2 in another, singly or as one vector env; two steps."""
+def ours(mode: AutoresetMode) -> Any:
+    """A vector env of the environments 1 and 2."""
+    return SyncVectorEnv([partial(Strict, number) for number in LOST], autoreset_mode=mode)
+
+
+def theirs(mode: AutoresetMode) -> Any:
+    """The same of Gymnasium."""
+    env_fns = [partial(GymnasiumStrict, number) for number in LOST]
+    return gymnasium.vector.SyncVectorEnv(env_fns, autoreset_mode=mode.value)
+
+
+def start(inner: Any, mode: AutoresetMode, seed: Any = 5) -> Any:
+    """Environment 0 in a worker, 1 and 2 in others or as one vector env; two steps."""
     env_fns: list[Any] = [partial(Strict, number) for number in range(3)]
-    if as_vector:
-        env_fns = [env_fns[0], partial(inner, range(1, 3), mode)]
+    if inner is not None:
+        env_fns = [env_fns[0], partial(inner, mode)]
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
         env_fns,
-        num_workers=2 if as_vector else 3,
+        num_workers=len(env_fns),
         context="fork",
         autoreset_mode=mode,
         on_worker_death="restart",
         max_restarts=9,
-        **arguments,
     )
     envs.reset(seed=seed)
     for _ in range(2):
@@ -139,7 +153,7 @@ def render(envs: Any) -> None:
 
 def call(envs: Any) -> None:
     """Call what needs a reset, of some and of all."""
-    assert envs.call("multiply", 2, env_ids=[2, 0]) == (4, 0)
+    assert envs.call("multiply", 2, env_ids=[2, 1]) == (4, 2)
     assert envs.call("multiply", 3) == (0, 3, 6)
 
 
@@ -150,12 +164,12 @@ def set_attribute(envs: Any) -> None:
 
 
 @pytest.mark.parametrize("ask", [nothing, render, call, set_attribute])
-@pytest.mark.parametrize("as_vector", [False, True])
+@pytest.mark.parametrize("inner", [None, ours, theirs])
 @pytest.mark.parametrize("mode", MODES)
 def test_everything_works_between_a_death_and_the_step_that_reports_it(
-    mode: AutoresetMode, as_vector: bool, ask: Callable[[Any], None]
+    mode: AutoresetMode, inner: Any, ask: Callable[[Any], None]
 ) -> None:
-    with start(as_vector, mode) as envs:
+    with start(inner, mode) as envs:
         known = envs.step(ACTIONS)[0]
         kill(envs)
         ask(envs)
@@ -163,12 +177,10 @@ def test_everything_works_between_a_death_and_the_step_that_reports_it(
         render(envs)
 
 
-@pytest.mark.parametrize("as_vector", [False, True])
+@pytest.mark.parametrize("inner", [None, ours, theirs])
 @pytest.mark.parametrize("mode", MODES)
-def test_everything_works_after_the_step_that_reports_it(
-    mode: AutoresetMode, as_vector: bool
-) -> None:
-    with start(as_vector, mode) as envs:
+def test_everything_works_after_the_step_that_reports_it(mode: AutoresetMode, inner: Any) -> None:
+    with start(inner, mode) as envs:
         kill(envs)
         envs.step(ACTIONS)
         render(envs)
@@ -179,7 +191,7 @@ def test_everything_works_after_the_step_that_reports_it(
 @pytest.mark.parametrize("mode", MODES)
 def test_videos_are_recorded_across_a_death(mode: AutoresetMode, tmp_path: Path) -> None:
     path = tmp_path / "all.gif"
-    with RecordVideo(start(False, mode), path) as envs:
+    with RecordVideo(start(None, mode), path) as envs:
         envs.reset(seed=1)
         kill(envs.unwrapped)
         envs.step(ACTIONS)
@@ -201,11 +213,12 @@ def reset_row_1(envs: Any, known: Any) -> Any:
     return observations
 
 
+@pytest.mark.parametrize("inner", [ours, theirs])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mask_may_choose_rows_of_a_vector_env_before_its_loss_is_reported(
-    mode: AutoresetMode,
+    mode: AutoresetMode, inner: Any
 ) -> None:
-    with start(True, mode) as envs:
+    with start(inner, mode) as envs:
         known = envs.step(ACTIONS)[0]
         kill(envs)
         shown = reset_row_1(envs, known)
@@ -221,11 +234,12 @@ def test_a_mask_may_choose_rows_of_a_vector_env_before_its_loss_is_reported(
             assert_identical(observations[2], first_observation(2)[1])
 
 
+@pytest.mark.parametrize("inner", [ours, theirs])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mask_may_choose_rows_of_a_vector_env_after_its_loss_was_reported(
-    mode: AutoresetMode,
+    mode: AutoresetMode, inner: Any
 ) -> None:
-    with start(True, mode) as envs:
+    with start(inner, mode) as envs:
         kill(envs)
         known = envs.step(ACTIONS)[0]
         shown = reset_row_1(envs, known)
@@ -319,7 +333,7 @@ def test_derived_seeds_have_31_bits() -> None:
 
 
 def test_seeds_of_restarts_have_31_bits() -> None:
-    with start(False, AutoresetMode.NEXT_STEP) as envs:
+    with start(None, AutoresetMode.NEXT_STEP) as envs:
         for count in range(1, 5):
             kill(envs)
             envs.step(ACTIONS)

@@ -38,10 +38,14 @@ class InlineBackend:
             group = EnvGroup(self._env_fns, self._mode)
         except EnvironmentFailed as error:
             error.failure.throw()
+        try:
+            self.buffers = Buffers(plan([group.describe()]))
+            self.slices = [range(self.buffers.plan.num_envs)]
+            group.bind(self.buffers, 0, worker=0)
+        except BaseException:
+            group.close()
+            raise
         self.group = group
-        self.buffers = Buffers(plan([group.describe()]))
-        self.slices = [range(self.buffers.plan.num_envs)]
-        group.bind(self.buffers, 0, worker=0)
 
     def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
         """Execute the command at once, and keep the reply."""

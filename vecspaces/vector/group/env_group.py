@@ -65,9 +65,11 @@ class EnvGroup:
         for number, env_fn in enumerate(self._env_fns, first):
             try:
                 built.append(self._builder.build(env_fn, number))
-            except RAISED as error:
+            except BaseException as error:
                 close_all(built, 0)
-                raise EnvironmentFailed.of(error, (number,), "build") from None
+                if isinstance(error, RAISED):
+                    raise EnvironmentFailed.of(error, (number,), "build") from None
+                raise
         self._members: list[Member] = []
         for is_vector, run in itertools.groupby(built, lambda one: is_vector_env(one.env)):
             if is_vector:
