@@ -128,6 +128,7 @@ class WorkerDiedError(WorkerError):
         exitcode: The exit code of the process; negative numbers are signals, None is unknown.
         signal: The name of the signal that ended it and its usual cause, if a signal did.
         node: The machine of a cluster that it ran on, if it was not this one.
+        running: The environment that was running; None if none was, or it is not known.
     """
 
     def __init__(
@@ -139,11 +140,13 @@ class WorkerDiedError(WorkerError):
         exitcode: int | None = None,
         signal: str | None = None,
         node: str | None = None,
+        running: int | None = None,
     ) -> None:
         super().__init__(message, env_ids, worker, command)
         self.exitcode = exitcode
         self.signal = signal
         self.node = node
+        self.running = running
 
 
 _USUAL_CAUSES = {

@@ -15,7 +15,7 @@ from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
-from vecspaces.vector.session.restarts import choose_budget
+from vecspaces.vector.session.restarts import OnDeath, choose_budget
 from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
 
 
@@ -49,7 +49,9 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         variable_capacity: Bytes in shared memory per environment for values of variable size;
             larger ones go over the pipe.
         on_worker_death: `"raise"`, or `"restart"`: a new worker builds the environments again, and
-            the lost episodes are truncated and marked in `infos["worker_restarted"]`.
+            the lost episodes are truncated and marked in `infos["worker_restarted"]`. Or a function
+            that is called with the `WorkerDiedError` of each death: the worker is restarted, unless
+            the function raises a `VecspacesError`.
         max_restarts: How many restarts within `restart_window` are taken for bad luck.
         restart_window: In seconds.
         step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound.
@@ -89,7 +91,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         batch_size: int | None = None,
         buffers: int = 1,
         variable_capacity: int = 65536,
-        on_worker_death: str = "raise",
+        on_worker_death: str | OnDeath = "raise",
         max_restarts: int = 3,
         restart_window: float = 60.0,
         step_timeout: float | None = None,

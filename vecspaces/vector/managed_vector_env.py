@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
 from typing import Any, Generic
 
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.checks import check_count, check_seconds
+from vecspaces.checks import check_count, check_seconds, show_value
 from vecspaces.errors import InvalidActionError, ResetNeededError
 from vecspaces.layout import Mismatch
 from vecspaces.vector.backends.backend import Backend
@@ -26,7 +26,7 @@ from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.stats import Stats, summarise
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
-from vecspaces.vector.session.arguments import Settings, plan_reset
+from vecspaces.vector.session.arguments import Settings, plan_reset, spread_seeds
 from vecspaces.vector.session.batch_spaces import agree
 from vecspaces.vector.session.ring import Rollout
 from vecspaces.vector.session.session import Session
@@ -292,6 +292,45 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         """
         self._send("send", actions, env_ids)
 
+    def send_reset(
+        self,
+        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
+        *,
+        seed: Any = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Send environments a reset instead of actions, without waiting for any.
+
+        `recv` returns their first observations, with reward 0 and no flags, while others step.
+
+        Args:
+            env_ids: The environments; None: all.
+            seed: None, an int (entry i of `env_ids` gets seed + i), one int or None per entry, or a
+                `numpy.random.SeedSequence`, which is spawned.
+            options: For the resets of all of them; autoresets get none.
+
+        Raises:
+            AlreadyPendingCallError: An environment has not answered yet, or its results were not
+                received.
+            ResetNeededError: No environment was reset yet: `reset` comes first.
+
+        Example:
+            >>> from vecspaces import make_vec
+            >>> with make_vec("CartPole-v1", 3, backend="sync") as envs:
+            ...     _ = envs.reset(seed=0)
+            ...     envs.send_reset([2, 0], seed=[7, 8])
+            ...     envs.recv(2).env_ids.tolist()
+            [2, 0]
+        """
+        self._session.check(Event.SEND, "send_reset")
+        rows = self._chosen(env_ids)
+        self._send_recv.check(rows, "send_reset")
+        if options is not None and not isinstance(options, Mapping):
+            raise TypeError(f"options must be a mapping or None, found {show_value(options)}")
+        seeds = spread_seeds(seed, len(rows))
+        starts = {row: (seed, options) for row, seed in zip(rows, seeds, strict=True)}
+        self._session.send_rows(rows, "send_reset", starts)
+
     def recv(self, count: int | None = None, timeout: float | None = None) -> Transition:
         """Wait until environments are ready, and receive those that were ready first.
 
@@ -322,7 +361,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             self._buffers.actions.write_batch(actions, at=at)
         except Mismatch as error:
             raise self._action_error(error, rows) from None
-        self._session.send_rows(rows, call)
+        self._session.send_rows(rows, call, {})
         return rows
 
     # ------------------------------------------------------------------ rollouts

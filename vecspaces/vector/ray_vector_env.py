@@ -18,7 +18,7 @@ from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
-from vecspaces.vector.session.restarts import choose_budget
+from vecspaces.vector.session.restarts import OnDeath, choose_budget
 from vecspaces.vector.utils import CloudpickleWrapper
 from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
 
@@ -50,7 +50,8 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         buffers: The number of observation slots.
         variable_capacity: Bytes kept per environment for values of variable size.
         stats: Whether steps and resets are timed, for `stats()`.
-        on_worker_death: `"raise"`, or `"restart"`: a new actor, elsewhere if its node is gone.
+        on_worker_death: `"raise"`, or `"restart"`: a new actor, elsewhere if its node is gone; or a
+            function, as in `AsyncVectorEnv`.
         max_restarts: How many restarts within `restart_window` are taken for bad luck.
         restart_window: In seconds.
         step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound.
@@ -82,7 +83,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         buffers: int = 1,
         variable_capacity: int = 65536,
         stats: bool = False,
-        on_worker_death: str = "raise",
+        on_worker_death: str | OnDeath = "raise",
         max_restarts: int = 3,
         restart_window: float = 60.0,
         step_timeout: float | None = None,

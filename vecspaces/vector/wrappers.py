@@ -218,6 +218,17 @@ class VectorWrapper(
         self._refuse_bypass(_STREAM)
         self._wrapped.send(self._before_step(actions), env_ids)
 
+    def send_reset(
+        self,
+        env_ids: EnvIds | None = None,
+        *,
+        seed: Any = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Send environments a reset without waiting for them."""
+        self._refuse_bypass(_STREAM)
+        self._wrapped.send_reset(env_ids, seed=seed, options=options)
+
     def recv(self, count: int | None = None, timeout: float | None = None) -> Transition:
         """Receive the environments that are ready first."""
         self._refuse_bypass(_STREAM)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Generic
 
 import numpy as np
@@ -77,14 +78,28 @@ class RecordEpisodeStatistics(
         super().send(actions, env_ids)
         self._fresh[slice(None) if env_ids is None else list(env_ids)] = False
 
+    def send_reset(
+        self,
+        env_ids: EnvIds | None = None,
+        *,
+        seed: Any = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Send environments a reset without waiting for them."""
+        super().send_reset(env_ids, seed=seed, options=options)
+        self._note_reset(self._rows if env_ids is None else np.asarray(env_ids))
+
     def _after_reset(
         self, observations: ObsType, infos: dict[str, Any], mask: Mask | None
     ) -> tuple[ObsType, dict[str, Any]]:
-        begun = self._rows if mask is None else np.flatnonzero(mask)
-        self._restart(begun, time.perf_counter())
-        self.prev_dones[begun] = False
-        self._fresh[begun] = True
+        self._note_reset(self._rows if mask is None else np.flatnonzero(mask))
         return observations, infos
+
+    def _note_reset(self, rows: npt.NDArray[Any]) -> None:
+        """Begin to count episodes whose first observations `recv` may return."""
+        self._restart(rows, time.perf_counter())
+        self.prev_dones[rows] = False
+        self._fresh[rows] = True
 
     def _after_step(self, result: StepResult, env_ids: npt.NDArray[np.int64] | None) -> StepResult:
         self._count(result, slice(None) if env_ids is None else env_ids, None)

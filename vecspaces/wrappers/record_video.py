@@ -112,6 +112,16 @@ class RecordVideo(
         """
         raise ValueError("RecordVideo cannot record send and recv: use step, or unwrap it")
 
+    def send_reset(
+        self, env_ids: EnvIds | None = None, *, seed: Any = None, options: Any = None
+    ) -> NoReturn:
+        """Refuse, as `send` does.
+
+        Raises:
+            ValueError: Always.
+        """
+        self.send(None)
+
     def recv(self, count: int | None = None, timeout: float | None = None) -> NoReturn:
         """Refuse, as `send` does.
 

@@ -99,7 +99,9 @@ def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
     if op is Op.STEP:
         return group.step(slot)
     if op is Op.STEP_ROWS:
-        return group.step(slot, payload)
+        rows, starts = payload
+        group.begin(starts)
+        return group.step(slot, rows)
     if op is Op.RESET:
         return group.reset(slot, *payload)
     if op is Op.CALL:

@@ -137,7 +137,16 @@ def died(
         running,
     )
     message = Message("{}: {}", what, advice)
-    error = WorkerDiedError(message, rows, worker, command, death.exitcode, signal, death.node)
+    error = WorkerDiedError(
+        message,
+        rows,
+        worker,
+        command,
+        death.exitcode,
+        signal,
+        death.node,
+        busy if busy in rows else None,
+    )
     error.__cause__ = death.cause
     return error
 
@@ -167,6 +176,7 @@ def died_within(worker: int, node: str, error: WorkerDiedError) -> WorkerDiedErr
         error.exitcode,
         error.signal,
         node,
+        error.running,
     )
 
 
@@ -241,6 +251,8 @@ class Failure:
             if isinstance(error, (WorkerError, StepTimeoutError)):
                 failure = replace(failure, env_ids=error.env_ids)
                 error.env_ids = tuple(EnvIds(error.env_ids).within(rows.start))
+            if isinstance(error, WorkerDiedError) and error.running is not None:
+                error.running += rows.start
         return replace(failure, env_ids=tuple(EnvIds(failure.env_ids).within(rows.start)))
 
     @classmethod

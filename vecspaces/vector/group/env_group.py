@@ -172,6 +172,11 @@ class EnvGroup:
             self._progress[0] = -1
         return Written(rows, infos_module.join(parts))
 
+    def begin(self, starts: Starts) -> None:
+        """Let the next step of rows begin an episode, instead of taking their action."""
+        for part in self._by_member(list(starts)):
+            self._member_of[part[0]].begin({row: starts[row] for row in part})
+
     def step(self, slot: int, rows: Sequence[int] | None = None) -> Written:
         """Step all environments, or those of `rows`, with the actions that stand in their rows.
 

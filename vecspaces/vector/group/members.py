@@ -276,6 +276,9 @@ class Member(Protocol):
     def reset(self, slot: int, starts: Starts, keep_options: bool) -> Columns:
         """Begin episodes in the rows that `starts` names, and return their infos."""
 
+    def begin(self, starts: Starts) -> None:
+        """Let the next step of the rows that `starts` names begin an episode."""
+
     def step(self, slot: int, rows: Sequence[int] | None, note: Note | None) -> Columns:
         """Step all rows (None), or some that step together, and return their infos."""
 

@@ -2,8 +2,8 @@
 
 What the next step of a row is stands in a list of *steppers*: the environment itself, or, where a
 step is no step of the environment, an object with a `step` of its own: `_Autoreset` begins the next
-episode, `_Lost` reports one that died with its worker, `_Held` returns what a reset gave before. So
-the loop asks nothing.
+episode, `_Start` one with a given seed, `_Lost` reports one that died with its worker, `_Held`
+returns what a reset gave before. So the loop asks nothing.
 """
 
 from __future__ import annotations
@@ -131,12 +131,22 @@ class SingleEnvs:
             raise EnvironmentFailed.of(error, (row,), command) from None
         return take_reset_apart(result)
 
+    def begin(self, starts: Starts) -> None:
+        """Let the next step of some rows begin an episode."""
+        for row, (seed, options) in starts.items():
+            start = _Start(self, row, reset_arguments(seed, options))
+            self._steppers[row - self.rows.start] = start
+
     def autoreset(self, row: int) -> tuple[Any, dict[str, Any]]:
         """Begin the next episode of one environment, inside a step."""
         options = self._options.get(row)
+        return self.timed_reset(row, {} if options is None else {"options": options})
+
+    def timed_reset(self, row: int, arguments: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Reset one environment inside a step; `stats()` counts it as a reset."""
         timings = self._views.timings
         began = perf_counter_ns()
-        result = self.reset_env(row, "step", {} if options is None else {"options": options})
+        result = self.reset_env(row, "step", arguments)
         if timings is not None:
             timings.reset(row, perf_counter_ns() - began)
         return result
@@ -348,6 +358,18 @@ class _Autoreset:
     def step(self, action: Any) -> Result:
         self._envs.go_on(self._row)
         observation, info = self._envs.autoreset(self._row)
+        return observation, 0.0, False, False, info
+
+
+class _Start:
+    """Begins an episode of a row where its caller sent a reset instead of an action."""
+
+    def __init__(self, envs: SingleEnvs, row: int, arguments: Mapping[str, Any]) -> None:
+        self._envs, self._row, self._arguments = envs, row, arguments
+
+    def step(self, action: Any) -> Result:
+        self._envs.go_on(self._row)
+        observation, info = self._envs.timed_reset(self._row, self._arguments)
         return observation, 0.0, False, False, info
 
 

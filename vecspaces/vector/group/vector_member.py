@@ -43,6 +43,8 @@ class VectorMember:
         # that returned, until a step has handed it out.
         self._lost: Starts = {}
         self._first: tuple[Any, Columns] | None = None
+        # How the next step is to begin an episode in all rows, where it is to do that.
+        self._starts: Starts = {}
 
     @property
     def _env(self) -> Any:
@@ -60,6 +62,7 @@ class VectorMember:
         """Begin anew over these rows."""
         self._lost = {row: lost[row] for row in self.rows if row in lost}
         self._first = self._latest = None
+        self._starts = {}
         self.view(views)
 
     def view(self, views: Views) -> None:
@@ -82,6 +85,7 @@ class VectorMember:
     def reset(self, slot: int, starts: Starts, keep_options: bool) -> Columns:
         """Begin episodes in all rows, or in some through `reset_mask`."""
         self._views.progress[0] = self.rows.start
+        self._starts = {}
         rows = [row for row in self.rows if row in starts]
         # An environment that was not reset since its restart starts from the seed of that.
         seeds = {row: seed for row, (seed, _) in self._lost.items()}
@@ -150,11 +154,18 @@ class VectorMember:
 
     # ------------------------------------------------------------------ step
 
+    def begin(self, starts: Starts) -> None:
+        """Let the next step, which is one of all rows, begin an episode."""
+        self._starts = starts
+
     def step(self, slot: int, rows: Sequence[int] | None, note: Note | None) -> Columns:
         """Step all environments, together."""
         self._views.progress[0] = self.rows.start
         try:
-            if self._lost:
+            if self._starts:
+                columns = self.reset(slot, self._starts, False)
+                self._write_scalars(slot, 0.0, False, False)
+            elif self._lost:
                 columns = self._report_lost(slot)
             elif self._first is not None and self._mode is AutoresetMode.NEXT_STEP:
                 (observations, columns), self._first = self._first, None

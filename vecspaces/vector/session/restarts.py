@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from vecspaces.checks import check_count, check_seconds
 from vecspaces.errors import WorkerDiedError
 from vecspaces.seeding import derive_seed
 from vecspaces.vector.exchange.failures import Message, without_advice
+
+#: What `on_worker_death` may be besides a word: called with each death, in the caller's process.
+OnDeath: TypeAlias = Callable[[WorkerDiedError], object]
 
 
 @dataclass
@@ -21,16 +25,21 @@ class RestartBudget:
     Args:
         max_restarts: The most restarts within the window.
         window: Its length, in seconds.
+        judge: Called with each death; may raise a VecspacesError instead of a restart.
     """
 
     max_restarts: int
     window: float
+    judge: OnDeath | None = None
     _history: dict[tuple[int, int], tuple[float, Message]] = field(default_factory=dict)
 
     def spend(self, error: WorkerDiedError, count: int) -> None:
         """Count the restart number `count` of a worker, once; too many raise WorkerDiedError."""
         now = time.monotonic()
-        self._history.setdefault((error.worker, count), (now, without_advice(error)))
+        if (error.worker, count) not in self._history:
+            if self.judge is not None:
+                self.judge(error)
+            self._history[error.worker, count] = now, without_advice(error)
         self._history = {
             key: death for key, death in self._history.items() if now - death[0] <= self.window
         }
@@ -55,18 +64,25 @@ class RestartBudget:
             error.exitcode,
             error.signal,
             error.node,
+            error.running,
         )
 
 
 def choose_budget(
-    on_worker_death: str, max_restarts: Any, restart_window: Any
+    on_worker_death: str | OnDeath, max_restarts: Any, restart_window: Any
 ) -> RestartBudget | None:
     """Return the budget that constructor arguments ask for; None for `"raise"`."""
-    if on_worker_death not in ("raise", "restart"):
-        raise ValueError(f"on_worker_death must be 'raise' or 'restart', found {on_worker_death!r}")
+    judge = None if isinstance(on_worker_death, str) else on_worker_death
+    if on_worker_death not in ("raise", "restart") and not callable(judge):
+        raise ValueError(
+            "on_worker_death must be 'raise' or 'restart', or a function of a WorkerDiedError, "
+            f"found {on_worker_death!r}"
+        )
     check_count("max_restarts", max_restarts, least=0)
     window = check_seconds("restart_window", restart_window, zero=True)
-    return RestartBudget(int(max_restarts), window) if on_worker_death == "restart" else None
+    if on_worker_death == "raise":
+        return None
+    return RestartBudget(int(max_restarts), window, judge)
 
 
 def restart_seed(seed: int | None, count: int) -> int | None:

@@ -25,6 +25,7 @@ from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, EnvIds, Failure, Message, died, overdue
 from vecspaces.vector.exchange.infos import Columns, take
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
+from vecspaces.vector.group.members import Starts
 from vecspaces.vector.session.arguments import ResetPlan, Settings
 from vecspaces.vector.session.restarts import restart_seed
 from vecspaces.vector.session.ring import SlotRing
@@ -175,9 +176,19 @@ class Session:
         """Let the next step begin another rollout."""
         self.ring.begins_rollout = True
 
-    def send_rows(self, rows: Sequence[int], call: str) -> None:
-        """Send a step of some rows; the replies are theirs alone, and come as they are ready."""
-        payloads = self.by_worker(rows)
+    def send_rows(self, rows: Sequence[int], call: str, starts: Starts) -> None:
+        """Send a step of some rows; the replies are theirs alone, and come as they are ready.
+
+        The step of a row that `starts` names begins an episode.
+        """
+        payloads = {
+            worker: (chosen, {row: starts[row] for row in chosen if row in starts})
+            for worker, chosen in self.by_worker(rows).items()
+        }
+        for row, (seed, _) in starts.items():
+            if seed is not None:
+                self._seeds[row] = seed
+            self._options[row] = None
         slot, streaming = self.ring.current, self.state is State.STREAMING
         if self._settings.budget is not None:
             # The other slot keeps what was known, in case a worker dies while it writes.
@@ -420,7 +431,8 @@ class Session:
         again = {row: (restart_seed(self._seeds[row], count), self._options[row]) for row in rows}
         payload = self._payloads.get(worker)
         if op is Op.STEP_ROWS:
-            payload = sorted(self.queue.outstanding.intersection(rows))
+            # Episodes that were to begin are lost too: their rows report it.
+            payload = sorted(self.queue.outstanding.intersection(rows)), {}
         self.lost.update(rows)
         try:
             self._build(worker, again)

@@ -24,6 +24,7 @@ from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
 from vecspaces.vector.exchange.infos import to_plain
 from vecspaces.vector.exchange.messages import HEADER, Op, Written
 from vecspaces.vector.group.env_group import EnvGroup
+from vecspaces.vector.group.members import Starts
 
 # How long a worker may go on once its caller is gone, to let an idle one close its environments.
 _GRACE = 0.4
@@ -125,7 +126,7 @@ class Worker:
             try:
                 payload: Any = self._unpack(data) if data else None
                 if op is Op.STEP_ROWS:
-                    for written in self._step_rows(slot, payload):
+                    for written in self._step_rows(slot, *payload):
                         part = (written.rows, *self._attach(op, slot, written))
                         send(self._pack(message, Op.PART, part, written))
                     continue
@@ -145,8 +146,9 @@ class Worker:
             if not send(reply):
                 return None
 
-    def _step_rows(self, slot: int, rows: list[int]) -> Iterator[Written]:
+    def _step_rows(self, slot: int, rows: list[int], starts: Starts) -> Iterator[Written]:
         """Step some rows, and report as many at a time as one report is worth."""
+        self._group.begin(starts)
         parts, at, count = self._group.whole(rows), 0, 1
         while at < len(parts):
             chunk = [row for part in parts[at : at + count] for row in part]
