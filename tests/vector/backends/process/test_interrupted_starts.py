@@ -98,6 +98,7 @@ def interrupt_resets(method: str, rounds: int) -> None:
         envs.reset()
         for process in envs.processes[number % 2 :]:
             os.kill(process.pid, signal.SIGKILL)
+            process.join(10)
         with contextlib.suppress(VecspacesError):
             envs.step([0] * 3)
         if number == 0:

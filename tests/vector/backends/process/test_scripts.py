@@ -7,9 +7,12 @@ import os
 import subprocess
 import sys
 import textwrap
+import types
 from pathlib import Path
 
 import pytest
+
+from vecspaces.vector import AsyncVectorEnv
 
 METHODS = [
     pytest.param(name, marks=[pytest.mark.full] if name == "forkserver" else [])
@@ -19,10 +22,10 @@ FRESH = [method for method in METHODS if method.values[0] != "fork"]
 ROOT = Path(__file__).parents[4]
 
 
-def run(arguments: list[str], **more: str) -> subprocess.CompletedProcess[str]:
+def run(arguments: list[str], path: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{path}"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -139,6 +142,39 @@ def test_a_main_module_that_cannot_be_imported_again_is_the_cause(
     assert "it raised LookupError: only once" in done.stderr
     assert 'raise LookupError("only once")' in done.stderr
     assert done.stderr.count("Traceback (most recent") == 2
+
+
+PRELOADS = """
+import multiprocessing
+from vecspaces.vector import AsyncVectorEnv
+from tests.envs import ledgers
+
+if __name__ == "__main__":
+    multiprocessing.set_forkserver_preload(["breaks"])
+    AsyncVectorEnv(ledgers(2), num_workers=1, context="forkserver")
+"""
+
+
+@pytest.mark.full
+@pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="no server")
+def test_a_fork_server_that_cannot_start_is_named(tmp_path: Path) -> None:
+    (tmp_path / "breaks.py").write_text("raise LookupError('of the server')")
+    script = tmp_path / "preloads.py"
+    script.write_text(PRELOADS)
+    done = run([str(script)], tmp_path)
+    assert "LookupError: of the server" in done.stderr
+    assert "RuntimeError: multiprocessing's fork server ended, as what it printed" in done.stderr
+
+
+def test_a_factory_that_a_worker_cannot_import_raises_its_own_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = types.ModuleType("only_in_the_caller")
+    exec("from tests.envs import Ledger\ndef make(): return Ledger()", vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    with pytest.raises(ModuleNotFoundError, match="only_in_the_caller") as caught:
+        AsyncVectorEnv([module.make] * 3, num_workers=1, context="spawn")
+    assert "environments 0 to 2 (worker 0) failed in build" in str(caught.value.__cause__)
 
 
 # ---------------------------------------------------------------------- what programs define

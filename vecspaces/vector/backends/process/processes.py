@@ -32,6 +32,12 @@ _CODE_SECONDS_ELSE = 0.02
 # How long a process that was killed may take to end.
 _KILL_SECONDS = 0.5
 
+_NO_SERVER = (
+    "multiprocessing's fork server ended, as what it printed says: it imports what "
+    "set_forkserver_preload names and, from Python 3.14 on, the main module; put what a script "
+    'runs below `if __name__ == "__main__":`'
+)
+
 
 class WorkerProcess:
     """A process that was started, and its descriptor where the system has such a thing.
@@ -91,7 +97,10 @@ class WorkerProcess:
         """Free what the process is known by; one that cannot be killed is left to the system."""
         if self.closed:
             return
-        self.exitcode()
+        if self.wait(0.0) and self.exitcode() is None:
+            # The program ignores SIGCHLD, so that the system keeps no codes: multiprocessing's
+            # own stand-in, without which it holds the process for alive.
+            self.process._popen.returncode = 255  # type: ignore[attr-defined]
         self.closed = True
         watch, self.watch = self.watch, None
         if watch is not None:
@@ -159,8 +168,11 @@ def start_process(
             process = context.Process(  # type: ignore[attr-defined]  # typeshed has it on subclasses
                 name=told, target=target, args=(line, *args), daemon=daemon
             )
-        with _interrupts_blocked(method):
-            process.start()
+        try:
+            with _interrupts_blocked(method):
+                process.start()
+        except (EOFError, ConnectionError) as error:
+            raise RuntimeError(_NO_SERVER) from error
         process.name = name
         try:
             return WorkerProcess(process, method)

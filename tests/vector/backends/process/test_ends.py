@@ -1,0 +1,122 @@
+"""However workers end, and whatever their children hold open, it is noticed at once, and of all."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.envs import Ledger, ledgers
+from tests.vector.bounds import within
+from vecspaces.errors import WorkerDiedError
+from vecspaces.vector import AsyncVectorEnv
+
+METHODS = [
+    pytest.param(name, marks=[] if name == "fork" else [pytest.mark.full])
+    for name in multiprocessing.get_all_start_methods()
+]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="without process descriptors")
+
+
+class WithChild(Ledger):
+    """A ledger with a process of its own, which holds what the worker holds and outlives it.
+
+    Args:
+        number: Which environment it is.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+        child.start()
+        self.child = child.pid
+
+
+@contextlib.contextmanager
+def with_children(count: int, method: str) -> Iterator[Any]:
+    """A vector env of one such environment per worker; the children end with the block."""
+    env_fns = [partial(WithChild, number) for number in range(count)]
+    envs = AsyncVectorEnv(env_fns, num_workers=count, context=method, daemon=False)
+    children = envs.get_attr("child")
+    try:
+        envs.reset()
+        yield envs
+    finally:
+        envs.close(terminate=True)
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_killed_workers_whose_children_live_are_reported_at_once(method: str) -> None:
+    with with_children(8, method) as envs:
+        for process in envs.processes:
+            os.kill(process.pid, signal.SIGKILL)
+        with within(1.0), pytest.raises(WorkerDiedError, match=r"worker 0 .* SIGKILL") as caught:
+            envs.step([0] * 8)
+        assert caught.value.exitcode == -signal.SIGKILL
+        with within(1.0):
+            envs.close()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_stopped_workers_whose_children_live_are_ended_together(method: str) -> None:
+    with with_children(12, method) as envs:
+        for process in envs.processes:
+            os.kill(process.pid, signal.SIGSTOP)
+        with within(1.2), pytest.warns(RuntimeWarning, match="environments 0 to 11 did not close"):
+            envs.close(timeout=0.2)
+        assert envs.processes == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_stopped_workers_are_replaced_together(method: str) -> None:
+    with with_children(4, method) as envs:
+        for process in envs.processes:
+            os.kill(process.pid, signal.SIGSTOP)
+        with pytest.raises(TimeoutError):
+            envs.call_async("number")
+            envs.call_wait(timeout=0.05)
+        with within(4.0):
+            envs.reset()
+
+
+def test_a_program_that_ignores_its_children_hears_of_a_death_at_once() -> None:
+    """The system then keeps no exit codes."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with AsyncVectorEnv(ledgers(8), num_workers=8, context="fork") as envs:
+            envs.reset()
+            for process in envs.processes:
+                os.kill(process.pid, signal.SIGKILL)
+            with within(1.0), pytest.raises(WorkerDiedError, match="ended in an unknown way"):
+                envs.step([0] * 8)
+            with within(1.0):
+                envs.close()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_signal_never_reaches_another_process_of_the_same_number(method: str) -> None:
+    with AsyncVectorEnv(ledgers(2), num_workers=2, context=method) as envs:
+        envs.reset()
+        first, second = envs.processes
+        pid = second.pid
+        os.kill(first.pid, signal.SIGKILL)
+        first.join(10)
+        # As if the number had been given to another process since.
+        first._popen.pid, first._popen.returncode = os.getpid(), None
+        with pytest.raises(WorkerDiedError):
+            envs.step([0, 0])
+        first._popen.returncode = -9
+        envs.close()
+        assert pid not in [child.pid for child in multiprocessing.active_children()]

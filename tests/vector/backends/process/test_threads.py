@@ -1,0 +1,78 @@
+"""Threads that open, step and close vector envs at the same time do not disturb each other."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import threading
+import traceback
+
+import numpy as np
+import pytest
+
+from tests.envs import ledgers
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+
+METHODS = multiprocessing.get_all_start_methods()
+
+
+def cycle(method: str, draw: random.Random) -> None:
+    """Open a vector env, compare some steps with those of a plain one, and close it."""
+    count, seed = draw.randint(1, 4), draw.randint(0, 99)
+    options = {"num_workers": draw.randint(1, min(2, count)), "shared_memory": draw.random() < 0.8}
+    with (
+        AsyncVectorEnv(ledgers(count), context=method, **options) as envs,
+        SyncVectorEnv(ledgers(count)) as reference,
+    ):
+        found, expected = envs.reset(seed=seed)[0], reference.reset(seed=seed)[0]
+        np.testing.assert_array_equal(found, expected)
+        for _ in range(draw.randint(0, 5)):
+            actions = [draw.randint(0, 4) for _ in range(count)]
+            found, expected = envs.step(actions)[0], reference.step(actions)[0]
+            np.testing.assert_array_equal(found, expected)
+        if draw.random() < 0.2:
+            envs.close(terminate=True)
+
+
+def run(method: str, threads: int, cycles: int) -> None:
+    """Run cycles in several threads at once."""
+    errors: list[str] = []
+    variables = dict(os.environ)
+
+    def work(seed: int) -> None:
+        draw = random.Random(seed)
+        try:
+            for _ in range(cycles):
+                cycle(method, draw)
+        except BaseException:
+            errors.append(traceback.format_exc())
+
+    started = [threading.Thread(target=work, args=(seed,)) for seed in range(threads)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    assert not errors, errors[0]
+    assert dict(os.environ) == variables
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # forks in threads
+@pytest.mark.parametrize("threads", [2, 4])
+def test_threads_open_step_and_close_forked_workers(threads: int) -> None:
+    run("fork", threads, 12 // threads)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("threads", [2, 4])
+@pytest.mark.parametrize(
+    ("method", "cycles"),
+    [
+        pytest.param(method, cycles, marks=pytest.mark.skipif(method not in METHODS, reason="none"))
+        for method, cycles in (("fork", 240), ("spawn", 8), ("forkserver", 120))
+    ],
+)
+def test_threads_open_step_and_close_many_workers(method: str, cycles: int, threads: int) -> None:
+    run(method, threads, cycles)
