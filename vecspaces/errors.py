@@ -9,6 +9,7 @@
     ├── InvalidObservationError (ValueError)
     │                                      an environment returned what its space does not hold
     ├── InvalidRewardError (ValueError)    a reward that is no number
+    ├── InvalidFlagError (TypeError)       `terminated` or `truncated` is no bool (validate=True)
     ├── InvalidInfoError (TypeError)       an info that is no dict, or cannot be pickled
     ├── ResetNeededError (AssertionError)  stepping a finished or broken environment
     ├── ClosedEnvironmentError             used after close()
@@ -36,19 +37,33 @@ class CustomSpaceError(VecspacesError, TypeError):
 
 
 class InvalidActionError(VecspacesError, ValueError, TypeError):
-    """Actions of the wrong number, shape, dtype kind or nesting; no worker has heard of them."""
+    """Actions of the wrong number, shape, dtype kind or nesting; no environment was stepped.
+
+    With `validate=True`, also actions outside of the action space.
+    """
 
 
 class InvalidObservationError(VecspacesError, ValueError):
-    """An environment returned an observation that its space does not hold."""
+    """An environment returned an observation that its space does not hold.
+
+    Shape, dtype and nesting are always checked; bounds, NaN, characters and lengths with
+    `validate=True`.
+    """
 
 
 class InvalidRewardError(VecspacesError, ValueError):
-    """An environment returned a reward that is no number."""
+    """An environment returned a reward that is no number; with `validate=True`, no finite one."""
+
+
+class InvalidFlagError(VecspacesError, TypeError):
+    """An environment returned `terminated` or `truncated` that is no bool (`validate=True`)."""
 
 
 class InvalidInfoError(VecspacesError, TypeError):
-    """An environment returned an info that is no dict, or that cannot be pickled."""
+    """An environment returned an info that is no dict, or that cannot be pickled.
+
+    With `validate=True`, also one with a key that is no string.
+    """
 
 
 class ResetNeededError(VecspacesError, AssertionError):

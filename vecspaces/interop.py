@@ -86,10 +86,23 @@ def foreign_values(space: Any) -> Callable[[Any], Any] | None:
         >>> foreign_values(gymnasium.spaces.Discrete(3)) is None
         True
     """
+    return _find_translator(space, "translator")
+
+
+def native_values(space: Any) -> Callable[[Any], Any] | None:
+    """Return what converts values of a third-party space into those that `native_space` contains.
+
+    None: they are the same.
+    """
+    return _find_translator(space, "native_translator")
+
+
+def _find_translator(space: Any, name: str) -> Callable[[Any], Any] | None:
+    """Return what an adapter offers under a name for the values of a space."""
     adapter = None if isinstance(space, Space) else _find_adapter(space)
     if adapter is None:
         return None
-    translator: Callable[[Any], Any] | None = adapter.translator(native_space(space))
+    translator: Callable[[Any], Any] | None = getattr(adapter, name)(native_space(space))
     return translator
 
 

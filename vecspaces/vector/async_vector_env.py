@@ -58,6 +58,9 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         start_timeout: The longest wait for environments to be built, in seconds.
         worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None leaves them alone.
         stats: Whether `stats()` tells how long steps take.
+        validate: Whether observations and actions must lie in their spaces (bounds, NaN,
+            characters, lengths), rewards be finite, flags be bools, and infos be dicts with
+            strings as keys; without it, only shapes, dtypes and nesting are checked.
 
     Raises:
         RuntimeError: The environments' spaces differ.
@@ -98,6 +101,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         start_timeout: float = 60.0,
         worker_threads: int | None = 1,
         stats: bool = False,
+        validate: bool = False,
     ) -> None:
         if worker is not None:
             raise ValueError(
@@ -121,6 +125,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             buffers=buffers,
             variable_capacity=variable_capacity,
             stats=stats,
+            validate=validate,
             start_timeout=start_timeout,
             step_timeout=step_timeout,
             budget=choose_budget(on_worker_death, max_restarts, restart_window),
@@ -137,6 +142,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             daemon=daemon,
             shared_memory=shared_memory,
             worker_threads=worker_threads,
+            validate=validate,
         )
         # Before multiprocessing joins its children at exit, and when this object is collected.
         self._finalizer = util.Finalize(self, _clean_up, (backend,), exitpriority=100)

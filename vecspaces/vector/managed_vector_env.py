@@ -229,6 +229,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             self._buffers.actions.write_batch(actions)
         except Mismatch as error:
             raise self._action_error(error, None) from None
+        if self._settings.validate:
+            self._validate_actions(call, None)
         session.begin_step(call, self._everyone)
 
     def _read_step(self, slot: int) -> StepResult:
@@ -259,6 +261,17 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         return InvalidActionError(
             Message("{}{}: a batch must fit action_space {}", finding, where, self.action_space)
         )
+
+    def _validate_actions(self, call: str, rows: Sequence[int] | None) -> None:
+        """Refuse actions that were written, and lie outside of the action space."""
+        written, space = self._buffers.actions, self.single_action_space
+        if rows is None and self.action_space.contains(written.read()):
+            return
+        for position, row in enumerate(range(self.num_envs) if rows is None else rows):
+            found = space.explain(written.item(row), name=f"actions[{position}]")
+            if found is not None:
+                message = "{}: {} for {}: no environment was stepped; actions must lie in {}"
+                raise InvalidActionError(Message(message, call, found, EnvIds([row]), space))
 
     def _refuse_finished(self, rows: npt.NDArray[Any]) -> None:
         raise ResetNeededError(
@@ -361,6 +374,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             self._buffers.actions.write_batch(actions, at=at)
         except Mismatch as error:
             raise self._action_error(error, rows) from None
+        if self._settings.validate:
+            self._validate_actions(call, rows)
         self._session.send_rows(rows, call, {})
         return rows
 

@@ -50,6 +50,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         buffers: The number of observation slots.
         variable_capacity: Bytes kept per environment for values of variable size.
         stats: Whether steps and resets are timed, for `stats()`.
+        validate: Whether all that environments return and are given must lie in its space.
         on_worker_death: `"raise"`, or `"restart"`: a new actor, elsewhere if its node is gone; or a
             function, as in `AsyncVectorEnv`.
         max_restarts: How many restarts within `restart_window` are taken for bad luck.
@@ -83,6 +84,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         buffers: int = 1,
         variable_capacity: int = 65536,
         stats: bool = False,
+        validate: bool = False,
         on_worker_death: str | OnDeath = "raise",
         max_restarts: int = 3,
         restart_window: float = 60.0,
@@ -101,6 +103,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             buffers=buffers,
             variable_capacity=variable_capacity,
             stats=stats,
+            validate=validate,
             start_timeout=start_timeout,
             step_timeout=step_timeout,
             budget=choose_budget(on_worker_death, max_restarts, restart_window),
@@ -120,6 +123,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
                 settings.autoreset_mode,
                 worker_threads,
                 by_value=True,
+                validate=validate,
             )
             if processes_per_actor > 1:
                 _check_batch(batch_size, {setup.count for setup in setups}, len(self.env_fns))
@@ -213,11 +217,15 @@ def _with_processes(setup: WorkerSetup, processes: int, settings: Settings) -> W
         # The caller's own bound, which also covers the start of the actor, ends before this one.
         start_timeout=settings.start_timeout,
         worker_threads=setup.threads,
+        validate=settings.validate,
         on_worker_death="raise" if budget is None else "restart",
         max_restarts=3 if budget is None else budget.max_restarts,
         restart_window=60.0 if budget is None else budget.window,
     )
-    return replace(setup, env_fns=CloudpickleWrapper(functools.partial(list, [factory])))
+    # Each process checks its own environments, and the actor need not do it again.
+    return replace(
+        setup, env_fns=CloudpickleWrapper(functools.partial(list, [factory])), validate=False
+    )
 
 
 def _start_processes(

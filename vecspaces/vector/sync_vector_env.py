@@ -31,6 +31,9 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
             valid for the next `buffers - 1` steps, one less where `rollout_view` comes between; a
             full `reset` begins anew, and a `reset_mask` writes over the rows that it chooses.
         stats: Whether `stats()` tells how long steps take.
+        validate: Whether observations and actions must lie in their spaces (bounds, NaN,
+            characters, lengths), rewards be finite, flags be bools, and infos be dicts with
+            strings as keys; without it, only shapes, dtypes and nesting are checked.
 
     Raises:
         RuntimeError: The environments' spaces differ.
@@ -54,6 +57,7 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         batch_size: int | None = None,
         buffers: int = 1,
         stats: bool = False,
+        validate: bool = False,
     ) -> None:
         self.env_fns = list_factories(env_fns)
         check_mode(observation_mode)
@@ -63,9 +67,10 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
             copy=copy,
             buffers=buffers,
             stats=stats,
+            validate=validate,
         )
         settings.check(len(self.env_fns))
-        self._inline = InlineBackend(self.env_fns, settings.autoreset_mode)
+        self._inline = InlineBackend(self.env_fns, settings.autoreset_mode, validate)
         super().__init__(self._inline, settings, batch_size)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -83,7 +84,12 @@ def translator(space: Space[Any]) -> Callable[[Any], Any] | None:
 
     Only graphs differ: each library has a named tuple of its own.
     """
-    return _with_gymnasium_graphs if _has_graphs(space) else None
+    return partial(_with_graphs, gymnasium.spaces.GraphInstance) if _has_graphs(space) else None
+
+
+def native_translator(space: Space[Any]) -> Callable[[Any], Any] | None:
+    """Return what converts values and batches from Gymnasium's; None where they are the same."""
+    return partial(_with_graphs, our_spaces.GraphInstance) if _has_graphs(space) else None
 
 
 def _has_graphs(space: Space[Any]) -> bool:
@@ -97,14 +103,14 @@ def _has_graphs(space: Space[Any]) -> bool:
     return isinstance(space, our_spaces.Graph)
 
 
-def _with_gymnasium_graphs(value: Any) -> Any:
-    """Replace every graph in a value by Gymnasium's."""
-    if isinstance(value, our_spaces.GraphInstance):
-        return gymnasium.spaces.GraphInstance(*map(_with_gymnasium_graphs, value))
+def _with_graphs(kind: Any, value: Any) -> Any:
+    """Replace every graph in a value, of either library, by one of a kind."""
+    if isinstance(value, (our_spaces.GraphInstance, gymnasium.spaces.GraphInstance)):
+        return kind(*(_with_graphs(kind, part) for part in value))
     if isinstance(value, dict):
-        return {key: _with_gymnasium_graphs(item) for key, item in value.items()}
+        return {key: _with_graphs(kind, item) for key, item in value.items()}
     if isinstance(value, tuple):
-        return tuple(map(_with_gymnasium_graphs, value))
+        return tuple(_with_graphs(kind, item) for item in value)
     return value
 
 

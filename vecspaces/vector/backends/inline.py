@@ -20,22 +20,29 @@ class InlineBackend:
     Args:
         env_fns: Factories of environments.
         autoreset_mode: What follows the end of an episode.
+        validate: Whether all that environments return is checked against the spaces.
     """
 
     slices: list[range]
     buffers: Buffers
     replies: deque[Reply]
 
-    def __init__(self, env_fns: Sequence[Callable[[], Any]], autoreset_mode: AutoresetMode) -> None:
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Any]],
+        autoreset_mode: AutoresetMode,
+        validate: bool = False,
+    ) -> None:
         self._env_fns = env_fns
         self._mode = autoreset_mode
+        self._validate = validate
         self.replies: deque[Reply] = deque()
         self.group: EnvGroup | None = None
 
     def open(self, plan: Planner, timeout: float) -> None:
         """Build every environment here; nothing can bound the time that takes."""
         try:
-            group = EnvGroup(self._env_fns, self._mode)
+            group = EnvGroup(self._env_fns, self._mode, validate=self._validate)
         except EnvironmentFailed as error:
             error.failure.throw()
         try:

@@ -50,6 +50,7 @@ class WorkerSetup:
         caller: The caller's process id.
         core: The core that it returns to; None where there are not as many workers as cores.
         awake: Whether it may wait awake for commands: no other process needs its core.
+        validate: Whether all that environments return is checked against the spaces.
     """
 
     index: int
@@ -63,6 +64,7 @@ class WorkerSetup:
     caller: int
     core: int | None
     awake: bool
+    validate: bool
 
     @property
     def factories(self) -> range:
@@ -99,6 +101,7 @@ def plan_workers(
     autoreset_mode: AutoresetMode,
     threads: int | None,
     by_value: bool,
+    validate: bool = False,
 ) -> list[WorkerSetup]:
     """Cut the factories into contiguous slices, one per worker.
 
@@ -108,6 +111,7 @@ def plan_workers(
         autoreset_mode: What follows the end of an episode.
         threads: The number of threads for native libraries in a worker.
         by_value: Whether workers begin without a copy of this process's memory.
+        validate: Whether all that environments return is checked against the spaces.
 
     Returns:
         One setup per worker.
@@ -131,6 +135,7 @@ def plan_workers(
             cores[index] if num_workers == count == len(cores) else None,
             # One core is left to the caller, whatever the others do.
             num_workers <= count and index + 1 < count,
+            validate,
         )
         for index, part in enumerate(cut(len(env_fns), num_workers))
     ]

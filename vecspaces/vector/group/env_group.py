@@ -47,6 +47,7 @@ class EnvGroup:
         env_fns: Factories; each is called once, here.
         autoreset_mode: What follows the end of an episode.
         first: The index of the first factory among all of the vector env's, for messages.
+        validate: Whether all that environments return is checked against their spaces.
 
     Raises:
         EnvironmentFailed: A factory raised, or returned what is no environment.
@@ -57,6 +58,8 @@ class EnvGroup:
         env_fns: Sequence[Callable[[], Any]],
         autoreset_mode: AutoresetMode,
         first: int = 0,
+        *,
+        validate: bool = False,
     ) -> None:
         self._env_fns = list(env_fns)
         self._first = first
@@ -73,9 +76,9 @@ class EnvGroup:
         self._members: list[Member] = []
         for is_vector, run in itertools.groupby(built, lambda one: is_vector_env(one.env)):
             if is_vector:
-                self._members.extend(VectorMember(one, autoreset_mode) for one in run)
+                self._members.extend(VectorMember(one, autoreset_mode, validate) for one in run)
             else:
-                self._members.append(SingleEnvs(list(run), autoreset_mode))
+                self._members.append(SingleEnvs(list(run), autoreset_mode, validate))
         self._mode = autoreset_mode
         self._place(0)
 

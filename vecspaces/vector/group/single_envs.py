@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any
 
+from vecspaces.spaces import Space
 from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvironmentFailed
@@ -26,6 +27,7 @@ from vecspaces.vector.group.members import (
     reset_arguments,
     set_attribute,
 )
+from vecspaces.vector.group.validated import Validated, batch_of_boxes
 from vecspaces.vector.group.validation import (
     as_info,
     as_rewards,
@@ -46,13 +48,19 @@ class SingleEnvs:
     Args:
         built: The environments.
         mode: What follows the end of an episode.
+        validate: Whether all that they return is checked against their spaces.
     """
 
-    def __init__(self, built: Sequence[Built], mode: AutoresetMode) -> None:
+    def __init__(self, built: Sequence[Built], mode: AutoresetMode, validate: bool) -> None:
         self.built = list(built)
         self._mode = mode
-        # What steps each environment in an episode, and what steps it next.
-        self._envs = [_stepper_of(one) for one in built]
+        self._validate = validate
+        # What checks the bounds of all observations at once; None where each is checked by itself.
+        self._boxes: Space[Any] | None = None
+        if validate:
+            self._boxes = batch_of_boxes([one.observation_spaces[0] for one in built])
+        # What resets and steps each environment in an episode, and what steps it next.
+        self._envs: list[Any] = []
         self._steppers: list[Any] = []
         # The options that autoresets of a row get.
         self._options: dict[int, Mapping[str, Any]] = {}
@@ -66,6 +74,7 @@ class SingleEnvs:
 
     def bind(self, views: Views, lost: Starts) -> None:
         """Begin anew over these rows."""
+        self._envs = [self._stepper_of(number) for number in range(len(self.built))]
         self._steppers = list(self._envs)
         self._lost = {row: _Lost(self, row, lost[row][0]) for row in self.rows if row in lost}
         self._options = {}
@@ -80,7 +89,12 @@ class SingleEnvs:
         """Look at the rows from now on."""
         buffers, low, high = views.buffers, self.rows.start, self.rows.stop
         self._views = views
-        self._slots = [SlotWriter(buffers, slot, low, high) for slot in range(buffers.plan.slots)]
+        self._slots = [
+            SlotWriter(buffers, slot, low, high)
+            if self._boxes is None
+            else ValidatedSlotWriter(buffers, slot, low, high, self._boxes, self._envs)
+            for slot in range(buffers.plan.slots)
+        ]
         self._take_actions = buffers.actions.reader(low, high)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -94,7 +108,16 @@ class SingleEnvs:
     def replace(self, number: int, built: Built) -> None:
         """Put another environment in the place of one."""
         self.built[number] = built
-        self._envs[number] = self._steppers[number] = _stepper_of(built)
+        self._envs[number] = self._steppers[number] = self._stepper_of(number)
+
+    def _stepper_of(self, number: int) -> Any:
+        """Return what resets an environment, and steps it with actions as its row holds them."""
+        built = self.built[number]
+        env = built.env if built.translate is None else _Translated(built.env, built.translate)
+        if not self._validate:
+            return env
+        row, defers = self.rows.start + number, self._boxes is not None
+        return Validated(env, built, row, defers)
 
     # ------------------------------------------------------------------ episodes
 
@@ -124,9 +147,8 @@ class SingleEnvs:
         self, row: int, command: str, arguments: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Reset one environment; what it raises is its own, what it returns is checked."""
-        env = self.built[row - self.rows.start].env
         try:
-            result = env.reset(**arguments)
+            result = self._envs[row - self.rows.start].reset(**arguments)
         except RAISED as error:
             raise EnvironmentFailed.of(error, (row,), command) from None
         return take_reset_apart(result)
@@ -232,6 +254,8 @@ class SingleEnvs:
         write = buffers.observations[slot].write
         for row, observation in zip(rows, observations, strict=True):
             write(row, observation)
+            if self._boxes is not None:
+                self._envs[row - self.rows.start].check(observation)
         at = list(rows)
         buffers.rewards[slot, at] = as_rewards(rewards, rows)
         buffers.terminations[slot, at] = buffers.truncations[slot, at] = False
@@ -334,19 +358,43 @@ class SlotWriter:
             self._truncations[row - self._low] = truncated
 
 
+class ValidatedSlotWriter(SlotWriter):
+    """Checks the bounds of what it wrote (`validate=True`)."""
+
+    def __init__(
+        self,
+        buffers: Buffers,
+        slot: int,
+        low: int,
+        high: int,
+        space: Space[Any],
+        envs: Sequence[Validated],
+    ) -> None:
+        super().__init__(buffers, slot, low, high)
+        self._written = buffers.observations[slot].read()[low:high]
+        self._space, self._envs = space, envs
+
+    def write(
+        self, observations: list[Any], rewards: list[Any], ended: list[tuple[int, bool, bool]]
+    ) -> None:
+        """Write what all environments returned, and check it."""
+        super().write(observations, rewards, ended)
+        if not self._space.contains(self._written):
+            for env, observation in zip(self._envs, observations, strict=True):
+                env.check(observation)
+
+
 class _Translated:
     """Steps an environment with actions in the types of its own library."""
 
     def __init__(self, env: Any, translate: Callable[[Any], Any]) -> None:
         self._env, self._translate = env, translate
 
+    def reset(self, **arguments: Any) -> Any:
+        return self._env.reset(**arguments)
+
     def step(self, action: Any) -> Any:
         return self._env.step(self._translate(action))
-
-
-def _stepper_of(built: Built) -> Any:
-    """Return what steps an environment with the actions that are read from its row."""
-    return built.env if built.translate is None else _Translated(built.env, built.translate)
 
 
 class _Autoreset:

@@ -89,18 +89,7 @@ def reward_writer(out: npt.NDArray[np.float64], low: int) -> Callable[[list[Any]
     return write
 
 
-def as_rewards(rewards: list[Any], rows: Sequence[int]) -> npt.NDArray[Any]:
-    """Make one array of the rewards of environments: numbers, or arrays that hold one."""
-    try:
-        batch = np.array(rewards)
-    except Exception:  # ragged, or what a foreign object's __array__ raises
-        batch = np.empty(0, dtype=object)
-    if batch.dtype.kind in "fiub" and batch.shape == (len(rewards),):
-        return batch
-    return np.array([_as_reward(one, row) for one, row in zip(rewards, rows, strict=True)])
-
-
-def _as_reward(reward: Any, row: int) -> float:
+def as_reward(reward: Any, row: int) -> float:
     """Turn any number, or an array that holds one, into a float."""
     with suppress(Exception):  # a foreign object's conversion may raise anything
         array = np.asarray(reward)
@@ -111,6 +100,17 @@ def _as_reward(reward: Any, row: int) -> float:
             return float(reward)
     found = f" returned {show_value(reward)} as its reward: expected a number"
     raise Finding(InvalidRewardError, found, row)
+
+
+def as_rewards(rewards: list[Any], rows: Sequence[int]) -> npt.NDArray[Any]:
+    """Make one array of the rewards of environments: numbers, or arrays that hold one."""
+    try:
+        batch = np.array(rewards)
+    except Exception:  # ragged, or what a foreign object's __array__ raises
+        batch = np.empty(0, dtype=object)
+    if batch.dtype.kind in "fiub" and batch.shape == (len(rewards),):
+        return batch
+    return np.array([as_reward(one, row) for one, row in zip(rewards, rows, strict=True)])
 
 
 def as_info(info: Any) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from vecspaces.vector.group.members import (
     reaches_each,
     reset_arguments,
 )
+from vecspaces.vector.group.validated import ValidatedVector
 from vecspaces.vector.group.validation import failed, take_reset_apart, wrong_form
 from vecspaces.vector.vector_env import AutoresetMode
 
@@ -33,9 +34,10 @@ from vecspaces.vector.vector_env import AutoresetMode
 class VectorMember:
     """A vector env, ours or Gymnasium's, and its rows; its autoreset stays its own."""
 
-    def __init__(self, built: Built, mode: AutoresetMode) -> None:
+    def __init__(self, built: Built, mode: AutoresetMode, validate: bool) -> None:
         self.built = [built]
         self._mode = mode
+        self._validate = validate
         # The slot that holds its last observations; and a copy of them where it does not hold all.
         self._slot = 0
         self._latest: Any = None
@@ -63,6 +65,7 @@ class VectorMember:
         self._lost = {row: lost[row] for row in self.rows if row in lost}
         self._first = self._latest = None
         self._starts = {}
+        self._stepper = self._make_stepper()
         self.view(views)
 
     def view(self, views: Views) -> None:
@@ -79,6 +82,11 @@ class VectorMember:
     def replace(self, number: int, built: Built) -> None:
         """Put another vector env in the place of this one."""
         self.built[number] = built
+        self._stepper = self._make_stepper()
+
+    def _make_stepper(self) -> Any:
+        """Return what resets and steps the vector env."""
+        return ValidatedVector(self.built[0], self.rows) if self._validate else self._env
 
     # ------------------------------------------------------------------ episodes
 
@@ -139,7 +147,7 @@ class VectorMember:
     def _reset(self, command: str, seed: Any, options: Any) -> tuple[Any, Columns]:
         """Reset the vector env; return its observations, and its infos by rows of the batch."""
         arguments = reset_arguments(seed, options)
-        observations, infos = take_reset_apart(self._ask(command, self._env.reset, **arguments))
+        observations, infos = take_reset_apart(self._ask(command, self._stepper.reset, **arguments))
         return observations, self._columns(infos)
 
     def _wake(self, command: str) -> tuple[Any, Columns] | None:
@@ -185,7 +193,7 @@ class VectorMember:
         actions = self._views.buffers.actions.read(copy=True, at=self._at)
         if self.built[0].translate is not None:
             actions = self.built[0].translate(actions)
-        result = self._ask("step", self._env.step, actions)
+        result = self._ask("step", self._stepper.step, actions)
         try:
             observations, rewards, terminations, truncations, infos = result
             infos = dict(infos)

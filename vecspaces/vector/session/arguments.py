@@ -26,6 +26,7 @@ class Settings(NamedTuple):
         buffers: The number of slots of the ring that the caller sees.
         variable_capacity: Bytes per environment for values of variable size.
         stats: Whether steps and resets are timed.
+        validate: Whether all that environments return and are given is checked against the spaces.
         start_timeout: Bounds the building of environments, in seconds.
         step_timeout: Bounds every other wait, in seconds; None does not.
         budget: How many dead workers are replaced; None: none are.
@@ -37,6 +38,7 @@ class Settings(NamedTuple):
     buffers: int = 1
     variable_capacity: int = 65536
     stats: bool = False
+    validate: bool = False
     start_timeout: float = 60.0
     step_timeout: float | None = None
     budget: RestartBudget | None = None

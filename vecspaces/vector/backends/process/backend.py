@@ -98,6 +98,7 @@ class ProcessBackend:
         daemon: Whether workers are daemons; daemons cannot have children.
         shared_memory: Whether rows lie in shared memory.
         worker_threads: Threads for native libraries in a worker; None leaves them alone.
+        validate: Whether all that environments return is checked against the spaces.
 
     Raises:
         RuntimeError: This process is importing its main module.
@@ -117,6 +118,7 @@ class ProcessBackend:
         daemon: bool,
         shared_memory: bool,
         worker_threads: int | None,
+        validate: bool = False,
     ) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise RuntimeError(_UNGUARDED)
@@ -144,7 +146,12 @@ class ProcessBackend:
         self._arena: Arena | None = None
         self._descriptions: list[GroupDescription] = []
         self._setups = plan_workers(
-            env_fns, num_workers, autoreset_mode, worker_threads, by_value=not self._forked
+            env_fns,
+            num_workers,
+            autoreset_mode,
+            worker_threads,
+            by_value=not self._forked,
+            validate=validate,
         )
         # The caller shares the core of the worker that never busy-polls.
         self._affinity = CoreAffinity(self._setups[-1].core)

@@ -61,7 +61,9 @@ def worker_main(line: Line, caller: int, setup: WorkerSetup | None = None) -> No
             assert setup is not None
         factories = setup.factories
         setup.settle()
-        group = EnvGroup(setup.env_fns(), setup.autoreset_mode, setup.first)
+        group = EnvGroup(
+            setup.env_fns(), setup.autoreset_mode, setup.first, validate=setup.validate
+        )
         built = pack(Op.BUILT, 0, 0, group.describe())
     except EnvironmentFailed as error:
         channel.send(pack(Op.FAILED, 0, 0, error.failure))

@@ -39,7 +39,9 @@ class GroupActor:
             setup: WorkerSetup = pickle.loads(packed)
             setup.settle()
             self._index = setup.index
-            self._group = EnvGroup(setup.env_fns(), setup.autoreset_mode, setup.first)
+            self._group = EnvGroup(
+                setup.env_fns(), setup.autoreset_mode, setup.first, validate=setup.validate
+            )
             return Op.BUILT, cloudpickle.dumps(self._group.describe()), None
         except EnvironmentFailed as error:
             failure = error.failure
