@@ -1,23 +1,149 @@
-"""How Sphinx builds these pages: `sphinx-build -W docs docs/_build`."""
+"""How Sphinx builds these pages: `sphinx-build -n -W docs docs/_build`."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pydoc
+import re
+import socket
+from typing import TYPE_CHECKING, Any
+
+from sphinx.util.docutils import SphinxDirective
+from typer.main import get_command
 
 from vecspaces import __version__
+from vecspaces.cli.app import app as command_line
+
+if TYPE_CHECKING:
+    from docutils import nodes
+    from sphinx.application import Sphinx
 
 project = "vecspaces"
 release = version = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+]
 exclude_patterns = ["_build"]
+templates_path = ["_templates"]
 
 html_theme = "furo"
 html_title = f"vecspaces {__version__}"
 
+autosummary_ignore_module_all = False  # what is public is what `__all__` says
 default_role = "code"  # what docstrings mean by single backticks
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # the docstrings tell types, shapes, dtypes and units
-autodoc_mock_imports = ["stable_baselines3"]  # would bring gigabytes for the sake of a base class
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_mock_imports = ["stable_baselines3"]  # would install gigabytes for one base class
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_attr_annotations = False
-napoleon_use_ivar = True  # else an attribute that is annotated too would be listed twice
+napoleon_use_ivar = True  # otherwise an attribute that is annotated too would be listed twice
 suppress_warnings = ["ref.python"]  # attributes of two classes may have one name
 
 myst_heading_anchors = 3
+
+_INVENTORIES = {
+    "python": "https://docs.python.org/3",
+    "numpy": "https://numpy.org/doc/stable",
+    "gymnasium": "https://gymnasium.farama.org",
+}
+
+
+def _is_reachable(url: str) -> bool:
+    """Whether a site answers; without a network, links to it are left out and the build goes on."""
+    try:
+        socket.create_connection((url.split("/")[2], 443), timeout=3).close()
+    except OSError:
+        return False
+    return True
+
+
+intersphinx_mapping = {
+    name: (url, None) for name, url in _INVENTORIES.items() if _is_reachable(url)
+}
+intersphinx_timeout = 10
+nitpick_ignore_regex = [
+    (r"py:.*", r"stable_baselines3\..*"),
+    # Type variables and aliases in overloads, whose signatures Sphinx shows as they are written.
+    (r"py:class", r"IntegerT_cov|MemberT|ObservationMode|ScalarT_cov|Vector"),
+    (r"py:class", r"tuple\[Any, \.\.\.\] \| Any"),  # a base of GraphInstance
+]
+
+
+_MODULES = (
+    "vecspaces",
+    "vecspaces.spaces",
+    "vecspaces.vector",
+    "vecspaces.vector.utils",
+    "vecspaces.wrappers",
+    "vecspaces.errors",
+    "vecspaces.layout",
+    "vecspaces.adapters.gymnasium",
+)
+
+
+@functools.cache
+def _public_names() -> dict[str, str]:
+    """Return where a class is documented, by where it is defined."""
+    names: dict[str, str] = {}
+    for module in map(importlib.import_module, _MODULES):
+        public = getattr(module, "__all__", None) or vars(module)
+        for name in public:
+            found = getattr(module, name)
+            defined = getattr(found, "__module__", None) or ""
+            if defined.startswith("vecspaces") and not inspect.ismodule(found):
+                names[f"{defined}.{name}"] = f"{module.__name__}.{name}"
+    return names
+
+
+def _resolve(app: Sphinx, env: Any, node: Any, content: Any) -> Any:
+    """Link a name to the page of the module that exports it.
+
+    Names that exist but have no page (internal bases, type variables, other libraries without an
+    inventory) become plain text; those that do not exist stay, as a warning.
+    """
+    name = re.sub(r"^npt\.", "numpy.typing.", node.get("reftarget", ""))
+    name = re.sub(r"^np\.", "numpy.", name)
+    public = _public_names().get(name)
+    if public is None:
+        return content if pydoc.locate(name) is not None else None
+    domain = env.get_domain("py")
+    return domain.resolve_xref(
+        env, node["refdoc"], app.builder, node["reftype"], public, node, content
+    )
+
+
+class CommandReference(SphinxDirective):
+    """The commands and their options, as the command line itself describes them."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return one section per command, with a table of its arguments and options."""
+        group: Any = get_command(command_line)
+        lines: list[str] = []
+        for name, command in group.commands.items():
+            arguments = [one for one in command.params if one.param_type_name == "argument"]
+            usage = " ".join(one.metavar or one.name.upper() for one in arguments)
+            lines += [f"## vecspaces {name}", "", command.help, ""]
+            lines += ["```text", f"vecspaces {name} {usage} [OPTIONS]", "```", ""]
+            lines += ["| argument | meaning | default |", "| --- | --- | --- |"]
+            for one in command.params:
+                written = " ".join(one.opts) if one not in arguments else usage
+                value = "" if one in arguments or one.default is False else one.metavar or "VALUE"
+                default = "" if one.default in (None, False) else f"`{one.default}`"
+                lines.append(f"| `{f'{written} {value}'.strip()}` | {one.help} | {default} |")
+            lines.append("")
+        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
+
+
+def setup(app: Sphinx) -> None:
+    """Add the directive, and the links to public names."""
+    app.add_directive("commands", CommandReference)
+    app.connect("missing-reference", _resolve, priority=900)  # after intersphinx

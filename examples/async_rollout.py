@@ -1,7 +1,7 @@
-"""First come, first served: `send` and `recv` keep all workers busy when steps take unequal time.
+"""`send` and `recv` keep all workers busy when steps take unequal time.
 
-Environments here take 1 ms a step, but every twentieth step takes 20 ms. `step` waits for the
-slowest of them; `recv` takes the first half that is ready and sends it on its way again.
+Environments here take 1 ms per step, but one step in twenty takes 20 ms. `step` waits for the
+slowest environment; `recv` returns the first half of them that is ready.
 
 Run: python examples/async_rollout.py
 """
@@ -37,12 +37,12 @@ class Uneven(Env):
 
 
 def policy(observations: np.ndarray) -> np.ndarray:
-    """To the right, mostly."""
+    """Return actions that mostly move to the right."""
     return (np.random.default_rng().random(len(observations)) < 0.7).astype(np.int64)
 
 
 def rollout_in_step(num_envs: int, steps: int) -> float:
-    """Step all environments together; give steps a second."""
+    """Step all environments together; return steps per second."""
     with AsyncVectorEnv([Uneven] * num_envs, num_workers=num_envs) as envs:
         observations, _ = envs.reset(seed=0)
         started = time.perf_counter()
@@ -52,7 +52,7 @@ def rollout_in_step(num_envs: int, steps: int) -> float:
 
 
 def rollout_as_ready(num_envs: int, steps: int) -> float:
-    """Step whichever half of the environments is ready first; give steps a second."""
+    """Step the half of the environments that is ready first; return steps per second."""
     half = num_envs // 2
     inner = AsyncVectorEnv([Uneven] * num_envs, num_workers=num_envs, batch_size=half)
     with RecordEpisodeStatistics(inner) as envs:

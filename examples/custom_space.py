@@ -1,4 +1,4 @@
-"""A space of one's own: complex matrices, first carried whole, then by their bytes."""
+"""A custom space: complex matrices, first pickled, then stored as arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vecspaces.vector import AsyncVectorEnv
 
 
 class ComplexMatrix(spaces.Space[np.ndarray]):
-    """Matrices of complex numbers, the absolute value of each at most 1."""
+    """Matrices of complex numbers whose absolute values are at most 1."""
 
     def __init__(self, rows: int, columns: int, seed: int | None = None) -> None:
         super().__init__(shape=(rows, columns), dtype=np.complex64, seed=seed)
@@ -33,7 +33,7 @@ class ComplexMatrix(spaces.Space[np.ndarray]):
 
 
 class Qubits(Env):
-    """Gates that the agent applies to a register; the observation is the matrix so far."""
+    """Gates that the agent applies to a register; the observation is their product so far."""
 
     observation_space = ComplexMatrix(2, 2)
     action_space = spaces.Discrete(2)
@@ -49,7 +49,7 @@ class Qubits(Env):
 
 
 def register() -> None:
-    """Say that a value is its bytes; without this, values are pickled, and all else is the same."""
+    """Store values as arrays; without this they are pickled, and the results are the same."""
 
     @describe.register
     def _(space: ComplexMatrix) -> Array:
@@ -66,7 +66,7 @@ def roll() -> Any:
 
 if __name__ == "__main__":
     print(Layout.compile(ComplexMatrix(2, 2), n=4))
-    print("carried whole:", roll()[1].round(2).tolist())
+    print("pickled:  ", roll()[1].round(2).tolist())
     register()
     print(Layout.compile(ComplexMatrix(2, 2), n=4))
-    print("by its bytes: ", roll()[1].round(2).tolist())
+    print("as arrays:", roll()[1].round(2).tolist())

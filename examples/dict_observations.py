@@ -1,7 +1,7 @@
-"""Nested observations: each leaf is one array over all environments, whatever its kind.
+"""Nested observations: each leaf is one array over all environments.
 
-A robot sees a picture, its joints, a list of things near it that grows and shrinks, and an order in
-words. All of it travels through shared memory.
+A robot observes an image, its joints, a list of nearby objects of varying length, and an order as
+text. All of it lies in shared memory.
 
 Run: python examples/dict_observations.py
 """
@@ -20,7 +20,7 @@ ORDERS = ("lift", "push", "wait")
 
 
 class Robot(Env):
-    """Does what it is told, or does not."""
+    """Receives an order at every step, and is rewarded for obeying it."""
 
     observation_space = spaces.Dict(
         camera=spaces.Box(0, 255, (8, 8, 3), np.uint8),
@@ -56,14 +56,14 @@ class Robot(Env):
 
 
 def obedient(observations: dict) -> dict:
-    """Understand the orders, and move no joint."""
+    """Return the commands that obey the orders, and move no joint."""
     commands = [ORDERS.index(order) for order in observations["order"]]
     torque = np.zeros_like(observations["joints"]["angle"])
     return {"command": np.array(commands), "torque": torque}
 
 
 def main(num_envs: int, steps: int) -> float:
-    """Roll out the obedient policy; give the share of orders that were obeyed."""
+    """Roll out the obedient policy; return the share of orders that were obeyed."""
     print(Layout.compile(Robot.observation_space, num_envs))
     obeyed = []
     with AsyncVectorEnv([Robot] * num_envs, autoreset_mode="SameStep") as envs:

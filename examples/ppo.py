@@ -1,7 +1,7 @@
-"""PPO whose rollout buffer is the vector env's own ring: CartPole-v1 to a mean return of 475.
+"""PPO whose rollout buffer is the vector env's own memory: CartPole-v1 to a mean return of 475.
 
 The workers write T + 1 observations one after the other into shared memory, and `rollout_view()`
-gives them as one array: no observation is copied between the worker that wrote it and the
+returns them as one array: no observation is copied between the worker that wrote it and the
 optimiser that reads it.
 
 Needs PyTorch: pip install torch. Run: python examples/ppo.py
@@ -42,7 +42,7 @@ def advantages(
     """Generalised advantage estimation (Schulman et al. 2016) over T steps of n environments.
 
     In NEXT_STEP mode the observation after an end is the episode's last one, so a truncated episode
-    is bootstrapped from it as it stands in the ring.
+    is bootstrapped from it.
     """
     following = np.where(terminations, 0.0, values[1:])
     deltas = rewards + GAMMA * following - values[:-1]
@@ -68,7 +68,7 @@ def train(num_envs: int, steps: int, updates: int, seed: int, target: float) -> 
         parameters = [*actor.parameters(), *critic.parameters()]
         optimizer = torch.optim.Adam(parameters, lr=RATE, eps=1e-5)
         observations, _ = envs.reset(seed=seed)
-        ended = np.zeros(num_envs, dtype=bool)  # the step after an end resets and is no step
+        ended = np.zeros(num_envs, dtype=bool)  # the step after an end only resets
         started = time.perf_counter()
         mean = 0.0
         for update in range(1, updates + 1):
@@ -117,9 +117,9 @@ def train(num_envs: int, steps: int, updates: int, seed: int, target: float) -> 
 
             if envs.return_queue:
                 mean = float(np.mean(envs.return_queue))
-            took = time.perf_counter() - started
+            seconds = time.perf_counter() - started
             print(
-                f"update {update:3}  steps {update * steps * num_envs:7,}  {took:5.1f} s  "
+                f"update {update:3}  steps {update * steps * num_envs:7,}  {seconds:5.1f} s  "
                 f"mean return of {len(envs.return_queue)} episodes {mean:6.1f}"
             )
             if mean >= target and len(envs.return_queue) == 100:

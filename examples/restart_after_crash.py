@@ -1,6 +1,6 @@
-"""A simulator that crashes now and then: the run goes on, and tells which steps were lost.
+"""A simulator that crashes now and then: the run goes on and reports which steps were lost.
 
-Run it with `python examples/restart_after_crash.py`.
+Run: python examples/restart_after_crash.py
 """
 
 import os
@@ -13,7 +13,7 @@ from vecspaces.vector import AsyncVectorEnv
 
 
 class FragileWalk(Env):
-    """A random walk whose native code, so to speak, crashes once in a few thousand steps."""
+    """A random walk that crashes once in 2,000 steps, as native code would."""
 
     observation_space = Box(-np.inf, np.inf, (1,), np.float64)
     action_space = Discrete(2)
@@ -25,7 +25,7 @@ class FragileWalk(Env):
 
     def step(self, action):
         if self.np_random.random() < 0.0005:
-            os._exit(1)  # no exception, no goodbye: as after a segmentation fault
+            os._exit(1)  # no exception: as after a segmentation fault
         self.place += (2 * int(action) - 1) * self.np_random.random()
         return np.array([self.place]), -abs(self.place), abs(self.place) > 8, False, {}
 
@@ -35,12 +35,12 @@ def main() -> None:
         [FragileWalk] * 8,
         num_workers=4,
         on_worker_death="restart",
-        max_restarts=100,  # this many within restart_window seconds are bad luck; more are a bug
+        max_restarts=100,  # more than this within restart_window seconds is an error
     )
     with envs:
         envs.reset(seed=1)
         policy = np.random.default_rng(1)
-        learnt = lost = 0
+        used = lost = 0
         for _ in range(2_000):
             actions = policy.integers(2, size=8)
             _, _, _, truncations, infos = envs.step(actions)
@@ -48,8 +48,8 @@ def main() -> None:
             # A lost step is a truncation with reward 0: bootstrap from it, or leave it out.
             assert truncations[restarted].all()
             lost += int(restarted.sum())
-            learnt += int((~restarted).sum())
-        print(f"{learnt} steps to learn from, {lost} lost to crashed workers, and no crash of ours")
+            used += int((~restarted).sum())
+        print(f"{used} steps to learn from, {lost} lost with crashed workers")
 
 
 if __name__ == "__main__":

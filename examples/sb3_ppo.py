@@ -1,4 +1,4 @@
-"""Stable-Baselines3's PPO on our vector env, next to its own SubprocVecEnv.
+"""Stable-Baselines3's PPO on a vector env of vecspaces and on its own SubprocVecEnv.
 
 Needs Stable-Baselines3: pip install "vecspaces[sb3]". Run: python examples/sb3_ppo.py
 """
@@ -21,17 +21,17 @@ ENV_ID = "CartPole-v1"
 
 
 def ours(num_envs: int) -> VecEnv:
-    """Many environments a worker, one worker a core."""
+    """Return a VecEnv with many environments per worker and one worker per core."""
     return as_vec_env(make_vec(ENV_ID, num_envs, vector_kwargs={"autoreset_mode": "SameStep"}))
 
 
 def theirs(num_envs: int) -> VecEnv:
-    """One process an environment."""
+    """Return a VecEnv with one process per environment."""
     return SubprocVecEnv([lambda: gymnasium.make(ENV_ID)] * num_envs)
 
 
 def train(vec_env: VecEnv, timesteps: int, seed: int) -> tuple[PPO, float]:
-    """Train; give the model, and environment steps a second."""
+    """Train; return the model, and environment steps per second."""
     model = PPO(
         "MlpPolicy",
         VecMonitor(vec_env),
@@ -52,7 +52,7 @@ def train(vec_env: VecEnv, timesteps: int, seed: int) -> tuple[PPO, float]:
 
 
 def main(num_envs: int, timesteps: int, seed: int, compare: bool) -> float:
-    """Train and evaluate; give the mean return of 20 episodes."""
+    """Train and evaluate; return the mean return of 20 episodes."""
     torch.set_num_threads(1)
     vec_env = ours(num_envs)
     model, speed = train(vec_env, timesteps, seed)

@@ -95,7 +95,7 @@ class Env(Generic[ObsType, ActType]):
             options: For the subclass to interpret.
 
         Returns:
-            The first observation and an info. This base method returns None: a subclass calls it
+            The first observation and an info. This base method returns None; a subclass calls it
             for the seeding and returns its own.
 
         Raises:
@@ -131,7 +131,7 @@ class Env(Generic[ObsType, ActType]):
 
     @property
     def unwrapped(self) -> Env[Any, Any]:
-        """The environment without any wrappers: this one."""
+        """The environment without any wrappers, which is this one."""
         return self
 
     @property

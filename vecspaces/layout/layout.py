@@ -388,7 +388,7 @@ class Rows:
         """Remove and return what rows `low` to `high` spilled; empty if every value fitted.
 
         Returns:
-            Leaf, row and bytes of each: what `put_spilled` takes in the process that reads.
+            The leaf, row and bytes of each, as `put_spilled` takes them in the process that reads.
         """
         return [
             (leaf, row, data)

@@ -88,7 +88,7 @@ class Record:
             row: Its row, for the error.
 
         Raises:
-            KeyMismatch: If `value` has not exactly these members.
+            Mismatch: `value` has not exactly these members.
         """
         count = len(self.keys)
         if self.container is tuple:

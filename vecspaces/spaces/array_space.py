@@ -37,7 +37,7 @@ class ArraySpace(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
 
     @property
     def is_np_flattenable(self) -> Literal[True]:
-        """Always True: a value flattens to a vector of a fixed length."""
+        """Always True, since a value flattens to a vector of a fixed length."""
         return True
 
     def _bounds(self) -> tuple[Any, Any]:

@@ -92,7 +92,7 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
 
     @property
     def is_np_flattenable(self) -> Literal[True]:
-        """Always True: a value flattens to a one-hot vector of `n` entries."""
+        """Always True, since a value flattens to a one-hot vector of `n` entries."""
         return True
 
     def sample(

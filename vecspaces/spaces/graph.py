@@ -90,7 +90,7 @@ class Graph(Composite[GraphInstance]):
 
     @property
     def is_np_flattenable(self) -> Literal[False]:
-        """Always False: the size of a value is not fixed."""
+        """Always False, since the size of a value is not fixed."""
         return False
 
     def seed(self, seed: int | tuple[Any, ...] | list[Any] | None = None) -> tuple[Any, ...]:

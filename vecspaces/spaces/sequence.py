@@ -75,7 +75,7 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
 
     @property
     def is_np_flattenable(self) -> Literal[False]:
-        """Always False: the length of a value is not fixed."""
+        """Always False, since the length of a value is not fixed."""
         return False
 
     def seed(self, seed: int | tuple[Any, Any] | list[Any] | None = None) -> tuple[Any, Any]:
@@ -111,7 +111,7 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
             probability: A pair: the length likewise, and probabilities, or None, for the elements.
 
         Returns:
-            The elements: a tuple, or with `stack=True` a batch.
+            A tuple of the elements, or with `stack=True` a batch.
 
         Raises:
             AssertionError: The length is negative, or an array of another shape or dtype.

@@ -89,7 +89,7 @@ class Space(Generic[T_cov]):
                 seeds.
 
         Returns:
-            The seed that was used: an int, or a tuple or dict of seeds for a composite space.
+            The seed that was used, an int, or a tuple or dict of seeds for a composite space.
 
         Raises:
             VecspacesError: The seed is negative or not a Python integer.

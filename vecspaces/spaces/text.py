@@ -99,7 +99,7 @@ class Text(Space[str]):
 
     @property
     def is_np_flattenable(self) -> Literal[True]:
-        """Always True: a value flattens to `max_length` character indices."""
+        """Always True, since a value flattens to `max_length` character indices."""
         return True
 
     @property

@@ -115,7 +115,7 @@ class VectorEnv(Generic[ObsType, ActType, ArrayType]):
             options: One mapping for all environments, or a sequence of one per environment.
 
         Returns:
-            A batch of observations, and the infos. This base method returns None: a derived class
+            A batch of observations, and the infos. This base method returns None; a derived class
             calls it for the seeding and returns its own.
 
         Raises:

@@ -137,7 +137,7 @@ def iterate(space: Space[Any], items: Any) -> Iterator[Any]:
         items: The batch.
 
     Returns:
-        An iterator over the values: views of the rows of arrays, scalars where a row is one.
+        An iterator over the values, views of the rows of arrays, or scalars where a row is one.
 
     Raises:
         TypeError: If `space` is no space, or its values cannot be gone through.

@@ -58,7 +58,7 @@ def create_shared_memory(
             spaces of third parties), in equal shares for the leaves of the space that have them.
 
     Returns:
-        The memory: one anonymous block, freed with its last user.
+        The memory, one anonymous block that is freed with its last user.
 
     Raises:
         TypeError: If `space` is no space.
@@ -111,7 +111,7 @@ def read_from_shared_memory(space: Space[Any], shared_memory: SharedMemory, n: i
         n: How many environments the memory was made for.
 
     Returns:
-        The batch: live views `(n, *shape)` where values are arrays, nested as the space is, and
+        The batch, of live views `(n, *shape)` where values are arrays, nested as the space is, and
         tuples of n values, decoded anew at each call, everywhere else.
 
     Raises:

@@ -1,0 +1,32 @@
+"""The description for package indexes: the README, whose relative links lead to the repository."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)]+)\)")
+
+
+def with_absolute_links(text: str, repository: str) -> str:
+    """Return a page whose relative links and images lead into a repository."""
+
+    def link(found: re.Match[str]) -> str:
+        image, label, target = found.groups()
+        kind = "raw" if image else "blob"
+        return f"{image}[{label}]({repository}/{kind}/main/{target})"
+
+    return _LINK.sub(link, text)
+
+
+class ReadmeHook(MetadataHookInterface):
+    """Fills in `project.readme`."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set the description that package indexes show."""
+        readme = Path(self.root, "README.md").read_text(encoding="utf-8")
+        text = with_absolute_links(readme, metadata["urls"]["Repository"])
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
