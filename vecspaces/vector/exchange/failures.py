@@ -237,6 +237,10 @@ class Failure:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         return cls(tuple(env_ids), command, exception, text, worker)
 
+    def adding(self, advice: str) -> Failure:
+        """Return the failure with advice below its traceback."""
+        return replace(self, text=f"{self.text}{advice}\n") if advice else self
+
     @classmethod
     def of_vector_env(cls, error: BaseException, rows: range, command: str) -> Failure:
         """Record what a vector env of several rows raised, with the numbers that they have here."""

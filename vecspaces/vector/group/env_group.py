@@ -29,6 +29,7 @@ from vecspaces.vector.group.members import (
     Note,
     Starts,
     Views,
+    check_distinct,
     close_all,
     is_vector_env,
 )
@@ -36,6 +37,9 @@ from vecspaces.vector.group.single_envs import SingleEnvs
 from vecspaces.vector.group.validation import failed
 from vecspaces.vector.group.vector_member import VectorMember
 from vecspaces.vector.vector_env import AutoresetMode
+
+# Said where an environment of a process could be built and another one could not.
+_ONE_PER_PROCESS = "(if this environment allows one instance per process: num_workers=len(env_fns))"
 
 
 class EnvGroup:
@@ -65,13 +69,19 @@ class EnvGroup:
         self._first = first
         self._builder = Builder(autoreset_mode)
         built: list[Built] = []
+        numbers: dict[int, int] = {}  # by the identity of the environment
         for number, env_fn in enumerate(self._env_fns, first):
+            advice = _ONE_PER_PROCESS if built else ""
             try:
-                built.append(self._builder.build(env_fn, number))
+                one = self._builder.build(env_fn, number)
+                advice = ""
+                check_distinct(one.env, number, numbers)
+                built.append(one)
             except BaseException as error:
                 close_all(built, 0)
                 if isinstance(error, RAISED):
-                    raise EnvironmentFailed.of(error, (number,), "build") from None
+                    failure = EnvironmentFailed.of(error, (number,), "build").failure
+                    raise EnvironmentFailed(failure.adding(advice)) from None
                 raise
         self._members: list[Member] = []
         for is_vector, run in itertools.groupby(built, lambda one: is_vector_env(one.env)):

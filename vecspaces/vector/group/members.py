@@ -348,3 +348,19 @@ def close_all(built: Iterable[Built], low: int) -> Failure | None:
             )
         low += one.count
     return failure
+
+
+def check_distinct(env: Any, number: int, numbers: dict[int, int]) -> None:
+    """Refuse an environment that another factory of this process has returned too."""
+    identity = id(getattr(env, "unwrapped", env))
+    other = numbers.setdefault(identity, number)
+    if other != number:
+        raise ValueError(
+            Message(
+                "{} and {} returned one and the same environment, which cannot be in two places: "
+                "let each make an environment of its own, or use num_workers=len(env_fns), which "
+                "gives each a copy in a process of its own",
+                EnvFn(other),
+                EnvFn(number),
+            )
+        )

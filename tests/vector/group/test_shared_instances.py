@@ -1,0 +1,70 @@
+"""One environment that several factories return, and environments that allow one per process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import pytest
+
+from tests.envs import Ledger, ledgers
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+
+_BUILT: list[Any] = []
+
+
+class Alone(Ledger):
+    """Allows one instance per process."""
+
+    def __init__(self, number: int = 0) -> None:
+        if _BUILT:
+            raise RuntimeError("only one emulator per process")
+        super().__init__(number)
+        _BUILT.append(self)
+
+    def close(self) -> None:
+        _BUILT.clear()
+
+
+@pytest.mark.parametrize("make", [SyncVectorEnv, lambda fns: AsyncVectorEnv(fns, num_workers=2)])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_one_instance_in_a_process_is_an_error_that_names_the_factories(
+    make: Any, wrapped: bool
+) -> None:
+    env: Any = gymnasium.make("CartPole-v1") if wrapped else Ledger(0)
+    other = gymnasium.wrappers.TimeLimit(env, 5) if wrapped else env
+    fns = [lambda: env, lambda: other, lambda: env, lambda: other]
+    with pytest.raises(ValueError, match=r"env_fns\[0\] and env_fns\[1\] returned one"):
+        make(fns)
+
+
+def test_in_processes_of_their_own_copies_of_one_instance_are_as_before() -> None:
+    env = Ledger(0)
+    with AsyncVectorEnv([lambda: env] * 3, num_workers=3) as envs:
+        envs.reset(seed=0)
+        assert envs.step([1, 2, 3])[0][:, 3].tolist() == [1, 2, 3]
+
+
+def test_numbers_of_factories_are_those_of_the_whole_vector_env() -> None:
+    env = Ledger(0)
+    fns = [*ledgers(2), lambda: env, lambda: env]
+    with pytest.raises(ValueError, match=r"env_fns\[2\] and env_fns\[3\]"):
+        AsyncVectorEnv(fns, num_workers=2)
+
+
+@pytest.mark.parametrize("make", [SyncVectorEnv, lambda fns: AsyncVectorEnv(fns, num_workers=1)])
+def test_a_build_that_fails_after_a_sibling_hints_at_one_process_each(make: Any) -> None:
+    with pytest.raises(RuntimeError, match="only one emulator") as caught:
+        make([Alone, Alone])
+    assert "num_workers=len(env_fns)" in str(caught.value.__cause__)
+    with AsyncVectorEnv([Alone, Alone], num_workers=2) as envs:
+        envs.reset(seed=0)
+
+
+def test_a_first_build_that_fails_hints_at_nothing() -> None:
+    def fail() -> Any:
+        raise RuntimeError("no licence")
+
+    with pytest.raises(RuntimeError, match="no licence") as caught:
+        SyncVectorEnv([fail])
+    assert "num_workers" not in str(caught.value.__cause__)
