@@ -113,7 +113,12 @@ class Speaking(gymnasium.Env[Any, Any]):
         return {"word": word} if hasattr(self.observation_space, "spaces") else word
 
 
-@pytest.mark.parametrize("kind", [*KINDS, partial(AsyncVectorEnv, context="spawn", num_workers=2)])
+SPAWN = pytest.param(
+    partial(AsyncVectorEnv, context="spawn", num_workers=2), marks=pytest.mark.full
+)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, SPAWN])
 def test_a_space_of_a_class_without_equality_is_accepted(kind: Any) -> None:
     gym = gymnasium.vector.SyncVectorEnv([Speaking] * 3)
     with kind([Speaking] * 3) as envs:

@@ -167,10 +167,11 @@ class SingleEnvs:
     def timed_reset(self, row: int, arguments: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Reset one environment inside a step; `stats()` counts it as a reset."""
         timings = self._views.timings
+        if timings is None:
+            return self.reset_env(row, "step", arguments)
         began = perf_counter_ns()
         result = self.reset_env(row, "step", arguments)
-        if timings is not None:
-            timings.reset(row, perf_counter_ns() - began)
+        timings.reset(row, perf_counter_ns() - began)
         return result
 
     def go_on(self, row: int) -> None:
