@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.envs import Sampler
+from tests.envs import Drift, Sampler
 from tests.vector.contract import ALL_SPACES, assert_same_step, samples
 from vecspaces import spaces
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -126,6 +126,30 @@ def test_in_a_vector_env_that_reuses_its_batches_among_others(
         return outer([env_fns[0], inner], autoreset_mode=mode)
 
     check(make, ALL_SPACES["Dict"], mode)
+
+
+class Chatty(Drift):
+    """A simulator whose infos are one dict, with one array of lists."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self._infos = {"path": np.array([[0], None], object)}
+        self._infos["path"][1] = [0]
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return super().reset(seed=seed)[0], self._infos
+
+    def step(self, actions: Any) -> Any:
+        for path in self._infos["path"]:
+            path.append(len(path))
+        return (*super().step(actions)[:4], self._infos)
+
+
+def test_infos_of_a_simulator() -> None:
+    with SyncVectorEnv([Chatty]) as envs:
+        envs.reset(seed=1)
+        found = [envs.step(np.zeros((2, 2)))[4]["path"][1] for _ in range(3)]
+    assert found == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
 
 
 def test_a_snapshot_keeps_what_contains_itself_and_what_is_no_container() -> None:

@@ -372,7 +372,9 @@ def columns_of(
         if isinstance(value, dict):
             columns[key] = Column(rows, columns_of(value, num_envs, rows))
         elif isinstance(value, np.ndarray) and value.shape[:1] == (num_envs,):
-            columns[key] = Column(rows, value[rows])
+            # What is in an array of objects may be reused by its environment.
+            values = value[rows] if value.dtype != object else snapshot(value[rows])
+            columns[key] = Column(rows, values)
         elif isinstance(value, (list, tuple)) and len(value) == num_envs:
             columns[key] = Column(rows, _objects(value[row] for row in rows))
         else:
