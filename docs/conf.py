@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import importlib
 import inspect
 import pydoc
 import re
 import socket
+import sys
 from typing import TYPE_CHECKING, Any
 
 from sphinx.util.docutils import SphinxDirective
@@ -32,6 +34,8 @@ extensions = [
 ]
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
+
+python_maximum_signature_line_length = 88
 
 html_theme = "furo"
 html_title = f"vecspaces {__version__}"
@@ -72,8 +76,7 @@ intersphinx_mapping = {
 intersphinx_timeout = 10
 nitpick_ignore_regex = [
     (r"py:.*", r"stable_baselines3\..*"),
-    # Type variables and aliases in overloads, whose signatures Sphinx shows as they are written.
-    (r"py:class", r"IntegerT_cov|MemberT|ObservationMode|ScalarT_cov|Vector"),
+    (r"py:class", r"Vector"),  # an alias for type checkers alone
     (r"py:class", r"tuple\[Any, \.\.\.\] \| Any"),  # a base of GraphInstance
 ]
 
@@ -104,6 +107,14 @@ def _public_names() -> dict[str, str]:
     return names
 
 
+def _exists(name: str) -> bool:
+    """Whether a dotted name can be imported, or a bare one stands in a module of the package."""
+    if "." in name:
+        return pydoc.locate(name) is not None
+    modules = [module for key, module in sys.modules.items() if key.startswith("vecspaces")]
+    return name in vars(builtins) or any(hasattr(module, name) for module in modules)
+
+
 def _resolve(app: Sphinx, env: Any, node: Any, content: Any) -> Any:
     """Link a name to the page of the module that exports it.
 
@@ -114,7 +125,7 @@ def _resolve(app: Sphinx, env: Any, node: Any, content: Any) -> Any:
     name = re.sub(r"^np\.", "numpy.", name)
     public = _public_names().get(name)
     if public is None:
-        return content if pydoc.locate(name) is not None else None
+        return content if _exists(name) else None
     domain = env.get_domain("py")
     return domain.resolve_xref(
         env, node["refdoc"], app.builder, node["reftype"], public, node, content

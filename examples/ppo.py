@@ -58,9 +58,7 @@ def train(num_envs: int, steps: int, updates: int, seed: int, target: float) -> 
     """Train until the mean return of the last 100 episodes reaches a target; return it."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)
-    envs = RecordEpisodeStatistics(
-        make_vec("CartPole-v1", num_envs, vector_kwargs={"buffers": steps + 1, "copy": False})
-    )
+    envs = RecordEpisodeStatistics(make_vec("CartPole-v1", num_envs, buffers=steps + 1, copy=False))
     with envs:
         inputs = envs.single_observation_space.shape[0]
         actor = network(inputs, envs.single_action_space.n, 0.01)

@@ -1,7 +1,7 @@
 from vecspaces import make_vec
 
 if __name__ == "__main__":
-    with make_vec("CartPole-v1", num_envs=64, vector_kwargs={"num_workers": 2}) as envs:
+    with make_vec("CartPole-v1", num_envs=64, num_workers=2) as envs:
         observations, infos = envs.reset(seed=0)
         ended = 0
         for _ in range(1_000):

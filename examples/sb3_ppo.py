@@ -22,7 +22,7 @@ ENV_ID = "CartPole-v1"
 
 def ours(num_envs: int) -> VecEnv:
     """Return a VecEnv with many environments per worker and one worker per core."""
-    return as_vec_env(make_vec(ENV_ID, num_envs, vector_kwargs={"autoreset_mode": "SameStep"}))
+    return as_vec_env(make_vec(ENV_ID, num_envs, autoreset_mode="SameStep"))
 
 
 def theirs(num_envs: int) -> VecEnv:
