@@ -254,7 +254,7 @@ def test_uneven_splits_are_contiguous(workers: int) -> None:
         ({"buffers": 2.5}, "buffers must be an integer"),
         ({"batch_size": 1.0}, "batch_size must be an integer"),
         ({"worker": print}, "on_worker_death"),
-        ({"on_worker_death": "mourn"}, "'raise' or 'restart', found 'mourn'"),
+        ({"on_worker_death": "ignore"}, "'raise' or 'restart', or a function .*found 'ignore'"),
         ({"start_timeout": 0}, "start_timeout"),
         ({"step_timeout": -1}, "step_timeout"),
         ({"variable_capacity": -1}, "variable_capacity"),
