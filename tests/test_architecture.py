@@ -28,6 +28,7 @@ LAYERS = (
     ("vector",),
     ("wrappers",),
     ("make",),
+    ("evaluation",),
     ("adapters",),
     ("cli",),
 )

@@ -15,7 +15,8 @@ import vecspaces
 
 PUBLIC = {
     "vecspaces": {
-        "Env", "Space", "__version__", "errors", "make_vec", "spaces", "vector", "wrappers",
+        "Env", "Evaluation", "Space", "__version__", "errors", "evaluate", "make_vec", "spaces",
+        "vector", "wrappers",
     },
     "vecspaces.spaces": {
         "Box", "Dict", "Discrete", "Graph", "GraphInstance", "MultiBinary", "MultiDiscrete",

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from vecspaces import errors, spaces, vector, wrappers
 from vecspaces.env import Env
+from vecspaces.evaluation import Evaluation, evaluate
 from vecspaces.make import make_vec
 from vecspaces.spaces import Space
 
 __version__ = "0.1.0"
 
-__all__ = ["Env", "Space", "__version__", "errors", "make_vec", "spaces", "vector", "wrappers"]
+__all__ = [
+    "Env",
+    "Evaluation",
+    "Space",
+    "__version__",
+    "errors",
+    "evaluate",
+    "make_vec",
+    "spaces",
+    "vector",
+    "wrappers",
+]
 
 
 def __dir__() -> list[str]:

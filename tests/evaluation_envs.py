@@ -1,0 +1,162 @@
+"""Environments and policies that are evaluated: episodes of unequal length, missions, deaths."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vecspaces import Env, spaces
+
+WORDS = ("fetch the red ball", "go to the door", "open the box")
+
+
+class Errand(Env[Any, Any]):
+    """Gives a mission, as MiniGrid does; lengths vary tenfold, and rewards depend on the actions.
+
+    Args:
+        shortest: The steps of the shortest episode.
+        endless: Whether episodes never end by themselves.
+    """
+
+    observation_space = spaces.Dict(
+        {
+            "place": spaces.Box(-np.inf, np.inf, (2,), np.float64),
+            "battery": spaces.Discrete(10),
+            "mission": spaces.Text(32),
+        }
+    )
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, shortest: int = 4, endless: bool = False) -> None:
+        self.shortest, self.endless = shortest, endless
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.seed = seed
+        self.time = 0
+        self.length = int(self.np_random.integers(self.shortest, 10 * self.shortest + 1))
+        self.mission = WORDS[int(self.np_random.integers(3))]
+        self.place = self.np_random.normal(size=2)
+        return self._observe(), {"begun": True}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        self.place = self.place * 0.9 + self.np_random.normal(size=2) * (int(action) + 0.1)
+        over = self.time >= self.length and not self.endless
+        won = bool(self.place[0] > 0)
+        info: dict[str, Any] = {"distance": np.float32(np.abs(self.place).sum()), "note": "ok"}
+        if over:
+            info |= {"is_success": won, "parcels": self.time, "of": {"nested": 1}}
+            if won:
+                info["tip"] = 0.25
+        return self._observe(), self.place[0] / 3, over and won, over and not won, info
+
+    def _observe(self) -> Any:
+        return {"place": self.place, "battery": self.time % 10, "mission": self.mission}
+
+
+def errand_policy(observations: Any) -> Any:
+    """Decide for each row by itself."""
+    words = np.array([len(mission) for mission in observations["mission"]])
+    return (np.signbit(observations["place"][:, 0]) + words + observations["battery"]) % 3
+
+
+class Turns:
+    """A policy with a state: the action is the number of the row's step."""
+
+    def __init__(self) -> None:
+        self.times = np.zeros(0, np.int64)
+        self.sizes: set[int] = set()
+
+    def reset(self, rows: Any) -> None:
+        if not len(self.times):
+            self.times = np.zeros(len(rows), np.int64)
+        self.times[rows] = 0
+
+    def __call__(self, observations: Any) -> Any:
+        self.sizes.add(len(observations["mission"]))
+        # Only if each row is asked once per step, and reset in time.
+        playing = self.times % 10 == observations["battery"]
+        assert playing.any()
+        self.times += 1
+        return self.times % 3
+
+
+class Poisoned(Errand):
+    """An errand that kills its process in the episodes of some seeds.
+
+    Args:
+        poison: The seeds.
+        where: `"step"` or `"reset"`.
+        once: A folder of files that say which seeds have killed once; None: they always kill.
+    """
+
+    def __init__(
+        self, poison: tuple[int, ...], where: str = "step", once: Path | None = None
+    ) -> None:
+        super().__init__()
+        self.poison, self.where, self.once = poison, where, once
+
+    def _strike(self, where: str, seed: int | None) -> None:
+        if where != self.where or seed not in self.poison:
+            return
+        if self.once is not None:
+            mark = self.once / str(seed)
+            if mark.exists():
+                return
+            mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._strike("reset", seed)
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        result = super().step(action)
+        if self.time == 3:
+            self._strike("step", self.seed)
+        return result
+
+
+class Raising(Errand):
+    """An errand that raises in the third step of one seed."""
+
+    def __init__(self, bad: int) -> None:
+        super().__init__()
+        self.bad = bad
+
+    def step(self, action: Any) -> Any:
+        if self.seed == self.bad and self.time == 2:
+            raise FloatingPointError("the parcel burst")
+        return super().step(action)
+
+
+class Counted(Errand):
+    """An errand that writes down each construction and each episode."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+        self._note("built")
+
+    def _note(self, what: str) -> None:
+        with (self._folder / "notes").open("a") as file:
+            file.write(f"{what}\n")
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._note(f"reset {seed}")
+        return super().reset(seed=seed, options=options)
+
+
+class Paced(Errand):
+    """An errand whose steps take some milliseconds."""
+
+    def step(self, action: Any) -> Any:
+        import time
+
+        time.sleep(0.002)
+        return super().step(action)

@@ -1,0 +1,270 @@
+"""The queue of episodes: which row plays which, and what became of them."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
+from vecspaces.evaluation.journal import Episode, Journal
+from vecspaces.evaluation.policies import Player, pick
+from vecspaces.evaluation.result import Evaluation
+from vecspaces.vector import Transition
+from vecspaces.vector.exchange.failures import EnvironmentTraceback
+from vecspaces.vector.managed_vector_env import ManagedVectorEnv
+
+#: Called with the number of finished episodes and that of all.
+Progress: TypeAlias = Callable[[int, int], object]
+
+_IDLE = -1
+
+
+class EpisodeQueue:
+    """Episodes that wait, are played, or have finished.
+
+    An episode stays with its row until it has finished, and is begun anew in the same row when it
+    is lost. So what it returns depends on its seed and the policy alone.
+
+    Args:
+        seeds: One per episode.
+        max_episode_steps: Where an episode is cut off; None: nowhere.
+        max_retries: How often an episode may be running when its worker dies.
+        journal: Takes each finished episode, and holds some already; None: there is none.
+        progress: Called after each change of the number of finished episodes.
+    """
+
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        *,
+        max_episode_steps: int | None,
+        max_retries: int,
+        journal: Journal | None,
+        progress: Progress | None,
+    ) -> None:
+        self._seeds = list(seeds)
+        self._limit = math.inf if max_episode_steps is None else max_episode_steps
+        self._max_retries = max_retries
+        self._journal = journal
+        self._progress = progress
+        self._finished: dict[int, Episode] = {}
+        for episode in () if journal is None else journal.finished:
+            self._finished[episode.episode] = episode
+        waiting = [k for k in range(len(seeds)) if k not in self._finished]
+        self._waiting: deque[int] = deque(waiting)
+        # By episode: how often it was begun anew, and how often it was running when a worker died.
+        self._retries = [0] * len(seeds)
+        self._deaths = [0] * len(seeds)
+        # By row: the episode that it plays, and what that returned so far.
+        self._playing: list[int] = []
+        self._totals: npt.NDArray[np.float64] = np.zeros(0)
+        self._lengths: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        # Rows whose next observation is the first of an episode, and rows that died with a worker
+        # and have not reported it.
+        self._starting: set[int] = set()
+        self._lost: set[int] = set()
+        self._resetting = False
+
+    @property
+    def remaining(self) -> int:
+        """How many episodes have not finished."""
+        return len(self._seeds) - len(self._finished)
+
+    # ------------------------------------------------------------------ playing
+
+    def play(self, envs: ManagedVectorEnv[Any, Any], player: Player, *, in_turns: bool) -> None:
+        """Play all episodes; `in_turns`: ask the policy for the half that is ready first."""
+        count = envs.num_envs
+        self._totals = np.zeros(count)
+        self._lengths = np.zeros(count, dtype=np.int64)
+        self._playing = [self._waiting.popleft() for _ in range(count)]
+        self._starting = set(range(count))
+        self._report()
+        try:
+            self._resetting = True
+            envs.reset(seed=[self._seeds[k] for k in self._playing])
+            self._resetting = False
+            while self._active:
+                ready = self._active
+                if in_turns and not player.waits_for_all:
+                    ready = (ready + 1) // 2
+                self._advance(envs, player, envs.recv(ready))
+        except Exception as error:
+            self._add_note(error)
+            raise
+
+    @property
+    def _active(self) -> int:
+        return len(self._playing) - self._playing.count(_IDLE)
+
+    def _advance(
+        self, envs: ManagedVectorEnv[Any, Any], player: Player, received: Transition
+    ) -> None:
+        """Take in what some rows returned, and send each its next reset or action."""
+        rows: list[int] = received.env_ids.tolist()
+        lost = self._take_lost(received)
+        first = [number for number, row in enumerate(rows) if row in self._starting - lost]
+        stepped = [number for number, row in enumerate(rows) if row not in self._starting | lost]
+        at = received.env_ids[stepped]
+        self._totals[at] += received.rewards[stepped]
+        self._lengths[at] += 1
+        ended = (received.terminations | received.truncations)[stepped]
+        ended |= self._lengths[at] >= self._limit
+        over = [number for number, end in zip(stepped, ended.tolist(), strict=True) if end]
+        going = sorted({*first, *stepped}.difference(over))
+        if over:
+            for number in over:
+                self._finish(received, number)
+            self._report()
+        self._starting.difference_update(rows)
+        self._begin(envs, [*lost, *(rows[number] for number in over)])
+        if first:
+            begun = [rows[number] for number in first]
+            player.begin(begun, [self._seeds[self._playing[row]] for row in begun])
+        if going:
+            chosen = [rows[number] for number in going]
+            observations = received.observations
+            if len(going) < len(rows):
+                observations = pick(envs.single_observation_space, observations, going)
+            envs.send(player.act(observations, chosen), chosen)
+
+    def _take_lost(self, received: Transition) -> set[int]:
+        """Return the rows that report the loss of their episode, which then begins anew."""
+        marks = received.infos.get("_worker_restarted")
+        if marks is None or not self._lost:
+            return set()
+        # An environment may use the key for something of its own.
+        lost = self._lost.intersection(received.env_ids[marks].tolist())
+        for row in lost:
+            self._retries[self._playing[row]] += 1
+        return lost
+
+    def _begin(self, envs: ManagedVectorEnv[Any, Any], rows: Sequence[int]) -> None:
+        """Begin the episodes of rows: the next that waits, where the last has finished."""
+        starting = []
+        for row in rows:
+            if self._playing[row] == _IDLE and self._waiting:
+                self._playing[row] = self._waiting.popleft()
+            if self._playing[row] != _IDLE:
+                starting.append(row)
+        self._totals[rows], self._lengths[rows] = 0.0, 0
+        self._lost.difference_update(rows)
+        if starting:
+            self._starting.update(starting)
+            envs.send_reset(starting, seed=[self._seeds[self._playing[row]] for row in starting])
+
+    def _finish(self, received: Transition, number: int) -> None:
+        """Note what an episode returned; its row is idle then."""
+        row = int(received.env_ids[number])
+        k = self._playing[row]
+        episode = Episode(
+            k,
+            self._seeds[k],
+            float(self._totals[row]),
+            int(self._lengths[row]),
+            bool(received.terminations[number]),
+            self._retries[k],
+            numbers_of(received.infos, number),
+        )
+        if self._journal is not None:
+            self._journal.add(episode)
+        self._finished[k] = episode
+        self._playing[row] = _IDLE
+
+    def _report(self) -> None:
+        if self._progress is not None:
+            self._progress(len(self._finished), len(self._seeds))
+
+    # ------------------------------------------------------------------ what goes wrong
+
+    def judge(self, error: WorkerDiedError) -> None:
+        """Count the death of a worker against the episode that was running, or raise.
+
+        Where it is not known which one was running, all of the worker's are suspects.
+        """
+        rows = [row for row in error.env_ids if self._playing[row] != _IDLE]
+        if self._resetting:  # the reset is repeated, and no row reports a loss
+            for row in rows:
+                self._retries[self._playing[row]] += 1
+        else:
+            self._lost.update(rows)
+        for row in [error.running] if error.running in rows else rows:
+            k = self._playing[row]
+            self._deaths[k] += 1
+            if self._deaths[k] > self._max_retries:
+                raise WorkerDiedError(
+                    f"episode {k} with seed {self._seeds[k]} lost its worker "
+                    f"{self._deaths[k]} times, and max_retries is {self._max_retries}: "
+                    f"evaluate(..., episodes=1, seed=[{self._seeds[k]}]) plays it alone. "
+                    f"The last time {error}",
+                    error.env_ids,
+                    error.worker,
+                    error.command,
+                    error.exitcode,
+                    error.signal,
+                    error.node,
+                    error.running,
+                )
+
+    def _add_note(self, error: Exception) -> None:
+        """Name the episodes that an environment's error concerns."""
+        cause = error.__cause__
+        if isinstance(cause, EnvironmentTraceback):
+            rows: Sequence[int] = cause.failure.env_ids
+        elif isinstance(error, (WorkerError, StepTimeoutError)):
+            rows = error.env_ids
+        else:  # the policy's, or the caller's
+            return
+        playing = [self._playing[row] for row in rows if self._playing[row] != _IDLE]
+        if playing and hasattr(error, "add_note"):  # from Python 3.11 on
+            seeds = ", ".join(f"episode {k} with seed {self._seeds[k]}" for k in playing)
+            error.add_note(f"evaluate was playing {seeds}")
+
+    # ------------------------------------------------------------------ the result
+
+    def result(self, seconds: float) -> Evaluation:
+        """Return what all episodes returned."""
+        played = [self._finished[k] for k in range(len(self._seeds))]
+        keys = list(dict.fromkeys(key for episode in played for key in sorted(episode.infos)))
+        lengths = np.array([episode.length for episode in played], dtype=np.int64)
+        return Evaluation(
+            returns=np.array([episode.total for episode in played], dtype=np.float64),
+            lengths=lengths,
+            seeds=np.array(self._seeds, dtype=np.int64),
+            retries=np.array([episode.retries for episode in played], dtype=np.int64),
+            terminated=np.array([episode.terminated for episode in played], dtype=np.bool_),
+            infos={
+                key: np.array([episode.infos.get(key, math.nan) for episode in played])
+                for key in keys
+            },
+            steps=int(lengths.sum()),
+            seconds=seconds,
+        )
+
+
+def numbers_of(infos: dict[str, Any], row: int) -> dict[str, float]:
+    """Return the numbers in one row of merged infos.
+
+    All become floats: which other rows meet it in a batch decides whether an integer is one.
+
+    Example:
+        >>> infos = {"n": np.array([0, 2]), "_n": np.array([False, True])}
+        >>> numbers_of(infos, 1), numbers_of(infos, 0)
+        ({'n': 2.0}, {})
+    """
+    found = {}
+    for key, values in infos.items():
+        mask = infos.get(f"_{key}")
+        if mask is None or isinstance(values, dict) or not mask[row]:
+            continue
+        value = np.asarray(values[row])
+        if value.ndim == 0 and value.dtype.kind in "biuf":
+            found[key] = float(value)
+        elif isinstance(values[row], int):  # of more than 64 bits
+            found[key] = float(values[row])
+    return found

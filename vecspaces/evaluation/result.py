@@ -1,0 +1,198 @@
+"""Evaluation: what every episode returned, and the statistics of these returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+# So many numbers are drawn at a time: a few megabytes, however many episodes there are.
+_DRAWN = 500_000
+_SUCCESS_KEYS = ("is_success", "success")
+# Returns may be infinite, and there is no mean of both infinities.
+_quiet = np.errstate(invalid="ignore")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation:
+    """What `evaluate` found; every array has one entry per episode, in the order of `seeds`.
+
+    Attributes:
+        returns: Sums of rewards, float64.
+        lengths: Numbers of steps, int64.
+        seeds: The seed that each episode was reset with, int64.
+        retries: How often each was begun anew because its worker had died, int64.
+        terminated: Whether the environment ended it; the others were truncated, bool.
+        infos: For each key with a number in a final info, the numbers, float64; NaN where the final
+            info of an episode has none.
+        steps: All steps of the counted episodes.
+        seconds: How long the call took.
+    """
+
+    returns: Floats
+    lengths: npt.NDArray[np.int64]
+    seeds: npt.NDArray[np.int64]
+    retries: npt.NDArray[np.int64]
+    terminated: npt.NDArray[np.bool_]
+    infos: dict[str, Floats]
+    steps: int
+    seconds: float
+
+    @property
+    def episodes(self) -> int:
+        """The number of episodes."""
+        return len(self.returns)
+
+    @property
+    @_quiet
+    def mean_return(self) -> float:
+        """The mean of the returns."""
+        return float(self.returns.mean())
+
+    @property
+    @_quiet
+    def std_return(self) -> float:
+        """The standard deviation of the returns, with n in the denominator."""
+        return float(self.returns.std())
+
+    @property
+    @_quiet
+    def median_return(self) -> float:
+        """The median of the returns."""
+        return float(np.median(self.returns))
+
+    @property
+    @_quiet
+    def interquartile_mean(self) -> float:
+        """The mean of the returns without the lowest and the highest quarter."""
+        return float(interquartile_mean(self.returns))
+
+    @property
+    @_quiet
+    def success_rate(self) -> float | None:
+        """The mean of `infos["is_success"]` or `infos["success"]`; None if there is neither.
+
+        Episodes whose final info lacks the key do not count.
+        """
+        for key in _SUCCESS_KEYS:
+            if key in self.infos:
+                return float(np.nanmean(self.infos[key]))
+        return None
+
+    @_quiet
+    def confidence_interval(
+        self,
+        level: float = 0.95,
+        *,
+        statistic: str = "mean",
+        resamples: int = 10_000,
+        seed: int = 0,
+    ) -> tuple[float, float]:
+        """Return a bootstrap confidence interval, by the percentile method.
+
+        The returns are drawn again `resamples` times, n of n with replacement; the interval lies
+        between the quantiles (1 - level) / 2 and (1 + level) / 2 of the statistics of these samples
+        (B. Efron, R. J. Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13). With
+        fewer than some 20 episodes it is too narrow, as all intervals of this kind are.
+
+        Args:
+            level: The probability that the interval is to have, between 0 and 1.
+            statistic: `"mean"`, `"median"` or `"interquartile_mean"`.
+            resamples: How many samples are drawn.
+            seed: Of the draws: the same evaluation has the same interval.
+
+        Returns:
+            The lower and the upper end.
+
+        Raises:
+            ValueError: An argument is out of its range.
+
+        Example:
+            >>> from vecspaces import evaluate
+            >>> result = evaluate("random", "CartPole-v1", episodes=40, seed=1, backend="sync")
+            >>> low, high = result.confidence_interval()
+            >>> low < result.mean_return < high
+            True
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1, found {level}")
+        if statistic not in _STATISTICS:
+            names = ", ".join(map(repr, _STATISTICS))
+            raise ValueError(f"statistic must be one of {names}, found {statistic!r}")
+        if resamples < 1:
+            raise ValueError(f"resamples must be at least 1, found {resamples}")
+        count, compute = len(self.returns), _STATISTICS[statistic]
+        generator = np.random.default_rng(seed)
+        found: list[Floats] = []
+        at_once = max(1, _DRAWN // count)
+        for begin in range(0, resamples, at_once):
+            shape = min(at_once, resamples - begin), count
+            found.append(compute(self.returns[generator.integers(count, size=shape)]))
+        low, high = np.quantile(np.concatenate(found), [(1 - level) / 2, (1 + level) / 2])
+        return float(low), float(high)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything in plain types: the statistics, and under `"episodes"` each episode."""
+        low, high = self.confidence_interval()
+        episodes = [
+            {
+                "episode": k,
+                "seed": int(self.seeds[k]),
+                "return": plain(self.returns[k]),
+                "length": int(self.lengths[k]),
+                "terminated": bool(self.terminated[k]),
+                "retries": int(self.retries[k]),
+                "infos": {key: plain(values[k]) for key, values in self.infos.items()},
+            }
+            for k in range(self.episodes)
+        ]
+        summary = {
+            "mean_return": self.mean_return,
+            "std_return": self.std_return,
+            "median_return": self.median_return,
+            "interquartile_mean": self.interquartile_mean,
+            "confidence_interval_low": low,
+            "confidence_interval_high": high,
+            "success_rate": self.success_rate,
+            "mean_length": float(self.lengths.mean()),
+        }
+        return {
+            **{key: plain(value) for key, value in summary.items()},
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "episodes": episodes,
+        }
+
+    def __repr__(self) -> str:
+        low, high = self.confidence_interval()
+        return (
+            f"<Evaluation of {self.episodes} episodes: mean return {self.mean_return:.6g}, "
+            f"95 % interval {low:.6g} to {high:.6g}>"
+        )
+
+
+def interquartile_mean(returns: Floats) -> Any:
+    """Return the mean over the last axis without the lowest and highest quarter, rounded down.
+
+    As `scipy.stats.trim_mean(returns, 0.25)`, and as R. Agarwal et al. (Deep Reinforcement Learning
+    at the Edge of the Statistical Precipice, 2021) recommend.
+    """
+    count = returns.shape[-1]
+    return np.sort(returns, axis=-1)[..., count // 4 : count - count // 4].mean(axis=-1)
+
+
+_STATISTICS: Mapping[str, Any] = {
+    "mean": lambda returns: returns.mean(axis=-1),
+    "median": lambda returns: np.median(returns, axis=-1),
+    "interquartile_mean": interquartile_mean,
+}
+
+
+def plain(value: Any) -> float | None:
+    """Return a number for JSON, which has none that is not finite."""
+    return float(value) if value is not None and np.isfinite(value) else None

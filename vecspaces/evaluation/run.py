@@ -1,0 +1,241 @@
+"""evaluate: a queue of seeded episodes over rows of environments, and what each returned."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vecspaces.checks import check_count, show_value
+from vecspaces.evaluation.episodes import EpisodeQueue, Progress
+from vecspaces.evaluation.journal import Journal, describe
+from vecspaces.evaluation.policies import Policy, make_player
+from vecspaces.evaluation.result import Evaluation
+from vecspaces.make import Factory, GymnasiumFactory, find_factory, make_vec
+from vecspaces.vector.backends.process.cores import count_usable_cores
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gymnasium.envs.registration import EnvSpec
+
+# Environments per worker: while the policy decides for some, the worker steps the others.
+_ROWS_PER_WORKER = 4
+# What evaluate decides itself, because the result depends on it.
+_OWN = ("autoreset_mode", "on_worker_death", "max_restarts", "restart_window", "num_workers")
+_SECONDS_BETWEEN_LINES = 1.0
+
+
+def evaluate(
+    policy: Policy | str,
+    env: str | EnvSpec | Factory,
+    *,
+    episodes: int,
+    seed: int | Sequence[int] | np.random.SeedSequence | None = None,
+    num_envs: int | None = None,
+    num_workers: int | None = None,
+    backend: str = "async",
+    max_episode_steps: int | None = None,
+    max_retries: int = 3,
+    progress: bool | Progress = False,
+    env_kwargs: Mapping[str, Any] | None = None,
+    vector_kwargs: Mapping[str, Any] | None = None,
+    journal: str | Path | None = None,
+) -> Evaluation:
+    """Play episodes with a policy, each with a seed of its own, and return what they returned.
+
+    Whichever environment and worker plays an episode: for a policy that is deterministic and treats
+    the rows of a batch alike, and environments that depend on their seed alone, the result is the
+    same, bit for bit, whatever `num_envs`, `num_workers` and `backend` are, and if workers die.
+    Exactly `episodes` episodes are begun and all of them count, so that none is preferred for being
+    short. An environment that finished one begins the next at once.
+
+    Args:
+        policy: A function of a batch of observations that returns a batch of actions; which rows
+            meet in a batch is a matter of timing. One that has a method `reset` has a state: it
+            takes the observations of all environments each time, in their order, and
+            `policy.reset(rows)` is called with the rows whose first observations follow, at
+            first with all of them. `"random"` draws from the action space.
+        env: What `make_vec` takes, but no list: a Gymnasium id, an `EnvSpec`, `"module:factory"` or
+            a factory of single environments.
+        episodes: How many.
+        seed: Episode k has seed k of `numpy.random.SeedSequence(seed).generate_state(episodes) &
+            0x7fffffff`, so that the first n are those of a shorter evaluation. Or a sequence of the
+            seeds themselves. None: fresh entropy.
+        num_envs: The most environments, fewer where there are fewer episodes; None: 4 per worker.
+        num_workers: The most workers; None: as many as there are usable cores.
+        backend: `"async"`, `"sync"` or `"ray"`, as in `make_vec`.
+        max_episode_steps: Where an episode is cut off, and counts as truncated; needed where the
+            environment has no end.
+        max_retries: An episode that is lost because a worker dies begins anew; one that was running
+            when its worker died more than this many times is an error that names its seed.
+        progress: Whether to show on standard error how far it is, and the time left; or a function
+            that is called with the number of finished episodes and that of all.
+        env_kwargs: Arguments of the environment.
+        vector_kwargs: More arguments of the vector env, such as `step_timeout` or `context`.
+        journal: A file. Each finished episode is written there as a line, and a later call with the
+            same arguments goes on from it. Of functions it compares the names alone.
+
+    Returns:
+        The returns and lengths in the order of the seeds, and their statistics.
+
+    Raises:
+        WorkerDiedError: An episode lost its worker more than `max_retries` times.
+        InvalidActionError: What the policy returned does not fit the action space.
+        ValueError: An argument is out of its range, or the journal is one of other arguments.
+        Exception: What an environment or the policy raised; a note names episode and seed.
+
+    Example:
+        >>> def lean(observations):
+        ...     return (observations[:, 2] > 0).astype(int)
+        >>> result = evaluate(lean, "CartPole-v1", episodes=100, seed=0, num_workers=2)
+        >>> result.mean_return, result.lengths[:4].tolist(), result.seeds[:2].tolist()
+        (41.87, [39, 26, 35, 38], [821328062, 1529665511])
+        >>> again = evaluate(lean, "CartPole-v1", episodes=100, seed=0, backend="sync")
+        >>> again.returns.tobytes() == result.returns.tobytes()
+        True
+    """
+    began = time.monotonic()
+    _check_policy(policy)
+    factory = _find(env)
+    episodes = check_count("episodes", episodes)
+    if max_episode_steps is not None:
+        check_count("max_episode_steps", max_episode_steps)
+    check_count("max_retries", max_retries, least=0)
+    given = dict(vector_kwargs or {})
+    for name in _OWN:
+        if name in given:
+            raise ValueError(f"vector_kwargs: {name} is evaluate's own to decide, found {name!r}")
+    seeds = make_seeds(seed, episodes)
+    width, workers = _choose_width(num_envs, num_workers, backend)
+    file = None
+    if journal is not None:
+        arguments = {
+            "policy": describe(policy),
+            "env": describe(env),
+            "episodes": episodes,
+            "max_episode_steps": max_episode_steps,
+            "env_kwargs": describe(env_kwargs or {}),
+        }
+        file = Journal(journal, arguments, None if seed is None else seeds, seeds)
+        seeds = file.seeds
+    try:
+        queue = EpisodeQueue(
+            seeds,
+            max_episode_steps=max_episode_steps,
+            max_retries=max_retries,
+            journal=file,
+            progress=_Lines() if progress is True else progress or None,
+        )
+        if queue.remaining:
+            count = min(width, queue.remaining)
+            if backend != "sync":
+                given.update(
+                    num_workers=None if workers is None else min(workers, count),
+                    on_worker_death=queue.judge,
+                    # Every death counts against an episode, and those are bounded.
+                    max_restarts=(max_retries + 1) * episodes + count,
+                    restart_window=float("inf"),
+                )
+            make: Any = make_vec  # of any backend
+            with make(
+                factory,
+                count,
+                backend=backend,
+                env_kwargs=env_kwargs,
+                vector_kwargs={**given, "autoreset_mode": "Disabled"},
+            ) as envs:
+                if envs.num_envs != count:
+                    raise ValueError(
+                        "env: evaluate needs a factory of single environments, found one that "
+                        f"makes vector envs of {envs.num_envs // count}"
+                    )
+                queue.play(envs, make_player(policy, envs), in_turns=backend != "sync")
+    finally:
+        if file is not None:
+            file.close()
+    return queue.result(time.monotonic() - began)
+
+
+def _check_policy(policy: Any) -> None:
+    """Refuse what is no policy, before any environment is built."""
+    if isinstance(policy, str):
+        if policy != "random":
+            raise ValueError(f"policy: expected a function or 'random', found {policy!r}")
+    elif not callable(policy):
+        raise TypeError(
+            "policy: expected a function of a batch of observations, or 'random', found "
+            f"{show_value(policy)}"
+        )
+
+
+def _find(env: Any) -> Factory:
+    """Return what makes one environment."""
+    if isinstance(env, Sequence) and not isinstance(env, str):
+        raise TypeError("env: expected one environment, which every row runs, found a list")
+    factory = find_factory(env)
+    if isinstance(factory, GymnasiumFactory):
+        # A spec that make_vec returned tells how it ran, too.
+        for name in ("num_envs", "vectorization_mode", "vector_kwargs"):
+            factory.spec.kwargs.pop(name, None)
+    return factory
+
+
+def make_seeds(seed: Any, episodes: int) -> list[int]:
+    """Return the seeds of all episodes.
+
+    Example:
+        >>> make_seeds(0, 2), make_seeds([7, 8], 2)
+        ([821328062, 1529665511], [7, 8])
+    """
+    if isinstance(seed, (Sequence, np.ndarray)) and not isinstance(seed, (str, bytes)):
+        if len(seed) != episodes:
+            raise ValueError(f"seed: expected {episodes} seeds, one per episode, found {len(seed)}")
+        seeds = [check_count(f"seed[{k}]", one, least=0) for k, one in enumerate(seed)]
+        if max(seeds) >= 2**63:
+            raise ValueError(f"seed: expected seeds below 2**63, found {max(seeds)}")
+        return seeds
+    if not isinstance(seed, np.random.SeedSequence):
+        seed = np.random.SeedSequence(None if seed is None else check_count("seed", seed, least=0))
+    found: list[int] = (seed.generate_state(episodes) & 0x7FFFFFFF).tolist()
+    return found
+
+
+def _choose_width(
+    num_envs: int | None, num_workers: int | None, backend: str
+) -> tuple[int, int | None]:
+    """Return the most environments and the most workers; None leaves the latter to the backend."""
+    for name, value in (("num_envs", num_envs), ("num_workers", num_workers)):
+        if value is not None:
+            check_count(name, value)
+    if num_workers is not None and backend == "sync":
+        raise ValueError(
+            f"num_workers: backend 'sync' has no workers, found num_workers={num_workers}"
+        )
+    if num_envs is None:
+        num_envs = _ROWS_PER_WORKER * (num_workers or count_usable_cores())
+    return num_envs, num_workers
+
+
+class _Lines:
+    """Shows on standard error, once a second, how far an evaluation is."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._before = 0
+        self._shown = 0.0
+
+    def __call__(self, finished: int, episodes: int) -> None:
+        now = time.monotonic()
+        if self._began is None:  # what a journal held took no time
+            self._began, self._before = now, finished
+        if finished < episodes and now < self._shown + _SECONDS_BETWEEN_LINES:
+            return
+        self._shown = now
+        played = finished - self._before
+        left = (now - self._began) / played * (episodes - finished) if played else None
+        until = "" if left is None else f", {left:,.0f} s left"
+        print(f"{finished:,} of {episodes:,} episodes{until}", file=sys.stderr, flush=True)
