@@ -20,8 +20,8 @@ PUBLIC = {
     },
     "vecspaces.spaces": {
         "Box", "Dict", "Discrete", "Graph", "GraphInstance", "MultiBinary", "MultiDiscrete",
-        "OneOf", "Sequence", "Space", "Text", "Tuple", "flatdim", "flatten", "flatten_space",
-        "unflatten",
+        "OneOf", "Sequence", "Space", "Text", "Tuple", "difference", "flatdim", "flatten",
+        "flatten_space", "from_description", "to_description", "unflatten",
     },
     "vecspaces.vector": {
         "AsyncVectorEnv", "AutoresetMode", "RayVectorEnv", "Rollout", "Stats", "SyncVectorEnv",

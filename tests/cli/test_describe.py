@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+
+import gymnasium
 import pytest
 from typer.testing import CliRunner
 
+from vecspaces.adapters.gymnasium import from_gymnasium
 from vecspaces.cli.app import app
 from vecspaces.layout import Layout
-from vecspaces.spaces import Box, Discrete
+from vecspaces.spaces import Box, Discrete, from_description
+
+MODULE = """
+from vecspaces import Env, Space, spaces
+
+class Colour(Space):
+    def __eq__(self, other):
+        return isinstance(other, Colour)
+
+class Painter(Env):
+    observation_space = Colour()
+    action_space = spaces.Discrete(2)
+"""
 
 
 def test_it_shows_both_spaces_and_their_layouts() -> None:
@@ -16,6 +34,34 @@ def test_it_shows_both_spaces_and_their_layouts() -> None:
     assert "action_space: Discrete(2)" in result.output
     assert repr(Layout.compile(Discrete(2), 64)) in result.output
     assert repr(Layout.compile(Box(0, 1, (4,)), 64)) in result.output
+
+
+def test_the_json_holds_descriptions_that_give_the_spaces_back() -> None:
+    arguments = ["describe", "CartPole-v1", "--num-envs", "3", "--json", "-"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    env = gymnasium.make("CartPole-v1")
+    space = from_description(found["observation_space"]["description"])
+    assert space == from_gymnasium(env.observation_space)
+    assert from_description(found["action_space"]["description"]) == Discrete(2)
+    layout = Layout.compile(space, 3)
+    assert found["observation_space"]["bytes"] == layout.size
+    assert [leaf["offset"] for leaf in found["observation_space"]["leaves"]] == [0]
+    assert "observation_space: Box" in result.stderr
+
+
+def test_a_space_of_another_class_has_no_description(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "colours.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    result = CliRunner().invoke(app, ["describe", "colours:Painter", "--json", "found.json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(Path("found.json").read_text())
+    assert found["observation_space"]["description"] is None
+    assert found["observation_space"]["repr"] == "Colour()"
 
 
 def test_a_vector_env_is_described_by_one_of_its_environments() -> None:

@@ -2,34 +2,67 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from vecspaces.cli.console import (
     EnvArgument,
+    JsonOption,
     NumEnvsOption,
     TracebackOption,
     import_from_here,
     output,
     refusing,
+    write_json,
 )
+from vecspaces.errors import CustomSpaceError
 from vecspaces.interop import native_space
 from vecspaces.layout import Layout
 from vecspaces.make import find_factory
-from vecspaces.spaces import Space
+from vecspaces.spaces import Space, to_description
 
 
 def describe(
-    env: EnvArgument, num_envs: NumEnvsOption = 1, traceback: TracebackOption = False
+    env: EnvArgument,
+    num_envs: NumEnvsOption = 1,
+    json_file: JsonOption = None,
+    traceback: TracebackOption = False,
 ) -> None:
     """Show an environment's spaces, and the layout of a batch of their values in shared memory."""
     import_from_here()
     with refusing(traceback=traceback):
         spaces = _spaces_of(env)
         layouts = {name: Layout.compile(space, num_envs) for name, space in spaces.items()}
-    console = output()
+    console = output(json_file)
     for name, layout in layouts.items():
         console.print(f"{name}: {layout.space!r}", markup=False, soft_wrap=True)
         console.print(repr(layout), markup=False, soft_wrap=True, end="\n\n")
+    with refusing(traceback=traceback):
+        write_json(json_file, {"env": env, **{name: _as_json(layouts[name]) for name in layouts}})
+
+
+def _as_json(layout: Layout) -> dict[str, Any]:
+    """Return a space, described if it is one of vecspaces' own, and the leaves of its layout."""
+    description = None
+    with suppress(CustomSpaceError):
+        description = to_description(layout.space)
+    return {
+        "repr": repr(layout.space),
+        "description": description,
+        "num_envs": layout.n,
+        "bytes_per_env": layout.nbytes,
+        "bytes": layout.size,
+        "leaves": [
+            {
+                "path": list(leaf.path),
+                "dtype": str(leaf.dtype),
+                "shape": list(leaf.shape),
+                "offset": leaf.offset,
+                "bytes": leaf.nbytes,
+            }
+            for leaf in layout.leaves
+        ],
+    }
 
 
 def _spaces_of(env: str) -> dict[str, Space[Any]]:

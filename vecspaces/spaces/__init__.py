@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from vecspaces.spaces import one_of
 from vecspaces.spaces.box import Box
+from vecspaces.spaces.description import from_description, to_description
 from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.discrete import Discrete
+from vecspaces.spaces.equivalence import difference
 from vecspaces.spaces.graph import Graph, GraphInstance
 from vecspaces.spaces.multi_binary import MultiBinary
 from vecspaces.spaces.multi_discrete import MultiDiscrete
@@ -31,8 +33,11 @@ __all__ = [
     "Space",
     "Text",
     "Tuple",
+    "difference",
     "flatdim",
     "flatten",
     "flatten_space",
+    "from_description",
+    "to_description",
     "unflatten",
 ]

@@ -1,4 +1,4 @@
-"""Equivalence: which spaces have values of the same nesting, and can share a batch."""
+"""Comparison of spaces: where two of them differ, and which can share a batch."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from vecspaces.checks import show_value
+from vecspaces.checks import show_keys, show_value
 from vecspaces.spaces.array_space import ArraySpace
+from vecspaces.spaces.box import Box
 from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.discrete import Discrete
 from vecspaces.spaces.graph import Graph
+from vecspaces.spaces.multi_binary import MultiBinary
+from vecspaces.spaces.multi_discrete import MultiDiscrete
 from vecspaces.spaces.nesting import Composite
 from vecspaces.spaces.one_of import OneOf
 from vecspaces.spaces.sequence import Sequence
@@ -114,3 +117,93 @@ def has_equal_attributes(one: Any, other: Any) -> bool:
         for space in (one, other)
     )
     return mine.keys() == others.keys() and all(is_twin(mine[name], others[name]) for name in mine)
+
+
+# What makes two spaces of one class equal, besides their members; in that order.
+_FIELDS: dict[type[Space[Any]], tuple[str, ...]] = {
+    Box: ("shape", "dtype", "low", "high"),
+    Discrete: ("dtype", "n", "start"),
+    MultiBinary: ("shape", "n"),
+    MultiDiscrete: ("shape", "dtype", "nvec", "start"),
+    Text: ("min_length", "max_length", "characters"),
+    Sequence: ("stack",),
+    **dict.fromkeys((Dict, Tuple, OneOf, Graph), ()),
+}
+_BOUNDS = frozenset(("low", "high", "n", "nvec", "start", "min_length"))
+
+
+def difference(a: Space[Any], b: Space[Any], *, bounds: bool = True) -> str | None:
+    """Return the path to the first difference between two spaces, and what differs.
+
+    Args:
+        a: The space that is expected.
+        b: The space that is found.
+        bounds: Whether bounds count; False compares nesting, shapes and dtypes alone.
+
+    Returns:
+        None if they are equal, else the path, which part differs, and that part of each.
+
+    Raises:
+        TypeError: An argument is no Space.
+
+    Example:
+        >>> from vecspaces.spaces import Box
+        >>> a = Dict(camera=Box(0, 255, (8, 8), "uint8"), speed=Box(0, 1))
+        >>> difference(a, Dict(camera=Box(0, 255, (8, 8)), speed=Box(0, 1)))
+        "['camera']: dtype uint8, found float32"
+        >>> difference(a, Dict(camera=a["camera"], speed=Box(0, 2)))
+        "['speed']: high[0] 1.0, found 2.0"
+    """
+    for name, space in (("a", a), ("b", b)):
+        if not isinstance(space, Space):
+            raise TypeError(f"{name}: expected a Space, found {show_value(space)}")
+    return _difference(a, b, "", bounds)
+
+
+def _difference(a: Space[Any], b: Space[Any], where: str, bounds: bool) -> str | None:
+    if is_same(a, b) or not (bounds or _has_other_values(a, b)):
+        return None
+    place = f"{where}: " if where else ""
+    kind = next((kind for kind in _FIELDS if isinstance(a, kind)), None)
+    if kind is None or not isinstance(b, kind):
+        names = type(a).__name__, type(b).__name__
+        shown = (repr(a), repr(b)) if names[0] == names[1] else names
+        return f"{place}{shown[0]}, found {shown[1]}"
+    for name in _FIELDS[kind] if bounds else [n for n in _FIELDS[kind] if n not in _BOUNDS]:
+        found = _differing(name, getattr(a, name), getattr(b, name))
+        if found is not None:
+            return f"{place}{found}"
+    if isinstance(a, Composite) and isinstance(b, Composite):
+        members, others = a._members(), b._members()
+        if members.keys() != others.keys():
+            if isinstance(a, Graph) and isinstance(b, Graph):
+                return f"{place}edge_space {a.edge_space}, found {b.edge_space}"
+            if kind is Dict:
+                return f"{place}{show_keys(members)}, found {show_keys(others)}"
+            return f"{place}{len(members)} members, found {len(others)}"
+        for key, member in members.items():
+            step = f".{key}" if kind in (Sequence, Graph) else f"[{key!r}]"
+            found = _difference(member, others[key], f"{where}{step}", bounds)
+            if found is not None:
+                return found
+    return f"{place}{a!r}, found {b!r}"
+
+
+def _has_other_values(a: Space[Any], b: Space[Any]) -> bool:
+    """Return whether nesting, shapes or dtypes differ; unregistered classes count as different."""
+    try:
+        return not is_space_dtype_shape_equiv(a, b)
+    except NotImplementedError:
+        return True
+
+
+def _differing(name: str, a: Any, b: Any) -> str | None:
+    """Return which part of two attributes differs, and how; None if none does."""
+    if not isinstance(a, np.ndarray):
+        return None if a == b else f"{name} {a}, found {b}"
+    close = np.isclose(a, b) if name in ("low", "high") else a == b  # as spaces compare
+    if close.all():
+        return None
+    index = tuple(np.argwhere(~close)[0].tolist())
+    entry = "".join(f"[{i}]" for i in index)
+    return f"{name}{entry} {a[index]}, found {b[index]}"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from vecspaces.interop import native_space
 from vecspaces.layout import Layout
 from vecspaces.spaces import Space
-from vecspaces.spaces.equivalence import is_same, is_space_dtype_shape_equiv
+from vecspaces.spaces.equivalence import difference, is_same, is_space_dtype_shape_equiv
 from vecspaces.vector.exchange.failures import EnvIds, Message
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.utils import batch_differing_spaces, batch_space
@@ -55,11 +55,13 @@ def agree(
         if not is_same(space, single_action):
             raise RuntimeError(
                 Message(
-                    "{} has action space {}, {} has {}: the actions of a batch need one space",
+                    "{} has action space {}, {} has {}: the actions of a batch need one space; "
+                    "the first difference: {}",
                     EnvIds([row]),
                     space,
                     EnvIds([0]),
                     single_action,
+                    difference(single_action, space),
                 )
             )
     if isinstance(observation_mode, tuple):
@@ -96,11 +98,12 @@ def _check_observations(
             )
             raise RuntimeError(
                 Message(
-                    "{} has observation space {}, expected {} {}",
+                    "{} has observation space {}, expected {} {}; the first difference: {}",
                     EnvIds([row]),
                     space,
                     single,
                     advice,
+                    difference(single, space, bounds=same),
                 )
             )
         accepted = space
