@@ -119,7 +119,7 @@ def _send_graphs(space: Any, memory: Any, graphs: list[Any], pipe: Connection) -
 
 @contextmanager
 def graphs_from_another_process(n: int) -> Iterator[tuple[Call, Call]]:
-    """Give two calls that bring n graphs here: through shared memory, and over the pipe.
+    """Yield two calls that fetch n graphs: through shared memory, and over the pipe.
 
     A graph has 100 nodes of 16 float32 and 300 edges.
     """

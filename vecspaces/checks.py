@@ -67,7 +67,7 @@ def show_value(value: Any) -> str:
     try:
         length = f" and length {len(value)}" if isinstance(value, (tuple, list)) else ""
         return f"{reprlib.repr(value)} of type {kind}{length}"
-    except Exception:  # a foreign __repr__ may do anything, and this is a message
+    except Exception:  # a __repr__ may raise anything, and this is a message
         return f"an object of type {kind}"
 
 

@@ -144,7 +144,7 @@ class Env(Generic[ObsType, ActType]):
     @np_random.setter
     def np_random(self, value: np.random.Generator) -> None:
         self._np_random = value
-        self._np_random_seed = -1  # a generator does not tell what it was seeded with
+        self._np_random_seed = -1  # the seed of a generator is not known
 
     @property
     def np_random_seed(self) -> int:

@@ -156,7 +156,7 @@ def pack_registrations() -> bytes:
     for env_id, spec in registration.registry.items():
         try:
             packed[env_id] = cloudpickle.dumps(spec)
-        except Exception as error:  # whatever a foreign __reduce__ raises, the id is named
+        except Exception as error:  # a __reduce__ may raise anything; the id is named
             packed[env_id] = f"pickling failed with {type(error).__name__}: {error}"
     return pickle.dumps(packed)
 

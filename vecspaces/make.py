@@ -177,7 +177,7 @@ def _check_names(factory: Factory, names: Iterable[str], kind: Any, known: Seque
     """Refuse names that neither the vector env nor a factory with a plain signature takes."""
     try:
         parameters = inspect.signature(factory).parameters
-    except (TypeError, ValueError):  # a callable in C, which does not tell
+    except (TypeError, ValueError):  # a callable in C, without a signature
         return
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return

@@ -104,7 +104,7 @@ def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = (
     """
     try:
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
-    except Exception as error:  # ragged lists, and whatever a foreign __array__ may raise
+    except Exception as error:  # ragged lists, and whatever an __array__ may raise
         raise Mismatch(show_type(dtype, shape), show_value(value), path) from error
     found = array.dtype
     if array.shape == shape:

@@ -20,7 +20,7 @@ _SMALL = 65536
 
 
 def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
-    """Make the function that writes values of the very dtype and shape of the rows of `out`.
+    """Return the function that writes values of the very dtype and shape of the rows of `out`.
 
     Called with one value per row, it writes them in one pass; it returns False, and writes nothing,
     if one of them is anything else.

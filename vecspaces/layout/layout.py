@@ -306,7 +306,7 @@ class Rows:
         return self._port.writer(low, high)
 
     def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
-        """Make the function that returns what `items(low, high)` does, in less time."""
+        """Return the function that returns what `items(low, high)` does, in less time."""
         return self._port.reader(low, high)
 
     def write_batch(self, batch: Any, at: Index | None = None) -> None:

@@ -39,7 +39,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Values of any type in a block of fixed size, decoded anew at each read.
+    """Values of any type in a block of fixed size, decoded at each read.
 
     Args:
         dtype: The dtype of the block.

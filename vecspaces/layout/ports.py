@@ -80,7 +80,7 @@ class Port(ABC):
 
     @abstractmethod
     def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
-        """Make the function that returns the values of some rows, in memory of their own."""
+        """Return the function that returns the values of some rows, in memory of their own."""
 
     def items(self, low: int, high: int) -> list[Any]:
         """Return the values of rows `low` to `high`, in memory of their own."""

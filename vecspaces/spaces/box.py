@@ -172,7 +172,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
                 if self.dtype.kind in "iu":
                     return cast_exactly("x", x, self.dtype)
                 return np.asarray(x, dtype=self.dtype)
-        except Exception:  # x is foreign: its methods may raise anything
+        except Exception:  # x may be of any class, and its methods may raise anything
             return None
 
     def _bounds(self) -> tuple[Any, Any]:

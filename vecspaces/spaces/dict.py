@@ -189,7 +189,7 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
             for key, space in self.spaces.items():
                 if not space.contains(x[key]):
                     return False
-        except Exception:  # a foreign subclass of dict, or a foreign space, may do anything
+        except Exception:  # a subclass of dict, or a space, may raise anything
             return False
         return True
 

@@ -98,7 +98,7 @@ class MultiBinary(ArraySpace[np.int8]):
             return not np.count_nonzero(array >> 1)
         try:
             return bool(np.all((array == 0) | (array == 1)))
-        except Exception:  # foreign objects or fields, which may raise anything
+        except Exception:  # objects of any class, whose methods may raise anything
             return False
 
     def _bounds(self) -> tuple[Any, Any]:

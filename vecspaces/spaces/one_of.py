@@ -116,7 +116,7 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
                 and 0 <= x[0] < len(self.spaces)
                 and self.spaces[x[0]].contains(x[1])
             )
-        except Exception:  # a foreign subclass of tuple, or a foreign space, may do anything
+        except Exception:  # a subclass of tuple, or a space, may raise anything
             return False
 
     def _explain(self, x: Any, name: str) -> str:

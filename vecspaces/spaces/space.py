@@ -1,6 +1,6 @@
 """Space: what every space offers, whatever its values are.
 
-The methods of every space file stand in this order: construction, `shape`, `is_np_flattenable` and
+The methods of every space are in this order: construction, `shape`, `is_np_flattenable` and
 the properties of that space alone, `seed`, `sample`, `contains` and `_explain`, `to_jsonable` and
 `from_jsonable`, `__repr__`, `__eq__`, `__getstate__` and `__setstate__`, then the methods that make
 a space a container.

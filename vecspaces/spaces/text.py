@@ -188,10 +188,10 @@ class Text(Space[str]):
         if not self.min_length <= len(text) <= self.max_length:
             wanted = f"{self.min_length} to {self.max_length} characters"
             return mismatch(name, wanted, f"{len(text)} in {show_value(text)}")
-        foreign = sorted(set(text) - self._characters.as_set)
-        if not foreign:
+        unknown = sorted(set(text) - self._characters.as_set)
+        if not unknown:
             return super()._explain(x, name)
-        return mismatch(name, f"characters of {self.characters!r}", repr("".join(foreign)))
+        return mismatch(name, f"characters of {self.characters!r}", repr("".join(unknown)))
 
     def __repr__(self) -> str:
         return f"Text({self.min_length}, {self.max_length}, charset={self.characters})"

@@ -129,7 +129,7 @@ class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Memb
             for space, value in zip(self.spaces, x, strict=True):
                 if not space.contains(value):
                     return False
-        except Exception:  # an array without axes, a foreign subclass or space
+        except Exception:  # an array without axes, or a class whose methods raise anything
             return False
         return True
 

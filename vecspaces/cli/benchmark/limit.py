@@ -26,7 +26,7 @@ _JOIN_SECONDS = 5.0
 
 
 class BareLoops:
-    """Processes that each step a share of the environments, as often as they are told."""
+    """Processes that each step a share of the environments, as often as a message says."""
 
     def __init__(self, make: Callable[[], Any], num_envs: int, num_workers: int) -> None:
         self._num_envs = num_envs

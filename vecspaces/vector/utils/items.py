@@ -22,7 +22,7 @@ _BATCHES = (Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple)
 
 
 def create_empty_array(space: Space[Any], n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
-    """Make a batch of `n` values for `concatenate` to write into.
+    """Return a batch of `n` values for `concatenate` to write into.
 
     Args:
         space: The space of one value.
@@ -55,7 +55,7 @@ def concatenate(space: Space[Any], items: Iterable[Any], out: Any) -> Any:
 
     Returns:
         `out`, where it could be written to; what cannot be written to (the tuple of values that a
-        space without arrays has, and tuples around it) is made anew.
+        space without arrays has, and tuples around it) is created.
 
     Raises:
         TypeError: If `space` is no space.
@@ -153,7 +153,7 @@ def iterate(space: Space[Any], items: Any) -> Iterator[Any]:
 
 
 def _rows(space: Space[Any], node: Node, items: Any, path: Path) -> Iterator[Any] | None:
-    """Go through a batch; None if it is of values without any data, whose number nobody knows."""
+    """Return an iterator over a batch; None if its values carry no data to count."""
     if isinstance(space, Discrete):
         raise TypeError(f"space: expected the space of a batch, found {space}; see batch_space")
     if isinstance(node, Array):

@@ -48,7 +48,7 @@ class SharedMemory:
 def create_shared_memory(
     space: Space[Any], n: int = 1, ctx: Any = multiprocessing, *, variable_capacity: int = 65536
 ) -> SharedMemory:
-    """Make shared memory for the values of n environments, whatever their space.
+    """Create shared memory for the values of n environments, whatever their space.
 
     Args:
         space: The space of one environment's value.
@@ -112,7 +112,7 @@ def read_from_shared_memory(space: Space[Any], shared_memory: SharedMemory, n: i
 
     Returns:
         The batch, of live views `(n, *shape)` where values are arrays, nested as the space is, and
-        tuples of n values, decoded anew at each call, everywhere else.
+        tuples of n values, decoded at each call, everywhere else.
 
     Raises:
         TypeError: If `shared_memory` is none.
