@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import functools
 import importlib
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 project = "vecspaces"
+copyright = "2026, the vecspaces authors"
 release = version = __version__
 extensions = [
     "myst_parser",
@@ -45,6 +47,7 @@ default_role = "code"  # what docstrings mean by single backticks
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
+autodoc_type_aliases = {"npt.DTypeLike": "numpy.typing.DTypeLike"}
 autodoc_mock_imports = ["stable_baselines3"]  # would install gigabytes for one base class
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
@@ -76,7 +79,7 @@ intersphinx_mapping = {
 intersphinx_timeout = 10
 nitpick_ignore_regex = [
     (r"py:.*", r"stable_baselines3\..*"),
-    (r"py:class", r"Vector"),  # an alias for type checkers alone
+    (r"py:class", r"TypeAliasForwardRef"),  # what Sphinx makes of an alias in a union
     (r"py:class", r"tuple\[Any, \.\.\.\] \| Any"),  # a base of GraphInstance
 ]
 
@@ -91,6 +94,17 @@ _MODULES = (
     "vecspaces.layout",
     "vecspaces.adapters.gymnasium",
 )
+
+
+def _import_types() -> None:
+    """Import what the modules import for type checkers alone, so that signatures can be read."""
+    for name, module in list(sys.modules.items()):
+        if not name.startswith("vecspaces"):
+            continue
+        for node in ast.parse(inspect.getsource(module)).body:
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                body = ast.Module(node.body, type_ignores=[])
+                exec(compile(body, module.__file__ or name, "exec"), vars(module))
 
 
 @functools.cache
@@ -156,5 +170,7 @@ class CommandReference(SphinxDirective):
 
 def setup(app: Sphinx) -> None:
     """Add the directive, and the links to public names."""
+    _public_names()  # imports the modules
+    _import_types()
     app.add_directive("commands", CommandReference)
     app.connect("missing-reference", _resolve, priority=900)  # after intersphinx

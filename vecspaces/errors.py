@@ -24,7 +24,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal as signals
 from collections.abc import Sequence
 
 
@@ -162,40 +161,3 @@ class WorkerDiedError(WorkerError):
         self.signal = signal
         self.node = node
         self.running = running
-
-
-_USUAL_CAUSES = {
-    "SIGKILL": "often the kernel's out-of-memory killer",
-    "SIGSEGV": "a crash in native code, often the simulator's",
-    "SIGBUS": "a bad memory access, often a full /dev/shm or a truncated file",
-    "SIGABRT": "native code aborted itself, often a failed assertion",
-    "SIGTERM": "another process, often a job scheduler, asked it to end",
-}
-
-
-def describe_exit(exitcode: int | None) -> tuple[str, str | None]:
-    """Tell how a process ended.
-
-    Args:
-        exitcode: As `multiprocessing.Process.exitcode` gives it.
-
-    Returns:
-        A phrase for a message, and the signal's name with its usual cause, or None if no signal.
-
-    Example:
-        >>> describe_exit(-9)[1]
-        "SIGKILL (often the kernel's out-of-memory killer)"
-        >>> describe_exit(3)
-        ('exited with code 3', None)
-    """
-    if exitcode is None:
-        return "ended in an unknown way", None
-    if exitcode >= 0:
-        return f"exited with code {exitcode}", None
-    try:
-        name = signals.Signals(-exitcode).name
-    except ValueError:
-        name = f"signal {-exitcode}"
-    cause = _USUAL_CAUSES.get(name)
-    signal = f"{name} ({cause})" if cause else name
-    return f"was ended by {signal}", signal

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)")
@@ -34,3 +35,15 @@ def test_the_examples_of_a_page_run(path: Path) -> None:
 def test_the_links_of_a_page_lead_to_files(path: Path) -> None:
     for target in LINK.findall(path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+@pytest.mark.parametrize("name", ["design", "reliability"])
+def test_the_files_that_a_page_names_are_there(name: str) -> None:
+    text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    roots = [ROOT, ROOT / "vecspaces", ROOT / "tests" / "vector"]
+    roots += [path for path in roots[2].rglob("*") if path.is_dir()]
+    roots += [path for path in (ROOT / "vecspaces").rglob("*") if path.is_dir()]
+    named = re.findall(r"`([\w/]+\.py)`", text)
+    assert len(named) > 10
+    for file in named:
+        assert any((root / file).exists() for root in roots), f"{name}.md names {file}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import signal as signals
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn
 
-from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError, describe_exit
+from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
 from vecspaces.vector.exchange.messages import dumps
 
 
@@ -119,11 +120,42 @@ class Death(NamedTuple):
     cause: Exception | None = None
 
 
+_USUAL_CAUSES = {
+    "SIGKILL": "often the kernel's out-of-memory killer",
+    "SIGSEGV": "a crash in native code, often the simulator's",
+    "SIGBUS": "a bad memory access, often a full /dev/shm or a truncated file",
+    "SIGABRT": "native code aborted itself, often a failed assertion",
+    "SIGTERM": "another process, often a job scheduler, asked it to end",
+}
+
+
+def _describe_exit(exitcode: int | None) -> tuple[str, str | None]:
+    """Return how a process ended, for a message, and the signal with its usual cause, or None.
+
+    Example:
+        >>> _describe_exit(-9)[1]
+        "SIGKILL (often the kernel's out-of-memory killer)"
+        >>> _describe_exit(3)
+        ('exited with code 3', None)
+    """
+    if exitcode is None:
+        return "ended in an unknown way", None
+    if exitcode >= 0:
+        return f"exited with code {exitcode}", None
+    try:
+        name = signals.Signals(-exitcode).name
+    except ValueError:
+        name = f"signal {-exitcode}"
+    cause = _USUAL_CAUSES.get(name)
+    signal = f"{name} ({cause})" if cause else name
+    return f"was ended by {signal}", signal
+
+
 def died(
     worker: int, rows: Sequence[int], command: str, death: Death, busy: int, advice: str
 ) -> WorkerDiedError:
     """Make the error for a dead worker; `busy` is the environment that was running, or -1."""
-    phrase, signal = describe_exit(death.exitcode)
+    phrase, signal = _describe_exit(death.exitcode)
     if death.exitcode is None and death.cause is not None:
         phrase = "was lost"
     running = Message(" while {} was running", EnvIds([busy])) if busy in rows else ""
