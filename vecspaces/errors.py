@@ -14,7 +14,7 @@
     ├── ResetNeededError (AssertionError)  stepping a finished or broken environment
     ├── ClosedEnvironmentError             used after close()
     ├── AlreadyPendingCallError            a call while another one is still pending
-    ├── NoAsyncCallError                   a wait for a call that nobody made
+    ├── NoAsyncCallError                   a wait for a call that was not made
     ├── StepTimeoutError (TimeoutError, multiprocessing.TimeoutError)
     │                                      names the environments still busy; the call stays pending
     └── WorkerError                        a worker failed in a way that no exception can carry over
@@ -119,7 +119,7 @@ class WorkerError(VecspacesError):
         message: What happened, in which environments, and what to do next.
         env_ids: The environments concerned.
         worker: The index of the worker.
-        command: What it was asked to do: `"build"`, `"reset"`, `"step"`, `"call"` or `"close"`.
+        command: What it was doing: `"build"`, `"reset"`, `"step"`, `"call"` or `"close"`.
     """
 
     def __init__(

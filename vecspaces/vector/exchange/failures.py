@@ -96,7 +96,7 @@ class Message(str):
         return Message(self.template, *fields)
 
     def within(self, first: int) -> Message:
-        """Return the message as a vector env says it whose environment `first` is its number 0."""
+        """Return the message of a vector env in which environment 0 has the number `first`."""
         return self.map(lambda field: field.within(first) if hasattr(field, "within") else field)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -110,9 +110,9 @@ class Death(NamedTuple):
     """How a worker ended.
 
     Attributes:
-        exitcode: As multiprocessing says it; None if it is not known.
+        exitcode: As of `multiprocessing.Process`; None if it is not known.
         node: The machine of a cluster that it ran on; None for this one.
-        cause: What the cluster says of it, or what was raised before it could start.
+        cause: The error of the cluster, or what was raised before it could start.
     """
 
     exitcode: int | None
@@ -184,7 +184,7 @@ def died(
 
 
 def without_advice(error: WorkerDiedError) -> Message:
-    """Return what the message of `died` says of the death itself."""
+    """Return the part of the message of `died` that describes the death itself."""
     what: Message = error.args[0].fields[0]
     return what
 
@@ -247,7 +247,7 @@ class Failure:
 
     Args:
         env_ids: The environments concerned.
-        command: What they were asked to do: `"build"`, `"reset"`, `"step"`, `"call"`, `"close"`.
+        command: What they were doing: `"build"`, `"reset"`, `"step"`, `"call"`, `"close"`.
         exception: What was raised; None if it could not be carried over.
         text: The formatted traceback.
         worker: The index of the worker, if one is known.
@@ -332,7 +332,7 @@ class EnvironmentFailed(Exception):  # noqa: N818 - says what happened
 
     @classmethod
     def of(cls, error: BaseException, env_ids: Sequence[int], command: str) -> EnvironmentFailed:
-        """Record what was raised, unless it says itself where it comes from."""
+        """Record what was raised, unless it is recorded already."""
         return error if isinstance(error, cls) else cls(Failure.of(error, env_ids, command))
 
 

@@ -143,13 +143,13 @@ class EnvGroup:
             )
         # One member needs no joining.
         self._step = self._members[0].step if len(self._members) == 1 else self._step_members
-        self._silent = Written(range(self.low, self.high), {})
+        self._nothing = Written(range(self.low, self.high), {})
         return Views(buffers, self._progress, self._timings)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all but the views, which a copy of the group makes anew on a copy of the rows."""
         self.flush_timings()
-        views = ("_progress", "_timings", "_step", "_silent")
+        views = ("_progress", "_timings", "_step", "_nothing")
         return {name: value for name, value in vars(self).items() if name not in views}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -208,7 +208,7 @@ class EnvGroup:
         if timings is not None:
             timings.finish(None if rows is None else self._starts(rows))
         if rows is None:
-            return Written(self._silent.rows, columns) if columns else self._silent
+            return Written(self._nothing.rows, columns) if columns else self._nothing
         return Written(rows, columns)
 
     def _step_members(self, slot: int, rows: Sequence[int] | None, note: Note | None) -> Columns:

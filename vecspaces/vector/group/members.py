@@ -174,7 +174,7 @@ def mode_of(env: Any) -> AutoresetMode:
 
 @dataclass(frozen=True)
 class GroupDescription:
-    """What a group tells the caller about its environments once they are built.
+    """What the caller learns of a group's environments once they are built.
 
     Args:
         counts: The rows of each environment: 1, or m for a vector env of m.
@@ -321,7 +321,7 @@ def set_attribute(env: EnvLike, name: str, value: Any) -> None:
     if has is None:
         setattr(env, name, value)
     elif has(name):
-        env.set_wrapper_attr(name, value)  # type: ignore[attr-defined]  # as has_wrapper_attr told
+        env.set_wrapper_attr(name, value)  # type: ignore[attr-defined]  # as has_wrapper_attr
     else:
         # Gymnasium would set it on the outermost wrapper, where the environment never sees it.
         setattr(env.unwrapped, name, value)  # type: ignore[attr-defined]  # as above

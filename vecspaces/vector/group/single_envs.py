@@ -3,7 +3,7 @@
 What the next step of a row is stands in a list of *steppers*: the environment itself, or, where a
 step is no step of the environment, an object with a `step` of its own: `_Autoreset` begins the next
 episode, `_Start` one with a given seed, `_Lost` reports one that died with its worker, `_Held`
-returns what a reset gave before. So the loop asks nothing.
+returns what a reset gave before. So the loop tests nothing.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class SingleEnvs:
         self._steppers[row - self.rows.start] = self._envs[row - self.rows.start]
 
     def _end(self, row: int, observation: Any, info: Any) -> tuple[Any, Any]:
-        """Do what the mode asks for at the end of an episode; return what `step` returns."""
+        """Do what the mode requires at the end of an episode; return what `step` returns."""
         if self._mode is AutoresetMode.NEXT_STEP:
             self._steppers[row - self.rows.start] = _Autoreset(self, row)
         elif self._mode is AutoresetMode.SAME_STEP:
@@ -277,13 +277,13 @@ class SingleEnvs:
         """Return the step that a lost episode ends with, after the reset that follows it."""
         self.go_on(row)
         self._ended.append((row, False, True))
-        told: dict[str, Any] = {"worker_restarted": True}
+        report: dict[str, Any] = {"worker_restarted": True}
         if self._mode is AutoresetMode.SAME_STEP:
-            told = {**info, "final_info": {}, **told}
+            report = {**info, "final_info": {}, **report}
         elif self._mode is AutoresetMode.NEXT_STEP:
             self._steppers[row - self.rows.start] = _Held(self, row, observation, info)
         # But in SAME_STEP, the caller shows the last observation that it knew.
-        return observation, 0.0, False, False, told
+        return observation, 0.0, False, False, report
 
     # ------------------------------------------------------------------ calls
 
@@ -307,7 +307,7 @@ class SingleEnvs:
         self._views.progress[0] = row
         try:
             if row in self._lost:
-                self._lost[row].wake(command)
+                self._lost[row].reset_once(command)
             return do(self.built[row - self.rows.start].env, *args)
         except RAISED as error:
             raise failed(error, (row,), command) from None
@@ -318,7 +318,7 @@ def _row_of(item: tuple[int, Any]) -> int:
 
 
 def _noting(items: Iterable[Any], note: Note) -> Iterator[Any]:
-    """Pass items on, and note the clock when the next one is asked for."""
+    """Pass items on, and note the clock after each."""
     for item in items:
         yield item
         note(perf_counter_ns())
@@ -432,14 +432,14 @@ class _Lost:
         self._envs, self._row, self.seed = envs, row, seed
         self._first: tuple[Any, dict[str, Any]] | None = None
 
-    def wake(self, command: str) -> tuple[Any, dict[str, Any]]:
+    def reset_once(self, command: str) -> tuple[Any, dict[str, Any]]:
         """Return what the reset of the environment returns, which is made once."""
         if self._first is None:
             self._first = self._envs.reset_lost(self._row, self.seed, command)
         return self._first
 
     def step(self, action: Any) -> Result:
-        return self._envs.report_lost(self._row, *self.wake("step"))
+        return self._envs.report_lost(self._row, *self.reset_once("step"))
 
 
 class _Held:

@@ -41,8 +41,8 @@ class VectorMember:
         # The slot that holds its last observations; and a copy of them where it does not hold all.
         self._slot = 0
         self._latest: Any = None
-        # Rows whose episode died with a worker, until a step has said so; and what the reset after
-        # that returned, until a step has handed it out.
+        # Rows whose episode died with a worker, until a step has reported it; and what the reset
+        # after that returned, until a step has handed it out.
         self._lost: Starts = {}
         self._first: tuple[Any, Columns] | None = None
         # How the next step is to begin an episode in all rows, where it is to do that.
@@ -114,7 +114,7 @@ class VectorMember:
         self, slot: int, rows: list[int], seed: Any, options: dict[str, Any]
     ) -> Columns:
         """Reset some rows; refuse a third party's vector env that resets others too."""
-        self._wake("reset")
+        self._reset_lost("reset")
         others = np.setdiff1d(self.rows, rows)
         # Those of vecspaces know the mask, and wrappers of them may change the other rows.
         before = None if reaches_each(self._env) else self._shown(others)
@@ -147,11 +147,11 @@ class VectorMember:
     def _reset(self, command: str, seed: Any, options: Any) -> tuple[Any, Columns]:
         """Reset the vector env; return its observations, and its infos by rows of the batch."""
         arguments = reset_arguments(seed, options)
-        observations, infos = take_reset_apart(self._ask(command, self._stepper.reset, **arguments))
+        observations, infos = take_reset_apart(self._run(command, self._stepper.reset, **arguments))
         return observations, self._columns(infos)
 
-    def _wake(self, command: str) -> tuple[Any, Columns] | None:
-        """Return what the reset after a restart gave; it is made before anything else is asked."""
+    def _reset_lost(self, command: str) -> tuple[Any, Columns] | None:
+        """Return what the reset after a restart gave; it is made before any other call."""
         if self._lost and self._first is None:
             starts = [self._lost.get(row, (None, None)) for row in self.rows]
             seed = self._seed([seed for seed, _ in starts])
@@ -193,7 +193,7 @@ class VectorMember:
         actions = self._views.buffers.actions.read(copy=True, at=self._at)
         if self.built[0].translate is not None:
             actions = self.built[0].translate(actions)
-        result = self._ask("step", self._stepper.step, actions)
+        result = self._run("step", self._stepper.step, actions)
         try:
             observations, rewards, terminations, truncations, infos = result
             infos = dict(infos)
@@ -208,13 +208,13 @@ class VectorMember:
 
     def _report_lost(self, slot: int) -> Columns:
         """Take the step that lost episodes end with: all of them, as they step together."""
-        first = self._wake("step")
+        first = self._reset_lost("step")
         assert first is not None
         observations, columns = first
-        told: dict[str, Any] = {"worker_restarted": True}
+        report: dict[str, Any] = {"worker_restarted": True}
         if self._mode is AutoresetMode.SAME_STEP:
-            told["final_info"] = {}
-        marks = infos_module.merge([(row, told) for row in self.rows])
+            report["final_info"] = {}
+        marks = infos_module.merge([(row, report) for row in self.rows])
         # Of rows that were lost, the caller shows the last observations that it knew.
         self._write(slot, observations)
         self._write_scalars(slot, 0.0, False, True)
@@ -271,8 +271,8 @@ class VectorMember:
         """
         self._views.progress[0] = rows[0]
         try:
-            self._wake("call")
-            values = self._ask("call", self._call, name, args, kwargs, rows)
+            self._reset_lost("call")
+            values = self._run("call", self._call, name, args, kwargs, rows)
             return dict(zip(rows, values, strict=True))
         except RAISED as error:
             raise failed(error, self.rows, "call") from None
@@ -302,8 +302,8 @@ class VectorMember:
         """Set an attribute of some environments, or of the vector env where it holds none."""
         self._views.progress[0] = next(iter(values))
         try:
-            self._wake("set_attr")
-            self._ask("set_attr", self._set_attr, name, values)
+            self._reset_lost("set_attr")
+            self._run("set_attr", self._set_attr, name, values)
         except RAISED as error:
             raise failed(error, self.rows, "set_attr") from None
 
@@ -337,7 +337,7 @@ class VectorMember:
 
     # ------------------------------------------------------------------ helpers
 
-    def _ask(self, command: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _run(self, command: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Do something with the vector env; what it raises names the rows of the batch."""
         try:
             return do(*args, **kwargs)
@@ -363,7 +363,7 @@ class VectorMember:
         return place.read(copy=True, at=rows - self.rows.start)
 
     def _seed(self, seeds: Sequence[int | None]) -> int | list[int | None] | None:
-        """Say seeds in the way that the vector env takes: all take an int, only some a list."""
+        """Return seeds in the form that the vector env takes: all take an int, only some a list."""
         known = [seed for seed in seeds if seed is not None]
         if not known:
             return None
@@ -375,7 +375,7 @@ class VectorMember:
         return derive_seed(np.random.SeedSequence(known))
 
     def _options(self, options: Sequence[Mapping[str, Any] | None], keep: bool) -> Any:
-        """Say options in the way that the vector env takes: all take one mapping, only ours more.
+        """Return options as the vector env takes them: all take one mapping, only ours several.
 
         `keep` says whether autoresets get them too.
         """
