@@ -25,15 +25,30 @@ def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
     Called with one value per row, it writes them in one pass; it returns False, and writes nothing,
     if one of them is anything else.
     """
-    n, dtype, shape, ndarray = len(out), out.dtype, out.shape[1:], np.ndarray
+    if out.ndim == 1:
+        return _scalar_writer(out)
+    if not out.flags.c_contiguous or not out.size:
+        return lambda values: False
+    return _vector_writer(out) if out.ndim == 2 and out.nbytes <= _SMALL else _array_writer(out)
 
-    def write_scalars(values: list[Any]) -> bool:
-        if list(map(type, values)).count(dtype.type) != n:
+
+def _scalar_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
+    scalar, n = out.dtype.type, len(out)
+
+    def write(values: list[Any]) -> bool:
+        if list(map(type, values)).count(scalar) != n:
             return False
         out[:] = values
         return True
 
-    def write_vectors(values: list[Any]) -> bool:
+    return write
+
+
+def _vector_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
+    dtype, shape, ndarray = out.dtype, out.shape[1:], np.ndarray
+    place = out.reshape(-1).view(np.uint8).data
+
+    def write(values: list[Any]) -> bool:
         try:
             for value in values:
                 if value.__class__ is not ndarray or value.shape != shape:
@@ -46,9 +61,15 @@ def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
             return False  # strided arrays, or a dtype that has no buffer
         return True
 
-    def write_arrays(values: list[Any]) -> bool:
+    return write
+
+
+def _array_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
+    n, first, joined = len(out), out.shape[1], out.reshape(-1, *out.shape[2:])
+
+    def write(values: list[Any]) -> bool:
         try:
-            if list(map(len, values)).count(shape[0]) != n:
+            if list(map(len, values)).count(first) != n:
                 return False
             # NumPy compares the dtypes, the number of axes, and all axes but the first.
             np.concatenate(values, out=joined, casting="no")
@@ -56,15 +77,7 @@ def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
             return False  # lists, or another dtype or shape
         return True
 
-    if not shape:
-        return write_scalars
-    if not out.flags.c_contiguous or not out.size:
-        return lambda values: False
-    if len(shape) == 1 and out.nbytes <= _SMALL:
-        place = out.reshape(-1).view(np.uint8).data
-        return write_vectors
-    joined = out.reshape(-1, *shape[1:])
-    return write_arrays
+    return write
 
 
 def split(node: Record, values: list[Any]) -> list[list[Any]] | None:
