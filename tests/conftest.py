@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from tests.leaks import made_here, possessions
+from tests.leaks import made_here, possessions, tag_names
 from vecspaces.vector.backends.process.cores import count_usable_cores
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ QUICK = (
     "tests/test_public_api.py",
     "vecspaces/",
 )
+
+tag_names()
 
 # Fork servers import this once, instead of each worker.
 multiprocessing.set_forkserver_preload(["tests.envs", "tests.vector.faulty_envs"])

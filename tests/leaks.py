@@ -10,12 +10,12 @@ import multiprocessing
 import os
 import threading
 from multiprocessing import forkserver, resource_tracker
+from multiprocessing import shared_memory as shared_memory_module
 from pathlib import Path
 
 _HAS_PROC = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 _SHARED_MEMORY = "/dev/shm/"
-# How multiprocessing names shared memory, arrays and semaphores, and how vecspaces would.
-_OUR_PREFIXES = ("psm_", "pym-", "sem.mp-", "vecspaces")
+_TAG = f"t{os.getpid():x}-"  # short, as names in shared memory must be
 
 
 def possessions() -> set[str]:
@@ -34,25 +34,25 @@ def possessions() -> set[str]:
 def made_here(things: set[str]) -> set[str]:
     """Return those `possessions` that are not files in /dev/shm of other programs.
 
-    A file is this process's if it or a descendant has it open or mapped, or if its name is one that
-    multiprocessing gives and no other program has it open or mapped.
+    A file is this process's if it or a descendant has it open or mapped, or if `tag_names` gave the
+    name: others may leave files behind too, which nobody holds any more.
     """
     files = {thing for thing in things if thing.startswith(_SHARED_MEMORY)}
     if not files:
         return things
     family = {os.getpid(), *descendants()}
-    held: dict[str, set[int]] = {file: set() for file in files}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            for file in files & _files_of(int(folder.name)):
-                held[file].add(int(folder.name))
-    return {
-        thing
-        for thing in things
-        if thing not in files
-        or held[thing] & family
-        or (not held[thing] and Path(thing).name.startswith(_OUR_PREFIXES))
-    }
+    held = set().union(*map(_files_of, family))
+    tagged = {file for file in files if Path(file).name.removeprefix("sem.").startswith(_TAG)}
+    return (things - files) | (files & held) | tagged
+
+
+def tag_names() -> None:
+    """Let multiprocessing name what this process makes, and those that it forks, after it.
+
+    Semaphores of workers that are spawned carry the tag too; their shared memory does not.
+    """
+    multiprocessing.current_process()._config["semprefix"] = f"/{_TAG}"  # type: ignore[attr-defined]
+    shared_memory_module._SHM_NAME_PREFIX = f"/{_TAG}"  # type: ignore[attr-defined]
 
 
 def descendants() -> dict[int, str]:

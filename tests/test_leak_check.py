@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -18,10 +19,10 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="ne
 needs_names = pytest.mark.skipif(not Path("/dev/shm").exists(), reason="needs /dev/shm")
 
 
-@pytest.fixture
-def name() -> Iterator[str]:
-    """A name in /dev/shm that a test may use."""
-    path = Path(f"/dev/shm/other-program-{os.getpid()}")
+@pytest.fixture(params=["program", "psm_", "sem.mp-"])
+def name(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A name in /dev/shm that a test may use, as any program or multiprocessing gives it."""
+    path = Path(f"/dev/shm/{request.param}{os.getpid()}")
     yield path.name
     path.unlink(missing_ok=True)
 
@@ -112,6 +113,14 @@ def test_shared_memory_with_a_name_is_seen_even_if_nobody_holds_it() -> None:
         assert path in made_here(possessions() - before)
     finally:
         memory.unlink()
+
+
+@needs_names
+def test_a_semaphore_with_a_name_is_seen() -> None:
+    before = possessions()
+    semaphore = multiprocessing.get_context("spawn").Semaphore()
+    assert [left for left in made_here(possessions() - before) if left.startswith("/dev/shm/sem.")]
+    del semaphore
 
 
 @needs_names

@@ -499,7 +499,7 @@ class VectorEnvContract:
 
     @pytest.mark.parametrize("info", [None, [("a", 1)], 3])
     def test_an_info_that_is_no_dict_names_the_environment(self, info: Any) -> None:
-        with self.make([partial(talking, info)] * 2) as envs:
+        with self.make([partial(talking, info), partial(talking, {})]) as envs:
             envs.reset()
             with pytest.raises(InvalidInfoError, match=f"environment 0.*{type(info).__name__}"):
                 envs.step([0, 0])
@@ -536,7 +536,7 @@ class VectorEnvContract:
         "reward", [None, "2", [2.0], 1j, np.array([1.0, 2.0]), np.zeros((1, 1)), {}]
     )
     def test_a_reward_that_is_no_number_names_the_environment(self, reward: Any) -> None:
-        env_fns = [partial(rewarding, value) for value in (1.0, reward, reward)]
+        env_fns = [partial(rewarding, value) for value in (1.0, reward, 1.0)]
         with self.make(env_fns) as envs:
             envs.reset()
             with pytest.raises(InvalidRewardError, match="environment 1 returned"):
