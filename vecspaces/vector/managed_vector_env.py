@@ -130,8 +130,12 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
                 environments are broken.
             StepTimeoutError: It took longer than `step_timeout`.
         """
-        self._begin_reset("reset", seed, options)
-        return self._end_reset("reset", None)
+        try:
+            self._begin_reset("reset", seed, options)
+            return self._end_reset("reset", None)
+        except BaseException as error:
+            self._session.interrupt(error)
+            raise
 
     def reset_async(self, seed: Any = None, options: Any = None) -> None:
         """Begin a `reset`; `reset_wait` ends it. The arguments are those of `reset`."""
@@ -197,8 +201,12 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         if env_ids is not None:
             rows = self._send("step", actions, env_ids)
             return self._send_recv.receive(rows, "step", None)[:5]
-        self._begin_step("step", actions)
-        return self._session.finish(Event.STEP_WAIT, "step", None, self._read_step)
+        try:
+            self._begin_step("step", actions)
+            return self._session.finish(Event.STEP_WAIT, "step", None, self._read_step)
+        except BaseException as error:
+            self._session.interrupt(error)
+            raise
 
     def step_async(self, actions: ActType) -> None:
         """Begin a `step`; `step_wait` ends it. The argument is that of `step`."""
@@ -451,8 +459,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Raises:
             ValueError: `name` is `reset`, `step` or `close`, which have methods of their own.
         """
-        self._begin_call("call", name, args, kwargs, env_ids)
-        return self._end_call("call", None)
+        return self._call("call", name, args, kwargs, env_ids)
 
     def call_async(
         self,
@@ -462,7 +469,9 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         **kwargs: Any,
     ) -> None:
         """Begin a `call`; `call_wait` ends it. The arguments are those of `call`."""
-        self._begin_call("call_async", name, args, kwargs, env_ids)
+        payloads = self._call_payloads("call_async", name, args, kwargs, env_ids)
+        self._read_call = self._read_results
+        self._session.begin_call("call_async", Op.CALL, payloads)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """End a `call` that `call_async` began.
@@ -480,21 +489,42 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         """
         return self._end_call("call_wait", timeout)
 
-    def _begin_call(
+    def _call(
         self, call: str, name: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env_ids: Any
-    ) -> None:
+    ) -> tuple[Any, ...]:
+        payloads = self._call_payloads(call, name, args, kwargs, env_ids)
+        return self._run(call, Op.CALL, payloads, self._read_results)
+
+    def _call_payloads(
+        self, call: str, name: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env_ids: Any
+    ) -> dict[int, Any]:
+        """Check a call; return the arguments for each worker."""
         if name in ("reset", "step", "close"):
             raise ValueError(
                 f"call({name!r}) would go past the bookkeeping of episodes: use {name}() itself"
             )
         self._session.check(Event.CALL_ASYNC, call)
-        ids = self._chosen(env_ids)
-        payloads = {
+        self._call_ids = self._chosen(env_ids)
+        return {
             worker: (name, args, kwargs, rows)
-            for worker, rows in self._session.by_worker(ids).items()
+            for worker, rows in self._session.by_worker(self._call_ids).items()
         }
-        self._call_ids, self._read_call = ids, self._read_results
-        self._session.begin_call(call, Op.CALL, payloads)
+
+    def _run(
+        self,
+        call: str,
+        op: Op,
+        payloads: Mapping[int, Any],
+        read: Callable[[int], tuple[Any, ...]],
+    ) -> tuple[Any, ...]:
+        """Begin a call and wait for it."""
+        try:
+            self._read_call = read
+            self._session.begin_call(call, op, payloads)
+            return self._end_call(call, None)
+        except BaseException as error:
+            self._session.interrupt(error)
+            raise
 
     def _end_call(self, call: str, timeout: float | None) -> tuple[Any, ...]:
         return self._session.finish(Event.CALL_WAIT, call, timeout, self._read_call)
@@ -515,8 +545,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Returns:
             One value per environment.
         """
-        self._begin_call("get_attr", name, (), {}, env_ids)
-        return self._end_call("get_attr", None)
+        return self._call("get_attr", name, (), {}, env_ids)
 
     def set_attr(self, name: str, values: Any, *, env_ids: Sequence[int] | None = None) -> None:
         """Set an attribute of the environments themselves, not of their wrappers.
@@ -544,9 +573,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             worker: (name, {row: chosen[row] for row in rows})
             for worker, rows in session.by_worker(ids).items()
         }
-        self._read_call = self._read_nothing
-        session.begin_call("set_attr", Op.SET_ATTR, payloads)
-        self._end_call("set_attr", None)
+        self._run("set_attr", Op.SET_ATTR, payloads, self._read_nothing)
 
     def _read_nothing(self, slot: int) -> tuple[Any, ...]:
         return ()
@@ -560,8 +587,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Returns:
             One frame per environment, as its `render` gives it.
         """
-        self._begin_call("render", "render", (), {}, env_ids)
-        return self._end_call("render", None)
+        return self._call("render", "render", (), {}, env_ids)
 
     def stats(self) -> Stats:
         """Return how long the steps and autoresets of each environment take.
@@ -577,9 +603,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             raise ValueError("stats() needs a vector env that was made with stats=True")
         if session.state in (State.NEW, State.IDLE, State.CLOSED):  # the last is refused below
             session.check(Event.CALL_ASYNC, "stats")
-            self._read_call = self._load_counters
-            session.begin_call("stats", Op.FLUSH, self._everyone)
-            self._end_call("stats", None)
+            self._run("stats", Op.FLUSH, self._everyone, self._load_counters)
         counters = buffers.counters()
         assert counters is not None
         return summarise(*counters, tuple(self._backend.slices))

@@ -107,9 +107,19 @@ class Session:
         self._begin(Event.CALL_ASYNC, call, op, self.ring.current, self.ring.steps, payloads)
 
     def _begin(
-        self, event: Event, call: str, op: Op, slot: int, steps: int, payloads: Mapping[int, Any]
+        self,
+        event: Event,
+        call: str,
+        op: Op,
+        slot: int,
+        steps: int,
+        payloads: Mapping[int, Any],
+        rows: Sequence[int] = (),
     ) -> None:
-        """Send a command to some workers; one that cannot be pickled leaves the state as it is."""
+        """Send a command to some workers; one that cannot be pickled leaves the state as it is.
+
+        Of a stream, `rows` are those whose replies can be received.
+        """
         state = TRANSITIONS[self.state].get(event) or self.check(event, call)
         self._seq += 1
         self._waiting = set(payloads)
@@ -121,6 +131,7 @@ class Session:
         self._slot, self._steps = slot, steps
         try:
             self._backend.submit(op, slot, self._seq, payloads)
+            self.queue.send(rows)
             self.state = state
         except CannotSend as error:
             self._waiting = set()
@@ -195,8 +206,7 @@ class Session:
             observations, at = self._backend.buffers.observations, np.array(rows, dtype=np.intp)
             observations[self.ring.next].copy_rows(observations[slot], at)
         if not streaming:
-            self.queue.send(rows)
-            self._begin(Event.SEND, call, Op.STEP_ROWS, slot, self.ring.steps, payloads)
+            self._begin(Event.SEND, call, Op.STEP_ROWS, slot, self.ring.steps, payloads, rows)
             return
         try:
             # Under the number with which the stream began, since all of it is one command.
@@ -308,6 +318,11 @@ class Session:
         # As in `finish`.
         self.state, queue.ready, queue.fresh = state, rest, fresh
         return result
+
+    def interrupt(self, error: BaseException) -> None:
+        """Note that a call was interrupted between its two halves: what it began is pending."""
+        if not isinstance(error, Exception):
+            self._suspend(error)
 
     def _suspend(self, error: BaseException) -> None:
         """Note that a wait ended early: what is pending stays so, unless a fault ended it."""
