@@ -268,6 +268,104 @@ def test_after_an_interrupted_call_a_vector_env_goes_on(make: Callable[[], Any])
     assert check_calls(make, 60, seed=11) > 10
 
 
+class Point:
+    """Interrupts a call where Python runs signal handlers for the k-th time.
+
+    That is at the entry of a function and after a call into C, which is where `sys.setprofile`
+    calls too.
+    """
+
+    def __init__(self, k: int) -> None:
+        self._left = k
+        self.reached = False
+
+    def __call__(self, frame: Any, event: str, argument: Any) -> None:
+        if event in ("call", "c_return"):
+            self._left -= 1
+            if self._left == 0:
+                sys.setprofile(None)
+                self.reached = True
+                signal.raise_signal(signal.SIGINT)
+
+
+def interrupt_at(k: int, call: Callable[[], Any]) -> tuple[bool, bool, Any]:
+    """Interrupt a call at its k-th point; return whether it has one, whether it ended, and how."""
+    point = Point(k)
+    result = None
+    try:
+        try:
+            sys.setprofile(point)
+            result = (call(),)
+        finally:
+            sys.setprofile(None)
+    except KeyboardInterrupt:
+        return point.reached, result is not None, result and result[0]
+    return point.reached, True, result and result[0]
+
+
+@pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.full)])
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("make", [make_sync, make_async], ids=["sync", "async"])
+def test_an_interrupt_at_any_point_of_a_call(
+    make: Callable[[], Any], name: str, stride: int
+) -> None:
+    with SyncVectorEnv([partial(Counting, i) for i in range(4)]) as model, make() as envs:
+        k = 1
+        reached = True
+        while reached and k < 1000:
+            settle(envs)
+            for _ in range(2):
+                envs.step(ACTIONS)  # as many as a rollout has
+            reached, _, _ = interrupt_at(k, lambda: CALLS[name](envs))
+            settle(envs)
+            model.reset(seed=4)
+            assert_identical(envs.step(ACTIONS), model.step(ACTIONS))
+            k += stride
+
+
+@pytest.mark.parametrize("wait", ["step", "reset", "recv"])
+def test_an_interrupt_at_any_point_of_a_wait_loses_nothing(wait: str) -> None:
+    with SyncVectorEnv([partial(Counting, i) for i in range(4)]) as model, make_async() as envs:
+        reached, k = True, 1
+        while reached:
+            settle(envs)
+            model.reset(seed=4)
+            if wait == "reset":
+                envs.reset_async(seed=9)
+                expected = model.reset(seed=9)
+            elif wait == "step":
+                envs.step_async(ACTIONS)
+                expected = model.step(ACTIONS)
+            else:
+                for _ in range(4):
+                    envs.recv(1)
+                envs.send(ACTIONS)
+                expected = model.step(ACTIONS)
+            end: Callable[[], Any] = {
+                "step": lambda: envs.step_wait(),
+                "reset": lambda: envs.reset_wait(),
+                "recv": lambda: envs.recv(4),
+            }[wait]
+            reached, done, result = interrupt_at(k, end)
+            if not done:
+                try:
+                    result = end()
+                except NoAsyncCallError:
+                    assert CAN_LOSE
+                    continue
+                finally:
+                    k += 1
+            else:
+                k += 1
+            if wait == "recv":
+                order = np.argsort(result.env_ids)
+                assert_identical(result.observations[order], expected[0])
+                assert_identical(result.rewards[order], expected[1])
+            else:
+                assert_identical(result, expected)
+        assert k > 20
+
+
 @pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)

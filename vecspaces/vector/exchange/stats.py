@@ -123,20 +123,25 @@ class Timings:
             self.abandon()
         if self._began is None or not self._timed:
             return
-        took = np.diff(np.array(self._stamps, dtype=np.int64))
+        # Taken as a whole, so that an interrupt leaves nothing half counted.
+        stamps, starts, passes = self._stamps, self._starts, self._timed
+        untimed, whole, reset_times = self._untimed, self._untimed_whole, self._resets
+        self._stamps, self._starts, self._timed = [], [], []
+        self._untimed, self._untimed_whole, self._resets = [], 0, []
+        took = np.diff(np.array(stamps, dtype=np.int64))
         # What lies between two passes is waiting, not stepping.
         within = np.ones(len(took), dtype=np.bool_)
-        within[np.array(self._starts[1:], dtype=np.intp) - 1] = False
-        timed = np.concatenate(self._timed)
-        parts = np.concatenate(self._untimed) if self._untimed else timed[:0]
+        within[np.array(starts[1:], dtype=np.intp) - 1] = False
+        timed = np.concatenate(passes)
+        parts = np.concatenate(untimed) if untimed else timed[:0]
         busy = int(took[within].sum())
-        steps = len(timed) + len(parts) + self._untimed_whole * len(self._rows)
+        steps = len(timed) + len(parts) + whole * len(self._rows)
         self._worker[:3] += steps, len(timed), busy
         self._worker[3] = perf_counter_ns() - self._began
         self._short = busy < _SHORT * len(timed)
 
         is_step = within.copy()
-        resets = np.array(self._resets, dtype=np.int64).reshape(-1, 3)
+        resets = np.array(reset_times, dtype=np.int64).reshape(-1, 3)
         nanoseconds, ends = resets[resets[:, 2] > 0, 1:].T
         took[ends - 1] = np.maximum(took[ends - 1] - nanoseconds, 0)
         is_step[ends - 1] &= not self._resets_are_steps
@@ -144,12 +149,9 @@ class Timings:
         self._add(1, _ALL, resets[:, 0], 1)
         self._count(0, *self._spread(timed[is_step[within]], took[is_step]))
         self._add(0, _ALL, self._spread(np.concatenate([timed, parts]))[0], 1)
-        self._add(0, _ALL, self._spread(self._rows)[0], self._untimed_whole)
+        self._add(0, _ALL, self._spread(self._rows)[0], whole)
         if self._resets_are_steps:
             self._add(0, _ALL, resets[:, 0], -1)
-        for gathered in (self._stamps, self._starts, self._timed, self._untimed, self._resets):
-            gathered.clear()
-        self._untimed_whole = 0
 
     def _spread(
         self, rows: npt.NDArray[np.intp], took: npt.NDArray[np.int64] | None = None
