@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -276,6 +277,31 @@ def test_an_environment_that_dies_in_every_episode_ends_the_evaluation() -> None
         evaluate(errand_policy, env, episodes=30, seed=0, num_workers=3)
 
 
+class Fading(Errand):
+    """An errand of seed 1 that dies once, just after its first reset; that of seed 2 is slow."""
+
+    def __init__(self, once: Path) -> None:
+        super().__init__()
+        self._once = once
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed == 1 and not self._once.exists():
+            self._once.touch()
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        if seed == 2:
+            time.sleep(0.3)
+        return super().reset(seed=seed, options=options)
+
+
+@posix
+def test_an_episode_that_is_lost_just_after_its_reset_begins_anew(tmp_path: Path) -> None:
+    expected = evaluate(errand_policy, Errand, episodes=2, seed=[1, 2], backend="sync")
+    fading = partial(Fading, tmp_path / "once")
+    result = evaluate(errand_policy, fading, episodes=2, seed=[1, 2], num_workers=2)
+    assert_same(result, expected)
+    assert result.retries.tolist() == [1, 0]
+
+
 class Killer(threading.Thread):
     """Kills workers of this process at random moments.
 
@@ -297,9 +323,9 @@ class Killer(threading.Thread):
         while self.kills < self._most:
             if self._over.wait(self._random.expovariate(1 / self._seconds)):
                 return
-            living = [process for process in list(self.workers) if process.is_alive()]
-            if living:
-                os.kill(self._random.choice(living).pid, signal.SIGKILL)
+            workers = list(self.workers)
+            with contextlib.suppress(IndexError, ValueError):  # it was replaced a moment ago
+                self._random.choice(workers).kill()
                 self.kills += 1
 
     def __exit__(self, *_: object) -> None:

@@ -68,6 +68,8 @@ class EpisodeQueue:
         # and have not reported it.
         self._starting: set[int] = set()
         self._lost: set[int] = set()
+        # Rows that died in the first reset, which is repeated unless it had ended in their worker.
+        self._died_in_reset: set[int] = set()
         self._resetting = False
 
     @property
@@ -140,7 +142,7 @@ class EpisodeQueue:
             return set()
         # An environment may use the key for something of its own.
         lost = self._lost.intersection(received.env_ids[marks].tolist())
-        for row in lost:
+        for row in lost - self._died_in_reset:
             self._retries[self._playing[row]] += 1
         return lost
 
@@ -154,6 +156,7 @@ class EpisodeQueue:
                 starting.append(row)
         self._totals[rows], self._lengths[rows] = 0.0, 0
         self._lost.difference_update(rows)
+        self._died_in_reset.difference_update(rows)
         if starting:
             self._starting.update(starting)
             envs.send_reset(starting, seed=[self._seeds[self._playing[row]] for row in starting])
@@ -188,28 +191,33 @@ class EpisodeQueue:
         Where it is not known which one was running, all of the worker's are suspects.
         """
         rows = [row for row in error.env_ids if self._playing[row] != _IDLE]
-        if self._resetting:  # the reset is repeated, and no row reports a loss
+        self._lost.update(rows)
+        if self._resetting:  # counted here, as not every row will report it
+            self._died_in_reset.update(rows)
             for row in rows:
                 self._retries[self._playing[row]] += 1
         else:
-            self._lost.update(rows)
-        for row in [error.running] if error.running in rows else rows:
-            k = self._playing[row]
+            self._died_in_reset.difference_update(rows)
+        suspects = [self._playing[row] for row in rows]
+        if error.running in rows:
+            suspects = [self._playing[error.running]]
+        for k in suspects:
             self._deaths[k] += 1
-            if self._deaths[k] > self._max_retries:
-                raise WorkerDiedError(
-                    f"episode {k} with seed {self._seeds[k]} lost its worker "
-                    f"{self._deaths[k]} times, and max_retries is {self._max_retries}: "
-                    f"evaluate(..., episodes=1, seed=[{self._seeds[k]}]) plays it alone. "
-                    f"The last time {error}",
-                    error.env_ids,
-                    error.worker,
-                    error.command,
-                    error.exitcode,
-                    error.signal,
-                    error.node,
-                    error.running,
-                )
+        guilty = [k for k in suspects if self._deaths[k] > self._max_retries]
+        if guilty:
+            names = " or ".join(f"episode {k} with seed {self._seeds[k]}" for k in guilty)
+            raise WorkerDiedError(
+                f"{names} lost its worker {self._deaths[guilty[0]]} times, and max_retries is "
+                f"{self._max_retries}: evaluate(..., episodes=1, seed=[{self._seeds[guilty[0]]}]) "
+                f"plays it alone. The last time {error}",
+                error.env_ids,
+                error.worker,
+                error.command,
+                error.exitcode,
+                error.signal,
+                error.node,
+                error.running,
+            )
 
     def _add_note(self, error: Exception) -> None:
         """Name the episodes that an environment's error concerns."""
