@@ -356,6 +356,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         """Wait until environments are ready, and receive those that were ready first.
 
         After `reset`, every environment is ready with its first observation, reward 0 and no flags.
+        An environment that shares a worker with a slow one waits for it: `num_workers=num_envs`
+        gives each its own process.
 
         Args:
             count: How many environments to receive; None: `batch_size`.
@@ -581,11 +583,14 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     def render(self, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Render environments.
 
+        Environments that share a worker render in one process. Where their frames look wrong,
+        `num_workers=num_envs` gives each its own.
+
         Args:
             env_ids: The environments concerned; None: all.
 
         Returns:
-            One frame per environment, as its `render` gives it.
+            One frame per environment, as its `render` returns it.
         """
         return self._call("render", "render", (), {}, env_ids)
 
