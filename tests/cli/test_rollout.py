@@ -182,7 +182,7 @@ def test_a_factory_of_vector_envs_counts_their_environments() -> None:
         (["CartPole-v1", "--num-envs", "0"], "'--num-envs'"),
         (["CartPole-v1", "--num-envs", "-3"], "'--num-envs'"),
         (["CartPole-v1", "--num-envs", "2", "--num-workers", "3"], "num_workers"),
-        (["CartPole-v1", "--num-workers", "0"], "num_workers"),
+        (["CartPole-v1", "--num-workers", "0"], "--num-workers"),
         (["CartPole-v1", "--backend", "threads"], "async, sync"),
         (["CartPole-v1", "--backend", "sync", "--num-workers", "2"], "--backend async"),
         (["CartPole-v1", "--context", "teleport"], "teleport"),
@@ -283,7 +283,10 @@ def test_record_makes_a_picture_of_chosen_environments(tmp_path: Path) -> None:
     [
         (["--envs", "0"], "--record FILE with it"),
         (["--record", "out.gif", "--envs", "a"], "numbers with commas"),
-        (["--record", "out.gif", "--envs", "8"], "from 0 to 1"),
+        (
+            ["--record", "out.gif", "--envs", "8"],
+            "--envs: expected numbers with commas, from 0 to 1",
+        ),
         (["--record", "out.png"], ".gif or .mp4"),
     ],
     ids=str,

@@ -81,16 +81,15 @@ def refusing(*, traceback: bool) -> Iterator[None]:
         refuse(str(error) if clear else f"{type(error).__name__}: {error}")
 
 
-def parse_numbers(option: str, text: str, least: int) -> list[int]:
+def parse_numbers(option: str, text: str, least: int, most: int | None = None) -> list[int]:
     """Return the numbers of an option such as `1,8,64`; raise ValueError for anything else."""
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
         numbers = []
-    if not numbers or min(numbers) < least:
-        raise ValueError(
-            f"{option}: expected numbers with commas, from {least} on, as in 1,8,64; found {text!r}"
-        )
+    if not numbers or min(numbers) < least or (most is not None and max(numbers) > most):
+        bounds = f"from {least} on" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{option}: expected numbers with commas, {bounds}; found {text!r}")
     return numbers
 
 

@@ -38,7 +38,8 @@ def profile(
     num_envs: NumEnvsOption = 8,
     seconds: Annotated[float, typer.Option(min=1e-3, help="How long to step.")] = 5.0,
     num_workers: Annotated[
-        int | None, typer.Option(help="Worker processes.", show_default="one per usable core")
+        int | None,
+        typer.Option(min=1, help="Worker processes.", show_default="one per usable core"),
     ] = None,
     trace: Annotated[
         Path | None,

@@ -151,7 +151,9 @@ def rollout(
     num_workers: Annotated[
         int | None,
         typer.Option(
-            help="Worker processes (async) or actors (ray).", show_default="one per usable core"
+            min=1,
+            help="Worker processes (async) or actors (ray).",
+            show_default="one per usable core",
         ),
     ] = None,
     seed: Annotated[
@@ -231,7 +233,7 @@ def _recorded(
     try:
         env_ids = list(range(min(4, envs.num_envs)))
         if shown is not None:
-            env_ids = parse_numbers("--envs", shown, 0)
+            env_ids = parse_numbers("--envs", shown, 0, envs.num_envs - 1)
         return RecordVideo(envs, path, env_ids=env_ids, length=_FRAMES)
     except BaseException:
         envs.close(timeout=_CLOSE_SECONDS)

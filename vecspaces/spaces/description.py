@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 #: The version that `to_description` writes, and the newest that `from_description` reads.
 VERSION = 1
 
-_DTYPE = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64|96|128)|[<>][iuf](2|4|8|12|16)")
-_NUMBER = re.compile(r"-?(inf|\d+(\.\d*)?(e[+-]?\d+)?)")
+_DTYPE = r"bool|u?int(8|16|32|64)|float(16|32|64|96|128)|[<>][iuf](2|4|8|12|16)"
+_NUMBER = r"-?(inf|\d+(\.\d*)?(e[+-]?\d+)?)"
 _INFINITE = {"inf": np.inf, "-inf": -np.inf}
 _KEY_TYPES = (str, int, float, bool, type(None))
 
@@ -165,7 +165,7 @@ class _Fields:
     def dtype(self) -> np.dtype[Any]:
         """Return the dtype, if this platform has it."""
         name = self._fields["dtype"]
-        if isinstance(name, str) and _DTYPE.fullmatch(name):
+        if isinstance(name, str) and re.fullmatch(_DTYPE, name):
             try:
                 return np.dtype(name)
             except TypeError:  # such as float128 where there is none
@@ -219,7 +219,7 @@ def _read_number(dtype: np.dtype[Any], infinity: float, value: Any, where: str) 
     smallest, largest = dtype_limits(dtype)
     text = isinstance(value, str)
     if dtype.kind == "f" and text and (value in _INFINITE or dtype.itemsize > 8):
-        number = dtype.type(value if _NUMBER.fullmatch(value) else "nan")
+        number = dtype.type(value if re.fullmatch(_NUMBER, value) else "nan")
         if number == number:
             return number, number != infinity
     if dtype.kind == "i" and text and _INFINITE.get(value) == infinity:
