@@ -57,6 +57,8 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound.
         start_timeout: The longest wait for environments to be built, in seconds.
         worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None leaves them alone.
+            Libraries that a forked worker has from its caller keep theirs, unless threadpoolctl
+            is installed (PyTorch excepted).
         stats: Whether `stats()` tells how long steps take.
         validate: Whether observations and actions must lie in their spaces (bounds, NaN,
             characters, lengths), rewards be finite, flags be bools, and infos be dicts with
