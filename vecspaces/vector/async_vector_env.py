@@ -166,15 +166,26 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             "worker processes: make another one from its env_fns, or use SyncVectorEnv"
         )
 
-    def close_extras(
-        self, timeout: float | None = None, terminate: bool = False, **kwargs: Any
-    ) -> None:
-        """Close every environment and end every worker; called by `close`."""
+    def close(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
+        """Close every environment and end every worker; after an interrupt it can be repeated.
+
+        Args:
+            timeout: The longest wait for environments to close, in seconds; None: 4, or half a
+                second after Ctrl-C. What has not ended by then is terminated, and killed within
+                one second more.
+            terminate: Whether not to ask them at all.
+            **kwargs: Handed to `close_extras` of a derived class.
+
+        Raises:
+            Exception: What an environment raised in its own `close`; everything is freed all the
+                same.
+        """
         try:
-            super().close_extras(timeout, terminate, **kwargs)
+            super().close(timeout, terminate, **kwargs)
         finally:
-            self._processes.abandon()  # an interrupt may have come before everything was freed
-            self._finalizer.cancel()
+            if self.closed:
+                self._processes.abandon()  # what an interrupt may have left
+                self._finalizer.cancel()
 
 
 def _clean_up(backend: ProcessBackend) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import random
 import signal
@@ -16,11 +17,17 @@ from typing import Any
 import pytest
 
 from tests.envs import ledgers
-from vecspaces.errors import VecspacesError
+from vecspaces.errors import AlreadyPendingCallError, VecspacesError
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.interrupts import uninterrupted
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
+    # What a handler raises in a destructor is not raised, and what it interrupts in the standard
+    # library, such as a file that is read, is closed when it is collected.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
+]
 
 
 class Struck(BaseException):
@@ -57,6 +64,7 @@ def strike_after(seconds: float) -> Iterator[None]:
 
 def held() -> tuple[list[str], set[str]]:
     """The descriptors and the children of this process."""
+    multiprocessing.active_children()  # frees what a busy system took long to end
     listings = Path("/proc/self/task").glob("*/children")
     children = {pid for listing in listings for pid in listing.read_text().split()}
     return sorted(os.listdir("/proc/self/fd")), children
@@ -84,7 +92,15 @@ def interrupt_starts(method: str, rounds: int) -> None:
         if envs is not None:
             envs.close()
         del envs
-        assert held() == before
+        assert_held(before)
+
+
+def assert_held(expected: tuple[list[str], set[str]]) -> None:
+    """Check that nothing else is held, once a busy system has ended what was killed."""
+    give_up = time.monotonic() + 10
+    while held() != expected and time.monotonic() < give_up:
+        time.sleep(0.02)
+    assert held() == expected
 
 
 def interrupt_resets(method: str, rounds: int) -> None:
@@ -106,11 +122,14 @@ def interrupt_resets(method: str, rounds: int) -> None:
         with strike_after(moments.random() * longest):
             envs.reset()
         for _ in range(number % 3):
-            envs.reset(seed=1)
+            try:
+                envs.reset(seed=1)
+            except AlreadyPendingCallError:  # it was sent before the interrupt
+                envs.reset_wait()
             assert envs.step([1] * 3)[0][:, 0].tolist() == [0, 1, 2]
         envs.close()
         assert envs.processes == []
-        assert held() == before
+        assert_held(before)
 
 
 def interrupt_closes(method: str, rounds: int) -> None:
@@ -126,7 +145,7 @@ def interrupt_closes(method: str, rounds: int) -> None:
             envs.close()
         envs.close()
         assert envs.processes == []
-        assert held() == before
+        assert_held(before)
 
 
 INTERRUPTED = {"start": interrupt_starts, "reset": interrupt_resets, "close": interrupt_closes}
