@@ -28,7 +28,7 @@ LAYERS = (
     ("vector",),
     ("wrappers",),
     ("make",),
-    ("evaluation",),
+    ("evaluation", "testing"),
     ("adapters",),
     ("cli",),
 )
@@ -37,6 +37,8 @@ ALLOWED_ELSEWHERE = {
     "numpy": RANK,
     "cloudpickle": RANK,
     "gymnasium": {"adapters", "make", "cli"},
+    "hypothesis": {"testing"},
+    "pytest": {"testing"},
     "rich": {"cli"},
     "typer": {"cli"},
 }

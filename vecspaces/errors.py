@@ -17,6 +17,7 @@
     ├── NoAsyncCallError                   a wait for a call that was not made
     ├── StepTimeoutError (TimeoutError, multiprocessing.TimeoutError)
     │                                      names the environments still busy; the call stays pending
+    ├── FailedCheckError (AssertionError)  `Report.raise_for_findings` of `vecspaces.testing`
     └── WorkerError                        a worker failed in a way that no exception can carry over
         └── WorkerDiedError                a worker process is gone
 """
@@ -97,6 +98,10 @@ class NoAsyncCallError(VecspacesError):
     def __init__(self, message: str, name: str = "") -> None:
         super().__init__(message)
         self.name = name
+
+
+class FailedCheckError(VecspacesError, AssertionError):
+    """`vecspaces.testing.check_env` found something wrong with an environment."""
 
 
 class StepTimeoutError(VecspacesError, TimeoutError, multiprocessing.TimeoutError):

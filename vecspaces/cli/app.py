@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from vecspaces import __version__
 from vecspaces.cli.bench import bench
+from vecspaces.cli.check import check
 from vecspaces.cli.console import refuse
 from vecspaces.cli.describe import describe
 from vecspaces.cli.profile import profile
@@ -33,7 +34,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (rollout, describe, bench, tune, profile):
+for command in (rollout, describe, check, bench, tune, profile):
     app.command()(command)
 
 

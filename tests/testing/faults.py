@@ -1,0 +1,598 @@
+"""Environments with one fault each, as people write them; `Sound` has none.
+
+Each names the finding that `check_env` must make of it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from vecspaces import Env, spaces
+
+LENGTH = 7
+
+
+class Sound(Env[Any, Any]):
+    """A random walk in a box; terminates or is truncated after a few steps; renders."""
+
+    finding: ClassVar[str | None] = None
+    also: ClassVar[tuple[str, ...]] = ()  # what the fault brings about besides
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array", "ansi"]}
+    observation_space = spaces.Dict(
+        place=spaces.Box(-100, 100, (2,), np.float32), time=spaces.Discrete(LENGTH + 1)
+    )
+    action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.place = np.zeros(2, np.float32)
+        self.time = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.place = self.np_random.random(2).astype(np.float32)
+        self.time = 0
+        return self.observe(), {"fresh": True}
+
+    def step(self, action: Any) -> Any:
+        self.place = self.place + action + self.noise()
+        self.time = min(self.time + 1, LENGTH)
+        over = self.time == LENGTH
+        cut = bool(self.place[0] > 0)
+        return self.observe(), self.reward(), over and not cut, over and cut, self.info()
+
+    def noise(self) -> Any:
+        return (self.np_random.random(2) / 10).astype(np.float32)
+
+    def observe(self) -> Any:
+        return {"place": self.place.copy(), "time": self.time}
+
+    def reward(self) -> Any:
+        return float(self.place.sum())
+
+    def info(self) -> Any:
+        return {"time": self.time, "path": [self.time]}
+
+    def render(self) -> Any:
+        if self.render_mode == "ansi":
+            return f"at {self.place}"
+        return np.full((4, 4, 3), self.time, np.uint8)
+
+
+FAULTS: list[type[Sound]] = []
+
+
+def fault(finding: str, *also: str) -> Any:
+    """Register a class, and what must be found in it."""
+
+    def register(kind: Any) -> Any:
+        kind.finding, kind.also = finding, also
+        FAULTS.append(kind)
+        return kind
+
+    return register
+
+
+# ---------------------------------------------------------------------- what is returned
+
+
+@fault("observation")
+class OutOfBounds(Sound):
+    """The observation leaves its space."""
+
+    def reset(self, **arguments: Any) -> Any:
+        _, info = super().reset(**arguments)
+        self.place += 99.5
+        return self.observe(), info
+
+
+@fault("observation")
+class OutOfBoundsAtTheEnd(Sound):
+    """Only the last observation of an episode leaves its space."""
+
+    def observe(self) -> Any:
+        place = np.full(2, 200, np.float32) if self.time == LENGTH else self.place.copy()
+        return {"place": place, "time": self.time}
+
+
+@fault("observation")
+class NotANumber(Sound):
+    """A division by zero now and then."""
+
+    def observe(self) -> Any:
+        place = self.place.copy()
+        if self.time == 3:
+            place[1] = np.nan
+        return {"place": place, "time": self.time}
+
+
+@fault("observation")
+class WrongDtypeAtReset(Sound):
+    """Reset returns doubles, step floats."""
+
+    def reset(self, **arguments: Any) -> Any:
+        observation, info = super().reset(**arguments)
+        return {**observation, "place": observation["place"].astype(np.float64)}, info
+
+
+@fault("observation")
+class WrongShapeAtTruncation(Sound):
+    """A truncated episode ends with a batch of one."""
+
+    def observe(self) -> Any:
+        place = self.place.copy()
+        ends = self.time == LENGTH and self.place[0] > 0
+        return {"place": place[None] if ends else place, "time": self.time}
+
+
+@fault("observation")
+class MissingKey(Sound):
+    """A part of the observation is missing in the last step."""
+
+    def observe(self) -> Any:
+        found = {"place": self.place.copy(), "time": self.time}
+        if self.time == LENGTH:
+            del found["time"]
+        return found
+
+
+@fault("reward")
+class RewardNotFinite(Sound):
+    """The logarithm of a distance."""
+
+    def reward(self) -> Any:
+        return float("-inf") if self.time == 4 else 0.0
+
+
+@fault("reward")
+class NoReward(Sound):
+    """Someone forgot the reward."""
+
+    def reward(self) -> Any:
+        return None if self.time == LENGTH else 0.0
+
+
+@fault("flag")
+class IntegerFlag(Sound):
+    """A flag from an old simulator."""
+
+    def step(self, action: Any) -> Any:
+        *others, terminated, truncated, info = super().step(action)
+        return (*others, int(terminated), truncated, info)
+
+
+@fault("info")
+class NoInfo(Sound):
+    """No info at the end."""
+
+    def info(self) -> Any:
+        return None if self.time == LENGTH else {}
+
+
+@fault("info")
+class NumberedInfo(Sound):
+    """An info by the number of an agent."""
+
+    def info(self) -> Any:
+        return {0: self.time}
+
+
+@fault("info")
+class InfoWithALock(Sound):
+    """An info that holds the simulator."""
+
+    def info(self) -> Any:
+        return {"simulator": threading.Lock()}
+
+
+@fault("reset-form")
+class OldReset(Sound):
+    """The interface of years ago."""
+
+    def reset(self, **arguments: Any) -> Any:
+        return super().reset(**arguments)[0]
+
+
+@fault("step-form")
+class OldStep(Sound):
+    """The interface of years ago."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated or truncated, info
+
+
+@fault("raises")
+class LyingActionSpace(Sound):
+    """Half of the action space is not for it."""
+
+    def step(self, action: Any) -> Any:
+        if action[0] < 0:
+            raise ValueError("actions must not be negative")
+        return super().step(action)
+
+
+# ---------------------------------------------------------------------- what is kept and touched
+
+
+@fault("reused-observation")
+class ReusedObservation(Sound):
+    """Each observation is written into the array of the one before."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.buffer = np.zeros(2, np.float32)
+
+    def observe(self) -> Any:
+        self.buffer[:] = self.place
+        return {"place": self.buffer, "time": self.time}
+
+
+@fault("reused-info")
+class ReusedInfo(Sound):
+    """One info for all steps."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.told: dict[str, Any] = {}
+
+    def info(self) -> Any:
+        self.told["time"] = self.time
+        return self.told
+
+
+@fault("action-written")
+class WrittenAction(Sound):
+    """Actions are scaled in place."""
+
+    def step(self, action: Any) -> Any:
+        action *= 0.5
+        return super().step(action)
+
+
+@fault("changes-directory")
+class ChangedDirectory(Sound):
+    """A simulator that changes to its folder, and stays there."""
+
+    def reset(self, **arguments: Any) -> Any:
+        os.chdir("/")
+        return super().reset(**arguments)
+
+
+@fault("working-directory")
+class RelativePath(Sound):
+    """A level is read from a path relative to the working directory."""
+
+    def reset(self, **arguments: Any) -> Any:
+        if not Path("tests").is_dir() and not Path("pyproject.toml").exists():
+            raise FileNotFoundError("tests")
+        return super().reset(**arguments)
+
+
+@fault("prints")
+class Printing(Sound):
+    """A forgotten print."""
+
+    def reset(self, **arguments: Any) -> Any:
+        print("new episode")
+        return super().reset(**arguments)
+
+
+# ---------------------------------------------------------------------- randomness
+
+
+@fault("global-random")
+class GlobalRandom(Sound):
+    """Noise from NumPy's global generator."""
+
+    def noise(self) -> Any:
+        return np.random.random(2).astype(np.float32) / 10
+
+
+@fault("global-random")
+class GlobalRandomSeeded(Sound):
+    """The global generator, seeded in reset: alone, all is well."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed is not None:
+            random.seed(seed)
+        return super().reset(seed=seed)
+
+    def noise(self) -> Any:
+        return np.full(2, random.random() / 10, np.float32)
+
+
+@fault("touches-globals")
+class GlobalSeeding(Sound):
+    """Seeds the global generator for everyone, and does not use it."""
+
+    def reset(self, **arguments: Any) -> Any:
+        np.random.seed(0)
+        return super().reset(**arguments)
+
+
+@fault("seed-ignored")
+class IgnoredSeed(Sound):
+    """A generator of its own, with entropy of its own."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.np_random = np.random.default_rng()
+        return super().reset()
+
+
+@fault("seed-ignored")
+class FixedSeed(Sound):
+    """A generator with a constant seed."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.np_random = np.random.default_rng(42)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset()
+
+
+@fault("nondeterministic")
+class FreshEntropy(Sound):
+    """A reset without a seed starts anew with fresh entropy, and the run cannot be repeated."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed is None:
+            self.np_random = np.random.default_rng()
+        return super().reset(seed=seed)
+
+
+@fault("nondeterministic")
+class Clock(Sound):
+    """The noise is that of the clock."""
+
+    def noise(self) -> Any:
+        return np.full(2, time.perf_counter_ns() % 1000 / 1e4, np.float32)
+
+
+@fault("unseeded-reset")
+class SameEpisode(Sound):
+    """A reset without a seed begins the last episode again."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.last: int | None = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.last = self.last if seed is None else seed
+        return super().reset(seed=self.last)
+
+
+@fault("same-seed")
+class CarriedOver(Sound):
+    """Something of the last episode stays."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.speed = 0.0
+
+    def noise(self) -> Any:
+        self.speed += 0.125
+        return np.full(2, self.speed % 1, np.float32)
+
+
+@fault("start-method")
+class HashOrder(Sound):
+    """The order of a set of strings, which is another one in each process that is no fork."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.order = [len(name) for name in {"a" * n for n in range(1, 40)}]
+
+    def noise(self) -> Any:
+        return np.array(self.order[:2], np.float32) / 100
+
+
+# ---------------------------------------------------------------------- company
+
+
+@fault("company", "class-attribute")
+class SharedCounter(Sound):
+    """State in the class."""
+
+    steps = 0
+
+    def step(self, action: Any) -> Any:
+        type(self).steps += 1
+        return super().step(action)
+
+    def reset(self, **arguments: Any) -> Any:
+        type(self).steps = 0
+        return super().reset(**arguments)
+
+    def reward(self) -> Any:
+        return float(self.steps)
+
+
+_CANVAS = np.zeros((4, 4, 3), np.uint8)
+_WORLD: dict[str, Any] = {}
+
+
+@fault("company")
+class SharedModule(Sound):
+    """State in the module."""
+
+    def reset(self, **arguments: Any) -> Any:
+        _WORLD["time"] = 0
+        return super().reset(**arguments)
+
+    def reward(self) -> Any:
+        _WORLD["time"] += 1
+        return float(_WORLD["time"])
+
+
+@fault("spaces-differ")
+class GrowingSpace(Sound):
+    """Each environment of a process has a larger space."""
+
+    count = 0
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        type(self).count += 1
+        time = spaces.Discrete(LENGTH + type(self).count)
+        self.observation_space = spaces.Dict(place=Sound.observation_space["place"], time=time)
+
+
+@fault("construction")
+class Exclusive(Sound):
+    """Fails to be built."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        raise RuntimeError("no display")
+
+
+# ---------------------------------------------------------------------- render
+
+
+@fault("render-company")
+class SharedCanvas(Sound):
+    """All environments draw on one canvas, and erase none."""
+
+    def render(self) -> Any:
+        if self.render_mode == "ansi":
+            return ""
+        _CANVAS[:] += np.uint8(self.time + 1)
+        return _CANVAS.copy()
+
+
+@fault("render")
+class WrongFrame(Sound):
+    """A frame of floats."""
+
+    def render(self) -> Any:
+        return "" if self.render_mode == "ansi" else np.zeros((4, 4, 3))
+
+
+@fault("render")
+class NoFrame(Sound):
+    """A mode is declared, and raises."""
+
+    def render(self) -> Any:
+        if self.render_mode == "ansi":
+            raise NotImplementedError("ansi")
+        return super().render()
+
+
+@fault("render-changes-episode")
+class RandomFrame(Sound):
+    """The frame is drawn with the generator of the episode."""
+
+    def render(self) -> Any:
+        self.np_random.random()
+        return super().render()
+
+
+# ---------------------------------------------------------------------- ends and leaks
+
+
+@fault("close")
+class FailingClose(Sound):
+    """Close raises."""
+
+    def close(self) -> None:
+        raise OSError("already closed")
+
+
+@fault("close-twice")
+class ClosedOnce(Sound):
+    """A second close raises."""
+
+    closed = False
+
+    def close(self) -> None:
+        if self.closed:
+            raise OSError("already closed")
+        self.closed = True
+
+
+@fault("leaks-descriptors")
+class LeakingDescriptors(Sound):
+    """Each reset opens a file."""
+
+    def reset(self, **arguments: Any) -> Any:
+        os.open(os.devnull, os.O_RDONLY)
+        return super().reset(**arguments)
+
+
+@fault("leaks-memory")
+class LeakingMemory(Sound):
+    """Each reset keeps the last episode."""
+
+    def reset(self, **arguments: Any) -> Any:
+        vars(self).setdefault("kept", []).append(np.ones(40_000))
+        return super().reset(**arguments)
+
+
+@fault("leaks-threads", "leaks-memory")
+class LeakingThreads(Sound):
+    """Each reset starts a thread."""
+
+    def reset(self, **arguments: Any) -> Any:
+        threading.Thread(target=threading.Event().wait, args=(60,), daemon=True).start()
+        return super().reset(**arguments)
+
+
+@fault("leaks-processes")
+class LeakingProcesses(Sound):
+    """The simulator is a process, and nothing ends it."""
+
+    started = False
+
+    def reset(self, **arguments: Any) -> Any:
+        if not self.started:
+            self.started = True
+            self.simulator = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1)
+        return super().reset(**arguments)
+
+
+@fault("died")
+class Exiting(Sound):
+    """The process ends in a reset."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed is None:
+            os._exit(3)
+        return super().reset(seed=seed)
+
+
+@fault("hangs")
+class Hanging(Sound):
+    """A step waits for a simulator that does not answer."""
+
+    def step(self, action: Any) -> Any:
+        if self.time == 3:
+            time.sleep(600)
+        return super().step(action)
+
+
+@fault("after-end")
+class PastTheEnd(Sound):
+    """After the end of an episode, observations leave their space."""
+
+    ended = False
+
+    def reset(self, **arguments: Any) -> Any:
+        self.ended = False
+        return super().reset(**arguments)
+
+    def step(self, action: Any) -> Any:
+        observation, *others = super().step(action)
+        if self.ended:
+            observation["time"] = LENGTH + 1
+        self.ended = others[1] or others[2]
+        return observation, *others

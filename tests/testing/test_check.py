@@ -1,0 +1,298 @@
+"""`check_env` finds each of many faults, and none in environments that have none."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from tests.envs import Sampler
+from tests.testing.faults import FAULTS, Hanging, ReusedObservation, SharedCounter, Sound
+from tests.vector.bounds import stretched, within
+from tests.vector.contract import ALL_SPACES
+from vecspaces import Env, spaces
+from vecspaces.errors import FailedCheckError
+from vecspaces.spaces import Box, Discrete, Space
+from vecspaces.testing import Report, check_env
+from vecspaces.testing.check import CATALOGUE, best_num_workers
+from vecspaces.testing.report import SEVERITIES
+from vecspaces.vector import SyncVectorEnv
+
+STEPS = 40
+# The others take the full run.
+QUICK = {"OutOfBoundsAtTheEnd", "ReusedObservation", "GlobalRandomSeeded", "SharedCounter"}
+
+
+def check(make: Any, **arguments: Any) -> Report:
+    return check_env(make, **{"num_steps": STEPS, **arguments})
+
+
+def names_of(report: Report) -> set[str]:
+    return {finding.name for finding in report.findings}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[] if kind.__name__ in QUICK else pytest.mark.full)
+        for kind in FAULTS
+    ],
+    ids=lambda kind: kind.__name__,
+)
+def test_each_fault_is_found_and_nothing_else(kind: type[Sound]) -> None:
+    report = check(kind, timeout=3.0 if kind is Hanging else 30.0)
+    assert kind.finding in names_of(report), report.findings
+    assert names_of(report) <= {kind.finding, *kind.also}, report.findings
+
+
+def test_there_are_faults_of_25_kinds() -> None:
+    kinds = {kind.finding for kind in FAULTS}
+    assert len(kinds) >= 25
+    assert kinds <= set(CATALOGUE)
+
+
+def test_nothing_is_found_in_a_sound_environment() -> None:
+    report = check(Sound)
+    assert report.findings == () and report.ok
+    assert report.cost is not None and 0 < report.cost.step < 0.1
+    assert report.num_steps > STEPS
+    report.raise_for_findings("note")
+
+
+GYMNASIUM = ["CartPole-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0"]
+GYMNASIUM += ["Acrobot-v1", "FrozenLake-v1", "FrozenLake8x8-v1", "Taxi-v4", "CliffWalking-v1"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name == "CartPole-v1" else pytest.mark.full)
+     for name in GYMNASIUM],
+)  # fmt: skip
+def test_nothing_is_found_in_gymnasiums_environments(name: str) -> None:
+    report = check(partial(gymnasium.make, name))
+    assert report.findings == ()
+
+
+@pytest.mark.full
+def test_what_is_found_in_blackjack_is_so() -> None:
+    report = check(partial(gymnasium.make, "Blackjack-v1"), num_steps=300)
+    assert names_of(report) <= {"after-end"} and report.ok
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ALL_SPACES)
+def test_nothing_is_found_whatever_the_spaces(name: str) -> None:
+    assert check(partial(Steady, ALL_SPACES[name])).findings == ()
+
+
+class Steady(Sampler):
+    """Samples of its space, without infos; as `Env` draws them, episodes depend on the seed."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space, space)
+
+    def reset(self, **arguments: Any) -> Any:
+        return super().reset(**arguments)[0], {}
+
+    def step(self, action: Any) -> Any:
+        return (*super().step(action)[:4], {})
+
+
+class Ranged(Space[int]):
+    """A space of someone's own."""
+
+    def sample(self, mask: Any = None, probability: Any = None) -> int:
+        return int(self.np_random.integers(3))
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, int) and 0 <= x < 3
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box(0, 1, (0,)),
+        pytest.param(Box(0, 255, (1000, 1000), np.uint8), marks=pytest.mark.full),
+        pytest.param(Ranged(), marks=pytest.mark.full),
+        pytest.param(spaces.Dict({}), marks=pytest.mark.full),
+    ],
+    ids=["empty", "huge", "custom", "no keys"],
+)
+def test_unusual_spaces_are_no_fault(space: Any) -> None:
+    report = check(partial(Steady, space), num_steps=5)
+    assert names_of(report) == set()
+
+
+class Elsewhere(Sound):
+    """Does something in its constructor."""
+
+    def __init__(self, do: str) -> None:
+        super().__init__()
+        if do == "hang":
+            time.sleep(600)
+        elif do == "exit":
+            os._exit(7)
+        elif do == "leave":
+            sys.exit("done")
+        elif do == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("do", "name", "said"),
+    [
+        ("hang", "hangs", "construction did not end within 2 s"),
+        ("exit", "died", r"its process ended in construction \(exit code 7\)"),
+        ("kill", "died", "its process ended in construction .*SIGKILL"),
+        ("leave", "construction", "construction: raises SystemExit: done"),
+    ],
+)
+def test_what_ends_or_stops_its_process_is_named(do: str, name: str, said: str) -> None:
+    with within(8):
+        report = check(partial(Elsewhere, do), timeout=2.0)
+    assert names_of(report) == {name} and not report.ok
+    with pytest.raises(FailedCheckError, match=said):
+        report.raise_for_findings()
+
+
+def test_a_hang_in_a_step_names_the_step() -> None:
+    report = check(Hanging, timeout=2.0)
+    assert report.findings[0].message == "step 4 of episode 1 did not end within 2 s"
+
+
+def test_a_factory_that_cannot_be_pickled_is_checked_but_for_that() -> None:
+    lock = threading.Lock()
+
+    def make(render_mode: str | None = None) -> Sound:
+        with lock:
+            return Sound(render_mode)
+
+    report = check(make)
+    assert names_of(report) == {"pickling"}
+    assert report.cost is not None
+
+
+def test_a_factory_without_arguments_is_checked_in_the_mode_that_it_chose() -> None:
+    def make() -> Sound:
+        env = Sound("rgb_array")
+        env.render = lambda: None  # type: ignore[method-assign]
+        return env
+
+    assert names_of(check(make)) == {"render"}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [partial(SyncVectorEnv, [Sound]), dict, partial(int, "x")],
+    ids=["vector", "no", "fails"],
+)
+def test_what_makes_no_environment_is_a_finding(make: Any) -> None:
+    assert names_of(check(make)) == {"construction"}
+
+
+@pytest.mark.parametrize("arguments", [{"num_steps": 0}, {"seed": -1}, {"timeout": 0}])
+def test_bad_arguments_are_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        check_env(Sound, **arguments)
+    with pytest.raises(TypeError, match="make_env must be a function"):
+        check_env(Sound())  # type: ignore[arg-type]
+
+
+class Twofold(SharedCounter):
+    """Two faults, of which the worse one comes first."""
+
+    def render(self) -> Any:
+        print("rendering")
+        return super().render()
+
+    def info(self) -> Any:
+        print("stepping")
+        return super().info()
+
+
+def test_a_report_lists_the_worst_first_and_is_plain_json() -> None:
+    report = check(Twofold)
+    severities = [SEVERITIES.index(finding.severity) for finding in report.findings]
+    assert severities == sorted(severities) and len(set(severities)) == 3
+    found = json.loads(json.dumps(report.to_dict()))
+    assert found["ok"] is False
+    assert {one["name"] for one in found["findings"]} == names_of(report)
+    assert found["cost"]["num_workers"] >= 0
+    company = next(finding for finding in report.findings if finding.name == "company")
+    assert "it changes Twofold.steps" in company.message, "the class attribute that it writes"
+
+
+def test_only_findings_of_the_severity_or_worse_are_raised() -> None:
+    report = check(ReusedObservation)
+    report.raise_for_findings()
+    with pytest.raises(FailedCheckError, match="reused-observation: step 1 of episode 1"):
+        report.raise_for_findings("warning")
+    with pytest.raises(ValueError, match="severity"):
+        report.raise_for_findings("bad")
+
+
+def test_the_best_number_of_workers_grows_with_the_time_of_a_step() -> None:
+    found = [best_num_workers(seconds, cores=16) for seconds in (1e-7, 1e-5, 1e-3)]
+    assert found == sorted(found) and found[0] == 0 and found[-1] == 16
+    assert best_num_workers(1.0, num_envs=3, cores=16) == 3
+
+
+def test_nothing_of_the_environment_reaches_this_process(capfd: Any) -> None:
+    state, folder = np.random.get_state()[1].tolist(), os.getcwd()  # type: ignore[index]
+
+    class Loud(Env[Any, Any]):
+        observation_space, action_space = Discrete(2), Discrete(2)
+        built = 0
+
+        def reset(self, **arguments: Any) -> Any:
+            Loud.built += 1
+            print("loud")
+            os.write(2, b"louder")
+            os.chdir("/")
+            os.environ["LOUD"] = "1"
+            np.random.seed(3)
+            return 0, {}
+
+        def step(self, action: Any) -> Any:
+            return 0, 0.0, True, False, {}
+
+    names = names_of(check(Loud))
+    assert {"prints", "changes-directory", "touches-globals", "class-attribute"} <= names
+    assert Loud.built == 0 and "LOUD" not in os.environ and os.getcwd() == folder
+    assert np.random.get_state()[1].tolist() == state  # type: ignore[index]
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent to a process")
+def test_an_interrupt_ends_it_and_leaves_no_process() -> None:
+    program = (
+        "import sys; sys.path.insert(0, '.')\n"
+        "from tests.testing.faults import Hanging\n"
+        "from vecspaces.testing import check_env\n"
+        "print('go', flush=True)\n"
+        "check_env(Hanging, num_steps=40)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(1.0)
+    os.killpg(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=stretched(10))
+    assert b"KeyboardInterrupt" in error and process.returncode != 0
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)

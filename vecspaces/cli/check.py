@@ -1,0 +1,73 @@
+"""`vecspaces check`: what is wrong with an environment, alone and in company, and what it costs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from vecspaces.cli.console import (
+    EnvArgument,
+    JsonOption,
+    TracebackOption,
+    import_from_here,
+    output,
+    refusing,
+    write_json,
+)
+from vecspaces.make import find_factory
+from vecspaces.testing import Report, check_env
+
+_COLORS = {"error": "red", "warning": "yellow", "note": "dim"}
+
+
+def check(
+    env: EnvArgument,
+    num_steps: Annotated[int, typer.Option(min=1, help="Steps of the longest runs.")] = 300,
+    seed: Annotated[int, typer.Option(min=0, help="Of episodes and actions.")] = 0,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds after which a run counts as hanging.")
+    ] = 30.0,
+    json: JsonOption = None,
+    traceback: TracebackOption = False,
+) -> None:
+    """Check an environment, alone and beside others; exit code 1 if there are errors."""
+    import_from_here()
+    with refusing(traceback=traceback):
+        factory = find_factory(env)
+        try:
+            report = check_env(factory, num_steps=num_steps, seed=seed, timeout=timeout)
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+        write_json(json, {"env": env, **report.to_dict()})
+    _show(env, report, json)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _show(env: str, report: Report, json: JsonOption) -> None:
+    console = output(json)
+    if report.findings:
+        table = Table(title=Text(env), title_justify="left", show_lines=True)
+        for column in ("severity", "finding", "what was found", "what to do"):
+            table.add_column(column, overflow="fold")
+        for finding in report.findings:
+            color = _COLORS[finding.severity]
+            cells = (finding.name, finding.message, finding.advice)
+            # As text: brackets and colons mean nothing in it.
+            table.add_row(Text(finding.severity, style=color), *map(Text, cells))
+        console.print(table)
+    else:
+        console.print(f"{env}: no findings", markup=False, emoji=False)
+    cost = report.cost
+    if cost is not None:
+        workers = f"num_workers={cost.num_workers}" if cost.num_workers else "SyncVectorEnv"
+        step, p99, reset = (
+            f"{seconds * 1e6:,.1f} us" for seconds in (cost.step, cost.step_p99, cost.reset)
+        )
+        text = f"a step takes {step} (99 %: {p99}), a reset {reset}; 64 are fastest with {workers}"
+        console.print(text, markup=False, soft_wrap=True)
+    summary = f"checked with {report.num_steps} steps in {report.seconds:.1f} s"
+    console.print(summary, style="dim", soft_wrap=True)

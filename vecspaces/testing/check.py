@@ -1,0 +1,429 @@
+"""`check_env`: runs the probes, compares what they recorded, and reports."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from vecspaces.checks import check_count, check_seconds
+from vecspaces.testing import probes
+from vecspaces.testing.probes import Played
+from vecspaces.testing.recording import Record, first_difference
+from vecspaces.testing.report import SEVERITIES, Cost, Finding, Report
+from vecspaces.testing.workers import run_in_worker, start_methods
+
+#: By the name of a finding: its severity, and what to do.
+CATALOGUE: Mapping[str, tuple[str, str]] = {
+    "construction": ("error", "make the factory return an environment each time it is called"),
+    "died": ("error", "find the crash in the environment's native code, or the os._exit"),
+    "hangs": ("error", "bound the wait in the environment; `step_timeout` bounds it from outside"),
+    "raises": (
+        "error",
+        "make reset work at any time, and step for every action of the action space",
+    ),
+    "spaces-differ": ("error", "give each environment the same spaces: a batch has one space"),
+    "pickling": (
+        "error",
+        "open files, sockets and locks in the environment, not in its factory: spawn, forkserver "
+        "(Python's default from 3.14 on) and Ray send the factory to other processes",
+    ),
+    "start-method": (
+        "error",
+        "depend on the seed alone: not on the order of a set, nor on what the parent process did",
+    ),
+    "reset-form": ("error", "return (observation, info) from reset"),
+    "step-form": ("error", "return (observation, reward, terminated, truncated, info) from step"),
+    "observation": ("error", "return what observation_space says, or widen the space"),
+    "reward": ("error", "return a finite number"),
+    "flag": ("error", "return bools: bool(terminated), bool(truncated)"),
+    "info": ("error", "return a dict with strings as keys and values that can be pickled"),
+    "nondeterministic": (
+        "error",
+        "draw all random numbers from self.np_random, which reset(seed=...) seeds",
+    ),
+    "global-random": ("error", "draw from self.np_random, which is the environment's own"),
+    "touches-globals": ("warning", "draw from self.np_random, which is the environment's own"),
+    "seed-ignored": ("error", "begin reset with super().reset(seed=seed), and use self.np_random"),
+    "same-seed": ("error", "set all state in reset, so that the episode depends on the seed alone"),
+    "unseeded-reset": (
+        "error",
+        "seed in reset only if seed is not None, and let the generator go on otherwise",
+    ),
+    "company": ("error", "keep all state in the instance: no globals, no class attributes"),
+    "class-attribute": ("warning", "set attributes of the instance: the class is shared"),
+    "working-directory": ("error", "use absolute paths: the working directory may change"),
+    "changes-directory": ("warning", "use absolute paths: the neighbours' relative ones break"),
+    "reused-observation": (
+        "warning",
+        "return a copy; vecspaces copies what it is given, but a replay buffer may not",
+    ),
+    "reused-info": ("warning", "return a new dict; vecspaces copies it, but others may not"),
+    "action-written": ("warning", "copy the action first: action = np.array(action)"),
+    "info-differs": ("warning", "keep times and identities out of infos, if runs shall be equal"),
+    "after-end": ("warning", "raise, or go on returning what the spaces say"),
+    "render": ("error", "make render return what render_mode says"),
+    "render-unavailable": ("note", "install what rendering needs, or set MUJOCO_GL=egl"),
+    "render-company": ("error", "draw on a surface of the instance, not of the module or class"),
+    "render-changes-episode": ("error", "draw nothing from np_random in render"),
+    "close": ("error", "make close work in every state"),
+    "close-twice": ("warning", "let a second close do nothing"),
+    "leaks-descriptors": ("error", "close files and sockets in reset, or open them once"),
+    "leaks-threads": ("error", "end threads in reset and close, or start them once"),
+    "leaks-processes": ("error", "end processes in reset and close, or start them once"),
+    "leaks-memory": ("warning", "drop what belongs to the last episode in reset"),
+    "prints": ("note", "use logging: 64 environments print 64 times as much"),
+    "uneven-steps": ("note", "use send and recv with a batch_size, which do not wait for it"),
+}
+
+# What says nothing new after the end of an episode; what makes all else impossible.
+_VALUES = {"observation", "reward"}
+_FORMS = {"reset-form", "step-form"}
+_DEFAULT_STEPS = 300
+# The processor time of a probe, in seconds; slow environments make fewer steps in it.
+_BUDGET = 0.8
+_ENVS = 64  # for which `Cost.num_workers` holds
+# What a round costs a SyncVectorEnv, an AsyncVectorEnv, and each of its workers, in seconds.
+_SYNC_ROUND, _ASYNC_ROUND, _WORKER_ROUND = 30e-6, 70e-6, 15e-6
+_UNAVAILABLE = (
+    "DependencyNotInstalled", "ImportError", "ModuleNotFoundError", "display", "DISPLAY", "EGL",
+    "OpenGL", "glfw", "GLFW", "osmesa", "X11",
+)  # fmt: skip
+
+
+def check_env(
+    make_env: Callable[..., Any],
+    *,
+    num_steps: int = _DEFAULT_STEPS,
+    seed: int = 0,
+    timeout: float = 30.0,
+) -> Report:
+    """Check an environment as it will be run: alone, beside others, and in other processes.
+
+    The environment is built in processes of its own and never in this one, so that whatever it
+    does (hang, crash, print, change globals) is a finding and has no other effect.
+
+    Args:
+        make_env: Makes an environment; with a parameter `render_mode`, all modes are rendered.
+        num_steps: How many steps the longest runs make; slow environments make fewer.
+        seed: Of episodes and actions.
+        timeout: The longest time that each of about ten runs may take, in seconds, before it
+            counts as hanging.
+
+    Returns:
+        The report.
+
+    Raises:
+        TypeError: `make_env` cannot be called.
+        ValueError: A number is out of its range.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecspaces.testing import check_env
+        >>> report = check_env(lambda: gymnasium.make("CartPole-v1"), num_steps=50)
+        >>> report.ok
+        True
+    """
+    if not callable(make_env):
+        raise TypeError(
+            f"make_env must be a function that makes an environment, found {make_env!r}"
+        )
+    check_count("num_steps", num_steps)
+    check_count("seed", seed, least=0)
+    check_seconds("timeout", timeout)
+    began = time.monotonic()
+    check = _Check(make_env, num_steps, seed, timeout)
+    check.run()
+    findings = sorted(check.findings.values(), key=lambda one: SEVERITIES.index(one.severity))
+    return Report(tuple(findings), check.cost, check.num_steps, time.monotonic() - began)
+
+
+class _Check:
+    """One check: its findings so far."""
+
+    def __init__(
+        self, make_env: Callable[..., Any], num_steps: int, seed: int, timeout: float
+    ) -> None:
+        self._make_env, self._num_steps, self._seed = make_env, num_steps, seed
+        self._timeout = timeout
+        self._fast, self._spawn = start_methods()
+        self.findings: dict[str, Finding] = {}
+        self.cost: Cost | None = None
+        self.num_steps = 0
+
+    def run(self) -> None:
+        """Run all probes that make sense after what was found before."""
+        if not self._is_picklable():
+            self._spawn = None
+        alone = self._play_alone(0, inspect=True)
+        self.num_steps = 0 if alone is None else len(alone.trace)
+        if alone is None or alone.failure is not None or _FORMS & self.findings.keys():
+            return
+        self._run(probes.use_up, self._seed, 2 * _BUDGET)
+        if not _VALUES & self.findings.keys():
+            self._run(probes.step_after_end, self._seed, self._num_steps, _BUDGET)
+        self._measure()
+        trace = alone.trace if self._is_reproducible(alone) else None
+        if trace is not None:
+            self._run(probes.try_seeds, self._seed, self._num_steps, _BUDGET / 2)
+        same_in_company = self._keep_company(trace, alone)
+        if trace is not None:
+            self._compare_processes(trace)
+        self._render(trace if same_in_company else None)
+        if "global-random" in self.findings:  # which says more
+            self.findings.pop("touches-globals", None)
+
+    # ------------------------------------------------------------------ running
+
+    def _find(self, name: str, message: str) -> None:
+        """Add a finding, unless there is one of its name."""
+        severity, advice = CATALOGUE[name]
+        self.findings.setdefault(name, Finding(name, severity, message, advice))
+
+    def _run(
+        self,
+        probe: Callable[..., Played],
+        *args: Any,
+        context: str | None = None,
+        keep: bool = True,
+    ) -> Played | None:
+        """Run a probe; return what it recorded, None where its process did not end by itself."""
+        outcome = run_in_worker(
+            probe, self._make_env, *args, context=context or self._fast, timeout=self._timeout
+        )
+        played: Played | None = outcome.result
+        if played is None:
+            self._find(outcome.problem or "raises", outcome.message)
+        elif keep:
+            for name, message in played.findings.items():
+                self._find(name, message)
+        return played
+
+    def _play_alone(
+        self, globals_seed: int, *, inspect: bool = False, context: str | None = None
+    ) -> Played | None:
+        return self._run(
+            probes.play_alone,
+            self._seed,
+            self._num_steps,
+            2 * _BUDGET if inspect else _BUDGET,
+            globals_seed,
+            inspect,
+            context=context,
+        )
+
+    # ------------------------------------------------------------------ comparing
+
+    def _is_reproducible(self, alone: Played) -> bool:
+        """Compare two processes whose global generators differ, then two in which they do not."""
+        other = self._play_alone(1)
+        if other is None:
+            return False
+        different = first_difference(alone.trace, other.trace)
+        if different is None:
+            return True
+        where, part = different
+        if part == "info":
+            self._find("info-differs", f"{where}: the info differs between two equal runs")
+            return True
+        twin = self._play_alone(0)
+        if twin is None:
+            return False
+        again = first_difference(alone.trace, twin.trace)
+        if again is None or again[1] == "info":
+            self._find("global-random", f"{where}: the {part} depends on the global generators")
+            return False
+        where, part = again
+        if where == "reset 1":
+            message = f"reset(seed={self._seed}) begins different episodes in two processes"
+            self._find("seed-ignored", message)
+        else:
+            what = "reset() without a seed, after one with a seed," if "reset" in where else where
+            self._find(
+                "nondeterministic", f"{what}: the {part} differs between two runs of the same seed"
+            )
+        return False
+
+    def _keep_company(self, trace: list[Record] | None, alone: Played) -> bool:
+        """Compare with a run beside seven others, whose global state changes; return if equal."""
+
+        def differs(*neighbours: str) -> str | None:
+            played = self._run(
+                probes.play_in_company,
+                self._seed,
+                self._num_steps,
+                2 * _BUDGET,
+                neighbours,
+                keep=False,
+            )
+            if played is None:
+                return "its process did not end by itself"
+            if "spaces-differ" in played.findings:
+                self._find("spaces-differ", played.findings["spaces-differ"])
+                return None
+            if played.failure is not None:
+                return played.failure
+            different = None if trace is None else first_difference(trace, played.trace)
+            if different is None or different[1] == "info":
+                return None
+            return f"{different[0]}: the {different[1]} is another one than alone"
+
+        if differs("siblings", "random", "directory") is None:
+            return trace is not None
+        causes = {
+            "working-directory": (("directory",), "where the working directory changes"),
+            "global-random": (("random",), "where others use the global generators"),
+            "company": (("siblings",), "beside seven others of its kind in the process"),
+        }
+        known = set(self.findings)
+        for name, (neighbours, where) in causes.items():
+            if name == "company" and "global-random" in self.findings:
+                continue  # the seven others draw from them too
+            message = differs(*neighbours)
+            if message is not None:
+                changed = alone.extra["changed"]
+                hint = (
+                    f" (it changes {', '.join(changed)})" if changed and name == "company" else ""
+                )
+                self._find(name, f"{where}, {message}{hint}")
+        if known == self.findings.keys():
+            self._find("company", "beside others that use global state, its episode is another one")
+        return False
+
+    def _is_picklable(self) -> bool:
+        try:
+            cloudpickle.dumps(self._make_env)
+        except Exception as error:  # whatever a __reduce__ raises
+            self._find("pickling", f"the factory cannot be pickled: {error}")
+            return False
+        return True
+
+    def _compare_processes(self, trace: list[Record]) -> None:
+        """Send the factory to a process that is no copy of this one, and compare."""
+        if self._spawn is None:
+            return
+        outcome = run_in_worker(
+            probes.play_alone,
+            self._make_env,
+            self._seed,
+            self._num_steps,
+            _BUDGET,
+            0,
+            False,
+            context=self._spawn,
+            timeout=self._timeout,
+        )
+        if outcome.result is None:
+            self._find("start-method", f"in a process started by spawn, {outcome.message}")
+            return
+        played: Played = outcome.result
+        if played.failure is not None:
+            self._find("start-method", f"in a process started by spawn, {played.failure}")
+            return
+        different = first_difference(trace, played.trace)
+        if different is not None and different[1] != "info":
+            where, part = different
+            message = f"{where}: the {part} differs between processes started by fork and by spawn"
+            self._find("start-method", message)
+
+    # ------------------------------------------------------------------ rendering
+
+    def _render(self, trace: list[Record] | None) -> None:
+        modes = self._render_modes()
+        for mode in modes:
+            budget = _BUDGET / max(len(modes), 1)
+            play = partial(
+                self._run, probes.render_frames, mode, self._seed, self._num_steps, budget
+            )
+            alone = play(1, keep=False)
+            if alone is None:
+                continue
+            if alone.failure is not None and any(word in alone.failure for word in _UNAVAILABLE):
+                self._find("render-unavailable", alone.failure)
+                continue
+            for name, message in alone.findings.items():
+                self._find(name, message)
+            if alone.failure is not None or not alone.extra["frames"]:
+                continue
+            different = None if trace is None else first_difference(trace, alone.trace)
+            if different is not None and different[1] != "info":
+                message = (
+                    f"{different[0]}: the {different[1]} is another one where render is called"
+                )
+                self._find("render-changes-episode", message)
+                continue
+            beside = None if trace is None else play(4, keep=False)
+            if beside is None:
+                continue
+            if beside.failure is not None:
+                self._find("render-company", f"beside three others, {beside.failure}")
+            elif _frames_differ(alone, beside):
+                again = play(1, keep=False)
+                if again is not None and not _frames_differ(alone, again):
+                    message = f"render_mode={mode!r}: frames are other ones beside three others"
+                    self._find("render-company", message)
+
+    def _render_modes(self) -> list[str | None]:
+        """Return the modes to try: those of the class, or the environment's own."""
+        try:
+            parameters = inspect.signature(self._make_env).parameters
+        except (TypeError, ValueError):  # a callable in C, which does not tell
+            return [None]
+        takes_mode = "render_mode" in parameters or any(
+            parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+        )
+        if not takes_mode:
+            return [None]
+        outcome = run_in_worker(
+            probes.list_render_modes, self._make_env, context=self._fast, timeout=self._timeout
+        )
+        return [mode for mode in outcome.result or () if mode != "human"]
+
+    # ------------------------------------------------------------------ cost
+
+    def _measure(self) -> None:
+        timed = self._run(probes.measure, self._seed, 2000, _BUDGET)
+        if timed is None or not timed.extra["steps"]:
+            return
+        steps, resets = np.array(timed.extra["steps"]), np.array(timed.extra["resets"])
+        mean, p99 = float(steps.mean()), float(np.percentile(steps, 99))
+        per_step = (steps.sum() + resets.sum()) / len(steps)
+        self.cost = Cost(mean, p99, float(resets.mean()), best_num_workers(float(per_step)))
+        # Processor time: on a busy machine, any step may wait.
+        busy = np.array(timed.extra["busy"])
+        share = float(np.percentile(busy, 99) / max(busy.mean(), 1e-9))
+        if mean > 1e-3 and len(busy) >= 100 and share > 5:
+            message = f"one step in a hundred takes {share:.0f} times the mean"
+            self._find("uneven-steps", message)
+
+
+def _frames_differ(one: Played, other: Played) -> bool:
+    pairs = zip(one.extra["frames"], other.extra["frames"], strict=False)
+    return any(mine != theirs for mine, theirs in pairs)
+
+
+def best_num_workers(seconds: float, num_envs: int = _ENVS, cores: int | None = None) -> int:
+    """Return the number of workers that steps environments fastest; 0 for `SyncVectorEnv`.
+
+    Args:
+        seconds: The time of a step, resets included.
+        num_envs: The number of environments.
+        cores: The usable cores; None: those of this process.
+
+    Example:
+        >>> best_num_workers(1e-3, cores=8), best_num_workers(1e-7, cores=8)
+        (8, 0)
+    """
+    if cores is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    rounds = {0: _SYNC_ROUND + num_envs * seconds}
+    for workers in range(1, min(cores or 1, num_envs) + 1):
+        signalling = _ASYNC_ROUND + _WORKER_ROUND * workers
+        rounds[workers] = signalling + -(-num_envs // workers) * seconds
+    return min(rounds, key=rounds.__getitem__)

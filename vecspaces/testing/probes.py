@@ -1,0 +1,530 @@
+"""What `check_env` does with an environment, each in a process of its own; returns plain values."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import multiprocessing
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vecspaces.checks import show_value
+from vecspaces.testing.recording import Player, Record, StopPlaying, digest
+from vecspaces.testing.workers import Place
+from vecspaces.vector.group.members import Builder, Built, is_vector_env
+from vecspaces.vector.vector_env import AutoresetMode
+
+SIBLINGS = 8
+_SUBJECT = 3  # which of the eight is recorded
+_RESETS = 300
+_FRAMES = 20
+
+
+@dataclass
+class Played:
+    """What came out of one run.
+
+    Attributes:
+        trace: What the environment returned.
+        findings: By name, what is wrong.
+        failure: What was raised, and where; None if nothing was.
+        extra: What only this probe knows.
+    """
+
+    trace: list[Record] = field(default_factory=list)
+    findings: dict[str, str] = field(default_factory=dict)
+    failure: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def guard(self, place: Place, doing: str, name: str = "raises") -> Iterator[None]:
+        """Turn an exception of the environment into a finding."""
+        place.note(doing)
+        try:
+            yield
+        except StopPlaying:
+            pass
+        except (Exception, SystemExit) as error:
+            self.failure = f"{place.doing}: raises {_describe(error)}"
+            self.findings.setdefault(name, self.failure)
+
+
+def _describe(error: BaseException) -> str:
+    """Return an exception in one line, with the line of the environment that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}{where}"
+
+
+def _seed_globals(seed: int) -> None:
+    # No seed that an environment would choose.
+    random.seed(seed + 1_299_709)
+    np.random.seed(seed + 1_299_709)
+
+
+def _global_state() -> tuple[bytes, bytes]:
+    """Return digests of the states of the global generators."""
+    return digest(hash(random.getstate()[1])), digest(np.random.get_state())
+
+
+def _build(make_env: Callable[..., Any], **kwargs: Any) -> Built:
+    built = Builder(AutoresetMode.NEXT_STEP).build(partial(make_env, **kwargs), 0)
+    if is_vector_env(built.env):
+        raise TypeError("the factory returns a vector env: check its single environments")
+    return built
+
+
+def _close(env: Any) -> None:
+    """Close an environment; `use_up` reports what that raises."""
+    if hasattr(env, "close"):
+        with contextlib.suppress(Exception):
+            env.close()
+
+
+# ---------------------------------------------------------------------- alone
+
+
+def play_alone(
+    place: Place, seed: int, num_steps: int, budget: float, globals_seed: int, inspect: bool
+) -> Played:
+    """Play one environment, alone in this process; where steps are slow, fewer of them.
+
+    With `inspect`, also look at all that it returns and touches.
+    """
+    played = Played()
+    _seed_globals(globals_seed)
+    with played.guard(place, "construction", "construction"):
+        env = _build(place.make_env).env
+    if played.failure is not None:
+        return played
+    player: Player | None = None
+    printed, folder, began = place.printed_bytes(), os.getcwd(), time.perf_counter()
+    with played.guard(place, "reset 1"):
+        classes = _read_classes(env) if inspect else {}
+        player = Player(env, seed, num_steps, place.note, inspect=inspect)
+        played.trace = player.trace
+        states = _global_state()
+        for number, _ in enumerate(player.play()):
+            if number == 0:
+                played.extra["state after reset"] = _global_state()
+            if inspect and _global_state() != states:
+                states = _global_state()
+                played.findings.setdefault(
+                    "touches-globals",
+                    f"{player.trace[-1].where}: draws from the global generators of `random` or "
+                    "NumPy, or seeds them",
+                )
+            if time.perf_counter() - began > budget and number > 10:
+                break
+    if inspect and player is not None:
+        played.findings.update(player.findings)
+        if os.getcwd() != folder:
+            played.findings["changes-directory"] = (
+                f"changes the working directory from {folder} to {os.getcwd()}"
+            )
+        if place.printed_bytes() > printed:
+            text = " ".join(place.printed_text(printed).split())
+            played.findings["prints"] = (
+                f"resets and steps print {place.printed_bytes() - printed:,} bytes: {text[:80]!r}"
+            )
+        changed = sorted(
+            name for name, value in _read_classes(env).items() if classes.get(name) != value
+        )
+        if changed:
+            played.findings["class-attribute"] = f"changes {', '.join(changed)}"
+        played.extra["changed"] = changed
+    return played
+
+
+def _show_spaces(built: Built) -> str:
+    return f"{built.observation_spaces[0]} with {built.action_spaces[0]}"
+
+
+def _read_classes(env: Any) -> dict[str, bytes]:
+    """Return digests of the attributes of an environment's classes, and of its wrappers'."""
+    found: dict[str, bytes] = {}
+    layer = env
+    while layer is not None:
+        for kind in type(layer).__mro__:
+            if kind.__module__.partition(".")[0] in ("builtins", "typing", "abc", "vecspaces"):
+                continue
+            if kind.__module__ in ("gymnasium.core", "gymnasium.utils.record_constructor"):
+                continue
+            for name, value in vars(kind).items():
+                if not name.startswith("__") and not name.startswith("_abc") and _is_data(value):
+                    found[f"{kind.__name__}.{name}"] = digest(value)
+        layer = vars(layer).get("env") if hasattr(layer, "__dict__") else None
+    return found
+
+
+def _is_data(value: Any) -> bool:
+    plain = (int, float, str, bytes, bool, list, dict, tuple, set, np.ndarray, np.generic)
+    return value is None or isinstance(value, plain)
+
+
+# ---------------------------------------------------------------------- seeds
+
+
+def try_seeds(place: Place, seed: int, num_steps: int, budget: float) -> Played:
+    """Compare episodes with the same seed, with different seeds, and with none."""
+    played = Played()
+    with played.guard(place, "construction"):
+        ends = time.perf_counter() + budget
+        _seed_globals(0)
+        env = _build(place.make_env).env
+        first = _episode(place, env, seed, seed)
+        again = _episode(place, env, seed, seed)
+        unseeded = [first]
+        while len(unseeded) < 17 and time.perf_counter() < ends:
+            unseeded.append(_episode(place, env, None, seed))
+        seeded = [first]
+        while len(seeded) < 9 and time.perf_counter() < ends + budget:
+            other = _build(place.make_env).env
+            seeded.append(_episode(place, other, seed + len(seeded), seed))
+            _close(other)
+        repeats, ignores = len(set(unseeded)) == 1, len(set(seeded)) == 1
+        if first != again and not ignores:
+            played.findings["same-seed"] = (
+                "reset(seed) a second time, in the same environment, begins another episode"
+            )
+        elif repeats and not ignores and len(unseeded) > 8:
+            played.findings["unseeded-reset"] = (
+                f"reset() without a seed began the episode of the last seed {len(unseeded) - 1} "
+                "times: training sees one episode"
+            )
+        if ignores and not repeats and len(seeded) > 4:
+            played.findings["seed-ignored"] = (
+                f"{len(seeded)} different seeds begin the same episode, although others follow it"
+            )
+        _close(env)
+    return played
+
+
+def _episode(place: Place, env: Any, seed: int | None, action_seed: int) -> bytes:
+    """Return a digest of a reset and of the steps that follow it."""
+    player = Player(env, 0, 10, place.note, action_seed=action_seed)
+    player.reset(seed, "reset" if seed is None else f"reset(seed={seed})")
+    for number in range(10):
+        if player.step(f"step {number + 1} after it"):
+            break
+    return digest([record[1:3] for record in player.trace])
+
+
+# ---------------------------------------------------------------------- in company
+
+
+def play_in_company(
+    place: Place, seed: int, num_steps: int, budget: float, neighbours: tuple[str, ...]
+) -> Played:
+    """Play one of eight environments in this process, beside neighbours that disturb it.
+
+    Args:
+        place: Where.
+        seed: Of the environment that is recorded; the others have their own.
+        num_steps: As alone.
+        budget: As alone, times eight.
+        neighbours: `"siblings"`: the others are played; `"random"`: the global generators are drawn
+            from and seeded; `"directory"`: the working directory changes.
+    """
+    played = Played()
+    _seed_globals(7)
+    number = SIBLINGS if "siblings" in neighbours else 1
+    with played.guard(place, "construction beside others"):
+        each = [_build(place.make_env) for _ in range(number)]
+        other = next((one for one in each if not one.has_spaces_of(each[0])), None)
+        if other is not None:
+            played.findings["spaces-differ"] = (
+                "two environments of the factory have different spaces: "
+                f"{_show_spaces(each[0])} and {_show_spaces(other)}"
+            )
+            return played
+        envs = [one.env for one in each]
+        subject = min(_SUBJECT, number - 1)
+        players = [
+            Player(env, seed if i == subject else seed + 1000 + i, num_steps, place.note)
+            for i, env in enumerate(envs)
+        ]
+        played.trace = players[subject].trace
+        turns = [player.play() for player in players]
+        # Out of step with each other: episodes begin and end at different times.
+        for ahead, turn in enumerate(turns[subject + 1 :], 1):
+            for _ in range(ahead):
+                next(turn, None)
+        ends = time.perf_counter() + budget
+        with _disturbances(neighbours) as disturb:
+            for _ in turns[subject]:
+                for i, turn in enumerate(turns):
+                    if i != subject:
+                        next(turn, None)
+                disturb()
+                if time.perf_counter() > ends and len(played.trace) > 10:
+                    break
+        for env in envs:
+            _close(env)
+    return played
+
+
+@contextlib.contextmanager
+def _disturbances(neighbours: tuple[str, ...]) -> Iterator[Callable[[], None]]:
+    home = Path.cwd()
+    turn = iter(range(10**9))
+    with tempfile.TemporaryDirectory() as elsewhere:
+
+        def disturb() -> None:
+            number = next(turn)
+            if "random" in neighbours:
+                random.random()
+                np.random.random(3)
+                if number % 7 == 0:
+                    _seed_globals(number)
+            if "directory" in neighbours:
+                os.chdir(elsewhere)
+
+        disturb()
+        try:
+            yield disturb
+        finally:
+            os.chdir(home)
+
+
+# ---------------------------------------------------------------------- render
+
+
+def render_frames(
+    place: Place, mode: str | None, seed: int, num_steps: int, budget: float, number: int
+) -> Played:
+    """Render in each step of one of `number` environments; `extra` has the frames' digests."""
+    played = Played()
+    kwargs = {} if mode is None else {"render_mode": mode}
+    frames: list[bytes] = []
+    played.extra["frames"] = frames
+    _seed_globals(0)
+    with played.guard(place, f"construction with render_mode={mode!r}", "render"):
+        envs = [_build(place.make_env, **kwargs).env for _ in range(number)]
+        mode = getattr(envs[0], "render_mode", None)
+        if mode is None or mode == "human":
+            return played
+        subject = min(_SUBJECT, number - 1)
+        players = [
+            Player(env, seed if i == subject else seed + 1000 + i, num_steps, place.note)
+            for i, env in enumerate(envs)
+        ]
+        played.trace = players[subject].trace
+        turns = [player.play() for player in players]
+        ends = time.perf_counter() + budget
+        while _advance(turns):
+            for i, env in enumerate(envs):
+                place.note(f"render() after {players[i].trace[-1].where}")
+                frame = env.render()
+                if i == subject:
+                    wrong = _wrong_frame(mode, frame)
+                    if wrong is not None:
+                        played.findings.setdefault("render", f"render_mode={mode!r}: {wrong}")
+                    frames.append(digest(frame))
+            if len(frames) == _FRAMES or (time.perf_counter() > ends and len(frames) > 2):
+                break
+        for env in envs:
+            _close(env)
+    return played
+
+
+def _advance(turns: list[Iterator[None]]) -> bool:
+    """Let every player make one call; return whether all of them did."""
+    done = object()
+    made = [next(turn, done) is not done for turn in turns]
+    return all(made)
+
+
+def _wrong_frame(mode: str, frame: Any) -> str | None:
+    """Return what is wrong with a frame; None if nothing is, or if no one says what it must be."""
+    if mode.endswith("_list"):
+        if not isinstance(frame, list):
+            return f"render() returns {show_value(frame)}, expected a list of frames"
+        found = [_wrong_frame(mode.removesuffix("_list"), one) for one in frame]
+        return next((wrong for wrong in found if wrong is not None), None)
+    if mode == "rgb_array":
+        right = isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.ndim == 3
+        if not right or frame.shape[2] != 3:
+            return f"render() returns {show_value(frame)}, expected uint8 (height, width, 3)"
+    if mode == "ansi" and not isinstance(frame, str):
+        return f"render() returns {show_value(frame)}, expected a str"
+    return None
+
+
+# ---------------------------------------------------------------------- resources
+
+
+def use_up(place: Place, seed: int, budget: float) -> Played:
+    """Reset 300 times, close twice, and see what is left: memory, descriptors, threads."""
+    played = Played()
+    with played.guard(place, "construction"):
+        base, threads = _resources(), threading.active_count()
+        env = _build(place.make_env).env
+        player = Player(env, seed, 1, place.note)
+        marks = []
+        count, ends = 0, time.perf_counter() + budget
+        for count in range(1, _RESETS + 1):
+            player.reset(seed + count, f"reset {count} of {_RESETS}")
+            if not player.step("the step after it"):
+                player.step("the second step after it")
+            player.trace.clear()
+            if count in (10, _RESETS // 3, 2 * _RESETS // 3):
+                marks.append((count, _resources()))
+            if time.perf_counter() > ends:
+                break
+        marks.append((count, _resources()))
+        _judge_growth(played, marks)
+    if played.failure is None:
+        _close_twice(place, played, env)
+        # Not those of native libraries: their pools of threads stay, and are of use to the next.
+        after = _resources()
+        left = {
+            "threads": threading.active_count() - threads,
+            "processes": after["processes"] - base["processes"],
+        }
+        for name, number in left.items():
+            if number > 0:
+                found = f"after close(), {number} of its {name} go on"
+                played.findings.setdefault(f"leaks-{name}", found)
+    return played
+
+
+def _close_twice(place: Place, played: Played, env: Any) -> None:
+    if not hasattr(env, "close"):
+        return
+    with played.guard(place, "close()", "close"):
+        env.close()
+    if played.failure is None:
+        with played.guard(place, "a second close()", "close-twice"):
+            env.close()
+
+
+def _judge_growth(played: Played, marks: list[tuple[int, dict[str, float]]]) -> None:
+    """Find what grew between the marks; the first of them comes after a warm-up."""
+    if len(marks) < 2:
+        return
+    (start, before), (end, after) = marks[0], marks[-1]
+    resets = end - start
+    for name in ("descriptors", "threads", "processes"):
+        grown = after[name] - before[name]
+        if resets >= 5 and grown >= max(5, resets // 4):
+            played.findings[f"leaks-{name}"] = f"{grown:.0f} more {name} after {resets} resets"
+    grown_each = [
+        (other[1]["memory"] - one[1]["memory"], other[0] - one[0])
+        for one, other in itertools.pairwise(marks[1:])
+    ]
+    # Each third must have grown, by a megabyte and by ten kilobytes per reset.
+    if len(grown_each) >= 2 and all(
+        size > max(2**20, 10_000 * resets) for size, resets in grown_each
+    ):
+        per_reset = sum(size for size, _ in grown_each) / sum(count for _, count in grown_each)
+        played.findings["leaks-memory"] = f"{per_reset / 1000:,.0f} kB more memory in each reset"
+
+
+def _resources() -> dict[str, float]:
+    gc.collect()
+    proc = Path("/proc/self")
+    found: dict[str, float] = {"descriptors": 0, "memory": 0}
+    found["threads"] = threading.active_count()
+    found["processes"] = len(multiprocessing.active_children())
+    if sys.platform == "linux" and proc.is_dir():
+        found["descriptors"] = len(os.listdir(proc / "fd"))
+        found["memory"] = int((proc / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        found["threads"] = len(os.listdir(proc / "task"))
+        children = [
+            child
+            for task in (proc / "task").iterdir()
+            for child in _read(task / "children").split()
+        ]
+        found["processes"] = len(children)
+    return found
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file that may be gone."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+# ---------------------------------------------------------------------- after the end, and time
+
+
+def step_after_end(place: Place, seed: int, num_steps: int, budget: float) -> Played:
+    """Step on after the end of an episode; an exception is a right answer."""
+    played = Played()
+    with played.guard(place, "construction"):
+        env = _build(place.make_env).env
+        player = Player(env, seed, num_steps, place.note)
+        player.reset(seed, "reset")
+        ends = time.perf_counter() + budget
+        over = False
+        for number in range(num_steps):
+            over = player.step(f"step {number + 1}")
+            if over or time.perf_counter() > ends:
+                break
+    if played.failure is None and over:
+        after = Played()
+        with after.guard(place, "a step after the end of its episode"):
+            inspector = Player(env, seed, 3, place.note, inspect=True)
+            for _ in range(3):
+                inspector.step("a step after the end of its episode")
+        for name in ("observation", "reward", "step-form"):
+            if after.failure is None and name in inspector.findings:
+                played.findings["after-end"] = inspector.findings[name]
+    return played
+
+
+def measure(place: Place, seed: int, num_steps: int, budget: float) -> Played:
+    """Time steps and resets, without looking at what they return."""
+    played = Played()
+    steps: list[float] = []
+    busy: list[float] = []
+    resets: list[float] = []
+    with played.guard(place, "construction"):
+        env = _build(place.make_env).env
+        player = Player(env, seed, 1, place.note)
+        actions = [player.next_action() for _ in range(64)]
+        ends = time.perf_counter() + budget
+        over = True
+        while len(steps) < num_steps and (time.perf_counter() < ends or len(steps) < 5):
+            began = time.perf_counter()
+            if over:
+                place.note("a reset that is timed")
+                env.reset(seed=seed) if not resets else env.reset()
+                resets.append(time.perf_counter() - began)
+                began = time.perf_counter()
+            worked = time.process_time()
+            _, _, terminated, truncated, _ = env.step(actions[len(steps) % 64])
+            busy.append(time.process_time() - worked)
+            steps.append(time.perf_counter() - began)
+            over = bool(terminated) or bool(truncated)
+        _close(env)
+    played.extra.update(steps=steps, busy=busy, resets=resets)
+    return played
+
+
+def list_render_modes(place: Place) -> list[str]:
+    """Return the render modes that an environment declares; none where it cannot be built."""
+    with contextlib.suppress(Exception):  # `play_alone` reports it
+        env = _build(place.make_env).env
+        modes = [
+            str(mode) for mode in (getattr(env, "metadata", None) or {}).get("render_modes", ())
+        ]
+        _close(env)
+        return modes
+    return []

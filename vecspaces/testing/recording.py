@@ -1,0 +1,255 @@
+"""Playing an environment with given seeds and actions, recording and inspecting what it returns."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Iterator
+from math import isfinite
+from typing import Any, NamedTuple
+
+import cloudpickle
+import numpy as np
+
+from vecspaces.checks import show_value
+from vecspaces.interop import foreign_values, native_space, native_values
+from vecspaces.vector.group.validation import Finding, as_reward
+
+_FLAGS = ("terminated", "truncated")
+
+
+class Record(NamedTuple):
+    """One result of an environment, as digests that can be compared between processes.
+
+    Attributes:
+        where: Which result it is, in words.
+        observation: The digest of the observation.
+        outcome: The digest of reward and flags.
+        info: The digest of the info.
+    """
+
+    where: str
+    observation: bytes
+    outcome: bytes
+    info: bytes
+
+
+def digest(value: Any) -> bytes:
+    """Return a digest of the types, dtypes, shapes and bits of a nested value.
+
+    Objects without values that can be compared between processes count by their type alone.
+
+    Example:
+        >>> digest({"a": [1, 2.5]}) == digest({"a": [1, 2.5]}) != digest({"a": [1, 2]})
+        True
+    """
+    found = hashlib.blake2b(digest_size=16)
+    _feed(found, value, 0)
+    return found.digest()
+
+
+def _feed(found: Any, value: Any, depth: int) -> None:
+    kind = type(value)
+    found.update(kind.__name__.encode())
+    if isinstance(value, (np.ndarray, np.generic)):
+        found.update(f"{value.dtype}{value.shape}".encode())
+        if value.dtype.hasobject:
+            for item in value.ravel().tolist():
+                _feed(found, item, depth + 1)
+        else:
+            found.update(value.tobytes())
+    elif kind in (int, float, bool, str, bytes, type(None), complex):
+        found.update(repr(value).encode(errors="surrogatepass"))
+    elif depth > 50:
+        return
+    elif isinstance(value, dict):
+        for key in sorted(value, key=repr):
+            _feed(found, key, depth + 1)
+            _feed(found, value[key], depth + 1)
+    elif isinstance(value, (list, tuple)):
+        found.update(str(len(value)).encode())
+        for item in value:
+            _feed(found, item, depth + 1)
+    elif isinstance(value, (set, frozenset)):
+        for item in sorted(map(digest, value)):
+            found.update(item)
+
+
+class Player:
+    """Plays one environment: resets, steps, and resets at the end of each episode.
+
+    Args:
+        env: The environment.
+        seed: Of its first reset; later ones have none.
+        num_steps: How many steps to make.
+        note: Called with what is done next, in words.
+        inspect: Whether what it returns is checked; `findings` then gathers what is wrong.
+        action_seed: Of the actions; None: `seed`.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        seed: int,
+        num_steps: int,
+        note: Callable[[str], Any],
+        *,
+        inspect: bool = False,
+        action_seed: int | None = None,
+    ) -> None:
+        self.env = env
+        self._seed, self._num_steps, self._note, self._inspect = seed, num_steps, note, inspect
+        self._space = native_space(env.observation_space)
+        self._native = native_values(env.observation_space)
+        self._foreign = foreign_values(env.action_space)
+        # The actions do not depend on what the environment does to its own space.
+        self._actions = copy.deepcopy(native_space(env.action_space))
+        self._actions.seed(seed if action_seed is None else action_seed)
+        # An episode that does not end is given up after so many steps, so that a reset is seen.
+        self._longest = max(2 * num_steps // 3, 1)
+        self.trace: list[Record] = []
+        self.findings: dict[str, str] = {}
+        # What was returned last, and its digest: observation and info.
+        self._kept: list[tuple[str, Any, bytes]] = []
+
+    def run(self) -> list[Record]:
+        """Play to the end."""
+        for _ in self.play():
+            pass
+        return self.trace
+
+    def play(self) -> Iterator[None]:
+        """Play, with a pause after each call of the environment."""
+        episode, left = 0, self._num_steps
+        while left > 0:
+            episode += 1
+            self.reset(self._seed if episode == 1 else None, f"reset {episode}")
+            yield
+            over, length = False, 0
+            while left > 0 and not over and length < self._longest:
+                left, length = left - 1, length + 1
+                over = self.step(f"step {length} of episode {episode}")
+                yield
+
+    def reset(self, seed: int | None, where: str) -> None:
+        """Begin an episode."""
+        self._note(where)
+        result = self.env.reset(seed=seed) if seed is not None else self.env.reset()
+        self._look_back(where)
+        if not isinstance(result, (tuple, list)) or len(result) != 2:
+            found = f"returns {show_value(result)}, expected (observation, info)"
+            self._find("reset-form", found, where)
+            raise StopPlaying
+        observation, info = result
+        self._take(observation, info, where)
+        self.trace.append(Record(where, digest(observation), b"", digest(info)))
+
+    def step(self, where: str) -> bool:
+        """Take the next action; return whether the episode is over."""
+        action = self.next_action()
+        before = digest(action) if self._inspect else b""
+        self._note(where)
+        result = self.env.step(action)
+        self._look_back(where)
+        if self._inspect and digest(action) != before:
+            self._find("action-written", "writes to the action that it is given", where)
+        if not isinstance(result, (tuple, list)) or len(result) != 5:
+            found = f"returns {show_value(result)}, expected (observation, reward, terminated, "
+            self._find("step-form", found + "truncated, info)", where)
+            raise StopPlaying
+        observation, reward, terminated, truncated, info = result
+        over = self._over(terminated, truncated)
+        if over:
+            where += ", its last"
+        if self._inspect:
+            self._check_scalars(reward, terminated, truncated, where)
+        self._take(observation, info, where)
+        outcome = digest((reward, terminated, truncated))
+        self.trace.append(Record(where, digest(observation), outcome, digest(info)))
+        return over
+
+    def next_action(self) -> Any:
+        """Draw the next action, in the types of the environment's library."""
+        action = self._actions.sample()
+        return action if self._foreign is None else self._foreign(action)
+
+    @staticmethod
+    def _over(terminated: Any, truncated: Any) -> bool:
+        try:
+            return bool(terminated) or bool(truncated)
+        except Exception:  # an array of several flags; the finding about it says so
+            return True
+
+    def _take(self, observation: Any, info: Any, where: str) -> None:
+        """Check an observation and an info, and keep them in sight until the next call."""
+        if not self._inspect:
+            return
+        converted = observation if self._native is None else self._native(observation)
+        wrong = self._space.explain(converted, name="observation")
+        if wrong is not None:
+            self._find(
+                "observation", f"returns an observation outside of its space: {wrong}", where
+            )
+        self._check_info(info, where)
+        self._kept = [
+            ("observation", observation, digest(observation)),
+            ("info", info, digest(info)),
+        ]
+
+    def _look_back(self, where: str) -> None:
+        """Find out whether the last call wrote to what the one before it had returned."""
+        for name, value, known in self._kept:
+            if digest(value) != known:
+                found = f"writes to the {name} that it returned before"
+                self._find(f"reused-{name}", found, where)
+        self._kept = []
+
+    def _check_scalars(self, reward: Any, terminated: Any, truncated: Any, where: str) -> None:
+        try:
+            number = as_reward(reward, 0)
+        except Finding:
+            found = f"returns {show_value(reward)} as its reward: expected a number"
+            self._find("reward", found, where)
+        else:
+            if not isfinite(number):
+                found = f"returns {number} as its reward: expected a finite number"
+                self._find("reward", found, where)
+        for name, flag in zip(_FLAGS, (terminated, truncated), strict=True):
+            if not isinstance(flag, (bool, np.bool_)):
+                found = f"returns {show_value(flag)} as {name}: expected a bool"
+                self._find("flag", found, where)
+
+    def _check_info(self, info: Any, where: str) -> None:
+        if not isinstance(info, dict):
+            self._find("info", f"returns {show_value(info)} as its info: expected a dict", where)
+            return
+        for key, value in info.items():
+            if not isinstance(key, str):
+                found = f"returns an info with the key {show_value(key)}: expected a str"
+                self._find("info", found, where)
+            try:
+                cloudpickle.dumps(value)
+            except Exception as error:  # whatever a __reduce__ raises
+                found = f"returns info[{key!r}], which cannot be pickled ({error})"
+                self._find("info", found, where)
+
+    def _find(self, name: str, message: str, where: str) -> None:
+        """Keep the first finding of each kind."""
+        self.findings.setdefault(name, f"{where}: {message}")
+
+
+class StopPlaying(Exception):  # noqa: N818 (no error: a finding says what is wrong)
+    """What the environment returned does not allow to go on."""
+
+
+def first_difference(one: list[Record], other: list[Record]) -> tuple[str, str] | None:
+    """Return where two traces differ first, and in what; None where one begins with the other.
+
+    Infos count only where nothing else differs: some hold the time.
+    """
+    for parts in (("observation", "outcome"), ("info",)):
+        for mine, theirs in zip(one, other, strict=False):
+            for part in parts:
+                if getattr(mine, part) != getattr(theirs, part):
+                    return mine.where, "reward or flags" if part == "outcome" else part
+    return None

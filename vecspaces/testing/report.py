@@ -1,0 +1,101 @@
+"""What `check_env` reports: findings with severity and advice, and what a step costs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vecspaces.errors import FailedCheckError
+
+SEVERITIES = ("error", "warning", "note")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong with an environment, or worth knowing.
+
+    Attributes:
+        name: Which kind of finding it is, such as `"reused-observation"`; `docs/checking.md` lists
+            them.
+        severity: `"error"`: episodes or results are wrong, or it cannot run in a vector env;
+            `"warning"`: other libraries, or other settings, get wrong results; `"note"`: nothing is
+            wrong.
+        message: What was found, and where.
+        advice: What to do.
+    """
+
+    name: str
+    severity: str
+    message: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.severity} {self.name}: {self.message}: {self.advice}"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an environment costs, measured alone in a process.
+
+    Attributes:
+        step: The mean time of a step, in seconds.
+        step_p99: The time that 99 % of the steps take at most.
+        reset: The mean time of a reset.
+        num_workers: The worker processes that step 64 of them fastest on this machine; 0 where
+            `SyncVectorEnv` does.
+    """
+
+    step: float
+    step_p99: float
+    reset: float
+    num_workers: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of `check_env`.
+
+    Attributes:
+        findings: The findings, worst first.
+        cost: What a step costs; None where the environment could not be stepped.
+        num_steps: The steps of the longest run; fewer than asked for where they are slow.
+        seconds: How long the check took.
+
+    Example:
+        >>> finding = Finding("prints", "note", "step printed 'hello'", "use logging")
+        >>> report = Report((finding,), None, 300, 2.5)
+        >>> report.ok, str(report.findings[0])
+        (True, "note prints: step printed 'hello': use logging")
+    """
+
+    findings: tuple[Finding, ...]
+    cost: Cost | None
+    num_steps: int
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no finding of severity `"error"`."""
+        return all(finding.severity != "error" for finding in self.findings)
+
+    def raise_for_findings(self, severity: str = "error") -> None:
+        """Raise if there are findings of this severity or of a worse one.
+
+        Args:
+            severity: `"error"`, `"warning"` or `"note"`.
+
+        Raises:
+            FailedCheckError: Lists these findings.
+            ValueError: There is no such severity.
+        """
+        if severity not in SEVERITIES:
+            raise ValueError(f"severity: expected one of {SEVERITIES}, found {severity!r}")
+        worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
+        chosen = [finding for finding in self.findings if finding.severity in worst]
+        if chosen:
+            listed = "".join(f"\n- {finding}" for finding in chosen)
+            raise FailedCheckError(f"the environment has {len(chosen)} finding(s):{listed}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain JSON types."""
+        return {"ok": self.ok, **asdict(self), "findings": list(map(asdict, self.findings))}

@@ -1,0 +1,137 @@
+"""Running a function beside an environment's factory, in a process of its own.
+
+What an environment does there (print, hang, exit, change globals) stays there, and ends with it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vecspaces.env import Env
+from vecspaces.errors import StepTimeoutError, WorkerDiedError
+from vecspaces.spaces import Discrete
+from vecspaces.vector import AsyncVectorEnv
+
+_NOTE_BYTES = 200
+
+
+class Place(Env[Any, Any]):
+    """Stands where an environment would, and holds its factory.
+
+    Args:
+        make_env: The factory, which is not called.
+        notes: A file for what is done at the moment, in words.
+        printed: A file that takes the place of standard output and standard error.
+    """
+
+    observation_space = action_space = Discrete(1)
+
+    def __init__(self, make_env: Callable[..., Any], notes: Path, printed: Path) -> None:
+        self.make_env = make_env
+        self.doing = "its start"
+        self._notes = os.open(notes, os.O_WRONLY)
+        self._printed = os.open(printed, os.O_RDWR | os.O_APPEND)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for descriptor in (1, 2):
+            os.dup2(self._printed, descriptor)
+        # A test runner has put objects of its own here.
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
+
+    def note(self, what: str) -> None:
+        """Tell the caller, who can read it when this process is gone."""
+        self.doing = what
+        os.lseek(self._notes, 0, os.SEEK_SET)
+        os.write(self._notes, what.encode()[:_NOTE_BYTES].ljust(_NOTE_BYTES))
+
+    def printed_bytes(self) -> int:
+        """Return how much was printed so far."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        return os.fstat(self._printed).st_size
+
+    def printed_text(self, start: int) -> str:
+        """Return the beginning of what was printed after that many bytes."""
+        os.lseek(self._printed, start, os.SEEK_SET)
+        return os.read(self._printed, _NOTE_BYTES).decode(errors="replace")
+
+
+class Outcome(NamedTuple):
+    """What became of a function in a process of its own.
+
+    Attributes:
+        result: What it returned; None if it did not.
+        problem: None, `"died"`, `"hangs"` or `"raises"`.
+        message: What happened, in words.
+    """
+
+    result: Any
+    problem: str | None = None
+    message: str = ""
+
+
+def run_in_worker(
+    function: Callable[..., Any],
+    make_env: Callable[..., Any],
+    *args: Any,
+    context: str,
+    timeout: float,
+) -> Outcome:
+    """Call `function(place, *args)` in a new process, and wait for what it returns.
+
+    Args:
+        function: A function of a module of vecspaces.
+        make_env: The factory, for `place.make_env`.
+        *args: Picklable arguments.
+        context: The start method.
+        timeout: The longest wait, in seconds.
+    """
+    with tempfile.TemporaryDirectory(prefix="vecspaces-check-") as folder:
+        notes, printed = Path(folder, "notes"), Path(folder, "printed")
+        notes.touch()
+        printed.touch()
+        envs: AsyncVectorEnv[Any, Any] | None = None
+        try:
+            envs = AsyncVectorEnv(
+                [_Setup(make_env, notes, printed)],
+                context=context,
+                daemon=False,  # an environment may have processes of its own
+                num_workers=1,
+                start_timeout=timeout,
+                step_timeout=timeout,
+            )
+            return Outcome(envs.call(function, *args)[0])
+        except StepTimeoutError:
+            doing = notes.read_text().strip() or "its start"
+            return Outcome(None, "hangs", f"{doing} did not end within {timeout:g} s")
+        except WorkerDiedError as error:
+            doing = notes.read_text().strip() or "its start"
+            how = error.signal or f"exit code {error.exitcode}"
+            return Outcome(None, "died", f"its process ended in {doing} ({how})")
+        except Exception as error:  # of the start of a process: whatever pickling raised
+            return Outcome(None, "raises", f"{type(error).__name__}: {error}")
+        finally:
+            if envs is not None:
+                envs.close(terminate=True)
+
+
+class _Setup:
+    """Makes the place, in its process."""
+
+    def __init__(self, *args: Any) -> None:
+        self._args = args
+
+    def __call__(self) -> Place:
+        return Place(*self._args)
+
+
+def start_methods() -> tuple[str, str | None]:
+    """Return the fastest start method, and one that begins without a copy of this process."""
+    known = multiprocessing.get_all_start_methods()
+    return ("fork", "spawn") if "fork" in known else ("spawn", None)
