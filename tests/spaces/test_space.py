@@ -224,3 +224,12 @@ def test_a_subclass_shows_its_attributes_by_default() -> None:
     )
     assert repr(space) == expected
     assert repr(Space((2, 3), "float32")) == "Space(shape=(2, 3), dtype=float32)"
+
+
+def test_a_space_that_refers_to_itself_can_be_shown() -> None:
+    class Node(Space[Any]):
+        parent: Any
+
+    space = Node()
+    space.parent = Tuple([space])
+    assert repr(space) == "Node(parent=Tuple(...))"

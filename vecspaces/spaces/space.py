@@ -179,6 +179,7 @@ class Space(Generic[T_cov]):
         """
         return list(sample_n)
 
+    @reprlib.recursive_repr()
     def __repr__(self) -> str:
         attributes = {} if self.shape is None else {"shape": self.shape}
         attributes |= {
