@@ -12,6 +12,7 @@ from vecspaces.cli.bench import bench
 from vecspaces.cli.check import check
 from vecspaces.cli.console import refuse
 from vecspaces.cli.describe import describe
+from vecspaces.cli.evaluate import evaluate
 from vecspaces.cli.profile import profile
 from vecspaces.cli.rollout import rollout
 from vecspaces.cli.tune import tune
@@ -34,7 +35,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (rollout, describe, check, bench, tune, profile):
+for command in (rollout, evaluate, describe, check, bench, tune, profile):
     app.command()(command)
 
 

@@ -78,7 +78,8 @@ def refusing(*, traceback: bool) -> Iterator[None]:
         if traceback:
             raise
         clear = isinstance(error, _SELF_EXPLAINING) and str(error)
-        refuse(str(error) if clear else f"{type(error).__name__}: {error}")
+        message = str(error) if clear else f"{type(error).__name__}: {error}"
+        refuse("; ".join([message, *getattr(error, "__notes__", [])]))
 
 
 def parse_numbers(option: str, text: str, least: int, most: int | None = None) -> list[int]:

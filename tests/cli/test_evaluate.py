@@ -1,0 +1,262 @@
+"""`vecspaces evaluate`: its table, its JSON, its pictures, its refusals, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from vecspaces import evaluate
+from vecspaces.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+
+MODULE = """
+import time
+import numpy as np
+from vecspaces import Env, spaces
+
+def lean(observations):
+    return (observations[:, 2] > 0).astype(int)
+
+class Alternating:  # a policy with a state
+    def __init__(self):
+        self.turn = None
+
+    def reset(self, rows):
+        if self.turn is None:
+            self.turn = np.zeros(len(rows), int)
+        self.turn[rows] = 0
+
+    def __call__(self, observations):
+        self.turn = 1 - self.turn
+        return self.turn
+
+class Walk(Env):
+    observation_space = spaces.Box(-99, 99, (1,))
+    action_space = spaces.Discrete(2)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+    seconds, endless = 0.0, False
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at, self.time = self.np_random.random(1).astype(np.float32), 0
+        return self.at, {}
+
+    def step(self, action):
+        time.sleep(self.seconds)
+        self.time += 1
+        self.at = self.at + np.float32(2 * int(action) - 1)
+        won = bool(abs(self.at[0]) > 2)
+        return self.at, 1.0, won and not self.endless, False, {"is_success": won}
+
+    def render(self):
+        return np.full((4, 6, 3), self.time, np.uint8)
+
+class Endless(Walk):
+    endless = True
+
+class Slow(Walk):
+    seconds = 0.01
+
+class Burning(Walk):
+    def step(self, action):
+        raise KeyError("fire")
+
+class Careless(Walk):
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, np.random.default_rng().random(), *rest
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to run in, with a module of environments and policies in it."""
+    (tmp_path / "walks.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "walks", raising=False)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["evaluate", *arguments])
+
+
+def as_json(*arguments: str) -> dict[str, Any]:
+    result = run(*arguments, "--json", "result.json")
+    assert result.exit_code == 0, result.output
+    parsed: dict[str, Any] = json.loads(Path("result.json").read_text())
+    return parsed
+
+
+def test_the_json_holds_every_episode_and_the_statistics() -> None:
+    found = as_json("CartPole-v1", "--policy", "walks:lean", "--episodes", "20", "--seed", "5")
+    import walks  # type: ignore[import-not-found]  # of the folder
+
+    expected = evaluate(walks.lean, "CartPole-v1", episodes=20, seed=5, backend="sync")
+    assert list(found) == [
+        "env", "policy", "seed", "mean_return", "std_return", "median_return", "interquartile_mean",
+        "confidence_interval_low", "confidence_interval_high", "success_rate", "mean_length",
+        "steps", "seconds", "episodes",
+    ]  # fmt: skip
+    assert found["episodes"] == expected.as_json()["episodes"]
+    assert found["mean_return"] == expected.mean_return
+    assert (found["policy"], found["seed"]) == ("walks:lean", 5)
+
+
+def test_the_number_of_workers_changes_nothing() -> None:
+    one, two = (
+        as_json("walks:Walk", "--policy", "random", "--episodes", "9", "--seed", "1", *way)
+        for way in (["--backend", "sync"], ["--num-workers", "2", "--num-envs", "3"])
+    )
+    assert one["episodes"] == two["episodes"]
+
+
+def test_the_table_names_the_statistics() -> None:
+    result = run("walks:Walk", "--policy", "random", "--episodes", "5", "--backend", "sync")
+    assert result.exit_code == 0
+    for label in ("mean return", "95 % interval", "median", "interquartile mean", "steps"):
+        assert label in result.output
+    assert "success rate" in result.output
+    assert "100.0%" in result.output
+    assert "begun anew" not in result.output
+
+
+@pytest.mark.parametrize("policy", ["random", "walks:Alternating", "walks:lean"])
+def test_a_picture_is_that_of_the_counted_episode(policy: str) -> None:
+    imageio = pytest.importorskip("imageio.v2", reason="imageio is not installed")
+    env = "CartPole-v1" if policy == "walks:lean" else "walks:Endless"
+    found = as_json(
+        env, "--policy", policy, "--episodes", "6", "--seed", "2", "--max-episode-steps", "12",
+        "--record", "out.gif", "--episode", "4,1", "--num-workers", "2",
+    )  # fmt: skip
+    lengths = [found["episodes"][k]["length"] for k in (4, 1)]
+    assert len(imageio.mimread("out.gif")) <= sum(lengths) + 2  # GIFs join frames that are equal
+    result = run(
+        env, "--policy", policy, "--episodes", "6", "--seed", "2", "--max-episode-steps", "12",
+        "--record", "out.gif",
+    )  # fmt: skip
+    assert f"{found['episodes'][0]['length'] + 1} frames in out.gif" in result.output
+
+
+def test_an_episode_that_cannot_be_played_again_is_told() -> None:
+    pytest.importorskip("imageio", reason="imageio is not installed")
+    result = run(
+        "walks:Careless", "--policy", "random", "--episodes", "2", "--record", "out.gif",
+        "--backend", "sync",
+    )  # fmt: skip
+    assert result.exit_code == 2
+    assert "depend on more than the seed" in result.output
+
+
+def test_a_journal_goes_on() -> None:
+    arguments = ["walks:Walk", "--policy", "random", "--seed", "1", "--journal", "runs.jsonl"]
+    first = as_json(*arguments, "--episodes", "5", "--backend", "sync")
+    lines = Path("runs.jsonl").read_text().splitlines(keepends=True)
+    Path("runs.jsonl").write_text("".join(lines[:3]))
+    again = as_json(*arguments, "--episodes", "5", "--num-workers", "1")
+    assert again["episodes"] == first["episodes"]
+    refused = run(*arguments, "--episodes", "6")
+    assert refused.exit_code == 2
+    assert "of episodes 5, and this call has 6" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "expected --policy MODULE:FUNCTION, --policy random, or --sb3"),
+        (["--policy", "random", "--sb3", "m.zip"], "expected --policy"),
+        (["--policy", "walks"], "--policy: expected module:function or random, found 'walks'"),
+        (["--policy", "walks:gone"], "gone"),
+        (["--policy", "nowhere:f"], "nowhere"),
+        (["--policy", "random", "--episode", "3"], "--episode: expected --record FILE with it"),
+        (["--policy", "random", "--record", "a.gif", "--episode", "100"], "expected at most 99"),
+        (["--policy", "random", "--record", "a.gif", "--episode", "x"], "expected numbers"),
+        (["--policy", "random", "--backend", "sync", "--num-workers", "2"], "has no workers"),
+        (["--policy", "random", "--episodes", "0"], "--episodes"),
+        (["--policy", "random", "--json", "no/where.json"], "a folder that exists"),
+    ],
+)
+def test_wrong_input_is_refused_in_one_line(arguments: list[str], words: str) -> None:
+    result = run("walks:Walk", *arguments)
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+
+
+def test_an_error_of_the_environment_names_the_episode() -> None:
+    result = run("walks:Burning", "--policy", "random", "--seed", "0", "--num-workers", "1")
+    assert result.exit_code == 2
+    assert "KeyError: 'fire'" in result.output
+    if sys.version_info >= (3, 11):
+        assert "evaluate was playing episode 0 with seed" in " ".join(result.output.split())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
+def test_ctrl_c_says_how_to_go_on(here: Path) -> None:
+    command = [
+        sys.executable, "-m", "vecspaces", "evaluate", "walks:Slow", "--policy", "random",
+        "--episodes", "5000", "--seed", "1", "--journal", "runs.jsonl", "--num-workers", "2",
+    ]  # fmt: skip
+    journal = here / "runs.jsonl"
+    with subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        give_up = time.monotonic() + 60
+        while time.monotonic() < give_up:
+            if journal.exists() and journal.read_text().count("\n") > 2:
+                break
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the same command goes on from runs.jsonl" in errors
+    assert "Traceback" not in errors
+
+
+# ---------------------------------------------------------------------- Stable-Baselines3
+
+MODELS = {"PPO": {"n_steps": 8, "batch_size": 8}, "A2C": {}, "DQN": {}}
+CONTINUOUS = ("SAC", "TD3", "DDPG")
+
+
+@pytest.mark.parametrize("name", [*MODELS, *CONTINUOUS])
+def test_a_model_of_stable_baselines3_is_loaded_by_its_path(name: str) -> None:
+    library = pytest.importorskip("stable_baselines3", reason="SB3 is not installed")
+    from vecspaces.cli.evaluate import load_model
+
+    env = "Pendulum-v1" if name in CONTINUOUS else "CartPole-v1"
+    model = getattr(library, name)("MlpPolicy", env, seed=0, device="cpu", **MODELS.get(name, {}))
+    model.save("model.zip")
+    found = as_json(env, "--sb3", "model.zip", "--episodes", "3", "--seed", "0", "--num-envs", "1")
+    loaded = load_model(Path("model.zip"))
+    again = evaluate(loaded, env, episodes=3, seed=0, backend="sync", num_envs=1)
+    assert [episode["return"] for episode in found["episodes"]] == again.returns.tolist()
+
+
+def test_what_is_no_model_is_refused() -> None:
+    pytest.importorskip("stable_baselines3", reason="SB3 is not installed")
+    result = run("CartPole-v1", "--sb3", "gone.zip")
+    assert result.exit_code == 2
+    assert "expected a file that a model was saved to, found gone.zip" in result.output
+    with zipfile.ZipFile("odd.zip", "w") as file:
+        file.writestr("data", "{}")
+    assert "is of none of DQN" in run("CartPole-v1", "--sb3", "odd.zip").output

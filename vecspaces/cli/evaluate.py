@@ -1,0 +1,233 @@
+"""`vecspaces evaluate`: seeded episodes of a policy, their statistics, and pictures of some."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import json
+import math
+import operator
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from vecspaces.cli.console import (
+    EnvArgument,
+    JsonOption,
+    TracebackOption,
+    check_file,
+    import_from_here,
+    output,
+    parse_numbers,
+    progress_bar,
+    refuse,
+    refusing,
+    write_json,
+)
+from vecspaces.evaluation import Evaluation
+from vecspaces.evaluation import evaluate as run_evaluation
+from vecspaces.evaluation.replay import record_episodes
+from vecspaces.interop import require_extra
+
+_REFRESH_SECONDS = 0.2
+# What a model of Stable-Baselines3 saves that others do not; the first that fits is its algorithm.
+# DDPG is a TD3 with other settings.
+_ALGORITHMS = {
+    "DQN": "exploration_fraction",
+    "SAC": "target_entropy",
+    "TD3": "policy_delay",
+    "PPO": "n_epochs",
+    "A2C": "gae_lambda",
+}
+
+
+def evaluate(
+    env: EnvArgument,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="A function of a batch of observations that returns actions, or random.",
+        ),
+    ] = None,
+    sb3: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL.ZIP", help="A model of Stable-Baselines3 as the policy."),
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Fixes the seeds of all episodes.", show_default="fresh entropy"),
+    ] = None,
+    num_envs: Annotated[
+        int | None, typer.Option(min=1, help="The most environments.", show_default="4 per worker")
+    ] = None,
+    num_workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="The most workers.", show_default="one per usable core"),
+    ] = None,
+    backend: Annotated[
+        str,
+        typer.Option(help="async: worker processes; sync: this process; ray: actors of a cluster."),
+    ] = "async",
+    max_episode_steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Where episodes are cut off.", show_default="by the environment"),
+    ] = None,
+    max_retries: Annotated[
+        int, typer.Option(min=0, help="How often an episode may lose its worker.")
+    ] = 3,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            callback=check_file,
+            help="Write each finished episode there, and go on from it.",
+        ),
+    ] = None,
+    json_file: JsonOption = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", callback=check_file, help="Record episodes as a picture: .gif or .mp4."
+        ),
+    ] = None,
+    chosen: Annotated[
+        str | None,
+        typer.Option(
+            "--episode", metavar="0,1,2", help="The episodes to record.", show_default="0"
+        ),
+    ] = None,
+    progress: Annotated[bool, typer.Option(help="Show how far it is, and the time left.")] = True,
+    traceback: TracebackOption = False,
+) -> None:
+    """Evaluate a policy: episodes with seeds of their own, the same for any number of workers."""
+    if chosen is not None and record is None:
+        refuse("--episode: expected --record FILE with it, found none")
+    if (policy is None) == (sb3 is None):
+        refuse("expected --policy MODULE:FUNCTION, --policy random, or --sb3 MODEL.ZIP")
+    import_from_here()
+    try:
+        with refusing(traceback=traceback):
+            numbers = parse_numbers("--episode", chosen or "0", 0)
+            if max(numbers) >= episodes:
+                raise ValueError(
+                    f"--episode: expected at most {episodes - 1}, found {max(numbers)}"
+                )
+            played_by = find_policy(policy) if sb3 is None else load_model(sb3)
+            # A policy with a state has grown to the number of environments when it is asked again.
+            replayed_by = copy.deepcopy(played_by) if hasattr(played_by, "reset") else played_by
+            with _shown(progress) as update:
+                result = run_evaluation(
+                    played_by,
+                    env,
+                    episodes=episodes,
+                    seed=seed,
+                    num_envs=num_envs,
+                    num_workers=num_workers,
+                    backend=backend,
+                    max_episode_steps=max_episode_steps,
+                    max_retries=max_retries,
+                    progress=update,
+                    journal=journal,
+                )
+            console = output(json_file)
+            console.print(as_table(env, result))
+            found = {"env": env, "policy": policy or str(sb3), "seed": seed, **result.as_json()}
+            write_json(json_file, found)
+            if record is not None:
+                frames = record_episodes(result, numbers, record, replayed_by, env)
+                console.print(f"{frames} frames in {record}", markup=False, soft_wrap=True)
+    except KeyboardInterrupt:
+        if journal is not None:
+            typer.echo(f"vecspaces: the same command goes on from {journal}", err=True)
+        raise typer.Exit(130) from None
+
+
+@contextlib.contextmanager
+def _shown(wanted: bool) -> Iterator[Any]:
+    """Show a bar; yields what `evaluate` calls with its progress."""
+    if not wanted:
+        yield False
+        return
+    with progress_bar() as update:
+        shown = -math.inf
+
+        def show(finished: int, episodes: int) -> None:
+            nonlocal shown
+            now = time.perf_counter()
+            if finished == episodes or now - shown > _REFRESH_SECONDS:
+                shown = now
+                text = f"{finished:,} of {episodes:,} episodes"
+                update(completed=finished, total=episodes, description=text)
+
+        yield show
+
+
+def find_policy(name: str | None) -> Any:
+    """Return `"random"`, the function that `module:function` names, or an instance of that class.
+
+    Example:
+        >>> find_policy("numpy:zeros_like")([1, 2]).tolist()
+        [0, 0]
+    """
+    if name == "random" or name is None:
+        return "random"
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise ValueError(f"--policy: expected module:function or random, found {name!r}")
+    found = operator.attrgetter(attribute)(importlib.import_module(module))
+    return found() if isinstance(found, type) else found
+
+
+def load_model(path: Path) -> Any:
+    """Return the policy of a model that Stable-Baselines3 saved."""
+    library = require_extra("stable_baselines3", "sb3")
+    try:
+        with zipfile.ZipFile(path) as file:
+            saved = json.loads(file.read("data"))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"--sb3: expected a file that a model was saved to, found {path}: {error}"
+        ) from error
+    for name, key in _ALGORITHMS.items():
+        if key in saved:
+            model = getattr(library, name).load(path, device="cpu")
+            return lambda observations: model.predict(observations, deterministic=True)[0]
+    raise ValueError(
+        f"--sb3: {path} is of none of {', '.join(_ALGORITHMS)}: load it in a function of your own, "
+        "and name that with --policy"
+    )
+
+
+def as_table(env: str, result: Evaluation) -> Table:
+    """Return the table for the terminal."""
+    table = Table(
+        title=f"{result.episodes} episodes of {env}", show_header=False, title_justify="left"
+    )
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    low, high = result.confidence_interval()
+    rows = [
+        ("mean return", f"{result.mean_return:,.2f}"),
+        ("95 % interval", f"{low:,.2f} to {high:,.2f}"),
+        ("standard deviation", f"{result.std_return:,.2f}"),
+        ("median", f"{result.median_return:,.2f}"),
+        ("interquartile mean", f"{result.interquartile_mean:,.2f}"),
+        ("mean length", f"{result.lengths.mean():,.2f}"),
+    ]
+    if result.success_rate is not None:
+        rows.append(("success rate", f"{result.success_rate:.1%}"))
+    rows.append(("steps", f"{result.steps:,}"))
+    rows.append(("seconds", f"{result.seconds:,.2f}"))
+    if result.retries.any():
+        rows.append(("begun anew after crashes", f"{result.retries.sum():,}"))
+    for label, value in rows:
+        table.add_row(label, value)
+    return table

@@ -1,0 +1,66 @@
+"""Pictures of episodes that an evaluation counted: they are played again, from their seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vecspaces.evaluation.policies import Policy, make_player
+from vecspaces.evaluation.result import Evaluation
+from vecspaces.make import Factory, make_vec
+from vecspaces.wrappers import RecordVideo
+
+
+def record_episodes(
+    result: Evaluation,
+    episodes: Sequence[int],
+    path: Path,
+    policy: Policy | str,
+    env: str | Factory,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+) -> int:
+    """Record episodes of an evaluation, one after the other, into a GIF or MP4.
+
+    Args:
+        result: The evaluation.
+        episodes: Their numbers.
+        path: The file.
+        policy: What played them.
+        env: The environment.
+        env_kwargs: Its arguments.
+
+    Returns:
+        The number of frames.
+
+    Raises:
+        ValueError: There is no such episode, or one went otherwise than before: then the policy or
+            the environment depends on more than the seed.
+    """
+    for k in episodes:
+        if not 0 <= k < result.episodes:
+            raise ValueError(f"episode: expected 0 to {result.episodes - 1}, found {k}")
+    rendering = {**(env_kwargs or {}), "render_mode": "rgb_array"}
+    envs = make_vec(env, backend="sync", autoreset_mode="Disabled", env_kwargs=rendering)
+    with envs, RecordVideo(envs, path) as recorded:
+        player = make_player(policy, envs)
+        for k in episodes:
+            seed, total, length = int(result.seeds[k]), np.float64(0.0), 0
+            observations, _ = recorded.reset(seed=[seed])
+            player.begin([0], [seed])
+            over = False
+            while not over and length < result.lengths[k]:
+                actions = player.act(observations, [0])
+                observations, rewards, terminations, truncations, _ = recorded.step(actions)
+                over = bool(terminations[0] or truncations[0])
+                total, length = total + rewards[0], length + 1
+            if (total, length) != (result.returns[k], result.lengths[k]):
+                raise ValueError(
+                    f"episode {k} with seed {seed} returned {total:g} in {length} steps as it was "
+                    f"recorded, and {result.returns[k]:g} in {result.lengths[k]} before: policy "
+                    "or environment depend on more than the seed"
+                )
+    return recorded.frames_written
