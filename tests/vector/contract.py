@@ -1068,6 +1068,19 @@ class RefusalContract:
             with pytest.raises(ValueError, match="buffers=T"):
                 envs.rollout_view()
 
+    def test_a_rollout_of_environments_that_were_stepped_alone_is_refused(self) -> None:
+        with self.make(ledgers(2), buffers=3) as envs:
+            envs.reset(seed=0)
+            envs.step([0, 0])
+            envs.step([1], env_ids=[1])
+            envs.step([0, 0])
+            with pytest.raises(ValueError, match="some were stepped alone"):
+                envs.rollout_view()
+            envs.reset(seed=0)
+            for _ in range(2):
+                envs.step([0, 0])
+            assert envs.rollout_view().rewards.shape == (2, 2)
+
     def test_a_rollout_of_variable_observations_is_refused(self) -> None:
         space = spaces.Sequence(spaces.Discrete(3))
         with self.make([partial(Sampler, space, spaces.Discrete(2))], buffers=2) as envs:

@@ -51,7 +51,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         on_worker_death: `"raise"`, or `"restart"`: a new worker builds the environments again, and
             the lost episodes are truncated and marked in `infos["worker_restarted"]`. Or a function
             that is called with the `WorkerDiedError` of each death: the worker is restarted, unless
-            the function raises a `VecspacesError`.
+            the function raises, which ends the call with what it raised.
         max_restarts: How many restarts within `restart_window` are taken for bad luck.
         restart_window: In seconds.
         step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound.

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError, StepTimeoutError
+from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError
 from vecspaces.spaces import Space
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from vecspaces.vector.vector_env import ActType, ArrayType, ObsType, Seed, StepResult, VectorEnv
@@ -161,7 +161,7 @@ class VectorWrapper(
         mask = _reset_mask(options)
         try:
             observations, infos = self.env.reset(seed=seed, options=options)
-        except (StepTimeoutError, KeyboardInterrupt):
+        except BaseException:
             self._pending_mask = mask  # `reset_wait` may end it yet
             raise
         return self._after_reset(observations, infos, mask)

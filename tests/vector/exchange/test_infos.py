@@ -24,6 +24,7 @@ from vecspaces.vector.exchange.infos import (
     join,
     merge,
     shift,
+    split,
     take,
     to_plain,
 )
@@ -228,3 +229,12 @@ def test_a_slice_travels_as_a_few_arrays() -> None:
     assert sum(1 for _ in pickletools.genops(pickle.dumps(plain))) < 100
     again = from_plain(plain)
     assert_same_infos(finish([again], 512), finish([columns], 512))
+
+
+def test_split_gives_each_row_its_own_infos() -> None:
+    columns = merge([(3, {"a": 1, "n": {"x": 2.5}}), (5, {"a": 7}), (8, {"b": "text"})])
+    found = split([columns], [5, 3, 9])
+    assert list(found) == [5, 3, 9]
+    assert finish([found[3]], 1) == finish([merge([(0, {"a": 1, "n": {"x": 2.5}})])], 1)
+    assert finish([found[5]], 1) == finish([merge([(0, {"a": 7})])], 1)
+    assert found[9] == {}

@@ -28,6 +28,9 @@ _NUMERIC = frozenset("biufc")
 _IMMUTABLE = frozenset((int, float, bool, str, bytes, type(None)))
 
 
+_FIRST: RowIndices = np.zeros(1, dtype=np.intp)
+
+
 @dataclass(slots=True)
 class Column:
     """The values of one key, one per row of `rows`, in that order; columns where all are dicts."""
@@ -282,6 +285,23 @@ def take(columns: Columns, rows: Sequence[int], at: Sequence[int]) -> Columns:
         numbers = [places[int(column.rows[position])] for position in keep]
         chosen[key] = Column(np.array(numbers, dtype=np.intp), values)
     return chosen
+
+
+def split(parts: Iterable[Columns], rows: Iterable[int]) -> dict[int, Columns]:
+    """Return the infos of each of some rows, as columns over the one row 0."""
+    found: dict[int, Columns] = {row: {} for row in rows}
+    for columns in parts:
+        for key, column in columns.items():
+            numbers = column.rows.tolist()
+            if isinstance(column.values, dict):
+                inner = split([column.values], numbers)
+                cells: list[Any] = [inner[row] for row in numbers]
+            else:
+                cells = [column.values[place : place + 1] for place in range(len(numbers))]
+            for row, cell in zip(numbers, cells, strict=True):
+                if row in found:
+                    found[row][key] = Column(_FIRST, cell)
+    return found
 
 
 def shift(columns: Columns, by: int) -> Columns:

@@ -25,7 +25,7 @@ class RestartBudget:
     Args:
         max_restarts: The most restarts within the window.
         window: Its length, in seconds.
-        judge: Called with each death; may raise a VecspacesError instead of a restart.
+        judge: Called with each death; may raise an exception instead of a restart.
     """
 
     max_restarts: int

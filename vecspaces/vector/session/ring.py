@@ -38,6 +38,7 @@ class SlotRing:
         current: The slot that holds the last observations.
         steps: The steps since `reset` or since the last rollout began.
         begins_rollout: Whether the next step begins a rollout.
+        is_mixed: Whether some environments were stepped alone since `reset` or the last rollout.
     """
 
     def __init__(self, buffers: int, slots: int) -> None:
@@ -46,6 +47,7 @@ class SlotRing:
         self.current = 0
         self.steps = 0
         self.begins_rollout = False
+        self.is_mixed = False
 
     @property
     def next(self) -> int:
@@ -58,6 +60,11 @@ class SlotRing:
         expected = self._buffers - 1
         if expected < 1:
             raise ValueError("rollout_view() needs buffers=T + 1 for rollouts of T steps, found 1")
+        if self.is_mixed:
+            raise ValueError(
+                "rollout_view() needs steps of all environments together, but some were stepped "
+                "alone (env_ids, send) since reset or the last rollout_view"
+            )
         if self.steps != expected:
             raise ValueError(
                 f"rollout_view() needs {expected} steps (buffers - 1) since reset or the last "

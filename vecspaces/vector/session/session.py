@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces.checks import check_seconds
-from vecspaces.errors import StepTimeoutError, VecspacesError
+from vecspaces.errors import StepTimeoutError
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, EnvIds, Failure, Message, died, overdue
-from vecspaces.vector.exchange.infos import Columns, take
+from vecspaces.vector.exchange.infos import Columns, split
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
 from vecspaces.vector.group.members import Starts
 from vecspaces.vector.session.arguments import ResetPlan, Settings
@@ -163,7 +163,7 @@ class Session:
         ring = self.ring
         slot, steps = (ring.current, ring.steps) if partial else (0, 0)
         if not partial:
-            ring.begins_rollout = False
+            ring.begins_rollout = ring.is_mixed = False
         for row in plan.rows:
             if plan.seeds[row] is not None:
                 self._seeds[row] = plan.seeds[row]
@@ -177,7 +177,8 @@ class Session:
             # The bootstrap observation becomes the first of the next rollout.
             observations = self._backend.buffers.observations
             observations[0].copy_rows(observations[ring.current], slice(None))
-            ring.current, ring.steps, ring.begins_rollout = 0, 0, False
+            ring.current, ring.steps = 0, 0
+            ring.begins_rollout = ring.is_mixed = False
         if self.queue.ready:
             self.queue.clear()
         slot = (ring.current + 1) % ring.slots
@@ -201,6 +202,7 @@ class Session:
                 self._seeds[row] = seed
             self._options[row] = None
         slot, streaming = self.ring.current, self.state is State.STREAMING
+        self.ring.is_mixed = True
         if self._settings.budget is not None:
             # The other slot keeps what was known, in case a worker dies while it writes.
             observations, at = self._backend.buffers.observations, np.array(rows, dtype=np.intp)
@@ -290,7 +292,7 @@ class Session:
             self.lost.difference_update(rows)
             self.finished[rows] = False
             parts = [columns for columns in self.results.values() if columns]
-            self.queue.refill(split_rows(parts, rows))
+            self.queue.refill(split(parts, rows))
             return read(slot)
 
         return self.finish(Event.RESET_WAIT, call, timeout, settle)
@@ -336,7 +338,7 @@ class Session:
     def _wait(self, ready: Callable[[], Any] | None, timeout: float | None) -> None:
         """Take in replies until no worker owes one, or `ready()` is not None; raise failures."""
         waiting = self._waiting
-        if self._replies:  # left by an interrupt: before anything else is sent
+        if self._replies or self._deaths:  # left by an interrupt
             self._take_in(self._replies)
         if timeout is None:
             timeout = self._settings.step_timeout
@@ -401,7 +403,7 @@ class Session:
         """Take in rows of a stream, which have answered before others of their worker."""
         if self.lost and columns:
             self._show_known(self.ring.current, self.ring.next, columns)
-        self.queue.answer(split_rows([columns] if columns else [], rows))
+        self.queue.answer(split([columns] if columns else [], rows))
         if not self.queue.outstanding.intersection(self._backend.slices[worker]):
             self._waiting.discard(worker)
 
@@ -437,7 +439,7 @@ class Session:
             if budget is None:
                 raise error
             budget.spend(error, count)
-        except VecspacesError as fault:
+        except Exception as fault:  # too many deaths, or what a function of the user raised
             self._gone.add(worker)
             self._waiting.discard(worker)
             self._failures.append(Failure(tuple(rows), verb, fault, "", worker))
@@ -531,15 +533,3 @@ class Session:
                 # What a broken environment raises at its end is of no use.
                 payload.throw()
         return late
-
-
-def split_rows(parts: Sequence[Columns], rows: Sequence[int]) -> dict[int, Columns]:
-    """Return the infos of each row, as columns over the one row 0; empty where it gave none."""
-    found: dict[int, Columns] = {row: {} for row in rows}
-    for columns in parts:
-        reporting: set[int] = set()
-        for column in columns.values():
-            reporting.update(column.rows.tolist())
-        for row in reporting.intersection(found):
-            found[row] = take(columns, [row], [0])
-    return found

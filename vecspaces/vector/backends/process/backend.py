@@ -214,16 +214,26 @@ class ProcessBackend:
             raise
         finally:
             theirs.close()
-        channel = CallerEnd(ours)
-        self._by_fd[channel.out_fd] = index
-        for descriptor in (channel.fd, process.watch):
-            if descriptor is not None:
-                self._by_fd[descriptor] = index
-                self._poller.add(descriptor)
-        if packed:
-            channel.send(packed)
-            self._poller.watch_room(channel.out_fd, channel.pending)
-        return _Handle(process, channel)
+        try:
+            channel = CallerEnd(ours)
+        except BaseException:
+            end_all([process], 0.0)
+            ours.close()
+            raise
+        handle = _Handle(process, channel)
+        try:
+            self._by_fd[channel.out_fd] = index
+            for descriptor in (channel.fd, process.watch):
+                if descriptor is not None:
+                    self._by_fd[descriptor] = index
+                    self._poller.add(descriptor)
+            if packed:
+                channel.send(packed)
+                self._poller.watch_room(channel.out_fd, channel.pending)
+        except BaseException:
+            self._end([handle], 0.0)
+            raise
+        return handle
 
     def _await_built(self, deadline: Deadline) -> None:
         """Wait until every worker has built its environments."""
