@@ -216,6 +216,7 @@ DICT = to_description(Dict(a=Discrete(2), b=Tuple([Text(3)])))
         (changed(DICT, sort_keys=1), r"^description\['sort_keys'\]"),
         (changed(DICT, spaces={}), r"^description\['spaces'\]"),
         (changed(DICT, spaces=[["a"]]), r"^description\['spaces'\]\[0\]: expected a pair"),
+        (changed(DICT, spaces=[[float("nan"), BOX]]), r"^description.*: expected a pair"),
         (changed(DICT, spaces=[["a", 3]]), r"^description\['spaces'\]\[0\]\[1\]"),
         (changed(DICT, spaces=[[["a"], 3]]), r"^description\['spaces'\]\[0\]: expected a pair"),
         (changed(DICT, spaces=[DICT["spaces"][0]] * 2), r"^description\['spaces'\]\[1\]: expected"),

@@ -203,15 +203,20 @@ class _Fields:
 
     def items(self) -> list[tuple[Any, Space[Any]]]:
         """Return the pairs of a key and a space of the field `spaces`."""
-        pairs: list[tuple[Any, Space[Any]]] = []
+        members: dict[Any, Space[Any]] = {}
         for i, pair in enumerate(self.take("spaces", list)):
             place = f"{self.place('spaces')}[{i}]"
-            if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) not in _KEY_TYPES:
+            if not isinstance(pair, list) or len(pair) != 2 or not _is_key(pair[0]):
                 raise _wrong(place, "a pair of a key and a description", pair)
-            if any(pair[0] == key for key, _ in pairs):
+            if pair[0] in members:
                 raise _wrong(place, "a key that is not there already", pair[0])
-            pairs.append((pair[0], _build(pair[1], f"{place}[1]")))
-        return pairs
+            members[pair[0]] = _build(pair[1], f"{place}[1]")
+        return list(members.items())
+
+
+def _is_key(key: Any) -> bool:
+    """Return whether JSON can hold a key of a Dict; nan would not be found again."""
+    return type(key) in _KEY_TYPES and key == key
 
 
 def _read_number(dtype: np.dtype[Any], infinity: float, value: Any, where: str) -> tuple[Any, bool]:
@@ -292,7 +297,7 @@ def _read_multi_discrete(fields: _Fields) -> Callable[[], MultiDiscrete[Any]]:
 
 def _describe_dict(space: Dict[Any], where: str) -> dict[str, Any]:
     for key in space.spaces:
-        if type(key) not in _KEY_TYPES or key != key:
+        if not _is_key(key):
             expected = "keys that JSON has: str, int, float, bool or None"
             raise CustomSpaceError(mismatch(where, expected, show_value(key)))
     items = space.spaces.items()
