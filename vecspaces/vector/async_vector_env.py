@@ -189,7 +189,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
 
 
 def _clean_up(backend: ProcessBackend) -> None:
-    """End the workers of a vector env that nobody closed."""
+    """End the workers of a vector env that was not closed."""
     if backend.processes:
         backend.close(1.0)  # first: a warning may be turned into an error
         warnings.warn(

@@ -1,4 +1,4 @@
-"""What a worker is told at its birth and does first, in whatever backend it is born."""
+"""Worker setup: what a worker is given when it starts and does first, in every backend."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _THREAD_VARIABLES = (
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """What a worker must know.
+    """What a worker is given.
 
     Args:
         index: Its index.
@@ -47,9 +47,8 @@ class WorkerSetup:
         threads: The number of threads for native libraries; None leaves them alone.
         entropy: Words for the global generators: the caller's state, the index, the generation.
         registrations: The caller's Gymnasium ids.
-        caller: The caller's process id.
         core: The core that it returns to; None where there are not as many workers as cores.
-        awake: Whether it may wait awake for commands: no other process needs its core.
+        busy_polls: Whether it may busy-poll for commands, since no other process needs its core.
         validate: Whether all that environments return is checked against the spaces.
     """
 
@@ -61,9 +60,8 @@ class WorkerSetup:
     threads: int | None
     entropy: tuple[int, ...]
     registrations: bytes
-    caller: int
     core: int | None
-    awake: bool
+    busy_polls: bool
     validate: bool
 
     @property
@@ -103,19 +101,7 @@ def plan_workers(
     by_value: bool,
     validate: bool = False,
 ) -> list[WorkerSetup]:
-    """Cut the factories into contiguous slices, one per worker.
-
-    Args:
-        env_fns: The factories.
-        num_workers: The number of slices; sizes differ by at most one.
-        autoreset_mode: What follows the end of an episode.
-        threads: The number of threads for native libraries in a worker.
-        by_value: Whether workers begin without a copy of this process's memory.
-        validate: Whether all that environments return is checked against the spaces.
-
-    Returns:
-        One setup per worker.
-    """
+    """Cut the factories into contiguous slices, one per worker; `by_value`: for a fresh process."""
     # Read, not drawn from: the caller's own numbers stay what they are.
     state = hashlib.sha256(pickle.dumps((random.getstate(), np.random.get_state()))).digest()
     words = np.frombuffer(state, dtype=np.uint32).tolist()
@@ -131,9 +117,8 @@ def plan_workers(
             threads,
             (*words, index, 0),
             registrations,
-            os.getpid(),
             cores[index] if num_workers == count == len(cores) else None,
-            # One core is left to the caller, whatever the others do.
+            # One core is left to the caller.
             num_workers <= count and index + 1 < count,
             validate,
         )
@@ -142,13 +127,13 @@ def plan_workers(
 
 
 def assign_rows(descriptions: Sequence[GroupDescription]) -> list[range]:
-    """Give each worker its rows, in order."""
+    """Return the rows of each worker, in order."""
     ends = list(itertools.accumulate(sum(description.counts) for description in descriptions))
     return [range(low, high) for low, high in itertools.pairwise([0, *ends])]
 
 
 def space_mismatch(rows: Sequence[int], worker: int) -> Failure:
-    """Say that environments came back with other spaces than the caller laid rows out for."""
+    """Return the failure of environments that were built again with other spaces than before."""
     return Failure.of(RuntimeError(SPACES_CHANGED), rows, "build", worker)
 
 
@@ -156,7 +141,7 @@ def _limit_threads(threads: int | None) -> None:
     """Keep native libraries from starting a pool of threads in every worker."""
     if threads is None:
         return
-    # For libraries that an environment loads later; those loaded already are asked one by one.
+    # The variables serve libraries that an environment loads later.
     os.environ.update(thread_variables(threads))
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -171,7 +156,7 @@ def thread_variables(threads: int | None) -> dict[str, str]:
 
 
 def _seed_globals(entropy: tuple[int, ...]) -> None:
-    """Give this worker generators of its own: forked ones would share the caller's stream."""
+    """Seed this worker's own global generators: forked ones would share the caller's stream."""
     sequence = np.random.SeedSequence(entropy)
     for_random, for_numpy = sequence.spawn(2)
     random.seed(int.from_bytes(for_random.generate_state(8).tobytes(), "little"))

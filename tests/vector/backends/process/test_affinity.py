@@ -1,4 +1,4 @@
-"""Waiting awake: what is ready is seen, waits end in time, and long waits sleep."""
+"""Busy-polling: what is ready is seen, waits end in time, and long waits sleep."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ def pipe() -> Iterator[tuple[int, int]]:
         os.close(end)
 
 
-def awake(script: Script) -> SpinPoll:
+def spinning(script: Script) -> SpinPoll:
     return SpinPoll(script)  # type: ignore[arg-type]  # it does what is asked of select.poll
 
 
 def test_what_is_ready_is_found_without_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(affinity, "_SPIN_SECONDS", 5.0)
     script = Script(empty=2)
-    assert awake(script).poll(None) == [(3, select.POLLIN)]
+    assert spinning(script).poll(None) == [(3, select.POLLIN)]
     assert script.asked == [0, 0, 0]
 
 
 def test_what_takes_long_is_slept_for_and_the_next_wait_sleeps_at_once() -> None:
     script = Script(empty=10**9, asleep=0.01)
-    poll = awake(script)
+    poll = spinning(script)
     assert poll.poll(None)
     assert script.asked[-1] is None and len(script.asked) > 1
     script.asked.clear()
@@ -66,9 +66,9 @@ def test_what_takes_long_is_slept_for_and_the_next_wait_sleeps_at_once() -> None
     assert script.asked == [50]
 
 
-def test_after_a_short_sleep_it_waits_awake_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_short_sleep_it_busy_polls_again(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(empty=10**9, asleep=0.01)
-    poll = awake(script)
+    poll = spinning(script)
     poll.poll(None)
     monkeypatch.setattr(affinity, "_SPIN_SECONDS", 5.0)
     script.empty, script.asleep, script.asked = 0, 0.0, []
@@ -79,7 +79,7 @@ def test_after_a_short_sleep_it_waits_awake_again(monkeypatch: pytest.MonkeyPatc
 
 def test_a_wait_of_no_time_looks_once() -> None:
     script = Script(empty=10**9)
-    awake(script).poll(0)
+    spinning(script).poll(0)
     assert script.asked == [0]
 
 
@@ -102,7 +102,7 @@ def test_a_visit_home_binds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         home.visit()
     assert os.sched_getaffinity(0) == before
     CoreAffinity(None).visit()
-    CoreAffinity(10**6).visit()  # not one of ours any more
+    CoreAffinity(10**6).visit()  # not one of this machine
     assert os.sched_getaffinity(0) == before
 
 

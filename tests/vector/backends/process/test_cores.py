@@ -127,5 +127,5 @@ def test_the_default_number_of_workers_and_busy_polling_keep_to_the_quota(
         process_backend = envs._processes
         assert isinstance(process_backend, backend.ProcessBackend)
         # One of two cores is left to the caller, and none belongs to a worker.
-        assert [setup.awake for setup in process_backend._setups] == [True, False]
+        assert [setup.busy_polls for setup in process_backend._setups] == [True, False]
         assert [setup.core for setup in process_backend._setups] == [None, None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import types
@@ -111,7 +112,7 @@ def test_a_program_on_standard_input_reads_why_its_workers_cannot_start(method: 
     done = run(["-"], input=SPAWNING.format(method=method))
     last = [line for line in done.stderr.splitlines() if "WorkerDiedError: " in line]
     assert len(last) == 1
-    assert "worker 0 (environment 0) exited with code 1 during build" in last[0]
+    assert re.search(r"worker [01] \(environment [01]\) exited with code 1 during build", last[0])
     assert "FileNotFoundError: [Errno 2] No such file or directory: " in last[0]
     assert "<stdin>" in last[0]
     assert "runpy" in done.stderr, "the traceback of the worker is the cause"

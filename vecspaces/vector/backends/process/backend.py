@@ -339,9 +339,9 @@ class ProcessBackend:
             self._working.pop(worker, None)
             if self._found is not None:
                 self._settle()
-            for reply in list(self.replies):
-                if reply.worker == worker:
-                    self.replies.remove(reply)
+            others = [reply for reply in self.replies if reply.worker != worker]
+            self.replies.clear()
+            self.replies.extend(others)
             self._handles[worker] = handle = self._launch(worker, packed)
             self._bind(handle, binding)
 
@@ -360,8 +360,8 @@ class ProcessBackend:
         if self._reading:  # interrupted between reading and finding: nothing may be left to read
             ready = [(handle.channel.fd, 0) for handle in self._handles]
         else:
-            awake = 0 < len(self._working) <= self._spare_cores
-            ready = self._poller.wait(timeout, awake)
+            busy_poll = 0 < len(self._working) <= self._spare_cores
+            ready = self._poller.wait(timeout, busy_poll)
         self._reading = True
         seen: set[int] = set()
         for fd, _ in ready:

@@ -95,7 +95,7 @@ class CallerEnd:
         except BlockingIOError:
             sent = 0
         except GONE:
-            return  # the end of the stream, which `receive` will see, tells of the death
+            return  # the worker is gone, as `receive` finds
         if sent < len(data):
             self._outbox = data[sent:]
             self.pending = True
@@ -114,11 +114,9 @@ class CallerEnd:
             self._outbox, self._written, self.pending = b"", [], False
 
     def receive(self) -> tuple[list[Frame], list[bytes], bool]:
-        """Read what has come.
+        """Return the whole frames that came, the rest, and whether the worker's end is closed.
 
-        Returns:
-            The whole frames in the inbox; the inbox without them, for the caller to assign once
-            the frames are in safe hands; and whether the worker's end is closed.
+        The rest is for the caller to assign to `inbox`, once it has kept what the frames hold.
         """
         inbox, read = self.inbox, self.line.read
         size = _CHUNK
@@ -193,7 +191,10 @@ class WorkerEnd:
         """Wait for the next command; None at the end of the stream."""
         if self._await is not None:
             self._await(None)
-        header = self._read(HEADER.size)
+        try:
+            header = self._read(HEADER.size)
+        except GONE:
+            return None
         if len(header) < HEADER.size:
             header = self._rest(header, HEADER.size)
             if not header:
@@ -223,7 +224,7 @@ class Poller:
 
     def __init__(self) -> None:
         self._poll = select.poll() if hasattr(select, "poll") else None
-        self._awake = None if self._poll is None else SpinPoll(self._poll)
+        self._spin_poll = None if self._poll is None else SpinPoll(self._poll)
         self._reading: set[int] = set()
         self._writing: set[int] = set()
 
@@ -255,20 +256,14 @@ class Poller:
         else:
             self._poll.unregister(fd)
 
-    def wait(self, timeout: float | None, awake: bool = False) -> list[tuple[int, int]]:
-        """Wait until something can be done.
+    def wait(self, timeout: float | None, busy_poll: bool = False) -> list[tuple[int, int]]:
+        """Return descriptors to read from or to write to, each with what `poll` reports of it.
 
-        Args:
-            timeout: Seconds, as `Deadline.left` gives them; None waits forever.
-            awake: Whether it may wait awake.
-
-        Returns:
-            Pairs of a descriptor that has something to read, is at its end, or has room to write,
-            and what `poll` reports of it.
+        The longest wait is in seconds, as `Deadline.left` returns them; None waits forever.
         """
         if self._poll is not None:
             milliseconds = None if timeout is None else int(timeout * 1000 + 0.999)
-            poll = self._awake if awake and self._awake is not None else self._poll
+            poll = self._spin_poll if busy_poll and self._spin_poll else self._poll
             return poll.poll(milliseconds)
         if not self._reading:
             return []

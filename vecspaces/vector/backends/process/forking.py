@@ -1,7 +1,7 @@
 """What a forked worker must not inherit: descriptors and memory of this process's vector envs.
 
 A fork copies every descriptor and every mapping. A worker that kept those of other vector envs
-would hold their memory after they are closed, and streams whose end tells of a death. So whatever
+would hold their memory after they are closed, and streams whose end reports a death. So whatever
 this package opens between processes is registered here, under a lock that every fork of this
 process takes. A forked worker closes what is registered, and never a number that another thread was
 about to close. Processes that the user forks inherit everything, as they do from any library.

@@ -96,7 +96,7 @@ class Line:
         try:
             socket.send_fds(sock, [b"d"], [] if descriptor is None else [descriptor])
         except GONE:
-            pass  # the end of the stream tells of the death
+            pass  # the worker is gone, as the end of the stream says
         finally:
             self._close_passing(sock)
 

@@ -70,7 +70,7 @@ def worker_main(line: Line, caller: int, setup: WorkerSetup | None = None) -> No
     except BaseException as error:
         channel.send(pack(Op.FAILED, 0, 0, Failure.of(error, factories, "build")))
     else:
-        if setup.awake:
+        if setup.busy_polls:
             channel.busy_poll()
         channel.send(built)
         Worker(channel, group, setup).run()
