@@ -29,7 +29,7 @@ from tests.evaluation_envs import (
     errand_policy,
 )
 from tests.vector.bounds import within
-from vecspaces import Evaluation, evaluate, make_vec
+from vecspaces import Evaluation, evaluate, make_vec, spaces
 from vecspaces.errors import InvalidActionError, StepTimeoutError, WorkerDiedError
 from vecspaces.evaluation.journal import Journal
 from vecspaces.evaluation.result import interquartile_mean
@@ -214,6 +214,51 @@ def test_a_random_policy_draws_from_every_space() -> None:
         env = partial(Sampler, space, space)
         one = evaluate("random", env, episodes=4, seed=2, backend="sync", num_envs=1)
         assert_same(evaluate("random", env, episodes=4, seed=2, backend="sync"), one)
+
+
+class Network:
+    """A network of one layer, and the sizes of the batches that it saw."""
+
+    def __init__(self) -> None:
+        self.weights = np.random.default_rng(0).normal(size=(256, 3)).astype(np.float32)
+        self.sizes: set[int] = set()
+
+    def __call__(self, observations: Any) -> Any:
+        self.sizes.add(len(observations))
+        return observations @ self.weights
+
+
+class Exact(Errand):
+    """Observes 256 numbers, and rewards every bit of the action."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (256,))
+    action_space = spaces.Box(-np.inf, np.inf, (3,))
+
+    def step(self, action: Any) -> Any:
+        _, _, terminated, truncated, info = super().step(1)
+        return self._observe(), float(action.astype(np.float64).sum()), terminated, truncated, info
+
+    def _observe(self) -> Any:
+        return self.np_random.normal(size=256).astype(np.float32)
+
+
+def test_a_network_is_asked_for_batches_of_one_size() -> None:
+    results = []
+    for way in ({"backend": "sync", "num_envs": 1}, {"num_workers": 2}, {"num_envs": 25}):
+        network = Network()
+        results.append(evaluate(network, Exact, episodes=25, seed=3, batch_size=8, **way))
+        assert network.sizes == {8}
+        assert_same(results[-1], results[0])
+    with pytest.raises(ValueError, match="a policy with a state takes"):
+        evaluate(Turns(), Errand, episodes=2, batch_size=8)
+
+
+def test_nested_batches_are_filled_up_too(expected: Evaluation) -> None:
+    for size in (1, 7):
+        result = evaluate(
+            errand_policy, Errand, episodes=40, seed=3, num_workers=2, batch_size=size
+        )
+        assert_same(result, expected)
 
 
 def test_a_policy_with_a_state_sees_every_row_each_time() -> None:
@@ -476,6 +521,7 @@ def vectors() -> Any:
         ({"backend": "threads"}, ValueError, "backend: expected one of"),
         ({"max_episode_steps": 0}, ValueError, "max_episode_steps must be"),
         ({"max_retries": -1}, ValueError, "max_retries must be"),
+        ({"batch_size": 0}, ValueError, "batch_size must be"),
         ({"vector_kwargs": {"autoreset_mode": "SameStep"}}, ValueError, "evaluate's own"),
     ],
 )

@@ -246,9 +246,9 @@ def test_a_model_of_stable_baselines3_is_loaded_by_its_path(name: str) -> None:
     env = "Pendulum-v1" if name in CONTINUOUS else "CartPole-v1"
     model = getattr(library, name)("MlpPolicy", env, seed=0, device="cpu", **MODELS.get(name, {}))
     model.save("model.zip")
-    found = as_json(env, "--sb3", "model.zip", "--episodes", "3", "--seed", "0", "--num-envs", "1")
+    found = as_json(env, "--sb3", "model.zip", "--episodes", "3", "--seed", "0")
     loaded = load_model(Path("model.zip"))
-    again = evaluate(loaded, env, episodes=3, seed=0, backend="sync", num_envs=1)
+    again = evaluate(loaded, env, episodes=3, seed=0, backend="sync", batch_size=16)
     assert [episode["return"] for episode in found["episodes"]] == again.returns.tolist()
 
 

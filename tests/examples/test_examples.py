@@ -13,6 +13,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 BRIEFLY = {
     "async_rollout": ["--num-envs", "4", "--steps", "200"],
     "dict_observations": ["--num-envs", "3", "--steps", "10"],
+    "evaluate": ["--episodes", "20", "--num-envs", "1", "64", "--repetitions", "2"],
     "ppo": ["--num-envs", "4", "--steps", "32", "--updates", "2"],
     "sb3_ppo": ["--num-envs", "4", "--timesteps", "256", "--compare"],
 }
@@ -20,6 +21,7 @@ NEEDS = {"ppo": "torch", "sb3_ppo": "stable_baselines3"}
 SAYS = {
     "async_rollout": "send/recv",
     "dict_observations": "obeyed 100% of the orders",
+    "evaluate": "environments  first finished  seeded episodes",
     "ppo": "update   2  steps     256",
     "rollout": "observations (64, 4) float32",
     "sb3_ppo": "SubprocVecEnv",

@@ -36,6 +36,8 @@ from vecspaces.evaluation.replay import record_episodes
 from vecspaces.interop import require_extra
 
 _REFRESH_SECONDS = 0.2
+# A network rounds a row otherwise in a batch of another size.
+_SB3_ROWS = 16
 # What a model of Stable-Baselines3 saves that others do not; the first that fits is its algorithm.
 # DDPG is a TD3 with other settings.
 _ALGORITHMS = {
@@ -83,6 +85,14 @@ def evaluate(
     max_retries: Annotated[
         int, typer.Option(min=0, help="How often an episode may lose its worker.")
     ] = 3,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="How many rows the policy is asked for each time.",
+            show_default=f"as many as are ready; {_SB3_ROWS} for --sb3",
+        ),
+    ] = None,
     journal: Annotated[
         Path | None,
         typer.Option(
@@ -112,6 +122,8 @@ def evaluate(
         refuse("--episode: expected --record FILE with it, found none")
     if (policy is None) == (sb3 is None):
         refuse("expected --policy MODULE:FUNCTION, --policy random, or --sb3 MODEL.ZIP")
+    if sb3 is not None and batch_size is None:
+        batch_size = _SB3_ROWS
     import_from_here()
     try:
         with refusing(traceback=traceback):
@@ -135,6 +147,7 @@ def evaluate(
                     max_episode_steps=max_episode_steps,
                     max_retries=max_retries,
                     progress=update,
+                    batch_size=batch_size,
                     journal=journal,
                 )
             console = output(json_file)
@@ -142,7 +155,9 @@ def evaluate(
             found = {"env": env, "policy": policy or str(sb3), "seed": seed, **result.as_json()}
             write_json(json_file, found)
             if record is not None:
-                frames = record_episodes(result, numbers, record, replayed_by, env)
+                frames = record_episodes(
+                    result, numbers, record, replayed_by, env, batch_size=batch_size
+                )
                 console.print(f"{frames} frames in {record}", markup=False, soft_wrap=True)
     except KeyboardInterrupt:
         if journal is not None:

@@ -32,11 +32,15 @@ class Player(Protocol):
         """Return the actions of some rows."""
 
 
-def make_player(policy: Policy | str, envs: VectorEnv[Any, Any, Any]) -> Player:
-    """Return what asks a policy."""
+def make_player(
+    policy: Policy | str, envs: VectorEnv[Any, Any, Any], batch_size: int | None = None
+) -> Player:
+    """Return what asks a policy, without a state for `batch_size` rows at a time."""
     if isinstance(policy, str):
         return _Random(envs)
-    return _Stateful(policy, envs) if hasattr(policy, "reset") else _Stateless(policy)
+    if hasattr(policy, "reset"):
+        return _Stateful(policy, envs)
+    return _Stateless(policy) if batch_size is None else _Padded(policy, envs, batch_size)
 
 
 class _Stateless:
@@ -52,6 +56,28 @@ class _Stateless:
 
     def act(self, observations: Any, rows: Sequence[int]) -> Any:
         return self._policy(observations)
+
+
+class _Padded(_Stateless):
+    """Asks for the same number of rows each time, whatever rows are ready.
+
+    Linear algebra rounds a row otherwise in a batch of another size, and not in another place.
+    """
+
+    def __init__(self, policy: Policy, envs: VectorEnv[Any, Any, Any], batch_size: int) -> None:
+        super().__init__(policy)
+        self._envs, self._batch_size = envs, batch_size
+
+    def act(self, observations: Any, rows: Sequence[int]) -> Any:
+        envs, size, count = self._envs, self._batch_size, len(rows)
+        parts: list[Any] = []
+        for begin in range(0, count, size):
+            at = [min(number, count - 1) for number in range(begin, begin + size)]
+            actions = self._policy(pick(envs.single_observation_space, observations, at))
+            wanted = range(min(size, count - begin))
+            parts.extend(pick(envs.single_action_space, actions, number) for number in wanted)
+        space = envs.single_action_space
+        return concatenate(space, parts, create_empty_array(space, count))
 
 
 class _Stateful:

@@ -21,6 +21,7 @@ def record_episodes(
     policy: Policy | str,
     env: str | Factory,
     *,
+    batch_size: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
 ) -> int:
     """Record episodes of an evaluation, one after the other, into a GIF or MP4.
@@ -31,7 +32,8 @@ def record_episodes(
         path: The file.
         policy: What played them.
         env: The environment.
-        env_kwargs: Its arguments.
+        batch_size: How many rows the policy was asked for.
+        env_kwargs: The environment's arguments.
 
     Returns:
         The number of frames.
@@ -46,7 +48,7 @@ def record_episodes(
     rendering = {**(env_kwargs or {}), "render_mode": "rgb_array"}
     envs = make_vec(env, backend="sync", autoreset_mode="Disabled", env_kwargs=rendering)
     with envs, RecordVideo(envs, path) as recorded:
-        player = make_player(policy, envs)
+        player = make_player(policy, envs, batch_size)
         for k in episodes:
             seed, total, length = int(result.seeds[k]), np.float64(0.0), 0
             observations, _ = recorded.reset(seed=[seed])

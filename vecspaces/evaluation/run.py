@@ -43,6 +43,7 @@ def evaluate(
     progress: bool | Progress = False,
     env_kwargs: Mapping[str, Any] | None = None,
     vector_kwargs: Mapping[str, Any] | None = None,
+    batch_size: int | None = None,
     journal: str | Path | None = None,
 ) -> Evaluation:
     """Play episodes with a policy, each with a seed of its own, and return what they returned.
@@ -76,6 +77,10 @@ def evaluate(
             that is called with the number of finished episodes and that of all.
         env_kwargs: Arguments of the environment.
         vector_kwargs: More arguments of the vector env, such as `step_timeout` or `context`.
+        batch_size: How many rows the policy is asked for each time; batches are filled up with
+            copies of their last row. A neural network rounds a row otherwise in a batch of another
+            size: with this, its actions depend on neither `num_envs` nor timing. None: as
+            many as are ready. A policy with a state is always asked for `num_envs` rows.
         journal: A file. Each finished episode is written there as a line, and a later call with the
             same arguments goes on from it. Of functions it compares the names alone.
 
@@ -105,6 +110,13 @@ def evaluate(
     if max_episode_steps is not None:
         check_count("max_episode_steps", max_episode_steps)
     check_count("max_retries", max_retries, least=0)
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
+        if hasattr(policy, "reset"):
+            raise ValueError(
+                "batch_size: a policy with a state takes the observations of all environments: "
+                "give num_envs instead"
+            )
     given = dict(vector_kwargs or {})
     for name in _OWN:
         if name in given:
@@ -118,6 +130,7 @@ def evaluate(
             "env": describe(env),
             "episodes": episodes,
             "max_episode_steps": max_episode_steps,
+            "batch_size": batch_size,
             "env_kwargs": describe(env_kwargs or {}),
         }
         file = Journal(journal, arguments, None if seed is None else seeds, seeds)
@@ -153,7 +166,8 @@ def evaluate(
                         "env: evaluate needs a factory of single environments, found one that "
                         f"makes vector envs of {envs.num_envs // count}"
                     )
-                queue.play(envs, make_player(policy, envs), in_turns=backend != "sync")
+                player = make_player(policy, envs, batch_size)
+                queue.play(envs, player, in_turns=backend != "sync")
     finally:
         if file is not None:
             file.close()
