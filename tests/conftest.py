@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from tests.leaks import made_here, possessions, tag_names
-from vecspaces.vector.backends.process.cores import count_usable_cores
+pytest.register_assert_rewrite("vecspaces.testing.contract", "vecspaces.testing.compare")
+
+from tests.leaks import made_here, possessions, tag_names  # noqa: E402
+from vecspaces.vector.backends.process.cores import count_usable_cores  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -50,7 +52,7 @@ QUICK = (
 tag_names()
 
 # Fork servers import this once, instead of each worker.
-multiprocessing.set_forkserver_preload(["tests.envs", "tests.vector.faulty_envs"])
+multiprocessing.set_forkserver_preload(["tests.envs", "vecspaces.testing.faulty_envs"])
 
 # A job in the background of a shell is born deaf to Ctrl-C, and so would be the programs that the
 # tests interrupt.

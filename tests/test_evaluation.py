@@ -208,7 +208,7 @@ def test_nor_does_that_of_cartpole(policy: Any) -> None:
 
 def test_a_random_policy_draws_from_every_space() -> None:
     from tests.envs import Sampler
-    from tests.vector.contract import ALL_SPACES
+    from vecspaces.testing.contract import ALL_SPACES
 
     for space in ALL_SPACES.values() if isinstance(ALL_SPACES, dict) else ALL_SPACES:
         env = partial(Sampler, space, space)

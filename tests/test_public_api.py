@@ -33,7 +33,9 @@ PUBLIC = {
         "concatenate", "create_empty_array", "create_shared_memory", "iterate",
         "read_from_shared_memory", "write_to_shared_memory",
     },
-    "vecspaces.testing": {"Cost", "Finding", "Report", "check_env"},
+    "vecspaces.testing": {
+        "Cost", "Finding", "Report", "VectorEnvContract", "check_env", "faulty_envs", "strategies",
+    },
     "vecspaces.wrappers": {"RecordEpisodeStatistics", "RecordVideo"},
     "vecspaces.adapters.gymnasium": {
         "AsyncVectorEnv", "GymnasiumVectorEnv", "SyncVectorEnv", "as_gymnasium", "from_gymnasium",

@@ -19,12 +19,12 @@ import pytest
 from tests.envs import Sampler
 from tests.testing.faults import FAULTS, Hanging, ReusedObservation, SharedCounter, Sound
 from tests.vector.bounds import stretched, within
-from tests.vector.contract import ALL_SPACES
 from vecspaces import Env, spaces
 from vecspaces.errors import FailedCheckError
 from vecspaces.spaces import Box, Discrete, Space
 from vecspaces.testing import Report, check_env
 from vecspaces.testing.check import CATALOGUE, best_num_workers
+from vecspaces.testing.contract import ALL_SPACES
 from vecspaces.testing.report import SEVERITIES
 from vecspaces.vector import SyncVectorEnv
 

@@ -20,15 +20,15 @@ import numpy as np
 import pytest
 
 from tests.vector.bounds import within
-from tests.vector.faulty_envs import (
+from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError, WorkerDiedError
+from vecspaces.testing.faulty_envs import (
     Factory,
     Fault,
     FaultyEnv,
     OddError,
+    arm,
     factories,
-    light,
 )
-from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError, WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="stopped by signals")
@@ -117,7 +117,7 @@ def test_close_ends_at_once_from_every_state(state: str, terminate: bool, tmp_pa
 def test_close_bounds_a_hang_and_names_it(where: str, deed: str, tmp_path: Path) -> None:
     envs = make(tmp_path, deed, where)
     envs.reset()
-    light(tmp_path)
+    arm(tmp_path)
     with contextlib.suppress(StepTimeoutError):
         if where == "reset":
             envs.reset_async()
@@ -137,7 +137,7 @@ def test_close_bounds_a_hang_and_names_it(where: str, deed: str, tmp_path: Path)
 
 def test_close_bounds_a_hang_by_five_seconds_when_not_told_otherwise(tmp_path: Path) -> None:
     envs = make(tmp_path, "hang", "close")
-    light(tmp_path)
+    arm(tmp_path)
     with within(5.0), pytest.warns(RuntimeWarning, match="did not close"):
         envs.close()
 
@@ -154,7 +154,7 @@ def test_close_ends_stopped_workers(terminate: bool, tmp_path: Path) -> None:
 
 
 def test_close_while_a_worker_is_being_built_again(tmp_path: Path) -> None:
-    factory = Factory(3, Fault("hang", "build", tmp_path / "fuse"))
+    factory = Factory(3, Fault("hang", "build", tmp_path / "trigger"))
     envs: Any = AsyncVectorEnv(
         [*factories(3, tmp_path), factory],
         num_workers=2,
@@ -162,7 +162,7 @@ def test_close_while_a_worker_is_being_built_again(tmp_path: Path) -> None:
         on_worker_death="restart",
     )
     envs.reset()
-    light(tmp_path)
+    arm(tmp_path)
     os.kill(envs.processes[1].pid, signal.SIGKILL)
     envs.processes[1].join()
     envs.step_async(ACTIONS)
@@ -183,7 +183,7 @@ def _interrupt(*_: Any) -> None:
 
 def test_an_interrupted_close_has_freed_everything(tmp_path: Path) -> None:
     envs = make(tmp_path, "hang", "close")
-    light(tmp_path)
+    arm(tmp_path)
     before = signal.signal(signal.SIGALRM, _interrupt)
     try:
         signal.setitimer(signal.ITIMER_REAL, SOON)
@@ -202,7 +202,7 @@ def test_an_interrupted_close_has_freed_everything(tmp_path: Path) -> None:
 def test_an_exception_in_close_is_raised_once_all_is_freed(kind: str, tmp_path: Path) -> None:
     fns = factories(4, tmp_path, "exception", "close")
     envs: Any = SyncVectorEnv(fns) if kind == "sync" else AsyncVectorEnv(fns, num_workers=2)
-    light(tmp_path)
+    arm(tmp_path)
     with pytest.raises(OddError, match="gripper") as caught:
         envs.close()
     assert "environment 2" in str(caught.value.__cause__)
@@ -348,7 +348,7 @@ def run_script(body: str) -> subprocess.CompletedProcess[str]:
     program = f"""
 import os, sys
 sys.path.insert(0, {os.getcwd()!r})
-from tests.vector.faulty_envs import Factory
+from vecspaces.testing.faulty_envs import Factory
 from vecspaces.vector import AsyncVectorEnv
 if __name__ == "__main__":
     envs = AsyncVectorEnv([Factory(i) for i in range(4)], num_workers=2, context="fork")

@@ -11,13 +11,13 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.envs import Boasting, Sampler
-from tests.vector.contract import (
+from vecspaces import spaces
+from vecspaces.testing.contract import (
     ALL_SPACES,
     RefusalContract,
     VectorEnvContract,
     assert_same_run,
 )
-from vecspaces import spaces
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 METHODS = multiprocessing.get_all_start_methods()

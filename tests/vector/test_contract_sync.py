@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.vector.contract import RefusalContract, VectorEnvContract
+from vecspaces.testing.contract import RefusalContract, VectorEnvContract
 from vecspaces.vector import SyncVectorEnv
 
 

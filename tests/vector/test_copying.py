@@ -14,11 +14,11 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.envs import Ledger, Sampler, ledger_vector, ledgers
-from tests.vector.contract import ALL_SPACES, assert_same_step
 from tests.vector.test_wrappers import Halved
 from vecspaces import spaces
 from vecspaces.adapters import gymnasium as adapter
 from vecspaces.errors import ClosedEnvironmentError
+from vecspaces.testing.contract import ALL_SPACES, assert_same_step
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.wrappers import RecordEpisodeStatistics, RecordVideo
 

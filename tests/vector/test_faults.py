@@ -12,9 +12,7 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.crosses import ordinarily
-from tests.vector import faulty_envs
 from tests.vector.bounds import stretched, within
-from tests.vector.faulty_envs import FaultyEnv, OddError, built, factories, light, unlit
 from vecspaces.errors import (
     AlreadyPendingCallError,
     InvalidInfoError,
@@ -25,6 +23,8 @@ from vecspaces.errors import (
     WorkerDiedError,
     WorkerError,
 )
+from vecspaces.testing import faulty_envs
+from vecspaces.testing.faulty_envs import FaultyEnv, OddError, arm, built, disarmed, factories
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.exchange.failures import EnvironmentTraceback
 
@@ -51,9 +51,9 @@ HARMLESS = ("megabytes on stdout",)
 PLACES = ("build", "reset", "step", "call", "close")
 ANYWHERE = (*DEATHS, *TEXTS, *OWN_TYPES, *HANGS, *HARMLESS)
 SPOILS: dict[str, type[Exception]] = {
-    **dict.fromkeys(faulty_envs.SPOILT_OBSERVATIONS, InvalidObservationError),
-    **dict.fromkeys(faulty_envs.SPOILT_REWARDS, InvalidRewardError),
-    **dict.fromkeys(faulty_envs.SPOILT_INFOS, InvalidInfoError),
+    **dict.fromkeys(faulty_envs.INVALID_OBSERVATIONS, InvalidObservationError),
+    **dict.fromkeys(faulty_envs.INVALID_REWARDS, InvalidRewardError),
+    **dict.fromkeys(faulty_envs.INVALID_INFOS, InvalidInfoError),
 }
 # What the caller cannot unpickle it cannot attribute either: the worker's environments are named.
 GARBLED = "info that cannot be unpickled"
@@ -86,9 +86,9 @@ class Case(NamedTuple):
 
 
 CELLS = [(deed, where) for deed in ANYWHERE for where in PLACES]
-CELLS += [(deed, where) for deed in faulty_envs.SPOILT_OBSERVATIONS for where in ("reset", "step")]
-CELLS += [(deed, "step") for deed in faulty_envs.SPOILT_REWARDS]
-CELLS += [(deed, where) for deed in faulty_envs.SPOILT_INFOS for where in ("reset", "step")]
+CELLS += [(deed, where) for deed in faulty_envs.INVALID_OBSERVATIONS for where in ("reset", "step")]
+CELLS += [(deed, "step") for deed in faulty_envs.INVALID_REWARDS]
+CELLS += [(deed, where) for deed in faulty_envs.INVALID_INFOS for where in ("reset", "step")]
 TABLE = [Case(deed, where, workers) for deed, where in CELLS for workers in (1, 2, 4)]
 
 # Each kind of fault once with one worker or with four, the place going round.
@@ -130,7 +130,7 @@ def suffer(case: Case, folder: Path, envs: AsyncVectorEnv[Any, Any]) -> Exceptio
     if case.where != "reset":
         envs.reset(seed=5)
         envs.step(ACTIONS)
-    light(folder)
+    arm(folder)
     deeds = {
         "reset": lambda: envs.reset(seed=6),
         "step": lambda: envs.step(ACTIONS),
@@ -143,7 +143,7 @@ def suffer(case: Case, folder: Path, envs: AsyncVectorEnv[Any, Any]) -> Exceptio
             deeds[case.where]()
         except Exception as caught:
             error = caught
-    assert unlit(folder), "the fault did not strike"
+    assert disarmed(folder), "the fault did not strike"
     return error
 
 
@@ -209,7 +209,7 @@ def run(case: Case, folder: Path, context: str) -> None:
                 envs = make(case, folder, context)
             except Exception as caught:
                 error = caught
-        assert unlit(folder), "the fault did not strike"
+        assert disarmed(folder), "the fault did not strike"
         check_truth(error, case)
         if envs is not None:
             check_close(case, envs)

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.vector.faulty_envs import (
+from vecspaces.errors import AlreadyPendingCallError, StepTimeoutError
+from vecspaces.testing.faulty_envs import (
     GATE,
     Factory,
     Fault,
     FaultyEnv,
     OddError,
+    arm,
     built,
     factories,
-    light,
     open_gate,
 )
-from vecspaces.errors import AlreadyPendingCallError, StepTimeoutError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the gate is a FIFO")
@@ -48,7 +48,7 @@ def started(folder: Path, where: str, deed: str = GATE, **arguments: Any) -> Asy
     )
     envs.reset(seed=5)
     envs.step(ACTIONS)
-    light(folder)
+    arm(folder)
     return envs
 
 
@@ -137,7 +137,7 @@ def _one_fails_one_is_late(folder: Path, where: str, then: str) -> AsyncVectorEn
         (folder / name).mkdir()
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
         [
-            Factory(0, Fault("exception", where, folder / "fails" / "fuse")),
+            Factory(0, Fault("exception", where, folder / "fails" / "trigger")),
             *late[1:3],
             factories(4, folder / "later", GATE, then, at=3)[3],
         ],
@@ -147,7 +147,7 @@ def _one_fails_one_is_late(folder: Path, where: str, then: str) -> AsyncVectorEn
     envs.reset(seed=5)
     envs.step(ACTIONS)
     for place in (folder, folder / "fails", folder / "later"):
-        light(place)
+        arm(place)
     return envs
 
 
@@ -224,8 +224,8 @@ def test_a_death_is_heard_at_once_while_another_worker_is_busy(tmp_path: Path) -
     env_fns[2] = factories(4, tmp_path / "other", "SIGKILL", "step")[2]
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(env_fns, num_workers=2, context="fork")
     envs.reset()
-    light(tmp_path)
-    light(tmp_path / "other")
+    arm(tmp_path)
+    arm(tmp_path / "other")
     with pytest.raises(Exception, match=r"worker 1 .*SIGKILL"):
         envs.step(ACTIONS)
     envs.close(terminate=True)
@@ -237,14 +237,14 @@ def test_of_several_failures_the_lowest_environment_is_named(what: str, tmp_path
     (tmp_path / "b").mkdir()
     env_fns = [
         Factory(0),
-        Factory(1, Fault("exception", what, tmp_path / "a" / "fuse")),
+        Factory(1, Fault("exception", what, tmp_path / "a" / "trigger")),
         Factory(2),
-        Factory(3, Fault("SystemExit", what, tmp_path / "b" / "fuse")),
+        Factory(3, Fault("SystemExit", what, tmp_path / "b" / "trigger")),
     ]
     with AsyncVectorEnv(env_fns, num_workers=2, context="fork") as envs:
         envs.reset(seed=5)
-        light(tmp_path / "a")
-        light(tmp_path / "b")
+        arm(tmp_path / "a")
+        arm(tmp_path / "b")
         BEGIN[what](envs)
         with pytest.raises(OddError) as caught:
             getattr(envs, f"{what}_wait")()

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.compare import assert_identical
 from tests.envs import Ledger, Sampler, Unlike, failing
 from tests.strategies import Recipe, recipes
-from tests.vector.contract import ALL_SPACES, assert_same_infos
 from vecspaces.adapters.gymnasium import to_gymnasium
+from vecspaces.testing.contract import ALL_SPACES, assert_same_infos
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 MODES = list(AutoresetMode)

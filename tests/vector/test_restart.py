@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.vector.faulty_envs import (
-    DEEDS,
+from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
+from vecspaces.spaces import Discrete, Sequence
+from vecspaces.testing.faulty_envs import (
+    FAULTS,
     Factory,
     Fault,
     FaultyEnv,
     OddError,
+    arm,
     built,
     factories,
-    light,
 )
-from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
-from vecspaces.spaces import Discrete, Sequence
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.vector.exchange.failures import Death, died
 from vecspaces.vector.session import restarts
@@ -144,7 +144,7 @@ def test_a_lost_step_is_a_truncation_in_every_autoreset_mode(
     shared_memory: bool, tmp_path: Path, mode: AutoresetMode, healthy: Any, known: Any
 ) -> None:
     with start(tmp_path, mode=mode, shared_memory=shared_memory) as envs:
-        light(tmp_path)
+        arm(tmp_path)
         result = envs.step(ACTIONS)
         check_others(result, healthy.step(ACTIONS))
         check_lost(result)
@@ -180,7 +180,7 @@ def test_a_lost_step_is_a_truncation_in_every_autoreset_mode(
 @pytest.mark.parametrize("deed", ["segfault", "os._exit"])
 def test_any_death_restarts(deed: str, tmp_path: Path) -> None:
     with start(tmp_path, deed=deed) as envs:
-        light(tmp_path)
+        arm(tmp_path)
         check_lost(envs.step(ACTIONS))
 
 
@@ -191,7 +191,7 @@ def test_other_start_methods_restart_too(context: str, tmp_path: Path) -> None:
     )
     with envs:
         envs.reset(seed=5)
-        light(tmp_path)
+        arm(tmp_path)
         check_lost(envs.step(ACTIONS))
         observations, *_ = envs.step(ACTIONS)
         firsts = stack([respawned(row).first for row in LOST])  # type: ignore[attr-defined]
@@ -200,7 +200,7 @@ def test_other_start_methods_restart_too(context: str, tmp_path: Path) -> None:
 
 def test_an_exception_is_no_death(tmp_path: Path) -> None:
     with start(tmp_path, deed="exception") as envs:
-        light(tmp_path)
+        arm(tmp_path)
         with pytest.raises(Exception, match="gripper"):
             envs.step(ACTIONS)
         envs.reset()
@@ -210,7 +210,7 @@ def test_what_a_view_showed_stays_whole_when_a_worker_dies(tmp_path: Path) -> No
     with start(tmp_path, copy=False, buffers=3) as envs:
         shown = [envs.step(ACTIONS)[0] for _ in range(2)]
         kept = [{key: value.copy() for key, value in one.items()} for one in shown]
-        light(tmp_path)
+        arm(tmp_path)
         newest, *_ = envs.step(ACTIONS)
         assert_identical(shown[1], kept[1])
         assert_identical(pick(newest, LOST), pick(kept[1], LOST))
@@ -219,7 +219,7 @@ def test_what_a_view_showed_stays_whole_when_a_worker_dies(tmp_path: Path) -> No
 def test_seeds_of_restarts_follow_from_the_reset_seed_and_their_number(tmp_path: Path) -> None:
     with start(tmp_path, max_restarts=5) as envs:
         for count in (1, 2, 3):
-            light(tmp_path)
+            arm(tmp_path)
             check_lost(envs.step(ACTIONS))
             observations, *_ = envs.step(ACTIONS)
             expected = stack([respawned(row, count).first for row in LOST])  # type: ignore[attr-defined]
@@ -232,7 +232,7 @@ def test_a_restart_without_seeds_is_a_fresh_start(tmp_path: Path) -> None:
     )
     with envs:
         envs.reset()
-        light(tmp_path)
+        arm(tmp_path)
         check_lost(envs.step(ACTIONS))
         observations, *_ = envs.step(ACTIONS)
         assert observations["place"][LOST, 2].tolist() == [0.0, 0.0]
@@ -260,7 +260,7 @@ def test_a_death_between_two_steps_loses_the_next_step(
 
 def test_a_death_in_a_full_reset_repeats_it(tmp_path: Path, healthy: Any) -> None:
     with start(tmp_path, "reset") as envs:
-        light(tmp_path)
+        arm(tmp_path)
         assert_identical(envs.reset(seed=9), healthy.reset(seed=9))
         for _ in range(3):
             assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
@@ -271,7 +271,7 @@ def test_a_death_in_a_partial_reset_repeats_it_and_truncates_the_neighbour(
 ) -> None:
     mask = {"reset_mask": np.array([False, False, True, False])}
     with start(tmp_path, "reset", mode) as envs:
-        light(tmp_path)
+        arm(tmp_path)
         observations, _ = envs.reset(seed=20, options=mask)
         expected, _ = healthy.reset(seed=20, options=mask)
         assert_identical(observations, expected)
@@ -310,7 +310,7 @@ def test_a_death_in_a_call_repeats_it_and_the_next_step_is_a_truncation(
     known: Any,
 ) -> None:
     with start(tmp_path, where, mode) as envs:
-        light(tmp_path)
+        arm(tmp_path)
         assert touch(envs) == expected
         result = envs.step(ACTIONS)
         check_others(result, healthy.step(ACTIONS))
@@ -330,7 +330,7 @@ def test_a_death_in_a_call_of_other_environments_is_a_truncation_later(tmp_path:
 
 def test_a_death_while_streaming_is_a_truncation(tmp_path: Path, known: Any) -> None:
     with start(tmp_path, batch_size=2) as envs:
-        light(tmp_path)
+        arm(tmp_path)
         envs.send(ACTIONS)
         seen: dict[int, Any] = {}
         for _ in range(2):
@@ -388,7 +388,7 @@ def test_the_rows_of_a_vector_env_are_truncated_together(
     with envs:
         envs.reset(seed=5)
         known, *_ = envs.step(ACTIONS)
-        light(tmp_path)
+        arm(tmp_path)
         result = envs.step(ACTIONS)
         check_lost(result)
         if mode is AutoresetMode.SAME_STEP:
@@ -404,10 +404,10 @@ def test_the_rows_of_a_vector_env_are_truncated_together(
 def test_too_many_deaths_raise_and_tell_the_history(tmp_path: Path) -> None:
     with start(tmp_path, max_restarts=2) as envs:
         for _ in range(2):
-            light(tmp_path)
+            arm(tmp_path)
             check_lost(envs.step(ACTIONS))
             envs.step(ACTIONS)
-        light(tmp_path)
+        arm(tmp_path)
         with pytest.raises(WorkerDiedError) as caught:
             envs.step(ACTIONS)
         error = caught.value
@@ -442,14 +442,14 @@ class Doomed:
     def __call__(self) -> FaultyEnv:
         env = FaultyEnv(3)
         if self.where == "call":
-            env.poke = DEEDS["SIGKILL"]  # type: ignore[method-assign]
+            env.poke = FAULTS["SIGKILL"]  # type: ignore[method-assign]
         else:
-            setattr(env, self.where, lambda *_, **__: DEEDS["SIGKILL"]())
+            setattr(env, self.where, lambda *_, **__: FAULTS["SIGKILL"]())
         return env
 
 
 def test_an_env_fn_that_fails_at_the_restart_is_heard(tmp_path: Path) -> None:
-    factory = Factory(3, Fault("exception", "build", tmp_path / "fuse"))
+    factory = Factory(3, Fault("exception", "build", tmp_path / "trigger"))
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
         [Factory(0), Factory(1), Factory(2), factory],
         num_workers=2,
@@ -458,7 +458,7 @@ def test_an_env_fn_that_fails_at_the_restart_is_heard(tmp_path: Path) -> None:
     )
     with envs:
         envs.reset(seed=5)
-        light(tmp_path)
+        arm(tmp_path)
         kill(envs, 1)
         with pytest.raises(OddError) as caught:
             envs.step(ACTIONS)
@@ -470,7 +470,7 @@ def test_an_env_fn_that_fails_at_the_restart_is_heard(tmp_path: Path) -> None:
 
 
 def test_an_env_fn_that_hangs_at_the_restart_is_bounded(tmp_path: Path) -> None:
-    factory = Factory(3, Fault("hang", "build", tmp_path / "fuse"))
+    factory = Factory(3, Fault("hang", "build", tmp_path / "trigger"))
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
         [Factory(0), Factory(1), Factory(2), factory],
         num_workers=2,
@@ -480,7 +480,7 @@ def test_an_env_fn_that_hangs_at_the_restart_is_bounded(tmp_path: Path) -> None:
     )
     with envs:
         envs.reset(seed=5)
-        light(tmp_path)
+        arm(tmp_path)
         kill(envs, 1)
         with pytest.raises(StepTimeoutError, match="not built again within start_timeout") as late:
             envs.step(ACTIONS)
@@ -573,6 +573,6 @@ def test_deaths_older_than_the_window_are_forgotten(monkeypatch: pytest.MonkeyPa
 
 def test_max_restarts_zero_raises_at_once(tmp_path: Path) -> None:
     with start(tmp_path, max_restarts=0) as envs:
-        light(tmp_path)
+        arm(tmp_path)
         with pytest.raises(WorkerDiedError, match="died 1 times"):
             envs.step(ACTIONS)

@@ -21,7 +21,6 @@ from tests.envs import (
     ledger_vector,
     ledgers,
 )
-from tests.vector.contract import ALL_SPACES, assert_same_infos
 from vecspaces import spaces
 from vecspaces.errors import (
     AlreadyPendingCallError,
@@ -30,6 +29,7 @@ from vecspaces.errors import (
     ResetNeededError,
     StepTimeoutError,
 )
+from vecspaces.testing.contract import ALL_SPACES, assert_same_infos
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, Transition, infos_as_list
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.leaks import children, made_here, shared_memory
-from tests.vector.faulty_envs import Factory, factories, light
+from vecspaces.testing.faulty_envs import Factory, arm, factories
 from vecspaces.vector import AsyncVectorEnv
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
@@ -79,7 +79,7 @@ def test_faults_and_restarts_leave_nothing_either(tmp_path: Path) -> None:
         )
         with envs:
             envs.reset(seed=1)
-            light(folder)
+            arm(folder)
             for _ in range(3):
                 envs.step(np.zeros(4, np.int64))
 

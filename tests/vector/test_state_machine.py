@@ -24,7 +24,6 @@ from hypothesis.stateful import (
 )
 
 from tests.envs import Sampler, ledger_vector, ledgers
-from tests.vector.contract import ALL_SPACES, assert_same_infos, assert_same_step
 from vecspaces.errors import (
     AlreadyPendingCallError,
     InvalidActionError,
@@ -32,6 +31,7 @@ from vecspaces.errors import (
     ResetNeededError,
     StepTimeoutError,
 )
+from vecspaces.testing.contract import ALL_SPACES, assert_same_infos, assert_same_step
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 # Attributes that may be set: restored where a worker was replaced, which Sync has none of.

@@ -1,12 +1,42 @@
 """Checking of environments and vector envs; strategies, contract and faulty environments for tests.
 
-`check_env` needs nothing more than vecspaces; `strategies` and `VectorEnvContract` need Hypothesis
-and pytest, the extra `testing`.
+`check_env` and `faulty_envs` need vecspaces alone; `strategies` needs Hypothesis and
+`VectorEnvContract` needs pytest, which the extra `testing` installs.
 """
 
 from __future__ import annotations
 
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from vecspaces.interop import require_extra
+from vecspaces.testing import faulty_envs
 from vecspaces.testing.check import check_env
 from vecspaces.testing.report import Cost, Finding, Report
 
-__all__ = ["Cost", "Finding", "Report", "check_env"]
+if TYPE_CHECKING:
+    from vecspaces.testing import strategies
+    from vecspaces.testing.contract import VectorEnvContract
+
+__all__ = [
+    "Cost",
+    "Finding",
+    "Report",
+    "VectorEnvContract",
+    "check_env",
+    "faulty_envs",
+    "strategies",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs pytest or Hypothesis, when it is asked for."""
+    if name == "strategies":
+        return importlib.import_module("vecspaces.testing.strategies")
+    if name == "VectorEnvContract":
+        # So that a failed assertion shows its values, as in a file of tests.
+        rewritten = {f"{__name__}.contract", f"{__name__}.compare"} - sys.modules.keys()
+        require_extra("pytest", "testing").register_assert_rewrite(*rewritten)
+        return importlib.import_module("vecspaces.testing.contract").VectorEnvContract
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

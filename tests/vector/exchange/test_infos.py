@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.compare import assert_identical
-from tests.vector.contract import assert_same_infos
+from vecspaces.testing.contract import assert_same_infos
 from vecspaces.vector import infos_as_list
 from vecspaces.vector.exchange.infos import (
     columns_of,

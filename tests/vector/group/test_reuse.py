@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.envs import Drift, Sampler
-from tests.vector.contract import ALL_SPACES, assert_same_step, samples
 from vecspaces import spaces
+from vecspaces.testing.contract import ALL_SPACES, assert_same_step, samples
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.vector.exchange.infos import snapshot
 

@@ -14,7 +14,6 @@ import pytest
 from benchmarks.calls import CASES, measure
 from tests.compare import assert_identical
 from tests.envs import Drift, Echo, Ledger, Reusing, Sampler, ledgers
-from tests.vector.contract import ALL_SPACES, assert_same_run
 from tests.vector.ways import WAYS, step_by
 from vecspaces import Env, make_vec, spaces
 from vecspaces.errors import (
@@ -24,6 +23,7 @@ from vecspaces.errors import (
     InvalidObservationError,
     InvalidRewardError,
 )
+from vecspaces.testing.contract import ALL_SPACES, assert_same_run
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 MODES = list(AutoresetMode)

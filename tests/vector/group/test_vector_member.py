@@ -23,7 +23,6 @@ from tests.envs import (
     observing,
     rewarding,
 )
-from tests.vector.contract import ALL_SPACES, assert_same_run, assert_same_step, samples
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import to_gymnasium
 from vecspaces.errors import (
@@ -33,6 +32,7 @@ from vecspaces.errors import (
     VecspacesError,
     WorkerDiedError,
 )
+from vecspaces.testing.contract import ALL_SPACES, assert_same_run, assert_same_step, samples
 from vecspaces.vector import (
     AsyncVectorEnv,
     AutoresetMode,

@@ -14,7 +14,6 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.envs import ledgers
-from tests.vector.faulty_envs import GATE, FaultyEnv, OddError, factories, light, open_gate
 from vecspaces.errors import (
     AlreadyPendingCallError,
     ClosedEnvironmentError,
@@ -23,6 +22,7 @@ from vecspaces.errors import (
     StepTimeoutError,
     VecspacesError,
 )
+from vecspaces.testing.faulty_envs import GATE, FaultyEnv, OddError, arm, factories, open_gate
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.exchange.messages import HEADER, Op
 from vecspaces.vector.session.states import Event, State, next_state
@@ -202,7 +202,7 @@ class InState:
         state = self.state
         if state not in BEFORE_RESET:
             self.both(lambda envs: envs.reset(seed=5))
-        light(self.folder)
+        arm(self.folder)
         if state in PENDING:
             self.both(CALL[PENDING[state]])
         if state in OVERDUE:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.vector.faulty_envs import Factory
+from vecspaces.testing.faulty_envs import Factory
 from vecspaces.vector import AsyncVectorEnv
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

@@ -15,8 +15,8 @@ import pytest
 from gymnasium.envs.registration import registry
 
 from tests.envs import Global, Ledger, Noted, Parent, Sampler, ledgers
-from tests.vector.contract import ALL_SPACES, assert_same_run
 from vecspaces import make_vec, spaces
+from vecspaces.testing.contract import ALL_SPACES, assert_same_run
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 METHODS = multiprocessing.get_all_start_methods()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.envs import Ledger
-from tests.vector.contract import VectorEnvContract
+from vecspaces.testing.contract import VectorEnvContract
 from vecspaces.vector import RayVectorEnv
 
 pytest.importorskip("ray", reason='needs Ray: pip install "vecspaces[ray]"')

@@ -15,7 +15,6 @@ import pytest
 from tests.compare import assert_identical
 from tests.vector.backends.ray.clusters import BERTH, more_nodes, node_of
 from tests.vector.bounds import within
-from tests.vector.faulty_envs import Factory, OddError, factories, light, unlit
 from vecspaces.errors import (
     InvalidInfoError,
     ResetNeededError,
@@ -23,6 +22,7 @@ from vecspaces.errors import (
     WorkerDiedError,
     WorkerError,
 )
+from vecspaces.testing.faulty_envs import Factory, OddError, arm, disarmed, factories
 from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv
 from vecspaces.vector.backends.ray.cluster import Reservation
 
@@ -69,7 +69,7 @@ def test_a_death_names_environments_worker_command_and_node(deed: str, tmp_path:
         envs.reset(seed=0)
         envs.step(ACTIONS)
         node = envs.call(node_of)[0]
-        light(tmp_path)
+        arm(tmp_path)
         with pytest.raises(WorkerDiedError, match=r"worker 1 on node .*environments 2, 3") as died:
             envs.step(ACTIONS)
         error = died.value
@@ -84,7 +84,7 @@ def test_a_death_names_environments_worker_command_and_node(deed: str, tmp_path:
 def test_a_death_in_an_actor_of_processes_names_the_actor_and_the_process(tmp_path: Path) -> None:
     with make(tmp_path, "SIGKILL", processes_per_actor=2) as envs:
         envs.reset(seed=0)
-        light(tmp_path)
+        arm(tmp_path)
         said = r"worker 1 on node .*: process 0 \(environment 2\).*SIGKILL"
         with pytest.raises(WorkerDiedError, match=said) as died:
             envs.step(ACTIONS)
@@ -99,7 +99,7 @@ def test_a_process_of_an_actor_is_restarted_in_it(tmp_path: Path) -> None:
     with make(tmp_path, "SIGKILL", processes_per_actor=2, on_worker_death="restart") as envs:
         envs.reset(seed=0)
         actors = envs.call(actor_of_process)
-        light(tmp_path)
+        arm(tmp_path)
         _, rewards, _, truncations, infos = envs.step(ACTIONS)
         assert infos["worker_restarted"].tolist() == [False, False, True, False]
         assert truncations.tolist() == [False, False, True, False] and rewards[2] == 0
@@ -162,7 +162,7 @@ def process_of(env: Any) -> int:
 def test_an_exception_has_its_own_type_and_the_traceback_of_the_actor(tmp_path: Path) -> None:
     with make(tmp_path, "exception") as envs:
         envs.reset(seed=0)
-        light(tmp_path)
+        arm(tmp_path)
         with pytest.raises(OddError, match=r"^the gripper is stuck$") as caught:
             envs.step(ACTIONS)
         cause = str(caught.value.__cause__)
@@ -186,7 +186,7 @@ def test_what_cannot_travel_is_told_as_text(
 ) -> None:
     with make(tmp_path, deed) as envs:
         envs.reset(seed=0)
-        light(tmp_path)
+        arm(tmp_path)
         with pytest.raises(error, match=said):
             envs.step(ACTIONS)
         assert_as_new(envs)
@@ -194,7 +194,7 @@ def test_what_cannot_travel_is_told_as_text(
 
 @pytest.mark.usefixtures("lent_actors")
 def test_arguments_of_a_call_that_cannot_be_unpickled_break_nothing(tmp_path: Path) -> None:
-    from tests.vector.faulty_envs import Unloadable
+    from vecspaces.testing.faulty_envs import Unloadable
 
     with make(tmp_path, None) as envs:
         envs.reset(seed=0)
@@ -220,12 +220,12 @@ def test_a_restart_gives_what_a_restart_on_one_machine_gives(mode: str, tmp_path
             results: list[Any] = [envs.reset(seed=7)]
             for number in range(9):
                 if number == 4:
-                    light(folder)
+                    arm(folder)
                 results.append(envs.step(ACTIONS))
                 ended = results[-1][2] | results[-1][3]
                 if mode == "Disabled" and ended.any():
                     results.append(envs.reset(options={"reset_mask": ended}))
-        assert unlit(folder)
+        assert disarmed(folder)
         assert any("worker_restarted" in result[-1] for result in results)
         found.append(results)
     for ours, theirs in zip(*found, strict=True):
@@ -239,9 +239,9 @@ def test_a_restart_gives_what_a_restart_on_one_machine_gives(mode: str, tmp_path
 def test_too_many_restarts_are_a_crash_loop(tmp_path: Path) -> None:
     with make(tmp_path, "SIGKILL", on_worker_death="restart", max_restarts=1) as envs:
         envs.reset(seed=0)
-        light(tmp_path)
+        arm(tmp_path)
         envs.step(ACTIONS)
-        light(tmp_path)
+        arm(tmp_path)
         with pytest.raises(WorkerDiedError, match=r"died 2 times.*max_restarts\s+is 1"):
             for _ in range(3):
                 envs.step(ACTIONS)
@@ -259,7 +259,7 @@ def test_a_restart_while_streaming_goes_on(tmp_path: Path) -> None:
                 restarted += batch.env_ids[batch.infos["worker_restarted"]].tolist()
                 break
             if number == 2:
-                light(tmp_path)
+                arm(tmp_path)
             envs.send(np.zeros(2, int), batch.env_ids)
         assert sorted(restarted) == [2, 3]
 
@@ -350,7 +350,7 @@ def test_a_step_that_takes_too_long_stays_pending_and_reset_replaces_its_actor(
     with make(tmp_path, "hang") as envs:
         envs.reset(seed=0)
         before = envs.call(process_of)
-        light(tmp_path)
+        arm(tmp_path)
         envs.step_async(ACTIONS)
         with pytest.raises(StepTimeoutError, match=r"within 2 s: environments 2, 3") as late:
             envs.step_wait(timeout=2.0)
@@ -365,7 +365,7 @@ def test_a_step_that_takes_too_long_stays_pending_and_reset_replaces_its_actor(
 def test_close_ends_while_an_environment_hangs(tmp_path: Path) -> None:
     envs = make(tmp_path, "hang", "close")
     envs.reset(seed=0)
-    light(tmp_path)
+    arm(tmp_path)
     said = r"environments 2, 3 did not close within 0.5 s"
     with within(1.5), pytest.warns(RuntimeWarning, match=said):
         envs.close(timeout=0.5)
@@ -375,6 +375,6 @@ def test_close_ends_while_an_environment_hangs(tmp_path: Path) -> None:
 def test_a_death_in_close_is_told_and_all_is_freed(tmp_path: Path) -> None:
     envs = make(tmp_path, "SIGKILL", "close")
     envs.reset(seed=0)
-    light(tmp_path)
+    arm(tmp_path)
     with pytest.raises(WorkerDiedError, match="during close"):
         envs.close()

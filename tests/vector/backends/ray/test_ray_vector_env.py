@@ -20,10 +20,10 @@ import pytest
 from tests.envs import Ledger, Sampler, ledgers
 from tests.vector.backends.ray.clusters import BERTH, actor_of, more_nodes, node_of
 from tests.vector.bounds import within
-from tests.vector.contract import assert_same_run
-from tests.vector.faulty_envs import GATE, factories, light, open_gate
 from vecspaces import make_vec, spaces
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
+from vecspaces.testing.contract import assert_same_run
+from vecspaces.testing.faulty_envs import GATE, arm, factories, open_gate
 from vecspaces.vector import RayVectorEnv, SyncVectorEnv
 
 ray = pytest.importorskip("ray", reason='needs Ray: pip install "vecspaces[ray]"')
@@ -173,7 +173,7 @@ def test_recv_gives_the_first_that_are_ready(tmp_path: Path) -> None:
             envs.send(np.zeros(2, int), envs.recv().env_ids)
         for _ in range(2):
             envs.recv()
-        light(tmp_path)
+        arm(tmp_path)
         envs.send(np.zeros(4, int))
         for _ in range(3):
             batch = envs.recv()

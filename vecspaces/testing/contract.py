@@ -1,7 +1,7 @@
-"""The contract of every vector env of single environments, as a suite that each backend runs.
+"""The contract of every vector env of single environments, as a suite of tests to inherit.
 
-A backend derives a class from `VectorEnvContract` and says how to make one; what differs between
-backends is not in here.
+A backend derives a class from `VectorEnvContract` and says how to make a vector env; what differs
+between backends is not in here.
 """
 
 from __future__ import annotations
@@ -12,12 +12,22 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
-import pytest
 
-from tests.compare import assert_identical
-from tests.envs import (
+from vecspaces import spaces
+from vecspaces.errors import (
+    AlreadyPendingCallError,
+    ClosedEnvironmentError,
+    InvalidActionError,
+    InvalidInfoError,
+    InvalidObservationError,
+    InvalidRewardError,
+    NoAsyncCallError,
+    ResetNeededError,
+)
+from vecspaces.interop import require_extra
+from vecspaces.testing.compare import assert_identical
+from vecspaces.testing.envs import (
     Drift,
     Echo,
     Ledger,
@@ -33,19 +43,12 @@ from tests.envs import (
     talking,
     wrapped_ledger,
 )
-from vecspaces import spaces
-from vecspaces.errors import (
-    AlreadyPendingCallError,
-    ClosedEnvironmentError,
-    InvalidActionError,
-    InvalidInfoError,
-    InvalidObservationError,
-    InvalidRewardError,
-    NoAsyncCallError,
-    ResetNeededError,
-)
 from vecspaces.vector import AutoresetMode, SyncVectorEnv, VectorEnv, infos_as_list
 from vecspaces.vector.utils import iterate
+
+require_extra("pytest", "testing")
+
+import pytest  # noqa: E402  # after the message that names the extra
 
 MODES = list(AutoresetMode)
 ALL_SPACES = {
@@ -74,6 +77,11 @@ def samples(envs: VectorEnv[Any, Any, Any], seed: int, count: int) -> list[Any]:
     """Batches of actions that depend on the seed alone."""
     envs.action_space.seed(seed)
     return [envs.action_space.sample() for _ in range(count)]
+
+
+def make_reference(env_fns: Any, **arguments: Any) -> SyncVectorEnv[Any, Any]:
+    """Return the vector env that others must equal."""
+    return SyncVectorEnv(env_fns, **arguments)
 
 
 def assert_same_infos(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
@@ -118,7 +126,18 @@ def assert_same_run(
 
 
 class VectorEnvContract:
-    """What a vector env promises; `make` is all that a backend adds.
+    """What a vector env promises, as a class of pytest tests; `make` is all that a subclass adds.
+
+    Derive a class whose name begins with `Test`, in a file of tests. All arguments of
+    `SyncVectorEnv` are used; a vector env that has none of `stats`, say, fails those tests.
+
+    Example:
+        >>> from vecspaces.testing import VectorEnvContract
+        >>> from vecspaces.vector import SyncVectorEnv
+        >>> class TestMine(VectorEnvContract):
+        ...     def make(self, env_fns, **arguments):
+        ...         return SyncVectorEnv(env_fns, **arguments)
+        >>> TestMine().test_results_are_fresh_copies()
 
     Attributes:
         built_again_with_1_of_3: Which of three environments a reset builds again after number 1
@@ -153,6 +172,7 @@ class VectorEnvContract:
         assert Ledger.metadata == before
 
     def test_takes_gymnasiums_modes(self) -> None:
+        gymnasium = pytest.importorskip("gymnasium")
         mode = gymnasium.vector.AutoresetMode.SAME_STEP
         with self.make(ledgers(2), autoreset_mode=mode) as envs:
             assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
@@ -220,7 +240,7 @@ class VectorEnvContract:
         env_fns = [partial(Sampler, space, space)] * 5
         with (
             self.make(env_fns, autoreset_mode=mode) as envs,
-            SyncVectorEnv(env_fns, autoreset_mode=mode) as reference,
+            make_reference(env_fns, autoreset_mode=mode) as reference,
         ):
             assert_same_run(envs, reference)
 
@@ -545,7 +565,7 @@ class VectorEnvContract:
     @pytest.mark.parametrize("flag", [np.bool_(True), 1, np.array(True), np.array([True])])
     def test_flags_are_anything_that_is_true_or_false(self, flag: Any) -> None:
         zero = np.zeros(1, np.float32)
-        steps = [(zero, 0.0, flag, False, {}), (zero, 0.0, False, flag, {})]
+        steps: list[Any] = [(zero, 0.0, flag, False, {}), (zero, 0.0, False, flag, {})]
         echo = partial(Echo, spaces.Box(0, 1, (1,)), [(zero, {})], steps)
         with self.make([echo, partial(rewarding, 1.0)], autoreset_mode="SameStep") as envs:
             envs.reset()
@@ -791,7 +811,7 @@ class VectorEnvContract:
         arguments = {"autoreset_mode": mode}
         with (
             self.make(ledgers(3), copy=False, buffers=steps + 1, **arguments) as envs,
-            SyncVectorEnv(ledgers(3), **arguments) as reference,
+            make_reference(ledgers(3), **arguments) as reference,
         ):
             envs.reset(seed=0)
             observation, _ = reference.reset(seed=0)
@@ -840,7 +860,7 @@ class VectorEnvContract:
         mixed = [*flat[:2], partial(ledger_vector, 2, 3, mode), *flat[5:]]
         with (
             self.make(mixed, autoreset_mode=mode) as envs,
-            SyncVectorEnv(flat, autoreset_mode=mode) as reference,
+            make_reference(flat, autoreset_mode=mode) as reference,
         ):
             assert envs.num_envs == 7
             assert envs.observation_space == reference.observation_space

@@ -1,6 +1,7 @@
-"""Environments that go wrong in every way the fault tests ask for: once each, at a chosen moment.
+"""Environments that go wrong on demand, to test training code and backends with.
 
-Everything here is at module level and picklable, so that it also runs under spawn and forkserver.
+A fault occurs once, at a chosen moment: when its file is there (`arm`). So it also occurs in other
+processes, and not again in an environment that is built again. Everything is picklable.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from vecspaces import Env
+from vecspaces.env import Env
 from vecspaces.spaces import Box, Dict, Discrete
 
 MEGABYTE = 1 << 20
@@ -101,8 +102,8 @@ def _run_out_of_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-#: What an environment does at its worst moment.
-DEEDS: dict[str, Callable[[], Any]] = {
+#: What an environment may do instead of going on.
+FAULTS: dict[str, Callable[[], Any]] = {
     "SIGKILL": _kill,
     "segfault": _segfault,
     "os._exit": _exit,
@@ -116,48 +117,50 @@ DEEDS: dict[str, Callable[[], Any]] = {
     "out of memory": _run_out_of_memory,
 }
 
-#: A deed of its own: waits until `open_gate` is called.
+#: A kind of fault besides: wait until `open_gate` is called.
 GATE = "gate"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong, and where.
+    """What goes wrong, and where; once, when it is armed.
 
     Args:
-        deed: A key of `DEEDS`, `GATE`, or a key of the values that `FaultyEnv` spoils.
+        kind: A key of `FAULTS`, of `INVALID_OBSERVATIONS`, `INVALID_REWARDS`, `INVALID_INFOS` or
+            `INVALID_RESULTS`, or `GATE`.
         where: `"build"`, `"reset"`, `"step"`, `"call"`, `"get"`, `"set"`, `"render"` or `"close"`.
-        fuse: A file; the fault strikes once, when it finds the file, which it then removes.
+        trigger: A file; the fault occurs when it finds the file, which it then removes.
     """
 
-    deed: str
+    kind: str
     where: str
-    fuse: Path
+    trigger: Path
 
-    def strikes(self, where: str) -> bool:
-        """Whether it goes off now."""
+    def occurs(self, where: str) -> bool:
+        """Whether it occurs now; it is then no longer armed."""
         if where != self.where:
             return False
         try:
-            self.fuse.unlink()
+            self.trigger.unlink()
         except FileNotFoundError:
             return False
         return True
 
-    def maybe(self, where: str) -> bool:
-        """Do the deed if the moment is come; tell whether a value must be spoilt instead."""
-        if not self.strikes(where):
+    def run(self, where: str) -> bool:
+        """Let it occur if it is armed; return whether a value must be an invalid one."""
+        if not self.occurs(where):
             return False
-        if self.deed == GATE:
-            self.fuse.with_name("gate").read_bytes()
+        if self.kind == GATE:
+            self.trigger.with_name("gate").read_bytes()
             return False
-        if self.deed not in DEEDS:
+        if self.kind not in FAULTS:
             return True
-        DEEDS[self.deed]()
+        FAULTS[self.kind]()
         return False
 
 
 def good_observation(index: int, draw: float, steps: int) -> dict[str, Any]:
+    """Return an observation of `FaultyEnv`."""
     return {"place": np.array([index, draw, steps], dtype=np.float32), "phase": steps % 5}
 
 
@@ -165,8 +168,8 @@ def _without_phase(observation: dict[str, Any]) -> dict[str, Any]:
     return {"place": observation["place"]}
 
 
-#: Observations that the space does not hold: how each is made, and what its message must name.
-SPOILT_OBSERVATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+#: Observations outside of their space: how each is made, and what the error's message names.
+INVALID_OBSERVATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "observation of wrong shape": (
         lambda good: {**good, "place": np.zeros(4, np.float32)},
         "observation['place']",
@@ -185,7 +188,7 @@ SPOILT_OBSERVATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 }
 
 #: Rewards that are no number.
-SPOILT_REWARDS: dict[str, Any] = {
+INVALID_REWARDS: dict[str, Any] = {
     "reward that is a word": "plenty",
     "reward None": None,
     "reward of two numbers": np.array([1.0, 2.0]),
@@ -201,7 +204,7 @@ class Unloadable:
 
 
 #: Infos that are no dict, or that do not survive the way to the caller.
-SPOILT_INFOS: dict[str, Callable[[], Any]] = {
+INVALID_INFOS: dict[str, Callable[[], Any]] = {
     "info that is a list": lambda: ["not", "a", "dict"],
     "info None": lambda: None,
     "info that cannot be pickled": lambda: {"lock": threading.Lock()},
@@ -209,14 +212,14 @@ SPOILT_INFOS: dict[str, Callable[[], Any]] = {
 }
 
 #: Results of a call that do not survive the way to the caller.
-SPOILT_RESULTS: dict[str, Callable[[], Any]] = {
+INVALID_RESULTS: dict[str, Callable[[], Any]] = {
     "result that cannot be pickled": threading.Lock,
     "result that cannot be unpickled": Unloadable,
 }
 
 
 class FaultyEnv(Env[Any, Any]):
-    """A good environment but for one moment.
+    """An environment in which one thing goes wrong, once.
 
     Args:
         index: Stands in each of its observations.
@@ -236,61 +239,61 @@ class FaultyEnv(Env[Any, Any]):
         self._steps = 0
         self._strength = 7
 
-    def _maybe(self, where: str) -> str | None:
-        """Do the deed here; give the kind of value to spoil, if it is one."""
-        if self._fault is not None and self._fault.maybe(where):
-            return self._fault.deed
+    def _run_fault(self, where: str) -> str | None:
+        """Let the fault occur here; return its kind if it is an invalid value."""
+        if self._fault is not None and self._fault.run(where):
+            return self._fault.kind
         return None
 
-    def _observe(self, spoil: str | None) -> Any:
+    def _observe(self, invalid: str | None) -> Any:
         good = good_observation(self.index, self.np_random.random(), self._steps)
-        return SPOILT_OBSERVATIONS[spoil][0](good) if spoil in SPOILT_OBSERVATIONS else good
+        return INVALID_OBSERVATIONS[invalid][0](good) if invalid in INVALID_OBSERVATIONS else good
 
-    def _inform(self, spoil: str | None) -> Any:
-        return SPOILT_INFOS[spoil]() if spoil in SPOILT_INFOS else {"steps": self._steps}
+    def _inform(self, invalid: str | None) -> Any:
+        return INVALID_INFOS[invalid]() if invalid in INVALID_INFOS else {"steps": self._steps}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self._steps = 0
-        spoil = self._maybe("reset")
-        return self._observe(spoil), self._inform(spoil)
+        invalid = self._run_fault("reset")
+        return self._observe(invalid), self._inform(invalid)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         self._steps += 1
-        spoil = self._maybe("step")
-        reward = SPOILT_REWARDS[spoil] if spoil in SPOILT_REWARDS else float(action)
+        invalid = self._run_fault("step")
+        reward = INVALID_REWARDS[invalid] if invalid in INVALID_REWARDS else float(action)
         terminated = self._steps == self._episode
-        return self._observe(spoil), reward, terminated, False, self._inform(spoil)
+        return self._observe(invalid), reward, terminated, False, self._inform(invalid)
 
     def poke(self, much: int = 1) -> Any:
         """A method to call."""
-        spoil = self._maybe("call")
-        return SPOILT_RESULTS[spoil]() if spoil in SPOILT_RESULTS else self.index + much
+        invalid = self._run_fault("call")
+        return INVALID_RESULTS[invalid]() if invalid in INVALID_RESULTS else self.index + much
 
     @property
     def strength(self) -> int:
         """An attribute to get and set."""
-        self._maybe("get")
+        self._run_fault("get")
         return self._strength
 
     @strength.setter
     def strength(self, value: int) -> None:
-        self._maybe("set")
+        self._run_fault("set")
         self._strength = value
 
     def render(self) -> Any:
-        self._maybe("render")
+        self._run_fault("render")
         return np.full((2, 2, 3), self.index, np.uint8)
 
     def close(self) -> None:
-        self._maybe("close")
+        self._run_fault("close")
 
 
 @dataclass(frozen=True)
 class Factory:
-    """Makes one `FaultyEnv`, and writes down that it did.
+    """Makes one `FaultyEnv`, and logs that it did.
 
     Args:
         index: The index of the environment.
@@ -308,7 +311,7 @@ class Factory:
         if self.log is not None:
             with self.log.open("a") as log:
                 log.write(f"{self.index}\n")
-        if self.fault is not None and self.fault.maybe("build"):
+        if self.fault is not None and self.fault.run("build"):
             return object()  # type: ignore[return-value]  # that is the fault
         return FaultyEnv(self.index, self.fault, self.episode)
 
@@ -316,31 +319,56 @@ class Factory:
 def factories(
     count: int,
     folder: Path,
-    deed: str | None = None,
+    kind: str | None = None,
     where: str = "step",
     at: int = 2,
     episode: int = 4,
 ) -> list[Factory]:
-    """Make factories of which one builds an environment that goes wrong once `light` was called.
+    """Return factories of which one builds an environment that goes wrong once `arm` was called.
 
-    A fault in construction or reset is lit at once: there is nothing before it.
+    A fault in construction is armed at once: there is nothing before it.
+
+    Args:
+        count: How many.
+        folder: An empty folder, for the files that arm the fault and log constructions.
+        kind: What goes wrong (see `Fault`); None: nothing.
+        where: Where it goes wrong.
+        at: In which environment.
+        episode: The number of steps of an episode.
+
+    Returns:
+        Picklable factories.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from vecspaces.testing.faulty_envs import arm, factories
+        >>> from vecspaces.vector import SyncVectorEnv
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with SyncVectorEnv(factories(4, Path(folder), "exception")) as envs:
+        ...         _ = envs.reset(seed=0)
+        ...         arm(Path(folder))
+        ...         envs.step([0, 0, 0, 0])
+        Traceback (most recent call last):
+            ...
+        vecspaces.testing.faulty_envs.OddError: the gripper is stuck
     """
-    log, fuse = folder / "built", folder / "fuse"
-    if deed == GATE:
+    log, trigger = folder / "built", folder / "trigger"
+    if kind == GATE:
         os.mkfifo(folder / "gate")
-    fault = None if deed is None else Fault(deed, where, fuse)
+    fault = None if kind is None else Fault(kind, where, trigger)
     if fault is not None and where == "build":
-        light(folder)
+        arm(folder)
     return [Factory(index, fault if index == at else None, log, episode) for index in range(count)]
 
 
-def light(folder: Path) -> None:
-    """From now on the fault strikes at its next opportunity."""
-    (folder / "fuse").touch()
+def arm(folder: Path) -> None:
+    """Let the fault occur at its next opportunity, once."""
+    (folder / "trigger").touch()
 
 
 def built(folder: Path) -> list[int]:
-    """The indices of the factories that were called, in order of the calls."""
+    """Return the indices of the factories that were called, in order of the calls."""
     return [int(line) for line in (folder / "built").read_text().split()]
 
 
@@ -349,6 +377,6 @@ def open_gate(folder: Path) -> None:
     (folder / "gate").write_bytes(b"!")
 
 
-def unlit(folder: Path) -> bool:
-    """Whether the fault struck, or was never lit."""
-    return not (folder / "fuse").exists()
+def disarmed(folder: Path) -> bool:
+    """Return whether the fault has occurred, or was never armed."""
+    return not (folder / "trigger").exists()

@@ -1,0 +1,370 @@
+"""Environments that the contract steps: small, deterministic, picklable; they show what happened.
+
+They are classes of a module, so that workers of every start method can build them, and they import
+neither Gymnasium nor Hypothesis, so that starting a worker stays cheap. Their spaces may be those
+of either library.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import zlib
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vecspaces import spaces
+from vecspaces.env import Env
+from vecspaces.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+
+class Ledger(Env[Any, Any]):
+    """Shows in its observation what happened to it: (number, episode, time, action, noise).
+
+    Args:
+        number: Which environment it is.
+        length: The steps of an episode.
+        truncates: Whether episodes are cut off instead of ended.
+        talks: Whether it has infos.
+        render_mode: None or `"rgb_array"`.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012
+    observation_space = spaces.Box(-(2**31), 2**31, (5,), np.int64)
+    action_space = spaces.Discrete(5)
+
+    def __init__(
+        self,
+        number: int = 0,
+        length: int = 3,
+        truncates: bool = False,
+        talks: bool = True,
+        render_mode: str | None = None,
+    ) -> None:
+        self.number, self.length = number, length
+        self.truncates, self.talks, self.render_mode = truncates, talks, render_mode
+        self.episode = self.time = 0
+        self.seeds: list[int | None] = []
+        self.options: list[Any] = []
+        self.closed = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.seeds.append(seed)
+        self.options.append(options)
+        self.episode += 1
+        self.time = (options or {}).get("time", 0)
+        return self._observe(-1), {"episode": self.episode} if self.talks else {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        ended = self.time >= self.length
+        info = {"time": self.time, "of": {"number": self.number}} if self.talks else {}
+        reward = self.number + self.time / 8
+        return (
+            self._observe(int(action)),
+            reward,
+            ended and not self.truncates,
+            ended and self.truncates,
+            info,
+        )
+
+    def _observe(self, action: int) -> Any:
+        noise = int(self.np_random.integers(1000))
+        return np.array([self.number, self.episode, self.time, action, noise], np.int64)
+
+    def render(self) -> Any:
+        return np.full((2, 3, 3), self.number, np.uint8)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def multiply(self, factor: int, plus: int = 0) -> int:
+        """Something to call."""
+        return self.number * factor + plus
+
+    def fail(self, numbers: tuple[int, ...] = ()) -> str:
+        """Raise in the environments of these numbers."""
+        if self.number in numbers:
+            raise KeyError(f"number {self.number}")
+        return "fine"
+
+    def process(self) -> int:
+        """The process that it lives in."""
+        return os.getpid()
+
+    def variable(self, name: str) -> str | None:
+        """A variable of its process's environment."""
+        return os.environ.get(name)
+
+
+def ledgers(count: int, **arguments: Any) -> list[Any]:
+    """Factories of ledgers whose episodes end at different times."""
+    return [
+        partial(Ledger, number, length=2 + number % 3, truncates=number % 2 == 1, **arguments)
+        for number in range(count)
+    ]
+
+
+class Noted(Ledger):
+    """A ledger that writes each of its constructions down in a file: number, process."""
+
+    def __init__(self, path: Path, number: int, **arguments: Any) -> None:
+        super().__init__(number, **arguments)
+        with path.open("a") as file:
+            file.write(f"{number} {os.getpid()}\n")
+
+
+class Passing:
+    """A wrapper of no library's, which passes everything on and has an attribute of its own."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.metadata, self.render_mode, self.spec = env.metadata, env.render_mode, None
+        self.layers = 1
+
+    @property
+    def unwrapped(self) -> Any:
+        return self.env.unwrapped
+
+    def reset(self, **arguments: Any) -> Any:
+        return self.env.reset(**arguments)
+
+    def step(self, action: Any) -> Any:
+        return self.env.step(action)
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        return name in vars(self) or bool(self.env.has_wrapper_attr(name))
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        return vars(self)[name] if name in vars(self) else self.env.get_wrapper_attr(name)
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        if name in vars(self):
+            setattr(self, name, value)
+            return True
+        return bool(self.env.set_wrapper_attr(name, value, force=force))
+
+
+def wrapped_ledger(number: int, **arguments: Any) -> Passing:
+    """A ledger inside a wrapper."""
+    return Passing(Ledger(number, **arguments))
+
+
+def digest(value: Any) -> float:
+    """A number in [0, 1) from the types, dtypes, shapes and bits of a nested value.
+
+    The order of a dict's keys means nothing, and a scalar is an array without axes.
+    """
+    return _crc(value, 0) / 2**32
+
+
+def _crc(value: Any, start: int) -> int:
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, np.generic):
+        value = np.asarray(value)  # what has no axes may be an array or a scalar
+    crc = zlib.crc32(type(value).__name__.encode(), start)
+    if isinstance(value, dict):
+        for key, item in sorted(value.items()):
+            crc = _crc(item, zlib.crc32(str(key).encode(), crc))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            crc = _crc(item, crc)
+    elif isinstance(value, np.ndarray):
+        crc = zlib.crc32(f"{value.dtype} {value.shape}".encode(), crc)
+        crc = zlib.crc32(value.tobytes(), crc)
+    else:
+        crc = zlib.crc32(repr(value).encode(), crc)
+    return crc
+
+
+class Sampler(Env[Any, Any]):
+    """Observes samples of its space, rewards with a digest of the action, ends and talks at random.
+
+    Args:
+        observation_space: Of either library.
+        action_space: Of either library.
+        shortest: The steps of the shortest episodes; the longest have four more.
+    """
+
+    def __init__(self, observation_space: Any, action_space: Any, shortest: int = 1) -> None:
+        self.observation_space = copy.deepcopy(observation_space)
+        self.action_space = copy.deepcopy(action_space)
+        self.shortest = shortest
+        self.action: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.left = self.shortest + int(self.np_random.integers(5))
+        return self.observation_space.sample(), {**self._talk(), **(options or {})}
+
+    def step(self, action: Any) -> Any:
+        self.action = copy.deepcopy(action)
+        self.left -= 1
+        ended, cut = self.left <= 0, bool(self.np_random.integers(2))
+        observation = self.observation_space.sample()
+        return observation, digest(action), ended and not cut, ended and cut, self._talk()
+
+    def _talk(self) -> dict[str, Any]:
+        random = self.np_random
+        everything = {
+            "int": int(random.integers(-9, 9)),
+            "float": float(random.random()),
+            "bool": bool(random.integers(2)),
+            "float32": np.float32(random.random()),
+            "int8": np.int8(random.integers(9)),
+            "bool_": np.bool_(random.integers(2)),
+            "text": "abc"[: random.integers(4)],
+            "none": None,
+            "list": [1, "two"],
+            "array": random.random((2, 3)),
+            "nested": {"deep": {"int": int(random.integers(9))}, "text": "t"},
+        }
+        return {key: value for key, value in everything.items() if random.integers(2)}
+
+
+class Echo(Env[Any, Any]):
+    """Returns what it was told: a list of results of `reset`, and one of results of `step`.
+
+    The lists are gone through again and again.
+    """
+
+    def __init__(
+        self, observation_space: Any, resets: list[Any], steps: list[Any], action_space: Any = None
+    ) -> None:
+        self.observation_space = observation_space
+        self.action_space = spaces.Discrete(2) if action_space is None else action_space
+        self._resets, self._steps = resets, steps
+        self._reset_count = self._step_count = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self._reset_count += 1
+        return self._resets[(self._reset_count - 1) % len(self._resets)]
+
+    def step(self, action: Any) -> Any:
+        self._step_count += 1
+        return self._steps[(self._step_count - 1) % len(self._steps)]
+
+
+def talking(*infos: Any) -> Echo:
+    """An environment with these infos, one a step."""
+    steps: list[Any] = [(np.zeros(1, np.float32), 0.0, False, False, info) for info in infos]
+    return Echo(spaces.Box(0, 1, (1,)), [(np.zeros(1, np.float32), {})], steps)
+
+
+def rewarding(*rewards: Any) -> Echo:
+    """An environment with these rewards, one a step."""
+    steps: list[Any] = [(np.zeros(1, np.float32), reward, False, False, {}) for reward in rewards]
+    return Echo(spaces.Box(0, 1, (1,)), [(np.zeros(1, np.float32), {})], steps)
+
+
+def observing(space: Any, first: Any, *observations: Any) -> Echo:
+    """An environment with these observations: the first after a reset, then one a step."""
+    steps: list[Any] = [(observation, 0.0, False, False, {}) for observation in observations]
+    return Echo(space, [(first, {})], steps or [(first, 0.0, False, False, {})])
+
+
+class Reusing(Env[Any, Any]):
+    """Writes every observation into the same array, as fast simulators do; counts from 0 to 3."""
+
+    observation_space = spaces.Dict({"count": spaces.Box(0, 9, (2,), np.int64)})
+    action_space = spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self._array = np.zeros(2, np.int64)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self._array[:] = 0
+        return {"count": self._array}, {}
+
+    def step(self, action: Any) -> Any:
+        self._array += 1
+        return {"count": self._array}, 1.0, bool(self._array[0] == 3), False, {}
+
+
+class Failing(Ledger):
+    """A ledger that raises a `FloatingPointError` in step at the action 4."""
+
+    def step(self, action: Any) -> Any:
+        if action == 4:
+            raise FloatingPointError(f"number {self.number} got a four")
+        return super().step(action)
+
+
+def failing(count: int) -> list[Any]:
+    """Factories of failing ledgers."""
+    return [partial(Failing, number, length=9) for number in range(count)]
+
+
+class Unlike(Ledger):
+    """A ledger with another observation space."""
+
+    def __init__(self, observation_space: Any, number: int = 0, **arguments: Any) -> None:
+        super().__init__(number, **arguments)
+        self.observation_space = observation_space
+
+
+def ledger_vector(
+    first: int,
+    count: int,
+    autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+    **arguments: Any,
+) -> VectorEnv[Any, Any, Any]:
+    """A vector env of the ledgers `first` to `first + count - 1` of `ledgers`."""
+    env_fns = ledgers(first + count, **arguments)[first:]
+    return SyncVectorEnv(env_fns, autoreset_mode=autoreset_mode)
+
+
+class Drift(VectorEnv[Any, Any, Any]):
+    """A simulator that is vectorised by itself: adds up actions; truncates at `length`.
+
+    Its reset takes an int as its seed, and knows no `reset_mask`.
+    """
+
+    def __init__(self, num_envs: int, length: int = 4, mode: str = "NextStep") -> None:
+        self.num_envs, self.length = num_envs, length
+        self.metadata = {"autoreset_mode": AutoresetMode(mode)}
+        self.single_observation_space = spaces.Box(-100, 100, (2,), np.float64)
+        self.observation_space = spaces.Box(-100, 100, (num_envs, 2), np.float64)
+        self.single_action_space = spaces.Box(-1, 1, (2,), np.float64)
+        self.action_space = spaces.Box(-1, 1, (num_envs, 2), np.float64)
+        self.closes = 0
+        self.gain = 1.0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        self.ended = False
+        self.at = self.np_random.random((self.num_envs, 2))
+        return self.at.copy(), {}
+
+    def step(self, actions: Any) -> Any:
+        assert actions.shape == (self.num_envs, 2)
+        if self.ended:
+            self.at, self.time, self.ended = self.np_random.random((self.num_envs, 2)), 0, False
+            zeros = np.zeros(self.num_envs)
+            return self.at.copy(), zeros, zeros.astype(bool), zeros.astype(bool), {}
+        self.at += self.gain * actions
+        self.time += 1
+        self.ended = self.time == self.length
+        truncated = np.full(self.num_envs, self.ended)
+        infos = {"sum": self.at.sum(1), "_sum": np.ones(self.num_envs, bool)}
+        return self.at.copy(), self.at[:, 0].copy(), np.zeros(self.num_envs, bool), truncated, infos
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self.closes += 1
