@@ -69,7 +69,10 @@ class Boasting(Sampler):
 
 
 class Gated(Ledger):
-    """A ledger that waits in step at the action 4, until a file exists."""
+    """A ledger that waits in step at the action 4, until a file exists.
+
+    Any other step takes longer than a worker gathers steps for before it reports them.
+    """
 
     def __init__(self, gate: Path, number: int, **arguments: Any) -> None:
         super().__init__(number, **arguments)
@@ -77,6 +80,7 @@ class Gated(Ledger):
 
     def step(self, action: Any) -> Any:
         give_up = time.monotonic() + _GATE_SECONDS
+        time.sleep(0.0005)
         while action == 4 and not self._gate.exists() and time.monotonic() < give_up:
             time.sleep(0.002)
         return super().step(action)
