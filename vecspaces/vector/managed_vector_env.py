@@ -338,7 +338,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Example:
             >>> from vecspaces import make_vec
             >>> with make_vec("CartPole-v1", 3, backend="sync") as envs:
-            ...     _ = envs.reset(seed=0)
+            ...     _ = envs.reset(seed=0), envs.recv()
             ...     envs.send_reset([2, 0], seed=[7, 8])
             ...     envs.recv(2).env_ids.tolist()
             [2, 0]
