@@ -29,7 +29,7 @@ _LOOK_SECONDS = 2e-3
 # unless another thread has taken it and not noted it yet; from a fork server that of a message.
 _CODE_SECONDS = {"forkserver": 0.5}
 _CODE_SECONDS_ELSE = 0.02
-# How long a process that was killed may take to end: on a busy machine it waits for a core to do so.
+# How long a process that was killed may take to end: on a busy machine it waits for a core.
 _KILL_SECONDS = 3.0
 
 _NO_SERVER = (
