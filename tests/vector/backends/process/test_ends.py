@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import mmap
 import multiprocessing
 import os
 import signal
@@ -103,6 +105,33 @@ def test_a_program_that_ignores_its_children_hears_of_a_death_at_once() -> None:
                 envs.close()
     finally:
         signal.signal(signal.SIGCHLD, before)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("lacks", ["descriptors of processes", "advice about memory", "a sandbox"])
+def test_systems_that_lack_something_are_served_too(
+    method: str, lacks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    if lacks == "descriptors of processes":
+        monkeypatch.delattr(os, "pidfd_open")
+    elif lacks == "a sandbox":
+        monkeypatch.setattr(os, "pidfd_open", forbidden)
+    else:
+        monkeypatch.delattr(mmap, "MADV_DONTFORK")
+        monkeypatch.delattr(mmap, "MADV_DOFORK")
+    with AsyncVectorEnv(ledgers(3), num_workers=3, context=method) as envs:
+        envs.reset()
+        os.kill(envs.processes[1].pid, signal.SIGKILL)
+        with within(1.0), pytest.raises(WorkerDiedError, match="SIGKILL") as caught:
+            envs.step([0] * 3)
+        assert caught.value.exitcode == -signal.SIGKILL
+        envs.reset()
+        os.kill(envs.processes[2].pid, signal.SIGSTOP)
+        with within(1.2), pytest.warns(RuntimeWarning, match="environment 2 did not close"):
+            envs.close(timeout=0.2)
 
 
 @pytest.mark.parametrize("method", METHODS)
