@@ -181,10 +181,10 @@ class ProcessBackend:
             self._rows_suffice = self._shared_memory and not self._plan.actions.has_variable
             self.buffers.progress[:] = -1
             self.slices = assign_rows(self._descriptions)
-            for index, handle in enumerate(self._handles):
-                packed = self._pack_binding(index, None)
-                with uninterrupted():
-                    self._bind(handle, packed)
+            bindings = [self._pack_binding(index, None) for index in range(len(self._handles))]
+            with uninterrupted():
+                for handle, binding in zip(self._handles, bindings, strict=True):
+                    self._bind(handle, binding)
         except BaseException:
             self.abandon()
             raise
@@ -497,7 +497,8 @@ class ProcessBackend:
 
     def abandon(self) -> None:
         """End every worker without asking, and free the memory: for what could not be completed."""
-        self.close(0.0, terminate=True)
+        if self._handles:
+            self.close(0.0, terminate=True)
         if hasattr(self, "buffers"):
             self.buffers.release()
         if self._arena is not None:

@@ -18,6 +18,9 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+# Those with a name; programs hardly handle the others, and each takes time to ask for.
+_SIGNALS = tuple(signal.valid_signals().intersection(signal.Signals))
+
 _replaced: dict[int, Callable[..., Any]] = {}
 _arrived: list[int] = []
 
@@ -29,7 +32,7 @@ def uninterrupted() -> Iterator[None]:
         yield  # inside another such block, or in a thread that runs no handlers
         return
     try:
-        for number in signal.valid_signals():
+        for number in _SIGNALS:
             handler = signal.getsignal(number)
             if callable(handler):
                 _replaced[number] = handler
