@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -310,6 +311,7 @@ def test_one_that_always_kills_its_worker_is_named(
     )
     assert f"episodes=1, seed=[{seed}]" in str(caught.value)
     assert caught.value.exitcode == -signal.SIGKILL
+    assert "built again" not in str(caught.value)
     # And alone it does it again.
     with pytest.raises(WorkerDiedError, match=f"episode 0 with seed {seed} "):
         evaluate(errand_policy, env, episodes=1, seed=[seed], max_retries=0)
@@ -504,6 +506,8 @@ def vectors() -> Any:
     ("arguments", "error", "words"),
     [
         ({"policy": 3}, TypeError, "policy: expected a function"),
+        ({"policy": Turns}, TypeError, r"make an instance, Turns\(\)"),
+        ({"policy": SimpleNamespace(predict=3)}, TypeError, "write lambda observations"),
         ({"policy": "rnadom"}, ValueError, "'random', found 'rnadom'"),
         ({"env": [Errand, Errand]}, TypeError, "found a list"),
         ({"env": "no:where"}, ImportError, "no:where"),
@@ -574,7 +578,7 @@ def _append(told: list[tuple[int, int]], finished: int, episodes: int) -> None:
 
 def test_a_journal_that_ends_at_any_byte_keeps_the_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
-    journalled(path)
+    journalled(path, episodes=3)
     content = path.read_bytes()
     header = json.loads(content.splitlines()[0])
     for size in range(len(content)):

@@ -15,7 +15,7 @@ from vecspaces.evaluation.journal import Episode, Journal
 from vecspaces.evaluation.policies import Player, pick
 from vecspaces.evaluation.result import Evaluation
 from vecspaces.vector import Transition
-from vecspaces.vector.exchange.failures import EnvironmentTraceback
+from vecspaces.vector.exchange.failures import EnvironmentTraceback, without_advice
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 
 #: Called with the number of finished episodes and that of all.
@@ -209,7 +209,7 @@ class EpisodeQueue:
             raise WorkerDiedError(
                 f"{names} lost its worker {self._deaths[guilty[0]]} times, and max_retries is "
                 f"{self._max_retries}: evaluate(..., episodes=1, seed=[{self._seeds[guilty[0]]}]) "
-                f"plays it alone. The last time {error}",
+                f"plays it alone. The last time {without_advice(error)}",
                 error.env_ids,
                 error.worker,
                 error.command,
@@ -225,7 +225,7 @@ class EpisodeQueue:
         if isinstance(cause, EnvironmentTraceback):
             rows: Sequence[int] = cause.failure.env_ids
         elif isinstance(error, (WorkerError, StepTimeoutError)):
-            rows = error.env_ids
+            rows = () if isinstance(error, WorkerDiedError) else error.env_ids
         else:  # the policy's, or the caller's
             return
         playing = [self._playing[row] for row in rows if self._playing[row] != _IDLE]

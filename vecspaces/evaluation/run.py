@@ -24,8 +24,15 @@ if TYPE_CHECKING:
 
 # Environments per worker: while the policy decides for some, the worker steps the others.
 _ROWS_PER_WORKER = 4
-# What evaluate decides itself, because the result depends on it.
-_OWN = ("autoreset_mode", "on_worker_death", "max_restarts", "restart_window", "num_workers")
+# What evaluate decides itself; the environments of an actor with processes step together.
+_OWN = (
+    "autoreset_mode",
+    "on_worker_death",
+    "max_restarts",
+    "restart_window",
+    "num_workers",
+    "processes_per_actor",
+)
 _SECONDS_BETWEEN_LINES = 1.0
 
 
@@ -179,10 +186,15 @@ def _check_policy(policy: Any) -> None:
     if isinstance(policy, str):
         if policy != "random":
             raise ValueError(f"policy: expected a function or 'random', found {policy!r}")
-    elif not callable(policy):
+    elif not callable(policy) or isinstance(policy, type):
+        hint = ""
+        if isinstance(policy, type):
+            hint = f": make an instance, {policy.__name__}()"
+        elif hasattr(policy, "predict"):  # as models of Stable-Baselines3 have it
+            hint = ": write lambda observations: model.predict(observations, deterministic=True)[0]"
         raise TypeError(
             "policy: expected a function of a batch of observations, or 'random', found "
-            f"{show_value(policy)}"
+            f"{show_value(policy)}{hint}"
         )
 
 
