@@ -36,6 +36,7 @@ class AsyncContract(VectorEnvContract):
         return AsyncVectorEnv(env_fns, num_workers=workers, **{**self.arguments, **arguments})
 
 
+@pytest.mark.full
 class TestOneWorker(AsyncContract):
     workers = 1
 

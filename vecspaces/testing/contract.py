@@ -28,6 +28,7 @@ from vecspaces.errors import (
 from vecspaces.interop import require_extra
 from vecspaces.testing.compare import assert_identical
 from vecspaces.testing.envs import (
+    Chosen,
     Drift,
     Echo,
     Ledger,
@@ -517,18 +518,21 @@ class VectorEnvContract:
             envs.reset()
             assert_identical(list(envs.step([0] * 3)[4]["x"]), values)
 
-    @pytest.mark.parametrize("info", [None, [("a", 1)], 3])
-    def test_an_info_that_is_no_dict_names_the_environment(self, info: Any) -> None:
-        with self.make([partial(talking, info), partial(talking, {})]) as envs:
-            envs.reset()
-            with pytest.raises(InvalidInfoError, match=f"environment 0.*{type(info).__name__}"):
-                envs.step([0, 0])
+    def test_an_info_that_is_no_dict_names_the_environment(self) -> None:
+        zero = np.zeros(1, np.float32)
+        infos: list[Any] = [{}, None, [("a", 1)], 3]
+        steps = [(zero, 0.0, False, False, info) for info in infos]
+        with self.make([partial(Chosen, spaces.Box(0, 1, (1,)), [(zero, {})], steps)] * 2) as envs:
+            for number, info in enumerate(infos[1:], 1):
+                envs.reset()
+                named = f"environment 0.*{type(info).__name__}"
+                with pytest.raises(InvalidInfoError, match=named):
+                    envs.step([number, 0])
 
     # ------------------------------------------------------------------ rewards, observations
 
-    @pytest.mark.parametrize(
-        "two",
-        [
+    def test_rewards_are_anything_that_converts_to_float(self) -> None:
+        twos: list[Any] = [
             2,
             2.0,
             np.float32(2),
@@ -538,41 +542,42 @@ class VectorEnvContract:
             np.array([2], np.uint8),
             Fraction(4, 2),
             Decimal(2),
-        ],
-    )
-    def test_rewards_are_anything_that_converts_to_float(self, two: Any) -> None:
-        for others in (two, 0.5):
-            with self.make([partial(rewarding, reward) for reward in (two, others, two)]) as envs:
+        ]
+        for others, middle in ((twos, 2.0), ([0.5] * len(twos), 0.5)):
+            with self.make([partial(rewarding, *each) for each in (twos, others, twos)]) as envs:
                 envs.reset()
-                middle = 2.0 if others is two else 0.5
-                assert_identical(envs.step([0, 0, 0])[1], np.array([2.0, middle, 2.0]))
+                for _ in twos:
+                    assert_identical(envs.step([0, 0, 0])[1], np.array([2.0, middle, 2.0]))
 
     def test_rewards_may_be_beyond_integers_and_even_nan(self) -> None:
         with self.make([partial(rewarding, r) for r in (10**30, True, np.nan, -np.inf)]) as envs:
             envs.reset()
             assert_identical(envs.step([0] * 4)[1], np.array([1e30, 1.0, np.nan, -np.inf]))
 
-    @pytest.mark.parametrize(
-        "reward", [None, "2", [2.0], 1j, np.array([1.0, 2.0]), np.zeros((1, 1)), {}]
-    )
-    def test_a_reward_that_is_no_number_names_the_environment(self, reward: Any) -> None:
-        env_fns = [partial(rewarding, value) for value in (1.0, reward, 1.0)]
-        with self.make(env_fns) as envs:
-            envs.reset()
-            with pytest.raises(InvalidRewardError, match="environment 1 returned"):
-                envs.step([0, 0, 0])
-
-    @pytest.mark.parametrize("flag", [np.bool_(True), 1, np.array(True), np.array([True])])
-    def test_flags_are_anything_that_is_true_or_false(self, flag: Any) -> None:
+    def test_a_reward_that_is_no_number_names_the_environment(self) -> None:
         zero = np.zeros(1, np.float32)
-        steps: list[Any] = [(zero, 0.0, flag, False, {}), (zero, 0.0, False, flag, {})]
+        rewards = [1.0, None, "2", [2.0], 1j, np.array([1.0, 2.0]), np.zeros((1, 1)), {}]
+        steps = [(zero, reward, False, False, {}) for reward in rewards]
+        with self.make([partial(Chosen, spaces.Box(0, 1, (1,)), [(zero, {})], steps)] * 3) as envs:
+            for number in range(1, len(rewards)):
+                envs.reset()
+                with pytest.raises(InvalidRewardError, match="environment 1 returned"):
+                    envs.step([0, number, 0])
+
+    def test_flags_are_anything_that_is_true_or_false(self) -> None:
+        zero = np.zeros(1, np.float32)
+        flags: list[Any] = [np.bool_(True), 1, np.array(True), np.array([True])]
+        steps: list[Any] = [
+            (zero, 0.0, *pair, {}) for flag in flags for pair in ((flag, False), (False, flag))
+        ]
         echo = partial(Echo, spaces.Box(0, 1, (1,)), [(zero, {})], steps)
         with self.make([echo, partial(rewarding, 1.0)], autoreset_mode="SameStep") as envs:
             envs.reset()
-            _, _, terminations, truncations, _ = envs.step([0, 0])
-            assert (terminations.tolist(), truncations.tolist()) == ([True, False], [False, False])
-            _, _, terminations, truncations, _ = envs.step([0, 0])
-            assert (terminations.tolist(), truncations.tolist()) == ([False, False], [True, False])
+            for _ in flags:
+                _, _, terminated, truncated, _ = envs.step([0, 0])
+                assert (terminated.tolist(), truncated.tolist()) == ([True, False], [False] * 2)
+                _, _, terminated, truncated, _ = envs.step([0, 0])
+                assert (terminated.tolist(), truncated.tolist()) == ([False] * 2, [True, False])
 
     def test_observations_of_the_same_kind_are_cast(self) -> None:
         small = spaces.Box(0, 255, (2,), np.uint8)
@@ -584,29 +589,26 @@ class VectorEnvContract:
         with self.make([partial(observing, real, np.array([0.1, 1], np.float64))]) as envs:
             assert_identical(envs.reset()[0][0], np.array([0.1, 1], np.float32))
 
-    @pytest.mark.parametrize(
-        "observation",
-        [
-            {"camera": {"left": np.zeros(3, np.uint8)}},
-            {"camera": {"left": np.zeros(1, np.uint8)}},
-            {"camera": {"left": np.array([300, 0])}},
-            {"camera": {"left": np.array([0.5, 0])}},
-            {"camera": {"left": None}},
-            {"camera": {"left": "ab"}},
-        ],
-    )
-    def test_an_observation_outside_its_space_names_environment_and_path(
-        self, observation: Any
-    ) -> None:
+    def test_an_observation_outside_its_space_names_environment_and_path(self) -> None:
         left = spaces.Dict(camera=spaces.Dict(left=spaces.Box(0, 255, (2,), np.uint8)))
-        good = {"camera": {"left": np.zeros(2, np.uint8)}}
-        env_fns = [partial(observing, left, good), partial(observing, left, good, observation)]
-        with self.make(env_fns) as envs:
-            envs.reset()
-            with pytest.raises(InvalidObservationError) as caught:
-                envs.step([0, 0])
-            assert "environment 1" in str(caught.value)
-            assert "observation['camera']['left']: expected uint8" in str(caught.value)
+        values: list[Any] = [
+            np.zeros(2, np.uint8),
+            np.zeros(3, np.uint8),
+            np.zeros(1, np.uint8),
+            np.array([300, 0]),
+            np.array([0.5, 0]),
+            None,
+            "ab",
+        ]
+        observations = [{"camera": {"left": value}} for value in values]
+        steps = [(observation, 0.0, False, False, {}) for observation in observations]
+        with self.make([partial(Chosen, left, [(observations[0], {})], steps)] * 2) as envs:
+            for number in range(1, len(values)):
+                envs.reset()
+                with pytest.raises(InvalidObservationError) as caught:
+                    envs.step([0, number])
+                assert "environment 1" in str(caught.value)
+                assert "observation['camera']['left']: expected uint8" in str(caught.value)
 
     def test_an_observation_of_another_nesting_names_the_path(self) -> None:
         space = spaces.Dict(a=spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))))

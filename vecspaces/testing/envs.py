@@ -260,6 +260,16 @@ class Echo(Env[Any, Any]):
         return self._steps[(self._step_count - 1) % len(self._steps)]
 
 
+class Chosen(Echo):
+    """Returns the result of `step` that the action is the number of."""
+
+    def __init__(self, observation_space: Any, resets: list[Any], steps: list[Any]) -> None:
+        super().__init__(observation_space, resets, steps, spaces.Discrete(len(steps)))
+
+    def step(self, action: Any) -> Any:
+        return self._steps[action]
+
+
 def talking(*infos: Any) -> Echo:
     """An environment with these infos, one a step."""
     steps: list[Any] = [(np.zeros(1, np.float32), 0.0, False, False, info) for info in infos]
