@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.crosses import ordinarily
 from tests.evaluation_envs import (
     Counted,
     Errand,
@@ -195,9 +197,12 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_the_result_does_not_depend_on_who_plays(expected: Evaluation, way: dict[str, Any]) -> None:
-    assert_same(evaluate(errand_policy, Errand, episodes=40, seed=3, **way), expected)
+@pytest.mark.parametrize(
+    "way",
+    ordinarily(lambda way: way not in ("3 workers", "fork", "forkserver"), zip(WAYS, strict=True)),
+)
+def test_the_result_does_not_depend_on_who_plays(expected: Evaluation, way: str) -> None:
+    assert_same(evaluate(errand_policy, Errand, episodes=40, seed=3, **WAYS[way]), expected)
 
 
 @pytest.mark.parametrize("policy", [lean, "random"], ids=["lean", "random"])
@@ -282,8 +287,13 @@ def test_a_policy_with_a_state_sees_every_row_each_time() -> None:
 
 
 @posix
-@pytest.mark.parametrize("where", ["reset", "step"])
-@pytest.mark.parametrize("at", [0, 1, 20, 39])
+@pytest.mark.parametrize(
+    ("where", "at"),
+    ordinarily(
+        lambda where, at: at in {"reset": (0, 39), "step": (1, 20)}[where],
+        itertools.product(["reset", "step"], [0, 1, 20, 39]),
+    ),
+)
 def test_an_episode_that_is_lost_begins_anew(
     expected: Evaluation, tmp_path: Path, where: str, at: int
 ) -> None:
@@ -296,9 +306,13 @@ def test_an_episode_that_is_lost_begins_anew(
 
 
 @posix
-@pytest.mark.parametrize("where", ["reset", "step"])
-@pytest.mark.parametrize("at", [1, 30])
-@pytest.mark.parametrize("max_retries", [0, 2])
+@pytest.mark.parametrize(
+    ("where", "at", "max_retries"),
+    ordinarily(
+        lambda where, at, max_retries: (where == "reset") == (at == 1) == (max_retries == 2),
+        itertools.product(["reset", "step"], [1, 30], [0, 2]),
+    ),
+)
 def test_one_that_always_kills_its_worker_is_named(
     expected: Evaluation, where: str, at: int, max_retries: int
 ) -> None:
@@ -422,7 +436,7 @@ class _Living:
 
 
 @posix
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0])
 def test_kills_at_random_moments_change_nothing(
     expected: Evaluation, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -165,7 +165,7 @@ def test_all_ten_spaces_as_observation_and_action(
 
 
 @given(recipes(), recipes(), st.sampled_from(MODES))
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_spaces_of_all_kinds_nested(
     observations: Recipe, actions: Recipe, mode: AutoresetMode
 ) -> None:

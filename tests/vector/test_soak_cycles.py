@@ -86,7 +86,7 @@ def test_faults_and_restarts_leave_nothing_either(tmp_path: Path) -> None:
     suffer(tmp_path / "first")
     gc.collect()
     before = counts()
-    for number in range(20):
+    for number in range(10):
         suffer(tmp_path / str(number))
     gc.collect()
     assert counts() == before
