@@ -556,8 +556,8 @@ class VectorEnvContract:
 
     def test_a_reward_that_is_no_number_names_the_environment(self) -> None:
         zero = np.zeros(1, np.float32)
-        rewards = [1.0, None, "2", [2.0], 1j, np.array([1.0, 2.0]), np.zeros((1, 1)), {}]
-        steps = [(zero, reward, False, False, {}) for reward in rewards]
+        rewards: list[Any] = [1.0, None, "2", [2.0], 1j, np.array([1.0, 2.0]), np.zeros((1, 1)), {}]
+        steps: list[Any] = [(zero, reward, False, False, {}) for reward in rewards]
         with self.make([partial(Chosen, spaces.Box(0, 1, (1,)), [(zero, {})], steps)] * 3) as envs:
             for number in range(1, len(rewards)):
                 envs.reset()
@@ -601,7 +601,7 @@ class VectorEnvContract:
             "ab",
         ]
         observations = [{"camera": {"left": value}} for value in values]
-        steps = [(observation, 0.0, False, False, {}) for observation in observations]
+        steps: list[Any] = [(observation, 0.0, False, False, {}) for observation in observations]
         with self.make([partial(Chosen, left, [(observations[0], {})], steps)] * 2) as envs:
             for number in range(1, len(values)):
                 envs.reset()
