@@ -296,3 +296,18 @@ def test_an_interrupt_ends_it_and_leaves_no_process() -> None:
     assert b"KeyboardInterrupt" in error and process.returncode != 0
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+class Slow(Sound):
+    """Takes its time for everything, but is no slower than it may be."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.1)
+        return super().step(action)
+
+
+@pytest.mark.full
+def test_what_is_slow_does_not_hang() -> None:
+    report = check(Slow, num_steps=300, timeout=0.5)
+    assert names_of(report) == set()
+    assert report.num_steps < 100

@@ -28,7 +28,7 @@ def check(
     num_steps: Annotated[int, typer.Option(min=1, help="Steps of the longest runs.")] = 300,
     seed: Annotated[int, typer.Option(min=0, help="Of episodes and actions.")] = 0,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds after which a run counts as hanging.")
+        float, typer.Option(min=0.1, help="Seconds after which a reset or step counts as hanging.")
     ] = 30.0,
     json: JsonOption = None,
     traceback: TracebackOption = False,

@@ -19,6 +19,8 @@ from vecspaces.spaces import Discrete
 from vecspaces.vector import AsyncVectorEnv
 
 _NOTE_BYTES = 200
+# A process that is no fork imports NumPy and the user's main module.
+_START_SECONDS = 60.0
 
 
 class Place(Env[Any, Any]):
@@ -34,7 +36,7 @@ class Place(Env[Any, Any]):
 
     def __init__(self, make_env: Callable[..., Any], notes: Path, printed: Path) -> None:
         self.make_env = make_env
-        self.doing = "its start"
+        self.doing, self._count = "its start", 0
         self._notes = os.open(notes, os.O_WRONLY)
         self._printed = os.open(printed, os.O_RDWR | os.O_APPEND)
         for stream in (sys.stdout, sys.stderr):
@@ -47,6 +49,8 @@ class Place(Env[Any, Any]):
     def note(self, what: str) -> None:
         """Tell the caller, who can read it when this process is gone."""
         self.doing = what
+        self._count += 1
+        what = f"{what}\n{self._count}"
         os.lseek(self._notes, 0, os.SEEK_SET)
         os.write(self._notes, what.encode()[:_NOTE_BYTES].ljust(_NOTE_BYTES))
 
@@ -90,7 +94,7 @@ def run_in_worker(
         make_env: The factory, for `place.make_env`.
         *args: Picklable arguments.
         context: The start method.
-        timeout: The longest wait, in seconds.
+        timeout: The longest time that one thing may take, in seconds: a reset, a step.
     """
     with tempfile.TemporaryDirectory(prefix="vecspaces-check-") as folder:
         notes, printed = Path(folder, "notes"), Path(folder, "printed")
@@ -103,15 +107,16 @@ def run_in_worker(
                 context=context,
                 daemon=False,  # an environment may have processes of its own
                 num_workers=1,
-                start_timeout=timeout,
+                start_timeout=_START_SECONDS,
                 step_timeout=timeout,
             )
-            return Outcome(envs.call(function, *args)[0])
+            envs.call_async(function, *args)
+            return Outcome(_wait(envs, notes, timeout))
         except StepTimeoutError:
-            doing = notes.read_text().strip() or "its start"
+            doing = _doing(notes)
             return Outcome(None, "hangs", f"{doing} did not end within {timeout:g} s")
         except WorkerDiedError as error:
-            doing = notes.read_text().strip() or "its start"
+            doing = _doing(notes)
             how = error.signal or f"exit code {error.exitcode}"
             return Outcome(None, "died", f"its process ended in {doing} ({how})")
         except Exception as error:  # of the start of a process: whatever pickling raised
@@ -119,6 +124,22 @@ def run_in_worker(
         finally:
             if envs is not None:
                 envs.close(terminate=True)
+
+
+def _doing(notes: Path) -> str:
+    """Return what a process did last: the first line, before the number of the note."""
+    return notes.read_text().partition("\n")[0] or "its start"
+
+
+def _wait(envs: AsyncVectorEnv[Any, Any], notes: Path, timeout: float) -> Any:
+    """Wait for the end of the call, as long as it goes on from one thing to the next."""
+    while True:
+        before = notes.read_text()
+        try:
+            return envs.call_wait(timeout)[0]
+        except StepTimeoutError:
+            if notes.read_text() == before:
+                raise
 
 
 class _Setup:
