@@ -152,7 +152,7 @@ def make_vec(
     known = [name for name in inspect.signature(kind).parameters if name != "env_fns"]
     given = {**{name: kwargs.pop(name) for name in known if name in kwargs}, **given}
     arguments = {**kwargs, **(env_kwargs or {})}
-    for factory in factories:
+    for factory in factories if kwargs else ():
         _check_names(factory, kwargs, kind, known)
     try:
         envs = kind([_Recipe(factory, arguments, wrappers) for factory in factories], **given)

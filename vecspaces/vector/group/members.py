@@ -295,7 +295,7 @@ class Member(Protocol):
         """Set an attribute of the environments of some rows."""
 
     def replace(self, number: int, built: Built) -> None:
-        """Put another environment in the place of `built[number]`."""
+        """Use another environment instead of `built[number]`."""
 
 
 # ---------------------------------------------------------------------- reaching into environments

@@ -106,7 +106,7 @@ class SingleEnvs:
         return [[row] for row in rows]
 
     def replace(self, number: int, built: Built) -> None:
-        """Put another environment in the place of one."""
+        """Use another environment instead of one."""
         self.built[number] = built
         self._envs[number] = self._steppers[number] = self._stepper_of(number)
 

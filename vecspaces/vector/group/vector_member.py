@@ -80,7 +80,7 @@ class VectorMember:
         return [list(self.rows)] if rows else []
 
     def replace(self, number: int, built: Built) -> None:
-        """Put another vector env in the place of this one."""
+        """Use another vector env instead of this one."""
         self.built[number] = built
         self._stepper = self._make_stepper()
 

@@ -51,11 +51,6 @@ class RowQueue:
         taken = set(rows)
         return {row: columns for row, columns in self.ready.items() if row not in taken}
 
-    @property
-    def unread(self) -> bool:
-        """Whether a step's results are still to come or to be received."""
-        return bool(self.outstanding) or any(row not in self.fresh for row in self.ready)
-
     def clear(self) -> None:
         """Forget everything: all environments step together."""
         self.outstanding.clear()

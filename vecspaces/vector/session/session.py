@@ -181,8 +181,7 @@ class Session:
             ring.begins_rollout = ring.is_mixed = False
         if self.queue.ready:
             self.queue.clear()
-        slot = (ring.current + 1) % ring.slots
-        self._begin(Event.STEP_ASYNC, call, _STEP, slot, ring.steps + 1, payloads)
+        self._begin(Event.STEP_ASYNC, call, _STEP, ring.next, ring.steps + 1, payloads)
 
     def end_rollout(self) -> None:
         """Let the next step begin another rollout."""

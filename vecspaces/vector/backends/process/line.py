@@ -28,7 +28,7 @@ class Line:
         incoming: The end of a pipe to read from.
         outgoing: The end of a pipe to write to.
         passing: The end of a socket for descriptors; None once it has served.
-        sock: A socket for both directions, in the place of all of these.
+        sock: A socket for both directions, instead of all of these.
 
     Attributes:
         fd: The descriptor to read from.
