@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,22 @@ def pytest_configure(config: pytest.Config) -> None:
     """Choose how many examples Hypothesis draws."""
     default = "quick" if config.option.markexpr == "quick" else "default"
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default))
+
+
+def pytest_sessionstart() -> None:
+    """Ignore interrupts that Python itself drops.
+
+    The tests interrupt calls at random moments. In the callback of a weak reference or a `__del__`,
+    which the garbage collector may run anywhere, Python reports the KeyboardInterrupt and goes on,
+    and pytest would make the report an error. All other reports stay errors.
+    """
+    report = sys.unraisablehook
+
+    def report_all_but_interrupts(found: sys.UnraisableHookArgs) -> None:
+        if not issubclass(found.exc_type, KeyboardInterrupt):
+            report(found)
+
+    sys.unraisablehook = report_all_but_interrupts
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -172,6 +173,13 @@ def check_stream(envs: Any, interrupts: Interrupts, actions: Any) -> list[Any]:
 # its result, in the caller's own code: the vector env then says that nothing is pending.
 CAN_LOSE = sys.version_info < (3, 11)
 TIMES = [0.0, 0.0002, 0.001, 0.005, 0.02]
+
+
+def test_an_interrupt_that_python_drops_fails_no_test() -> None:
+    thing = Counting(0)
+    watched = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+    del thing
+    assert watched() is None
 
 
 @pytest.mark.parametrize("large", [0, 300_000], ids=["small", "large"])
