@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecspaces.checks import Path, show_path, show_type, show_value
+from vecspaces.checks import Path, mismatch, show_type, show_value
 from vecspaces.spaces.intervals import dtype_limits
 
 _INTEGERS = frozenset("biu")
@@ -66,12 +66,12 @@ class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into an
         return type(self)(self.expected, self.found, self.path, self.row, name)
 
     def __str__(self) -> str:
-        where = show_path(self.path)
-        if self.name is not None:
-            where = f"{self.name}{'' if self.row is None else f'[{self.row}]'}{where}"
-        elif self.row is not None:
-            where = f"row {self.row}{': ' if where else ''}{where}"
-        return f"{where}{': ' if where else ''}expected {self.expected}, found {self.found}"
+        name = self.name or ""
+        if self.row is None:
+            return mismatch(name, self.expected, self.found, self.path)
+        if name:
+            return mismatch(f"{name}[{self.row}]", self.expected, self.found, self.path)
+        return f"row {self.row}: {mismatch('', self.expected, self.found, self.path)}"
 
 
 class KeyMismatch(Mismatch, KeyError):  # noqa: N818 (as above)
