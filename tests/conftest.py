@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 # The ordinary run draws the same few examples each time, so that it is short, and fails for what a
-# change did and for nothing else. .ci/full looks for new ones, as does whoever asks for a profile.
+# change did and for nothing else. .ci/full looks for new ones, as does a run with a profile.
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=30)
 hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
 hypothesis.settings.register_profile(
@@ -55,8 +55,8 @@ tag_names()
 # Fork servers import this once, instead of each worker.
 multiprocessing.set_forkserver_preload(["tests.envs", "vecspaces.testing.faulty_envs"])
 
-# A job in the background of a shell is born deaf to Ctrl-C, and so would be the programs that the
-# tests interrupt.
+# A job in the background of a shell ignores Ctrl-C from its start, and so would the programs that
+# the tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

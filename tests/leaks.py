@@ -21,7 +21,7 @@ _TAG = f"t{os.getpid():x}-"  # short, as names in shared memory must be
 def possessions() -> set[str]:
     """Return what this process holds, each thing under a name of its own.
 
-    Names in /dev/shm are listed whoever made them: `made_here` tells them apart.
+    Names in /dev/shm are listed for all processes that made them: `made_here` tells them apart.
     """
     threads = {f"thread {thread.ident} {thread.name!r}" for thread in threading.enumerate()}
     if not _HAS_PROC:
@@ -35,7 +35,7 @@ def made_here(things: set[str]) -> set[str]:
     """Return those `possessions` that are not files in /dev/shm of other programs.
 
     A file is this process's if it or a descendant has it open or mapped, or if `tag_names` gave the
-    name: others may leave files behind too, which nobody holds any more.
+    name: others may leave files behind too, which no process holds any more.
     """
     files = {thing for thing in things if thing.startswith(_SHARED_MEMORY)}
     if not files:
@@ -89,7 +89,7 @@ def children(pid: int) -> list[int]:
 
 
 def shared_memory() -> set[str]:
-    """Return the files in /dev/shm, whoever made them."""
+    """Return the files in /dev/shm, of all processes."""
     return {_SHARED_MEMORY + name for name in os.listdir(_SHARED_MEMORY)}
 
 

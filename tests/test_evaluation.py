@@ -1,4 +1,4 @@
-"""evaluate: the same episodes whoever plays them, in whatever company, and whatever dies."""
+"""evaluate: the same episodes on every backend and number of workers, also after worker deaths."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_a_file_of_another_program_is_not_counted(name: str) -> None:
     assert made_here(possessions() - before) == set()
 
 
-# Starts a program that makes shared memory as multiprocessing does, and ends: nobody's child.
+# Starts a program that makes shared memory as multiprocessing does, and ends: no child of the test.
 STRANGER = """
 import os, sys
 from multiprocessing import shared_memory

@@ -1,4 +1,4 @@
-"""Checks of arguments, and how error messages write the values and places they speak of."""
+"""Checks of arguments, and how error messages write values and the places where they are."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def show_path(path: Path) -> str:
 
 
 class Located(str):
-    """The message of an error, and where what it speaks of sits: `mask['camera']: expected ...`.
+    """The message of an error, and the place that it is about: `mask['camera']: expected ...`.
 
     It is the first argument of an exception. Name and path are fields, so that each space that an
     error passes on its way out can add a key to the path (`add_key`).

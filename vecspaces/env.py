@@ -29,7 +29,7 @@ class EnvLike(Protocol):
 
     Attributes:
         observation_space: A `vecspaces.Space`, or a space of a library that
-            `vecspaces.interop.native_space` knows.
+            `vecspaces.interop.native_space` converts.
         action_space: The same for actions.
     """
 
@@ -118,7 +118,7 @@ class Env(Generic[ObsType, ActType]):
         raise NotImplementedError(f"{type(self).__name__} does not define step")
 
     def render(self) -> Any:
-        """Render the environment as `render_mode` asks.
+        """Render the environment in its `render_mode`.
 
         Returns:
             A uint8 array of shape `(height, width, 3)` for `"rgb_array"`, a str for `"ansi"`, None

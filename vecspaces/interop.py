@@ -144,7 +144,7 @@ class _Unshippable:
 def pack_registrations() -> bytes:
     """Pack the Gymnasium ids that are registered in this process, for a worker to unpack.
 
-    A worker that is not forked (spawn, forkserver, another machine) knows none of the ids that the
+    A worker that is not forked (spawn, forkserver, another machine) has none of the ids that the
     user's program has registered. An id that cannot be pickled does not stop the others: it raises
     the reason where it is made. Empty if this process has not imported Gymnasium.
     """

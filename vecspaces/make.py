@@ -90,7 +90,7 @@ def make_vec(
 
     A Gymnasium id is looked up here, so that a worker need not know who registered it. The result's
     `spec` then holds all that it was made with: `make_vec(envs.spec)` makes the same again. As in
-    `gymnasium.make_vec`, what such a spec says of `num_envs`, the backend, `vector_kwargs` and
+    `gymnasium.make_vec`, what such a spec holds of `num_envs`, the backend, `vector_kwargs` and
     `wrappers` wins over the arguments.
 
     Args:
@@ -157,7 +157,7 @@ def make_vec(
     try:
         envs = kind([_Recipe(factory, arguments, wrappers) for factory in factories], **given)
     except TypeError as error:
-        # A Gymnasium id knows its arguments where it is built alone.
+        # The arguments of a Gymnasium id are checked where one environment is built.
         for name in kwargs:
             if f"unexpected keyword argument {name!r}" in str(error):
                 raise _unknown_name(name, kind, known, []) from error

@@ -181,7 +181,7 @@ class Arena:
             self._closer()
 
     def disown(self) -> None:
-        """In a forked process, forget the descriptor, which was closed by number."""
+        """In a forked process, drop the descriptor, which was closed by number."""
         self._handle = None
         if self._closer is not None:
             self._closer.detach()

@@ -1,4 +1,4 @@
-"""Restart: a dead worker is replaced, its episodes are truncated, and nobody else notices."""
+"""Restart: a dead worker is replaced, its episodes are truncated, and no other one is affected."""
 
 from __future__ import annotations
 

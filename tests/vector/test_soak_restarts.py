@@ -1,4 +1,4 @@
-"""Workers die at every moment of a long run: nobody else loses a step or sees a torn row."""
+"""Workers die at every moment of a long run: no other one loses a step or gets a torn row."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Vector envs that are a real `stable_baselines3.common.vec_env.VecEnv`.
 
 Stable-Baselines3 resets a finished environment in the step that ends its episode, keeps the last
-observation in its info, and wants one dict per environment as infos. All of it is made here, in the
+observation in its info, and takes one dict per environment as infos. All of it is made here, in the
 caller's process.
 """
 
@@ -33,7 +33,7 @@ Infos = list[dict[str, Any]]
 
 
 class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be installed
-    """A vector env of vecspaces as Stable-Baselines3 knows vector envs.
+    """A vector env of vecspaces with the interface of Stable-Baselines3's vector envs.
 
     Args:
         vector_env: A vector env of vecspaces, or of its Gymnasium interface, in any autoreset mode;

@@ -80,7 +80,7 @@ class EpisodeQueue:
     # ------------------------------------------------------------------ playing
 
     def play(self, envs: ManagedVectorEnv[Any, Any], player: Player, *, in_turns: bool) -> None:
-        """Play all episodes; `in_turns`: ask the policy for the half that is ready first."""
+        """Play all episodes; `in_turns`: call the policy for the half that is ready first."""
         count = envs.num_envs
         self._totals = np.zeros(count)
         self._lengths = np.zeros(count, dtype=np.int64)
@@ -203,12 +203,12 @@ class EpisodeQueue:
             suspects = [self._playing[error.running]]
         for k in suspects:
             self._deaths[k] += 1
-        guilty = [k for k in suspects if self._deaths[k] > self._max_retries]
-        if guilty:
-            names = " or ".join(f"episode {k} with seed {self._seeds[k]}" for k in guilty)
+        lost = [k for k in suspects if self._deaths[k] > self._max_retries]
+        if lost:
+            names = " or ".join(f"episode {k} with seed {self._seeds[k]}" for k in lost)
             raise WorkerDiedError(
-                f"{names} lost its worker {self._deaths[guilty[0]]} times, and max_retries is "
-                f"{self._max_retries}: evaluate(..., episodes=1, seed=[{self._seeds[guilty[0]]}]) "
+                f"{names} lost its worker {self._deaths[lost[0]]} times, and max_retries is "
+                f"{self._max_retries}: evaluate(..., episodes=1, seed=[{self._seeds[lost[0]]}]) "
                 f"plays it alone. The last time {without_advice(error)}",
                 error.env_ids,
                 error.worker,

@@ -35,7 +35,7 @@ class Player(Protocol):
 def make_player(
     policy: Policy | str, envs: VectorEnv[Any, Any, Any], batch_size: int | None = None
 ) -> Player:
-    """Return what asks a policy, without a state for `batch_size` rows at a time."""
+    """Return a function that calls a policy, `batch_size` rows at a time where it has no state."""
     if isinstance(policy, str):
         return _Random(envs)
     if hasattr(policy, "reset"):

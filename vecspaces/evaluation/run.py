@@ -204,7 +204,7 @@ def _find(env: Any) -> Factory:
         raise TypeError("env: expected one environment, which every row runs, found a list")
     factory = find_factory(env)
     if isinstance(factory, GymnasiumFactory):
-        # A spec that make_vec returned tells how it ran, too.
+        # A spec that make_vec returned also holds how it ran.
         for name in ("num_envs", "vectorization_mode", "vector_kwargs"):
             factory.spec.kwargs.pop(name, None)
     return factory

@@ -115,7 +115,7 @@ def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = (
             return array.astype(dtype)
         if np.can_cast(found, dtype, "same_kind"):
             return array.astype(dtype)
-    numeric = found.kind not in "OUS"  # an array of objects or strings says less than the value
+    numeric = found.kind not in "OUS"  # the value shows more than an array of objects or strings
     raise Mismatch(show_type(dtype, shape), show_value(array if numeric else value), path)
 
 

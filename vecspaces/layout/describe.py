@@ -1,4 +1,4 @@
-"""describe: space -> node, the only module of the package that knows the types of spaces."""
+"""describe: space -> node, the only module of the package that handles the types of spaces."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def describe(space: Any) -> Node:
 
 
 def described(space: Space[Any]) -> Node:
-    """Return `describe(space)`, cached while the space lives, for functions called step by step.
+    """Return `describe(space)`, cached while the space exists, for functions called step by step.
 
     Spaces have no hash, so they are known by identity. Only what cannot change is cached: no
     classes of third parties, and no Dict after one of its members was replaced.

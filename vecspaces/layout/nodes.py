@@ -1,6 +1,6 @@
 """Nodes: what values are made of, in five kinds that serve every space.
 
-`describe` returns the node of a space; the rest of the package knows nodes and no spaces. Arrays of
+`describe` returns the node of a space; the rest of the package uses nodes alone. Arrays of
 fixed size are `Array`; a product of spaces is `Record`, a sum is `Choice`; what is no array but has
 a bound is `Encoded`, and what has none is `Variable`.
 """
@@ -108,7 +108,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Values `(branch, value)`, where the branch says which child the value belongs to.
+    """Values `(branch, value)`, where the branch is the index of the child that has the value.
 
     Args:
         children: The branches' nodes.

@@ -224,7 +224,7 @@ class RecordPort(Port):
                 source.line(f"    {member} = {value}[{source.name(key)}]")
             source.line("    pass")
             source.line("except (IndexError, KeyError, TypeError):")
-            source.line(f"    {split}({value}, row)")  # which says what is wrong
+            source.line(f"    {split}({value}, row)")  # which raises the error
             source.line("    raise")
             source.line(f"if len({value}) != {count}: {split}({value}, row)")
         else:

@@ -152,7 +152,7 @@ class Space(Generic[T_cov]):
     def _explain(self, x: Any, name: str) -> str:
         """Return why `contains` is False for `x`.
 
-        A composite space asks `explain` of each member, with `name` extended by `[key]`, returns
+        A composite space calls `explain` of each member, with `name` extended by `[key]`, returns
         the first answer that is not None, and falls back on this method.
         """
         return mismatch(name, f"a value of {self!r}", show_value(x))

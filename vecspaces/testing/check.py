@@ -40,7 +40,7 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
     ),
     "reset-form": ("error", "return (observation, info) from reset"),
     "step-form": ("error", "return (observation, reward, terminated, truncated, info) from step"),
-    "observation": ("error", "return what observation_space says, or widen the space"),
+    "observation": ("error", "return what observation_space holds, or widen the space"),
     "reward": ("error", "return a finite number"),
     "flag": ("error", "return bools: bool(terminated), bool(truncated)"),
     "info": ("error", "return a dict with strings as keys and values that can be pickled"),
@@ -68,7 +68,7 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
     "action-written": ("warning", "copy the action first: action = np.array(action)"),
     "info-differs": ("warning", "keep times and identities out of infos, if runs shall be equal"),
     "after-end": ("warning", "raise, or go on returning what the spaces say"),
-    "render": ("error", "make render return what render_mode says"),
+    "render": ("error", "make render return what render_mode requires"),
     "render-unavailable": ("note", "install what rendering needs, or set MUJOCO_GL=egl"),
     "render-company": ("error", "draw on a surface of the instance, not of the module or class"),
     "render-changes-episode": ("error", "draw nothing from np_random in render"),
@@ -82,7 +82,7 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
     "uneven-steps": ("note", "use send and recv with a batch_size, which do not wait for it"),
 }
 
-# What says nothing new after the end of an episode; what makes all else impossible.
+# Findings that are implied by others after the end of an episode; those that prevent all others.
 _VALUES = {"observation", "reward"}
 _FORMS = {"reset-form", "step-form"}
 _DEFAULT_STEPS = 300
@@ -171,14 +171,14 @@ class _Check:
         self._measure()
         trace = alone.trace if self._is_reproducible(alone) else None
         if trace is not None:
-            # Where steps are slow, few of them tell episodes apart.
+            # Where steps are slow, few of them must distinguish episodes.
             steps = max(1, min(10, len(trace) // 4))
             self._run(probes.try_seeds, self._seed, steps, _BUDGET / 2)
         same_in_company = self._keep_company(trace, alone)
         if trace is not None:
             self._compare_processes(trace)
         self._render(trace if same_in_company else None)
-        if "global-random" in self.findings:  # which says more
+        if "global-random" in self.findings:  # which is the more precise finding
             self.findings.pop("touches-globals", None)
 
     # ------------------------------------------------------------------ running
@@ -375,7 +375,7 @@ class _Check:
         """Return the modes to try: those of the class, or the environment's own."""
         try:
             parameters = inspect.signature(self._make_env).parameters
-        except (TypeError, ValueError):  # a callable in C, which does not tell
+        except (TypeError, ValueError):  # a callable in C without a signature
             return [None]
         takes_mode = "render_mode" in parameters or any(
             parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()

@@ -1,6 +1,6 @@
 """The contract of every vector env of single environments, as a suite of tests to inherit.
 
-A backend derives a class from `VectorEnvContract` and says how to make a vector env; what differs
+A backend derives a class from `VectorEnvContract` and makes a vector env in `make`; what differs
 between backends is not in here.
 """
 
@@ -127,7 +127,7 @@ def assert_same_run(
 
 
 class VectorEnvContract:
-    """What a vector env promises, as a class of pytest tests; `make` is all that a subclass adds.
+    """The behaviour of a vector env as a class of pytest tests; `make` is all that a subclass adds.
 
     Derive a class whose name begins with `Test`, in a file of tests. All arguments of
     `SyncVectorEnv` are used; a vector env that has none of `stats`, say, fails those tests.

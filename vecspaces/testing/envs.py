@@ -93,7 +93,7 @@ class Ledger(Env[Any, Any]):
         return "fine"
 
     def process(self) -> int:
-        """The process that it lives in."""
+        """The process that it runs in."""
         return os.getpid()
 
     def variable(self, name: str) -> str | None:
@@ -237,7 +237,7 @@ class Sampler(Env[Any, Any]):
 
 
 class Echo(Env[Any, Any]):
-    """Returns what it was told: a list of results of `reset`, and one of results of `step`.
+    """Returns given results: a list of results of `reset`, and one of results of `step`.
 
     The lists are gone through again and again.
     """
@@ -343,7 +343,7 @@ def ledger_vector(
 class Drift(VectorEnv[Any, Any, Any]):
     """A simulator that is vectorised by itself: adds up actions; truncates at `length`.
 
-    Its reset takes an int as its seed, and knows no `reset_mask`.
+    Its reset takes an int as its seed, and it has no `reset_mask`.
     """
 
     def __init__(self, num_envs: int, length: int = 4, mode: str = "NextStep") -> None:

@@ -41,7 +41,7 @@ class Played:
         trace: What the environment returned.
         findings: By name, what is wrong.
         failure: What was raised, and where; None if nothing was.
-        extra: What only this probe knows.
+        extra: Values of this probe alone.
     """
 
     trace: list[Record] = field(default_factory=list)
@@ -351,7 +351,7 @@ def _advance(turns: list[Iterator[None]]) -> bool:
 
 
 def _wrong_frame(mode: str, frame: Any) -> str | None:
-    """Return what is wrong with a frame; None if nothing is, or if no one says what it must be."""
+    """Return what is wrong with a frame; None if nothing is, or if its form is open."""
     if mode.endswith("_list"):
         if not isinstance(frame, list):
             return f"render() returns {show_value(frame)}, expected a list of frames"

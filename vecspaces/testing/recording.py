@@ -177,7 +177,7 @@ class Player:
     def _over(terminated: Any, truncated: Any) -> bool:
         try:
             return bool(terminated) or bool(truncated)
-        except Exception:  # an array of several flags; the finding about it says so
+        except Exception:  # an array of several flags; the finding about it reports it
             return True
 
     def _take(self, observation: Any, info: Any, where: str) -> None:
@@ -238,7 +238,7 @@ class Player:
         self.findings.setdefault(name, f"{where}: {message}")
 
 
-class StopPlaying(Exception):  # noqa: N818 (no error: a finding says what is wrong)
+class StopPlaying(Exception):  # noqa: N818 (no error: a finding reports the fault)
     """What the environment returned does not allow to go on."""
 
 

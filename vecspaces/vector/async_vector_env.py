@@ -59,7 +59,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None leaves them alone.
             Libraries that a forked worker has from its caller keep theirs, unless threadpoolctl
             is installed (PyTorch excepted).
-        stats: Whether `stats()` tells how long steps take.
+        stats: Whether `stats()` measures how long steps take.
         validate: Whether observations and actions must lie in their spaces (bounds, NaN,
             characters, lengths), rewards be finite, flags be bools, and infos be dicts with
             strings as keys; without it, only shapes, dtypes and nesting are checked.
@@ -173,7 +173,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             timeout: The longest wait for environments to close, in seconds; None: 4, or half a
                 second after Ctrl-C. What has not ended by then is terminated, and killed within
                 one second more.
-            terminate: Whether not to ask them at all.
+            terminate: Whether to end them without the close command.
             **kwargs: Handed to `close_extras` of a derived class.
 
         Raises:

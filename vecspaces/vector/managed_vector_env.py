@@ -1,7 +1,7 @@
 """What every vector env of single environments does, whatever backend its groups run in.
 
 The caller's half of a step: check the actions, write them into their rows, send the command, wait,
-and hand out the rows that the workers wrote.
+and return the rows that the workers wrote.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from vecspaces.vector.session.session import Session
 from vecspaces.vector.session.states import Event, State
 from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType, StepResult, VectorEnv
 
-# `close()` ends within five seconds: four to ask, one to terminate and kill.
+# `close()` ends within five seconds: four for the close command, one to terminate and kill.
 _CLOSE_SECONDS = 4.0
-# Whoever pressed Ctrl-C in a wait has waited long enough.
+# After Ctrl-C in a wait, close waits no longer.
 _CLOSE_INTERRUPTED_SECONDS = 0.5
 
 _IDLE = State.IDLE
@@ -98,7 +98,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             self.single_observation_space,
             self.single_action_space,
             self.num_envs,
-            # One slot more than the caller sees: what a dying worker wrote in part is never shown.
+            # One slot more than is visible: what a dying worker wrote in part is never returned.
             slots=settings.buffers + (settings.budget is not None),
             finals=self._mode is AutoresetMode.SAME_STEP,
             variable_capacity=settings.variable_capacity,
@@ -653,7 +653,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             timeout: The longest wait for environments to close, in seconds; None: 4, or half a
                 second after Ctrl-C. What has not ended by then is terminated, and killed within
                 one second more.
-            terminate: Whether not to ask them at all.
+            terminate: Whether to end them without the close command.
             **kwargs: Handed to `close_extras` of a derived class.
 
         Raises:

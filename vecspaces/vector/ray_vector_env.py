@@ -32,7 +32,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
 
     Args:
         env_fns: Factories of environments; each is called once, in its actor.
-        num_workers: The number of actors; None: as `envs_per_actor` says, or as many as the cluster
+        num_workers: The number of actors; None: by `envs_per_actor`, or as many as the cluster
             has CPUs for.
         envs_per_actor: How many factories an actor gets, at most; excludes `num_workers`.
         batch_size: How many environments `recv` waits for; None: all.
@@ -62,7 +62,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
 
     Raises:
         ImportError: Ray is not installed; names the extra.
-        StepTimeoutError: The cluster had no room within `start_timeout`; says what was asked for
+        StepTimeoutError: The cluster had no room within `start_timeout`; names what was requested
             and what there is.
         ValueError: An argument is out of its range.
     """
@@ -201,7 +201,7 @@ def _check_batch(batch_size: int | None, sizes: set[int], num_factories: int) ->
 def _with_processes(setup: WorkerSetup, processes: int, settings: Settings) -> WorkerSetup:
     """Let an actor build one vector env, which has worker processes of its own."""
     budget = settings.budget
-    # A pair of spaces is checked by the caller, who sees all environments.
+    # A pair of spaces is checked by the caller, which has all environments.
     mode = (
         "different" if isinstance(settings.observation_mode, tuple) else settings.observation_mode
     )

@@ -30,7 +30,7 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         buffers: The number of observation slots. With `copy=False`, what a step returned stays
             valid for the next `buffers - 1` steps, one less where `rollout_view` comes between; a
             full `reset` begins anew, and a `reset_mask` writes over the rows that it chooses.
-        stats: Whether `stats()` tells how long steps take.
+        stats: Whether `stats()` measures how long steps take.
         validate: Whether observations and actions must lie in their spaces (bounds, NaN,
             characters, lengths), rewards be finite, flags be bools, and infos be dicts with
             strings as keys; without it, only shapes, dtypes and nesting are checked.

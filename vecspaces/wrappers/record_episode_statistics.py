@@ -22,7 +22,7 @@ class RecordEpisodeStatistics(
 
     They stand in `infos["episode"]` as arrays of one entry per environment, zero where no episode
     ended: `"r"` (the sum of rewards, float64), `"l"` (steps, int64), `"t"` (seconds, float64); the
-    mask `infos["_episode"]` says where one did. Names and values are those of
+    mask `infos["_episode"]` is True where one did. Names and values are those of
     `gymnasium.wrappers.vector.RecordEpisodeStatistics`. It follows `step`, `step_wait` and `recv`,
     in every autoreset mode.
 

@@ -89,7 +89,7 @@ def test_the_history_of_a_crash_loop_keeps_its_numbers_as_fields() -> None:
     assert failure.env_ids == caught.value.env_ids == (12, 13)
 
 
-# --- who is to blame --------------------------------------------------------------------------
+# --- what raised it ---------------------------------------------------------------------------
 
 
 class Accusing(Ledger):

@@ -16,7 +16,7 @@ from vecspaces.vector.exchange.messages import Op, Reply, Written
 from vecspaces.vector.group.env_group import EnvGroup
 from vecspaces.vector.group.members import GroupDescription
 
-#: Turns what the groups tell about their environments into the plan of the shared rows.
+#: Turns what the groups report about their environments into the plan of the shared rows.
 Planner = Callable[[Sequence[GroupDescription]], BufferPlan]
 
 
@@ -35,7 +35,7 @@ class Backend(Protocol):
     replies: deque[Reply]
 
     def open(self, plan: Planner, timeout: float) -> None:
-        """Build every environment, learn the spaces, and bind the rows.
+        """Build every environment, receive the spaces, and bind the rows.
 
         Args:
             plan: Called once, with one description per worker.
@@ -73,7 +73,7 @@ class Backend(Protocol):
 
         Args:
             timeout: The longest wait for environments to close, in seconds.
-            terminate: Whether not to ask them at all.
+            terminate: Whether to end them without the close command.
 
         Returns:
             What went wrong while they closed.
@@ -81,7 +81,7 @@ class Backend(Protocol):
 
 
 def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
-    """Do in a group what a command asks for; the same in every backend.
+    """Perform a command in a group; the same in every backend.
 
     Args:
         group: The environments.

@@ -72,8 +72,8 @@ class InlineBackend:
             if op is Op.STEP_ROWS:
                 replies.append(Reply(0, Op.PART, seq, result))
             else:
-                told = result.columns if isinstance(result, Written) else result
-                replies.append(make_reply((0, Op.DONE, seq, told)))
+                written = result.columns if isinstance(result, Written) else result
+                replies.append(make_reply((0, Op.DONE, seq, written)))
 
     def collect(self, timeout: float | None) -> deque[Reply]:
         """Return the replies so far: every command was executed when it was submitted."""

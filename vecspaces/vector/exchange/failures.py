@@ -323,7 +323,7 @@ class Failure:
         raise self.exception from EnvironmentTraceback(headline, self)
 
 
-class EnvironmentFailed(Exception):  # noqa: N818 - says what happened
+class EnvironmentFailed(Exception):  # noqa: N818 - carries an error
     """Carries a `Failure` out of an `EnvGroup`; never reaches the user."""
 
     def __init__(self, failure: Failure) -> None:

@@ -3,7 +3,7 @@
 Infos travel as *columns*: for each key the values of some rows, and which rows they are. A worker
 merges the infos of its slice, so that a few arrays cross the pipe instead of many dicts; the caller
 joins the slices, and `finish` gives the form that users know: for each key an array with one entry
-per environment, and under `_key` a mask that says which environments reported it.
+per environment, and under `_key` a mask of the environments that reported it.
 
 Merging is associative: joining slices gives what merging all infos at once gives.
 """
@@ -270,7 +270,7 @@ def _spread(columns: Columns, infos: dict[int, dict[str, Any]]) -> None:
 
 
 def take(columns: Columns, rows: Sequence[int], at: Sequence[int]) -> Columns:
-    """Choose some `rows` of columns and number them anew, as `at` says."""
+    """Choose some `rows` of columns and renumber them by `at`."""
     places = dict(zip(rows, at, strict=True))
     chosen: Columns = {}
     for key, column in columns.items():
@@ -321,7 +321,7 @@ def finish(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
     """Join columns over disjoint rows, and return infos in the form that users know.
 
     That is for each key an array of shape `(num_envs, ...)`, zero or None where no environment
-    reported it, and under `_key` a bool array that says which did; a dict of the same form where
+    reported it, and under `_key` a bool array, True where it did; a dict of the same form where
     the values are dicts.
     """
     infos: dict[str, Any] = {}

@@ -80,7 +80,7 @@ class Written(NamedTuple):
 make_reply: Callable[[tuple[int, Op, int, Any]], Reply] = partial(tuple.__new__, Reply)
 
 
-class CannotSend(Exception):  # noqa: N818 - says what happened
+class CannotSend(Exception):  # noqa: N818 - a state, not a fault
     """A command could not be pickled; no worker has received any part of it.
 
     Args:

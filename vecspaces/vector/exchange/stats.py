@@ -177,7 +177,7 @@ class Timings:
 
 @dataclass(frozen=True)
 class Stats:
-    """What `VectorEnv.stats()` tells; times in seconds, one entry per environment or worker.
+    """What `VectorEnv.stats()` returns; times in seconds, one entry per environment or worker.
 
     All steps and resets are counted. All resets are timed, and all steps that take 20 us or more on
     the average; of shorter ones about a sixth, drawn at random.

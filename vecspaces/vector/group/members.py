@@ -1,4 +1,4 @@
-"""What a group is made of: what an env_fn returned, what members offer, what the caller learns.
+"""What a group is made of: what an env_fn returned, what members offer, what the caller receives.
 
 A member fills a range of rows: `SingleEnvs` is a run of single environments, `VectorMember` one
 vector env. The group treats both alike.
@@ -169,12 +169,12 @@ def mode_of(env: Any) -> AutoresetMode:
     return AutoresetMode.of(mode)
 
 
-# ---------------------------------------------------------------------- what the caller learns
+# -------------------------------------------------------------------- what the caller receives
 
 
 @dataclass(frozen=True)
 class GroupDescription:
-    """What the caller learns of a group's environments once they are built.
+    """What the caller receives about a group's environments once they are built.
 
     Args:
         counts: The rows of each environment: 1, or m for a vector env of m.
@@ -237,7 +237,7 @@ def _distinct(
 
 
 class Views(NamedTuple):
-    """What a member sees of the group around it.
+    """What a member uses of the group around it.
 
     Attributes:
         buffers: The rows.
@@ -323,7 +323,7 @@ def set_attribute(env: EnvLike, name: str, value: Any) -> None:
     elif has(name):
         env.set_wrapper_attr(name, value)  # type: ignore[attr-defined]  # as has_wrapper_attr
     else:
-        # Gymnasium would set it on the outermost wrapper, where the environment never sees it.
+        # Gymnasium would set it on the outermost wrapper, which the environment does not read.
         setattr(env.unwrapped, name, value)  # type: ignore[attr-defined]  # as above
 
 

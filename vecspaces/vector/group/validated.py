@@ -55,7 +55,7 @@ class _Contents:
         if found is not None:
             text = (
                 f" returned an invalid observation in {where}: {found}: "
-                "make it return what its observation_space says"
+                "make it return what its observation_space holds"
             )
             raise Finding(InvalidObservationError, text, row)
 

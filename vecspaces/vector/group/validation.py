@@ -1,4 +1,4 @@
-"""What environments return, checked: rewards, infos, the form of the whole; who is to blame."""
+"""Checks of what environments return: rewards, infos, the form of the whole."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def failed(error: BaseException, rows: Sequence[int], command: str) -> Environme
         finding = Mismatch(error.expected, error.found, error.path, name="observation")
         message = Message(
             "{} returned an invalid observation in {}: {}: "
-            "make it return what its observation_space says",
+            "make it return what its observation_space holds",
             EnvIds(rows),
             command,
             finding,

@@ -327,7 +327,7 @@ class VectorMember:
         if len(rows) < len(self.rows):
             raise ValueError(
                 Message(
-                    "{} concerns some environments of {}, which knows all of them or none: "
+                    "{} concerns some environments of {}, which takes all of them or none: "
                     "name {} together",
                     what,
                     repr(self._env),
@@ -377,7 +377,7 @@ class VectorMember:
     def _options(self, options: Sequence[Mapping[str, Any] | None], keep: bool) -> Any:
         """Return options as the vector env takes them: all take one mapping, only ours several.
 
-        `keep` says whether autoresets get them too.
+        `keep`: whether autoresets get them too.
         """
         if keep and reaches_each(self._env) and any(given is not None for given in options):
             return list(options)

@@ -23,7 +23,7 @@ class Settings(NamedTuple):
         observation_mode: How observation spaces are batched.
         autoreset_mode: What follows the end of an episode.
         copy: Whether observations are copied out of their rows.
-        buffers: The number of slots of the ring that the caller sees.
+        buffers: The number of slots of the ring that are visible to the caller.
         variable_capacity: Bytes per environment for values of variable size.
         stats: Whether steps and resets are timed.
         validate: Whether all that environments return and are given is checked against the spaces.

@@ -71,7 +71,7 @@ class RestartBudget:
 def choose_budget(
     on_worker_death: str | OnDeath, max_restarts: Any, restart_window: Any
 ) -> RestartBudget | None:
-    """Return the budget that constructor arguments ask for; None for `"raise"`."""
+    """Return the budget that constructor arguments request; None for `"raise"`."""
     judge = None if isinstance(on_worker_death, str) else on_worker_death
     if on_worker_death not in ("raise", "restart") and not callable(judge):
         raise ValueError(

@@ -29,7 +29,7 @@ class SlotRing:
     """Counts slots; the session alone assigns to it.
 
     Args:
-        buffers: The slots that the caller sees.
+        buffers: The slots that are visible to the caller.
         slots: The slots that there are: one more where workers are restarted, so that what a dying
             worker wrote in part is never shown.
 

@@ -498,7 +498,7 @@ class Session:
             self._failures.append(Failure(tuple(rows), "build", error, "", worker))
 
     def _raise_failure(self) -> NoReturn:
-        """Raise the failure of the lowest environment, and remember which are broken."""
+        """Raise the failure of the lowest environment, and record which are broken."""
         failures = sorted(self._failures, key=lambda failure: failure.env_ids[:1])
         first = failures[0]
         if self._op in _CALLS and not self._gone:

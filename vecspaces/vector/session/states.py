@@ -1,6 +1,6 @@
 """The table of legal calls: what may happen to a vector env in which state.
 
-Everything that decides whether a call may happen lives in `TRANSITIONS`. A pair of state and event
+Everything that decides whether a call may happen is in `TRANSITIONS`. A pair of state and event
 that is not in the table is an error, and a refused event changes nothing. There is no input or
 output in this file, so the tests walk the whole table without a process.
 
@@ -36,7 +36,7 @@ from vecspaces.errors import (
 
 
 class State(str, Enum):  # strings hash four times as fast as bare members
-    """What a vector env is doing, as its caller sees it; the value is the call that is pending."""
+    """What a vector env is doing; the value is the call that is pending."""
 
     NEW = "new"
     IDLE = "idle"

@@ -31,7 +31,7 @@ def create_empty_array(space: Space[Any], n: int = 1, fn: Callable[..., Any] = n
 
     Returns:
         Arrays `(n, *shape)`, nested as the space is; a tuple of `n` empty values for a space
-        without arrays; None for a space of a third party that says nothing of its values.
+        without arrays; None for a space of a third party that does not describe its values.
 
     Raises:
         TypeError: If `space` is no space, or `n` no integer.

@@ -1,4 +1,4 @@
-"""Nobody else can reach the workers: no name to find, no port to knock at, no memory to open."""
+"""No other process can reach the workers: no name, no port, no memory that can be opened."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class CoreAffinity:
     """The core that a thread returns to from time to time, free to be moved in between.
 
     Linux may keep processes that wake each other on one core while another is idle, for seconds:
-    the workers then run one after the other. To ask for a core from time to time, without insisting
+    the workers then run one after the other. To request a core from time to time, without insisting
     on it, ends that, and binds neither the environments' own processes nor other programs.
 
     Args:

@@ -68,7 +68,7 @@ _EXIT_SECONDS = 0.5
 
 @dataclass(eq=False)
 class _Handle:
-    """One worker, as the caller sees it.
+    """One worker, on the caller's side.
 
     Args:
         process: The process.
@@ -164,7 +164,7 @@ class ProcessBackend:
     # ------------------------------------------------------------------ starting
 
     def open(self, plan: Planner, timeout: float) -> None:
-        """Start all workers at once, learn their spaces, and hand them the arena."""
+        """Start all workers at once, receive their spaces, and send them the arena."""
         try:
             for index in range(len(self._setups)):
                 packed = self._pack_setup(index)
@@ -526,11 +526,11 @@ class ProcessBackend:
                     continue
                 unanswered.discard(reply.worker)
 
-    def _end(self, handles: Sequence[_Handle], patience: float) -> None:
+    def _end(self, handles: Sequence[_Handle], timeout: float) -> None:
         """Make sure that workers are gone, and free what they were known by; can be repeated."""
         for handle in handles:
             self._forget(handle)
             handle.alive = False
-        end_all([handle.process for handle in handles], patience)
+        end_all([handle.process for handle in handles], timeout)
         for handle in handles:
             handle.channel.close()

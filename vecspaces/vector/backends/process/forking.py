@@ -69,7 +69,7 @@ def no_inheritance() -> Iterator[None]:
 
 
 def _advise(mapping: mmap.mmap, advice: str) -> None:
-    """Give advice where the system knows it (Linux)."""
+    """Give advice where the system takes it (Linux)."""
     if hasattr(mmap, advice):
         mapping.madvise(getattr(mmap, advice))
 
@@ -90,7 +90,7 @@ def drop_inheritance(own: Collection[int]) -> None:
         return
     try:
         listed = os.listdir("/dev/fd")
-    except OSError:  # then closed arenas stay allocated while this worker lives
+    except OSError:  # then closed arenas stay allocated while this worker runs
         return
     for descriptor in map(int, listed):
         try:

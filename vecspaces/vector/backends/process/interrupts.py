@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-# Those with a name; programs hardly handle the others, and each takes time to ask for.
+# Those with a name; programs hardly handle the others, and each costs a call.
 _SIGNALS = tuple(signal.valid_signals().intersection(signal.Signals))
 
 _replaced: dict[int, Callable[..., Any]] = {}

@@ -96,7 +96,7 @@ class Line:
         try:
             socket.send_fds(sock, [b"d"], [] if descriptor is None else [descriptor])
         except GONE:
-            pass  # the worker is gone, as the end of the stream says
+            pass  # the worker is gone: the end of the stream follows
         finally:
             self._close_passing(sock)
 
@@ -168,7 +168,7 @@ def process_descriptor(pid: int) -> int | None:
     except (ProcessLookupError, PermissionError):  # it ended; or a sandbox forbids it
         return None
     except OSError as error:
-        if error.errno in (errno.ENOSYS, errno.EINVAL):  # a kernel that knows no such thing
+        if error.errno in (errno.ENOSYS, errno.EINVAL):  # a kernel without this call
             return None
         raise  # no descriptor is left
     return descriptor

@@ -23,7 +23,7 @@ from vecspaces.vector.backends.process.startup import StartupName
 from vecspaces.vector.exchange.messages import HEADER, Op
 from vecspaces.vector.utils.misc import MPI_PREFIXES
 
-# How often to look where no descriptor tells that a process ended.
+# How often to look where there is no process descriptor.
 _LOOK_SECONDS = 2e-3
 # How long the exit code of a process that has ended may take to arrive: from the system no time,
 # unless another thread has taken it and not noted it yet; from a fork server that of a message.
@@ -109,13 +109,13 @@ class WorkerProcess:
             self.process.close()
 
 
-def end_all(workers: list[WorkerProcess], patience: float) -> None:
-    """End processes and free what they are known by; those still alive after `patience` are killed.
+def end_all(workers: list[WorkerProcess], timeout: float) -> None:
+    """End processes and free their descriptors; those that run after `timeout` are killed.
 
     All are waited for together, so the time does not grow with their number.
     """
-    if patience:
-        _await_all(workers, patience)
+    if timeout:
+        _await_all(workers, timeout)
     for worker in workers:
         worker.end(kill=True)
     _await_all(workers, _KILL_SECONDS)
@@ -162,11 +162,11 @@ def start_process(
             if sys.platform != "win32":
                 copy = forking.acquire(lambda: (os.dup(line.out_fd),))
                 replies = partial(reduction.DupFd, *copy)
-            told = StartupName(
+            startup_name = StartupName(
                 name, MPI_PREFIXES, dict(variables), replies, HEADER.format, int(Op.NOT_STARTED)
             )
             process = context.Process(  # type: ignore[attr-defined]  # typeshed has it on subclasses
-                name=told, target=target, args=(line, *args), daemon=daemon
+                name=startup_name, target=target, args=(line, *args), daemon=daemon
             )
         try:
             with _interrupts_blocked(method):

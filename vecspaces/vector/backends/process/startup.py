@@ -84,8 +84,8 @@ def _prepare(
 
     def report(kind: Any, error: Any, trace: Any) -> None:
         text = "".join(traceback.format_exception(kind, error, trace))
-        said = "".join(traceback.format_exception_only(kind, error)).strip()
-        data = pickle.dumps((said[-1000:], text[-30000:]))
+        line = "".join(traceback.format_exception_only(kind, error)).strip()
+        data = pickle.dumps((line[-1000:], text[-30000:]))
         try:
             os.write(descriptor, struct.pack(header, op, 0, 0, len(data)) + data)
         except OSError:

@@ -34,7 +34,7 @@ _PART_SECONDS = 100e-6
 
 
 def worker_main(line: Line, caller: int, setup: WorkerSetup | None = None) -> None:
-    """Run a worker until it is told to close, or its caller is gone.
+    """Run a worker until the close command, or until its caller is gone.
 
     Args:
         line: The worker's end of its channel.
@@ -213,9 +213,9 @@ def _leave_with(caller: int) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process exists, where no descriptor can tell."""
+    """Whether a process exists, where there is no process descriptor."""
     if sys.platform == "win32":
-        # On Windows the end of the stream tells of it; signal 0 would kill.
+        # On Windows the end of the stream shows it; signal 0 would kill.
         return True
     try:
         os.kill(pid, 0)

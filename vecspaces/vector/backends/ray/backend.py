@@ -48,7 +48,7 @@ class _Request(NamedTuple):
 
     Attributes:
         worker: The index of the worker.
-        op: The command; None: the call that tells where the actor runs.
+        op: The command; None: the call that returns where the actor runs.
         seq: The number of the command; 0 where there is none.
         slot: The slot of the ring that it writes.
         method: The method of the actor that was called, and its arguments.
@@ -114,7 +114,7 @@ class RayBackend:
     # ------------------------------------------------------------------ starting
 
     def open(self, plan: Planner, timeout: float) -> None:
-        """Start all actors at once, learn their spaces, and give them their rows."""
+        """Start all actors at once, receive their spaces, and give them their rows."""
         try:
             self._reservation = Reservation(
                 self._connection, len(self._setups), self._resources, self._placement

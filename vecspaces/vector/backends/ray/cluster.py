@@ -89,7 +89,7 @@ def choose_resources(given: Mapping[str, Any] | None, processes: int) -> dict[st
     needed = {name: amount for name, amount in wanted.items() if amount}
     if not needed:
         raise ValueError(
-            "resources_per_worker must ask for something, found nothing but zeros: "
+            "resources_per_worker must request something, found nothing but zeros: "
             "{'num_cpus': 0.01} leaves nearly all of a CPU to others"
         )
     return needed
