@@ -52,6 +52,9 @@ QUICK = (
 
 tag_names()
 
+# The programs and workers that tests start, some hundred interpreters, share compiled modules.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Fork servers import this once, instead of each worker.
 multiprocessing.set_forkserver_preload(["tests.envs", "vecspaces.testing.faulty_envs"])
 

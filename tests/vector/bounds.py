@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from vecspaces.vector.backends.process.cores import count_usable_cores
 
@@ -20,6 +22,46 @@ def stretched(seconds: float) -> float:
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     beside = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     return seconds * max(1.0, load / cores, 2 * beside / cores if beside > 1 else 0.0)
+
+
+T = TypeVar("T")
+
+
+def settled(read: Callable[[], T], expected: T) -> T:
+    """What `read` returns, as soon as it is `expected`, or after ten seconds.
+
+    On a busy machine a process that was killed may end a little later.
+    """
+    give_up = time.monotonic() + 10.0
+    while (found := read()) != expected and time.monotonic() < give_up:
+        time.sleep(0.02)
+    return found
+
+
+def assert_gone(pids: Iterable[int]) -> None:
+    """Check that none of these processes is left."""
+    asked = list(pids)
+    assert settled(lambda: [pid for pid in asked if _exists(pid)], []) == []
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    """Raise KeyboardInterrupt in the block after some time."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextlib.contextmanager

@@ -46,10 +46,17 @@ class TestTwoWorkers(AsyncContract, RefusalContract):
     pass
 
 
+class TestOneWorkerEachWithoutSharedMemory(AsyncContract):
+    workers = 99
+    arguments = {"context": FASTEST, "shared_memory": False}  # noqa: RUF012
+
+
+@pytest.mark.full
 class TestOneWorkerEach(AsyncContract):
     workers = 99
 
 
+@pytest.mark.full
 class TestWithoutSharedMemory(AsyncContract):
     arguments = {"context": FASTEST, "shared_memory": False}  # noqa: RUF012
 

@@ -100,13 +100,13 @@ TURNS = [
 CLASSES = [
     Case("SIGKILL", "step", 2),
     Case("segfault", "build", 2),
-    Case("exception", "build", 2),
-    Case("unpicklable exception", "reset", 2),
+    Case("exception", "build", 1),
+    Case("unpicklable exception", "reset", 1),
     Case("hang", "call", 2),
-    Case("megabytes on stdout", "step", 2),
-    Case("observation of wrong dtype", "reset", 2),
-    Case("reward that is a word", "step", 2),
-    Case("info that cannot be unpickled", "step", 2),
+    Case("megabytes on stdout", "step", 1),
+    Case("observation of wrong dtype", "reset", 1),
+    Case("reward that is a word", "step", 1),
+    Case("info that cannot be unpickled", "step", 1),
 ]
 
 
@@ -229,9 +229,13 @@ def run(case: Case, folder: Path, context: str) -> None:
             check_close(case, envs)
 
 
+# The ordinary run sees the others with the state after the error, below.
 @pytest.mark.parametrize(
     "case",
-    ordinarily(lambda case: case.workers == 2 or case in TURNS, zip(TABLE, strict=True)),
+    ordinarily(
+        lambda case: case in TURNS or (case.workers == 2 and case.where in ("build", "close")),
+        zip(TABLE, strict=True),
+    ),
     ids=name,
 )
 def test_the_caller_hears_the_truth_and_close_ends(case: Case, tmp_path: Path) -> None:
@@ -260,12 +264,17 @@ def check_rollout(envs: Any, seed: int = 11) -> None:
             assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
 
 
-@pytest.mark.parametrize("case", AFTER, ids=name)
+@pytest.mark.parametrize(
+    "case",
+    # Whether native code holds the interpreter's lock matters to the worker, not to the caller.
+    ordinarily(lambda case: case.deed != HANGS[1] or case.where == "step", zip(AFTER, strict=True)),
+    ids=name,
+)
 def test_after_an_error_a_step_says_what_to_do_and_a_reset_does_it(
     case: Case, tmp_path: Path
 ) -> None:
     envs = make(case, tmp_path)
-    suffer(case, tmp_path, envs)
+    check_truth(suffer(case, tmp_path, envs), case)
     if case.breaks:
         expected = AlreadyPendingCallError if case.deed in HANGS else ResetNeededError
         with pytest.raises(expected, match="reset"):

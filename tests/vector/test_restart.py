@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
+from tests.vector.bounds import stretched
 from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
 from vecspaces.spaces import Discrete, Sequence
 from vecspaces.testing.faulty_envs import (
@@ -476,7 +477,7 @@ def test_an_env_fn_that_hangs_at_the_restart_is_bounded(tmp_path: Path) -> None:
         num_workers=2,
         context="fork",
         on_worker_death="restart",
-        start_timeout=0.5,
+        start_timeout=stretched(0.5),
     )
     with envs:
         envs.reset(seed=5)

@@ -77,8 +77,8 @@ class Sized(Env[Any, Any]):
         raise ValueError(text(self.number, self.size))
 
 
-# Where the bound cannot make a difference, or makes it for smaller messages too.
-REST = [("100 B", "step_timeout"), ("5 MB", "no bound")]
+# Where the bound cannot make a difference, or what a larger message shows too.
+REST = [("100 B", "step_timeout"), ("64 KiB - 1", "step_timeout"), ("5 MB", "no bound")]
 
 
 @pytest.fixture(

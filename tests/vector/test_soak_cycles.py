@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import threading
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.leaks import children, made_here, shared_memory
+from tests.vector.bounds import settled
 from vecspaces.testing.faulty_envs import Factory, arm, factories
 from vecspaces.vector import AsyncVectorEnv
 
@@ -29,6 +31,7 @@ def live(**arguments: Any) -> None:
 
 def counts() -> dict[str, int]:
     """What a leak would add to."""
+    multiprocessing.active_children()  # frees what a busy system took long to end
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),
         "processes": len(children(os.getpid())),
@@ -51,11 +54,11 @@ def cycle(times: int, **arguments: Any) -> None:
     for _ in range(times):
         live(**arguments)
     gc.collect()
-    assert counts() == before
+    assert settled(counts, before) == before
     assert resident() <= 1.05 * memory
 
 
-@pytest.mark.parametrize("shared_memory", [True, False])
+@pytest.mark.parametrize("shared_memory", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_thirty_cycles_leave_nothing(shared_memory: bool) -> None:
     cycle(30, context="fork", shared_memory=shared_memory)
 
@@ -89,4 +92,4 @@ def test_faults_and_restarts_leave_nothing_either(tmp_path: Path) -> None:
     for number in range(10):
         suffer(tmp_path / str(number))
     gc.collect()
-    assert counts() == before
+    assert settled(counts, before) == before

@@ -268,7 +268,7 @@ MACHINES = [SideBySide, WithoutSharedMemory, WithRestarts]
 @pytest.mark.parametrize("machine", MACHINES)
 def test_async_does_what_sync_does(machine: type[SideBySide]) -> None:
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=12, stateful_step_count=12, deadline=None)
+        machine, settings=settings(max_examples=8, stateful_step_count=12, deadline=None)
     )
 
 

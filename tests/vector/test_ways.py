@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -92,17 +93,26 @@ def made(name: str, backend: str, mode: AutoresetMode) -> Any:
     return WRAPPERS[name](BACKENDS[backend](env_fns, autoreset_mode=mode))
 
 
-@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.fixture(
+    scope="module",
+    params=[(backend, mode) for backend in BACKENDS for mode in AutoresetMode],
+    ids=lambda pair: f"{pair[0]}-{pair[1].value}",
+)
+def bare(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A vector env that several tests wrap, one after the other."""
+    with made("none", *request.param) as envs:
+        yield envs
+
+
 @pytest.mark.parametrize("name", WRAPPERS)
-def test_every_way_shows_what_step_shows(name: str, backend: str, mode: AutoresetMode) -> None:
+def test_every_way_shows_what_step_shows(name: str, bare: Any) -> None:
     ways = [way for way in WAYS if name not in MISSING.get(way, ())]
-    with made(name, "sync", mode) as envs:
+    with made(name, "sync", bare.autoreset_mode) as envs:
         expected = run_by(envs, "step")
-    with made(name, backend, mode) as envs:
-        for way in ways:
-            envs.set_attr("episode", 0)  # a ledger goes on counting over resets
-            assert_same_rows(run_by(envs, way), expected)
+    envs = WRAPPERS[name](bare)
+    for way in ways:
+        envs.set_attr("episode", 0)  # a ledger goes on counting over resets
+        assert_same_rows(run_by(envs, way), expected)
 
 
 # ---------------------------------------------------------------------- by hand

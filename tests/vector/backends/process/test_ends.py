@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.envs import Ledger, ledgers
-from tests.vector.bounds import within
+from tests.vector.bounds import stretched, within
 from vecspaces.errors import WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv
 
@@ -74,8 +74,8 @@ def test_stopped_workers_whose_children_live_are_ended_together(method: str) -> 
     with with_children(12, method) as envs:
         for process in envs.processes:
             os.kill(process.pid, signal.SIGSTOP)
-        with within(1.2), pytest.warns(RuntimeWarning, match="environments 0 to 11 did not close"):
-            envs.close(timeout=0.2)
+        with within(1.4), pytest.warns(RuntimeWarning, match="environments 0 to 11 did not close"):
+            envs.close(timeout=stretched(0.2))
         assert envs.processes == []
 
 
@@ -130,8 +130,8 @@ def test_systems_that_lack_something_are_served_too(
         assert caught.value.exitcode == -signal.SIGKILL
         envs.reset()
         os.kill(envs.processes[2].pid, signal.SIGSTOP)
-        with within(1.2), pytest.warns(RuntimeWarning, match="environment 2 did not close"):
-            envs.close(timeout=0.2)
+        with within(1.4), pytest.warns(RuntimeWarning, match="environment 2 did not close"):
+            envs.close(timeout=stretched(0.2))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.envs import ledgers
+from tests.vector.bounds import settled
 from vecspaces.errors import AlreadyPendingCallError, VecspacesError
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.interrupts import uninterrupted
@@ -96,11 +97,8 @@ def interrupt_starts(method: str, rounds: int) -> None:
 
 
 def assert_held(expected: tuple[list[str], set[str]]) -> None:
-    """Check that nothing else is held, once a busy system has ended what was killed."""
-    give_up = time.monotonic() + 10
-    while held() != expected and time.monotonic() < give_up:
-        time.sleep(0.02)
-    assert held() == expected
+    """Check that nothing else is held."""
+    assert settled(held, expected) == expected
 
 
 def interrupt_resets(method: str, rounds: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crosses import ordinarily
 from vecspaces.vector import AsyncVectorEnv
 
 METHODS = [
@@ -41,7 +43,7 @@ import numpy as np
 from vecspaces.vector import AsyncVectorEnv
 from tests.envs import ledgers
 
-envs = AsyncVectorEnv(ledgers(4), num_workers=4, context="{method}")
+envs = AsyncVectorEnv(ledgers(2), num_workers=2, context="{method}")
 print("made")
 envs.close()
 """
@@ -269,8 +271,13 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("kind", ["script", "command line"])
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    ordinarily(
+        lambda kind, method: (kind, method) in (("script", "spawn"), ("command line", "fork")),
+        itertools.product(["script", "command line"], multiprocessing.get_all_start_methods()),
+    ),
+)
 def test_what_a_program_defines_is_the_same_in_workers(
     kind: str, method: str, tmp_path: Path
 ) -> None:
