@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 
 import numpy as np
 
@@ -18,18 +19,20 @@ from vecspaces.vector import AsyncVectorEnv
 from vecspaces.wrappers import RecordEpisodeStatistics
 
 
-class Uneven(Env):
+class Uneven(Env[np.ndarray, int]):
     """A random walk between -1 and 1 whose steps take unequal time."""
 
     observation_space = spaces.Box(-2.0, 2.0, (1,))
     action_space = spaces.Discrete(2)
 
-    def reset(self, *, seed=None, options=None):
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.position = np.zeros(1, np.float32)
         return self.position, {}
 
-    def step(self, action):
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         time.sleep(0.02 if self.np_random.random() < 0.05 else 0.001)
         self.position = self.position + (0.1 if action else -0.1)
         over = bool(abs(self.position[0]) > 1.0)

@@ -16,10 +16,11 @@ class ComplexMatrix(spaces.Space[np.ndarray]):
 
     def __init__(self, rows: int, columns: int, seed: int | None = None) -> None:
         super().__init__(shape=(rows, columns), dtype=np.complex64, seed=seed)
+        self.rows, self.columns = rows, columns
 
     def sample(self, mask: Any = None, probability: Any = None) -> np.ndarray:
-        radius, turn = self.np_random.random((2, *self.shape))
-        return (np.sqrt(radius) * np.exp(2j * np.pi * turn)).astype(self.dtype)
+        radius, turn = self.np_random.random((2, self.rows, self.columns))
+        return np.asarray(np.sqrt(radius) * np.exp(2j * np.pi * turn), dtype=np.complex64)
 
     def contains(self, x: Any) -> bool:
         right = isinstance(x, np.ndarray) and x.shape == self.shape and x.dtype == self.dtype
@@ -32,7 +33,7 @@ class ComplexMatrix(spaces.Space[np.ndarray]):
         return f"ComplexMatrix{self.shape}"
 
 
-class Qubits(Env):
+class Qubits(Env[np.ndarray, int]):
     """Gates that the agent applies to a register; the observation is their product so far."""
 
     observation_space = ComplexMatrix(2, 2)
@@ -53,7 +54,7 @@ def register() -> None:
 
     @describe.register
     def _(space: ComplexMatrix) -> Array:
-        return Array(space.dtype, space.shape)
+        return Array(np.dtype(np.complex64), (space.rows, space.columns))
 
 
 def roll() -> Any:

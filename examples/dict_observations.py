@@ -9,6 +9,7 @@ Run: python examples/dict_observations.py
 from __future__ import annotations
 
 import argparse
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,10 +17,12 @@ from vecspaces import Env, spaces
 from vecspaces.layout import Layout
 from vecspaces.vector import AsyncVectorEnv
 
+Nested: TypeAlias = dict[str, Any]
+
 ORDERS = ("lift", "push", "wait")
 
 
-class Robot(Env):
+class Robot(Env[Nested, Nested]):
     """Receives an order at every step, and is rewarded for obeying it."""
 
     observation_space = spaces.Dict(
@@ -32,19 +35,21 @@ class Robot(Env):
         command=spaces.Discrete(len(ORDERS)), torque=spaces.Box(-1.0, 1.0, (6,))
     )
 
-    def reset(self, *, seed=None, options=None):
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Nested, dict[str, Any]]:
         super().reset(seed=seed)
         self.angle = np.zeros(6, np.float32)
         self.time = 0
         return self._observe(), {}
 
-    def step(self, action):
+    def step(self, action: Nested) -> tuple[Nested, float, bool, bool, dict[str, Any]]:
         done = ORDERS[action["command"]] == self.order
         self.angle = np.clip(self.angle + 0.1 * action["torque"], -np.pi, np.pi)
         self.time += 1
         return self._observe(), float(done), False, self.time >= 20, {"obeyed": done}
 
-    def _observe(self):
+    def _observe(self) -> Nested:
         random = self.np_random
         self.order = ORDERS[random.integers(len(ORDERS))]
         return {
@@ -55,7 +60,7 @@ class Robot(Env):
         }
 
 
-def obedient(observations: dict) -> dict:
+def obedient(observations: Nested) -> Nested:
     """Return the commands that obey the orders, and move no joint."""
     commands = [ORDERS.index(order) for order in observations["order"]]
     torque = np.zeros_like(observations["joints"]["angle"])

@@ -3,7 +3,10 @@
 Run it with `python examples/evaluate.py`; `--plot bias.png` draws the comparison.
 """
 
+from __future__ import annotations
+
 import argparse
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,12 +16,12 @@ from vecspaces.wrappers import RecordEpisodeStatistics
 ENV = "CartPole-v1"
 
 
-def lean(observations):
+def lean(observations: np.ndarray) -> np.ndarray:
     """Push the cart to the side to which the pole leans."""
     return (observations[:, 2] > 0).astype(np.int64)
 
 
-def first_finished(num_envs, episodes, seed):
+def first_finished(num_envs: int, episodes: int, seed: int) -> float:
     """Do what many programs do: step all environments until enough episodes have ended."""
     made = make_vec(ENV, num_envs, backend="sync")
     with RecordEpisodeStatistics(made, buffer_length=episodes + num_envs) as envs:
@@ -26,10 +29,12 @@ def first_finished(num_envs, episodes, seed):
         envs.reset(seed=seed * 100_000)
         while envs.episode_count < episodes:
             envs.step(envs.action_space.sample())
-        return np.mean(list(envs.return_queue)[:episodes])
+        return float(np.mean(list(envs.return_queue)[:episodes]))
 
 
-def compare(widths, episodes, repetitions):
+def compare(
+    widths: Sequence[int], episodes: int, repetitions: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean returns of a random policy: the first that finish, and seeded episodes."""
     first, seeded = [], []
     for width in widths:
@@ -45,7 +50,9 @@ def compare(widths, episodes, repetitions):
     return np.array(first), np.array(seeded)
 
 
-def plot(widths, first, seeded, episodes, file):
+def plot(
+    widths: Sequence[int], first: np.ndarray, seeded: np.ndarray, episodes: int, file: str
+) -> None:
     import matplotlib
 
     matplotlib.use("agg")

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from vecspaces import make_vec
+from vecspaces.spaces import Box, Discrete
 from vecspaces.wrappers import RecordEpisodeStatistics
 
 GAMMA, LAMBDA, CLIP, EPOCHS = 0.98, 0.9, 0.2, 10
@@ -46,7 +47,7 @@ def advantages(
     """
     following = np.where(terminations, 0.0, values[1:])
     deltas = rewards + GAMMA * following - values[:-1]
-    result = np.zeros_like(deltas)
+    result: np.ndarray = np.zeros_like(deltas)
     running = np.zeros(deltas.shape[1])
     for t in reversed(range(len(deltas))):
         running = deltas[t] + GAMMA * LAMBDA * running * ~ends[t]
@@ -60,8 +61,10 @@ def train(num_envs: int, steps: int, updates: int, seed: int, target: float) -> 
     torch.set_num_threads(1)
     envs = RecordEpisodeStatistics(make_vec("CartPole-v1", num_envs, buffers=steps + 1, copy=False))
     with envs:
+        assert isinstance(envs.single_observation_space, Box)
+        assert isinstance(envs.single_action_space, Discrete)
         inputs = envs.single_observation_space.shape[0]
-        actor = network(inputs, envs.single_action_space.n, 0.01)
+        actor = network(inputs, int(envs.single_action_space.n), 0.01)
         critic = network(inputs, 1, 1.0)
         parameters = [*actor.parameters(), *critic.parameters()]
         optimizer = torch.optim.Adam(parameters, lr=RATE, eps=1e-5)

@@ -3,7 +3,10 @@
 Run: python examples/restart_after_crash.py
 """
 
+from __future__ import annotations
+
 import os
+from typing import Any
 
 import numpy as np
 
@@ -12,18 +15,20 @@ from vecspaces.spaces import Box, Discrete
 from vecspaces.vector import AsyncVectorEnv
 
 
-class FragileWalk(Env):
+class FragileWalk(Env[np.ndarray, int]):
     """A random walk that crashes once in 2,000 steps, as native code would."""
 
     observation_space = Box(-np.inf, np.inf, (1,), np.float64)
     action_space = Discrete(2)
 
-    def reset(self, *, seed=None, options=None):
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.place = 0.0
         return np.array([self.place]), {}
 
-    def step(self, action):
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if self.np_random.random() < 0.0005:
             os._exit(1)  # no exception: as after a segmentation fault
         self.place += (2 * int(action) - 1) * self.np_random.random()

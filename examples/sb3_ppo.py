@@ -64,7 +64,7 @@ def main(num_envs: int, timesteps: int, seed: int, compare: bool) -> float:
         _, speed = train(vec_env, timesteps, seed)
         vec_env.close()
         print(f"SubprocVecEnv {speed:7,.0f} steps/s")
-    return mean
+    return float(mean)
 
 
 if __name__ == "__main__":

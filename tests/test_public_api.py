@@ -12,6 +12,8 @@ import gymnasium
 import pytest
 
 import vecspaces
+from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv
+from vecspaces.vector.options import AsyncOptions, RayOptions, SyncOptions
 
 PUBLIC = {
     "vecspaces": {
@@ -118,3 +120,18 @@ def test_errors_that_gymnasium_has_too_have_its_names() -> None:
     ):
         assert hasattr(gymnasium.error, name)
         assert issubclass(getattr(vecspaces.errors, name), vecspaces.errors.VecspacesError)
+
+
+@pytest.mark.parametrize(
+    ("vector_env", "options"),
+    [(SyncVectorEnv, SyncOptions), (AsyncVectorEnv, AsyncOptions), (RayVectorEnv, RayOptions)],
+)
+def test_the_options_of_make_vec_are_the_arguments_of_the_constructor(
+    vector_env: type, options: type
+) -> None:
+    arguments = inspect.signature(vector_env).parameters
+    annotations = {name: str(one.annotation) for name, one in arguments.items()}
+    del annotations["env_fns"]
+    # TypedDict wraps what is written into a ForwardRef.
+    found = {name: one.__forward_arg__ for name, one in options.__annotations__.items()}
+    assert found == annotations, "vecspaces/vector/options.py lists what constructors take"

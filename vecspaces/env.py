@@ -6,7 +6,7 @@ is never tested. Deriving from `Env` adds seeding and the small parts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Protocol, SupportsFloat, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, SupportsFloat
 
 from vecspaces import seeding
 
@@ -14,12 +14,17 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     import numpy as np
-    from typing_extensions import Self
+    from typing_extensions import Self, TypeVar
 
     from vecspaces.spaces.space import Space
 
-ObsType = TypeVar("ObsType")
-ActType = TypeVar("ActType")
+    ObsType = TypeVar("ObsType", default=Any)
+    ActType = TypeVar("ActType", default=Any)
+else:
+    from typing import TypeVar
+
+    ObsType = TypeVar("ObsType")
+    ActType = TypeVar("ActType")
 
 
 class EnvLike(Protocol):
@@ -76,8 +81,9 @@ class Env(Generic[ObsType, ActType]):
         (5, 1)
     """
 
-    observation_space: Space[ObsType]
-    action_space: Space[ActType]
+    # Of any values: `Discrete` samples NumPy's integers, and `Env[int, int]` may use it too.
+    observation_space: Space[Any]
+    action_space: Space[Any]
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # an instance may set its own
     render_mode: str | None = None
     spec: Any | None = None

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from gymnasium.envs.registration import EnvSpec
+    from typing_extensions import Unpack
+
+    from vecspaces.vector.options import AsyncOptions, RayOptions, SyncOptions
 
 Factory: TypeAlias = Callable[..., Any]
-
-Backend: TypeAlias = Literal["async", "sync", "ray"]
 
 _BACKENDS: dict[str, Callable[..., ManagedVectorEnv[Any, Any]]] = {
     "async": AsyncVectorEnv,
@@ -41,7 +42,8 @@ def make_vec(
     vector_kwargs: Mapping[str, Any] | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
-    **kwargs: Any,
+    render_mode: str | None = ...,
+    **kwargs: Unpack[AsyncOptions],
 ) -> AsyncVectorEnv[Any, Any]: ...
 @overload
 def make_vec(
@@ -52,7 +54,8 @@ def make_vec(
     vector_kwargs: Mapping[str, Any] | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
-    **kwargs: Any,
+    render_mode: str | None = ...,
+    **kwargs: Unpack[SyncOptions],
 ) -> SyncVectorEnv[Any, Any]: ...
 @overload
 def make_vec(
@@ -63,19 +66,9 @@ def make_vec(
     vector_kwargs: Mapping[str, Any] | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
-    **kwargs: Any,
+    render_mode: str | None = ...,
+    **kwargs: Unpack[RayOptions],
 ) -> RayVectorEnv[Any, Any]: ...
-@overload
-def make_vec(
-    env: str | EnvSpec | Factory | Sequence[Factory],
-    num_envs: int = 1,
-    *,
-    backend: Backend,
-    vector_kwargs: Mapping[str, Any] | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
-    wrappers: Sequence[Callable[[Any], Any]] | None = None,
-    **kwargs: Any,
-) -> ManagedVectorEnv[Any, Any]: ...
 def make_vec(
     env: str | EnvSpec | Factory | Sequence[Factory],
     num_envs: int = 1,
@@ -104,7 +97,8 @@ def make_vec(
         env_kwargs: Arguments of the factory, or of `gymnasium.make`.
         wrappers: Applied to each environment where it runs, the first one innermost.
         **kwargs: Arguments of the vector env by their names; all others are arguments of the
-            factory. `vector_kwargs` and `env_kwargs` win.
+            factory. `vector_kwargs` and `env_kwargs` win. Type checkers know the arguments of the
+            vector env and `render_mode`; `env_kwargs` is for the others of the environment.
 
     Returns:
         The vector env.

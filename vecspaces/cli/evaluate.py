@@ -12,7 +12,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.table import Table
@@ -34,6 +34,9 @@ from vecspaces.evaluation import Evaluation
 from vecspaces.evaluation import evaluate as run_evaluation
 from vecspaces.evaluation.replay import record_episodes
 from vecspaces.interop import require_extra
+
+if TYPE_CHECKING:
+    from vecspaces.vector.options import Backend
 
 _REFRESH_SECONDS = 0.2
 # A network rounds a row otherwise in a batch of another size.
@@ -143,7 +146,7 @@ def evaluate(
                     seed=seed,
                     num_envs=num_envs,
                     num_workers=num_workers,
-                    backend=backend,
+                    backend=cast("Backend", backend),
                     max_episode_steps=max_episode_steps,
                     max_retries=max_retries,
                     progress=update,

@@ -28,11 +28,12 @@ from vecspaces.cli.console import (
     refusing,
     write_json,
 )
-from vecspaces.make import Backend, make_vec
+from vecspaces.make import make_vec
 from vecspaces.wrappers import RecordEpisodeStatistics, RecordVideo
 
 if TYPE_CHECKING:
     from vecspaces.vector import VectorEnv
+    from vecspaces.vector.options import Backend
 
 _STATS_KEY = "vecspaces rollout"  # "episode" may be in the environments' own infos
 _REFRESH_SECONDS = 0.2  # drawing the bar costs a millisecond or two: under 1 % of the rollout

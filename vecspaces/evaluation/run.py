@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from gymnasium.envs.registration import EnvSpec
 
+    from vecspaces.vector.options import Backend
+
 # Environments per worker: while the policy decides for some, the worker steps the others.
 _ROWS_PER_WORKER = 4
 # What evaluate decides itself; the environments of an actor with processes step together.
@@ -44,7 +46,7 @@ def evaluate(
     seed: int | Sequence[int] | np.random.SeedSequence | None = None,
     num_envs: int | None = None,
     num_workers: int | None = None,
-    backend: str = "async",
+    backend: Backend = "async",
     max_episode_steps: int | None = None,
     max_retries: int = 3,
     progress: bool | Progress = False,

@@ -18,6 +18,7 @@ from vecspaces.testing.probes import Played
 from vecspaces.testing.recording import Record, first_difference
 from vecspaces.testing.report import SEVERITIES, Cost, Finding, Report
 from vecspaces.testing.workers import run_in_worker, start_methods
+from vecspaces.vector.options import StartMethod
 
 #: By the name of a finding: its severity, and what to do.
 CATALOGUE: Mapping[str, tuple[str, str]] = {
@@ -192,7 +193,7 @@ class _Check:
         self,
         probe: Callable[..., Played],
         *args: Any,
-        context: str | None = None,
+        context: StartMethod | None = None,
         keep: bool = True,
     ) -> Played | None:
         """Run a probe; return what it recorded, None where its process did not end by itself."""
@@ -208,7 +209,7 @@ class _Check:
         return played
 
     def _play_alone(
-        self, globals_seed: int, *, inspect: bool = False, context: str | None = None
+        self, globals_seed: int, *, inspect: bool = False, context: StartMethod | None = None
     ) -> Played | None:
         return self._run(
             probes.play_alone,

@@ -17,6 +17,7 @@ from vecspaces.env import Env
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.spaces import Discrete
 from vecspaces.vector import AsyncVectorEnv
+from vecspaces.vector.options import StartMethod
 
 _NOTE_BYTES = 200
 # A process that is no fork imports NumPy and the user's main module.
@@ -84,7 +85,7 @@ def run_in_worker(
     function: Callable[..., Any],
     make_env: Callable[..., Any],
     *args: Any,
-    context: str,
+    context: StartMethod,
     timeout: float,
 ) -> Outcome:
     """Call `function(place, *args)` in a new process, and wait for what it returns.
@@ -152,7 +153,7 @@ class _Setup:
         return Place(*self._args)
 
 
-def start_methods() -> tuple[str, str | None]:
+def start_methods() -> tuple[StartMethod, StartMethod | None]:
     """Return the fastest start method, and one that begins without a copy of this process."""
     known = multiprocessing.get_all_start_methods()
     return ("fork", "spawn") if "fork" in known else ("spawn", None)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from multiprocessing import util
 from multiprocessing.process import BaseProcess
-from typing import Any, Generic, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from vecspaces.checks import check_count
 from vecspaces.vector.backends.process.backend import ProcessBackend
@@ -15,8 +15,12 @@ from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
-from vecspaces.vector.session.restarts import OnDeath, choose_budget
+from vecspaces.vector.session.restarts import OnWorkerDeath, choose_budget
 from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
+
+if TYPE_CHECKING:
+    from vecspaces.vector.options import StartMethod
+    from vecspaces.vector.vector_env import AnyAutoresetMode
 
 
 class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
@@ -85,18 +89,18 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         env_fns: Iterable[Callable[[], Any]],
         shared_memory: bool = True,
         copy: bool = True,
-        context: str | None = None,
+        context: StartMethod | None = None,
         daemon: bool = True,
         worker: None = None,
         observation_mode: ObservationMode = "same",
-        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        autoreset_mode: AnyAutoresetMode = AutoresetMode.NEXT_STEP,
         max_concurrency: int | None = None,
         *,
         num_workers: int | None = None,
         batch_size: int | None = None,
         buffers: int = 1,
         variable_capacity: int = 65536,
-        on_worker_death: str | OnDeath = "raise",
+        on_worker_death: OnWorkerDeath = "raise",
         max_restarts: int = 3,
         restart_window: float = 60.0,
         step_timeout: float | None = None,

@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
-from typing import Any, Generic
+from typing import Any, Generic, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ from vecspaces.vector.session.batch_spaces import agree
 from vecspaces.vector.session.ring import Rollout
 from vecspaces.vector.session.session import Session
 from vecspaces.vector.session.states import Event, State
-from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType, StepResult, VectorEnv
+from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType, VectorEnv
 
 # `close()` ends within five seconds: four for the close command, one to terminate and kill.
 _CLOSE_SECONDS = 4.0
@@ -39,6 +39,10 @@ _CLOSE_SECONDS = 4.0
 _CLOSE_INTERRUPTED_SECONDS = 0.5
 
 _IDLE = State.IDLE
+
+ManagedStep: TypeAlias = tuple[
+    ObsType, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]
+]
 
 
 class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
@@ -179,7 +183,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         self,
         actions: ActType,
         env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
-    ) -> StepResult:
+    ) -> ManagedStep[ObsType]:
         """Take one action in every environment, or in some.
 
         Args:
@@ -212,7 +216,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         """Begin a `step`; `step_wait` ends it. The argument is that of `step`."""
         self._begin_step("step_async", actions)
 
-    def step_wait(self, timeout: float | None = None) -> StepResult:
+    def step_wait(self, timeout: float | None = None) -> ManagedStep[ObsType]:
         """End a `step` that `step_async` began.
 
         Args:
@@ -241,7 +245,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             self._validate_actions(call, None)
         session.begin_step(call, self._everyone)
 
-    def _read_step(self, slot: int) -> StepResult:
+    def _read_step(self, slot: int) -> ManagedStep[ObsType]:
         buffers = self._buffers
         written = buffers.whole[slot]
         terminations = written.terminations.copy()

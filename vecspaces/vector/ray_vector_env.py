@@ -8,7 +8,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Generic, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from vecspaces.vector.async_vector_env import AsyncVectorEnv
 from vecspaces.vector.backends.ray.backend import RayBackend
@@ -18,9 +18,13 @@ from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
-from vecspaces.vector.session.restarts import OnDeath, choose_budget
+from vecspaces.vector.session.restarts import OnWorkerDeath, choose_budget
 from vecspaces.vector.utils import CloudpickleWrapper
 from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
+
+if TYPE_CHECKING:
+    from vecspaces.vector.options import Placement, StartMethod
+    from vecspaces.vector.vector_env import AnyAutoresetMode
 
 
 class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
@@ -76,16 +80,16 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         batch_size: int | None = None,
         address: str | None = None,
         resources_per_worker: Mapping[str, Any] | None = None,
-        placement: str = "spread",
+        placement: Placement = "spread",
         processes_per_actor: int = 1,
         copy: bool = True,
         observation_mode: ObservationMode = "same",
-        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        autoreset_mode: AnyAutoresetMode = AutoresetMode.NEXT_STEP,
         buffers: int = 1,
         variable_capacity: int = 65536,
         stats: bool = False,
         validate: bool = False,
-        on_worker_death: str | OnDeath = "raise",
+        on_worker_death: OnWorkerDeath = "raise",
         max_restarts: int = 3,
         restart_window: float = 60.0,
         step_timeout: float | None = None,
@@ -233,7 +237,9 @@ def _start_processes(
 ) -> AsyncVectorEnv[Any, Any]:
     """Make the vector env of an actor, there."""
     # An actor has threads of Ray's, and a fork would take over their locks without them.
-    safe = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    safe: StartMethod = (
+        "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    )
     factories = env_fns()
     try:
         return AsyncVectorEnv(factories, context=safe, **arguments)

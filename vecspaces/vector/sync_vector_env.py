@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from vecspaces.errors import ClosedEnvironmentError
 from vecspaces.vector.backends.inline import InlineBackend
@@ -11,6 +11,9 @@ from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
 from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
+
+if TYPE_CHECKING:
+    from vecspaces.vector.vector_env import AnyAutoresetMode
 
 
 class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
@@ -52,7 +55,7 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         env_fns: Iterable[Callable[[], Any]],
         copy: bool = True,
         observation_mode: ObservationMode = "same",
-        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        autoreset_mode: AnyAutoresetMode = AutoresetMode.NEXT_STEP,
         *,
         batch_size: int | None = None,
         buffers: int = 1,

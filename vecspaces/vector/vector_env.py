@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -18,12 +18,25 @@ from vecspaces.spaces import Space
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from typing_extensions import Self
+    import numpy.typing as npt
+    from gymnasium.vector import AutoresetMode as GymnasiumAutoresetMode
+    from typing_extensions import Self, TypeVar
 
-ObsType = TypeVar("ObsType")
-ActType = TypeVar("ActType")
-ArrayType = TypeVar("ArrayType")
+    # With defaults, `AsyncVectorEnv([Walk] * 4)` needs no annotation.
+    ObsType = TypeVar("ObsType", default=Any)
+    ActType = TypeVar("ActType", default=Any)
+    ArrayType = TypeVar("ArrayType", default=npt.NDArray[Any])
+    AnyAutoresetMode: TypeAlias = "AutoresetMode | GymnasiumAutoresetMode | AutoresetName"
+else:
+    from typing import TypeVar
 
+    ObsType = TypeVar("ObsType")
+    ActType = TypeVar("ActType")
+    ArrayType = TypeVar("ArrayType")
+
+AutoresetName: TypeAlias = Literal[
+    "NextStep", "SameStep", "Disabled", "NEXT_STEP", "SAME_STEP", "DISABLED"
+]
 Seed = int | Sequence[int | None] | np.random.SeedSequence
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 

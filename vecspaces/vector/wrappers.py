@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +29,18 @@ from vecspaces.vector.utils import batch_space, concatenate, create_empty_array,
 from vecspaces.vector.vector_env import ActType, ArrayType, ObsType, Seed, StepResult, VectorEnv
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from vecspaces.vector.send_recv import Transition
     from vecspaces.vector.session.ring import Rollout
 
-WrapperObsType = TypeVar("WrapperObsType")
-WrapperActType = TypeVar("WrapperActType")
+    WrapperObsType = TypeVar("WrapperObsType", default=Any)
+    WrapperActType = TypeVar("WrapperActType", default=Any)
+else:
+    from typing import TypeVar
+
+    WrapperObsType = TypeVar("WrapperObsType")
+    WrapperActType = TypeVar("WrapperActType")
 
 EnvIds = Sequence[int] | npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]

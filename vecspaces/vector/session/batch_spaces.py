@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from vecspaces.interop import native_space
 from vecspaces.layout import Layout
@@ -13,7 +13,7 @@ from vecspaces.vector.exchange.failures import EnvIds, Message
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.utils import batch_differing_spaces, batch_space
 
-ObservationMode = str | tuple[Space[Any], Space[Any]]
+ObservationMode: TypeAlias = Literal["same", "different"] | tuple[Space[Any], Space[Any]]
 
 
 class BatchSpaces(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from vecspaces.vector.exchange.failures import Message, without_advice
 
 #: What `on_worker_death` may be besides a word: called with each death, in the caller's process.
 OnDeath: TypeAlias = Callable[[WorkerDiedError], object]
+OnWorkerDeath: TypeAlias = Literal["raise", "restart"] | OnDeath
 
 
 @dataclass
@@ -69,7 +70,7 @@ class RestartBudget:
 
 
 def choose_budget(
-    on_worker_death: str | OnDeath, max_restarts: Any, restart_window: Any
+    on_worker_death: OnWorkerDeath, max_restarts: Any, restart_window: Any
 ) -> RestartBudget | None:
     """Return the budget that constructor arguments request; None for `"raise"`."""
     judge = None if isinstance(on_worker_death, str) else on_worker_death
