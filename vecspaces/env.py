@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import Self, TypeVar
 
+    from vecspaces.spaces.dict import Dict
     from vecspaces.spaces.space import Space
 
     ObsType = TypeVar("ObsType", default=Any)
@@ -30,7 +31,8 @@ else:
 class EnvLike(Protocol):
     """The members that an environment must have to run in a vector env.
 
-    `close`, `render`, `render_mode`, `metadata`, `spec` and `np_random` are used if they exist.
+    `close`, `render`, `render_mode`, `metadata`, `spec`, `np_random` and `info_space` are used if
+    they exist.
 
     Attributes:
         observation_space: A `vecspaces.Space`, or a space of a library that
@@ -59,6 +61,8 @@ class Env(Generic[ObsType, ActType]):
     Attributes:
         observation_space: The space that every observation lies in.
         action_space: The space that actions are taken from.
+        info_space: What infos hold, a Dict, where a vector env is to pass its keys on beside the
+            observations; what is not in it may be in infos too.
         metadata: Facts about the class: `"render_modes"`, `"render_fps"`.
         render_mode: How `render` shows the environment; chosen at construction.
         spec: What the environment was made from, if a registry made it.
@@ -84,6 +88,7 @@ class Env(Generic[ObsType, ActType]):
     # Of any values: `Discrete` samples NumPy's integers, and `Env[int, int]` may use it too.
     observation_space: Space[Any]
     action_space: Space[Any]
+    info_space: Dict[Any] | None = None
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # an instance may set its own
     render_mode: str | None = None
     spec: Any | None = None

@@ -50,6 +50,10 @@ class ArrayBlock:
         """Copy rows of another block of the same kind into rows of this one."""
         self.array[to] = source.array[rows]
 
+    def clear(self, at: Index) -> None:
+        """Make rows what they were before anything was written."""
+        self.array[at] = 0
+
     def export(self, low: int, high: int) -> Any:
         """Return rows `low` to `high` as a contiguous copy."""
         return self.array[low:high].copy()
@@ -132,6 +136,11 @@ class VariableBlock(ArrayBlock):
         assert isinstance(source, VariableBlock)
         targets, origins = row_numbers(to, len(self.array)), row_numbers(rows, len(source.array))
         self._store_all(targets, [source.fetch(row) for row in origins])
+
+    def clear(self, at: Index) -> None:
+        """Make rows what they were before anything was written; their bytes stay."""
+        numbers = row_numbers(at, len(self.array))
+        self._store_all(numbers, [None] * len(numbers))
 
     def export(self, low: int, high: int) -> Any:
         """Return the used bytes of rows `low` to `high`, None for those never written."""

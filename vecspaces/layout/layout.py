@@ -375,6 +375,11 @@ class Rows:
         for block, other in zip(self._blocks, source._blocks, strict=True):
             block.copy(at, other, at)
 
+    def clear(self, at: Index) -> None:
+        """Make rows what they were before anything was written: zeros, where they are arrays."""
+        for block in self._blocks:
+            block.clear(at)
+
     def export(self, low: int, high: int) -> list[Any]:
         """Copy rows `low` to `high` into a few picklable parts, what they spilled included."""
         return [block.export(low, high) for block in self._blocks]

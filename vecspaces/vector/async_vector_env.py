@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn
 from vecspaces.checks import check_count
 from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.backends.process.cores import count_usable_cores
+from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
@@ -67,6 +68,9 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         validate: Whether observations and actions must lie in their spaces (bounds, NaN,
             characters, lengths), rewards be finite, flags be bools, and infos be dicts with
             strings as keys; without it, only shapes, dtypes and nesting are checked.
+        info_space: What infos hold, a Dict: its keys travel beside the observations, as arrays of
+            its dtypes, and are checked against it ([Infos](../infos.md)). None: the `info_space` of
+            the environments, if they have one; an empty Dict: nothing.
 
     Raises:
         RuntimeError: The environments' spaces differ.
@@ -108,6 +112,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         worker_threads: int | None = 1,
         stats: bool = False,
         validate: bool = False,
+        info_space: Any = None,
     ) -> None:
         if worker is not None:
             raise ValueError(
@@ -135,6 +140,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             start_timeout=start_timeout,
             step_timeout=step_timeout,
             budget=choose_budget(on_worker_death, max_restarts, restart_window),
+            info_space=check_info_space(info_space),
         )
         settings.check(len(self.env_fns))
         if worker_threads is not None:

@@ -27,7 +27,7 @@ from vecspaces.vector.exchange.stats import Stats, summarise
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
 from vecspaces.vector.session.arguments import Settings, plan_reset, spread_seeds
-from vecspaces.vector.session.batch_spaces import agree
+from vecspaces.vector.session.batch_spaces import agree, agree_on_infos
 from vecspaces.vector.session.ring import Rollout
 from vecspaces.vector.session.session import Session
 from vecspaces.vector.session.states import Event, State
@@ -78,6 +78,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         self._everyone: dict[int, None] = dict.fromkeys(range(len(backend.slices)))
         # What the pending call is for, and what reads its results.
         self._call_ids: list[int] = []
+        # What returns the results of a step: whether there is an info_space is asked once.
+        self._read = self._read_step if self.info_space is None else self._read_step_and_infos
         self._read_call: Callable[[int], tuple[Any, ...]] = self._read_nothing
 
     def _plan(self, descriptions: Sequence[GroupDescription]) -> BufferPlan:
@@ -96,6 +98,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         self._together = [
             range(end - count, end) for end, count in zip(ends, counts, strict=True) if count > 1
         ]
+        given = settings.info_space
+        self.info_space = (agree_on_infos(descriptions) if given is None else given) or None
         self.metadata = {**descriptions[0].metadata, "autoreset_mode": self._mode}
         self.render_mode = descriptions[0].render_mode
         return BufferPlan.compile(
@@ -108,6 +112,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             variable_capacity=settings.variable_capacity,
             num_workers=len(descriptions),
             stats=settings.stats,
+            info_space=self.info_space,
         )
 
     # ------------------------------------------------------------------ reset
@@ -174,8 +179,16 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     def _end_reset(self, call: str, timeout: float | None) -> tuple[ObsType, dict[str, Any]]:
         return self._session.finish_reset(call, timeout, self._read_reset)
 
-    def _read_reset(self, slot: int) -> tuple[ObsType, dict[str, Any]]:
-        return self._buffers.observations[slot].read(copy=self.copy), self._infos()
+    def _read_reset(self, slot: int, rows: list[int]) -> tuple[ObsType, dict[str, Any]]:
+        infos = self._infos()
+        if self._buffers.infos:
+            declared = self._buffers.infos[slot]
+            if len(rows) == self.num_envs:
+                declared.read(infos, self.copy)
+            else:
+                at = np.array(rows, dtype=np.intp)
+                declared.gather(infos, at, at, self.num_envs)
+        return self._buffers.observations[slot].read(copy=self.copy), infos
 
     # ------------------------------------------------------------------ step
 
@@ -207,7 +220,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             return self._send_recv.receive(rows, "step", None)[:5]
         try:
             self._begin_step("step", actions)
-            return self._session.finish(Event.STEP_WAIT, "step", None, self._read_step)
+            return self._session.finish(Event.STEP_WAIT, "step", None, self._read)
         except BaseException as error:
             self._session.interrupt(error)
             raise
@@ -229,7 +242,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             NoAsyncCallError: No step is pending.
             StepTimeoutError: It took too long; the step stays pending.
         """
-        return self._session.finish(Event.STEP_WAIT, "step_wait", timeout, self._read_step)
+        return self._session.finish(Event.STEP_WAIT, "step_wait", timeout, self._read)
 
     def _begin_step(self, call: str, actions: Any) -> None:
         session = self._session
@@ -255,7 +268,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             ended = terminations | truncations
             self._session.note_ends(slice(None), ended)
             if self._mode is AutoresetMode.SAME_STEP and ended.any():
-                infos.update(buffers.final_infos(np.flatnonzero(ended)))
+                infos.update(buffers.final_observations(np.flatnonzero(ended)))
         return (
             buffers.observations[slot].read(self.copy),
             written.rewards.copy(),
@@ -263,6 +276,17 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             truncations,
             infos,
         )
+
+    def _read_step_and_infos(self, slot: int) -> StepResult:
+        """Return the results of a step, and what the info_space holds."""
+        result = self._read_step(slot)
+        buffers, infos = self._buffers, result[4]
+        buffers.infos[slot].read(infos, self.copy)
+        if buffers.final_infos is not None:
+            ended = np.flatnonzero(result[2] | result[3])
+            if len(ended):
+                buffers.final_infos.gather(infos, ended, ended, self.num_envs)
+        return result
 
     def _action_error(self, error: Mismatch, rows: Sequence[int] | None) -> InvalidActionError:
         """Return the error for actions that do not fit; no environment was stepped."""
@@ -405,7 +429,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
 
         Returns:
             Observations `(T + 1, num_envs, ...)` as views of the ring; rewards, terminations and
-            truncations `(T, num_envs)`, copies.
+            truncations `(T, num_envs)`, copies; and the arrays that the info_space holds, as views.
 
         Raises:
             ValueError: There were fewer or more steps, `batch_size` is not all environments, or
@@ -419,12 +443,15 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         self._session.check(Event.STEP_ASYNC, "rollout_view")
         buffers, steps = self._buffers, self._session.ring.rollout_steps
         observations = buffers.plan.observations.ring(buffers.arena, steps + 1)
+        declared = buffers.plan.infos
+        infos = {} if declared is None else declared.ring(buffers.arena, steps + 1)
         self._session.end_rollout()
         return Rollout(
             observations,
             buffers.rewards[1 : steps + 1].copy(),
             buffers.terminations[1 : steps + 1].copy(),
             buffers.truncations[1 : steps + 1].copy(),
+            infos,
         )
 
     # ------------------------------------------------------------------ calls

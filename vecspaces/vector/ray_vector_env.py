@@ -15,6 +15,7 @@ from vecspaces.vector.backends.ray.backend import RayBackend
 from vecspaces.vector.backends.ray.cluster import PLACEMENTS, Connection, choose_resources
 from vecspaces.vector.backends.worker_setup import WorkerSetup, plan_workers
 from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
+from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
@@ -55,6 +56,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         variable_capacity: Bytes kept per environment for values of variable size.
         stats: Whether steps and resets are timed, for `stats()`.
         validate: Whether all that environments return and are given must lie in its space.
+        info_space: As in `AsyncVectorEnv`.
         on_worker_death: `"raise"`, or `"restart"`: a new actor, elsewhere if its node is gone; or a
             function, as in `AsyncVectorEnv`.
         max_restarts: How many restarts within `restart_window` are taken for bad luck.
@@ -89,6 +91,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         variable_capacity: int = 65536,
         stats: bool = False,
         validate: bool = False,
+        info_space: Any = None,
         on_worker_death: OnWorkerDeath = "raise",
         max_restarts: int = 3,
         restart_window: float = 60.0,
@@ -111,6 +114,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             start_timeout=start_timeout,
             step_timeout=step_timeout,
             budget=choose_budget(on_worker_death, max_restarts, restart_window),
+            info_space=check_info_space(info_space),
         )
         settings.check(len(self.env_fns))
         if processes_per_actor < 1:
@@ -222,6 +226,7 @@ def _with_processes(setup: WorkerSetup, processes: int, settings: Settings) -> W
         start_timeout=settings.start_timeout,
         worker_threads=setup.threads,
         validate=settings.validate,
+        info_space=settings.info_space,
         on_worker_death="raise" if budget is None else "restart",
         max_restarts=3 if budget is None else budget.max_restarts,
         restart_window=60.0 if budget is None else budget.window,

@@ -147,10 +147,15 @@ class SendRecv:
             [shift(queue.ready[row], place) for place, row in enumerate(rows) if queue.ready[row]],
             len(rows),
         )
+        if buffers.infos:
+            buffers.infos[slot].gather(infos, at, np.arange(len(rows)), len(rows))
         if self._mode is not AutoresetMode.NEXT_STEP:
             ended = terminations | truncations
             session.note_ends(at, ended)
             if self._mode is AutoresetMode.SAME_STEP and ended.any():
-                infos.update(self._buffers.final_infos(at[ended], at))
+                infos.update(buffers.final_observations(at[ended], at))
+                if buffers.final_infos is not None:
+                    places = np.flatnonzero(ended)
+                    buffers.final_infos.gather(infos, at[ended], places, len(rows))
         observations = buffers.observations[slot].read(copy=True, at=at)
         return Transition(observations, rewards, terminations, truncations, infos, at)

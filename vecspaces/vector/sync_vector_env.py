@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from vecspaces.errors import ClosedEnvironmentError
 from vecspaces.vector.backends.inline import InlineBackend
+from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
@@ -37,6 +38,9 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         validate: Whether observations and actions must lie in their spaces (bounds, NaN,
             characters, lengths), rewards be finite, flags be bools, and infos be dicts with
             strings as keys; without it, only shapes, dtypes and nesting are checked.
+        info_space: What infos hold, a Dict: its keys travel beside the observations, as arrays of
+            its dtypes, and are checked against it ([Infos](../infos.md)). None: the `info_space` of
+            the environments, if they have one; an empty Dict: nothing.
 
     Raises:
         RuntimeError: The environments' spaces differ.
@@ -61,6 +65,7 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         buffers: int = 1,
         stats: bool = False,
         validate: bool = False,
+        info_space: Any = None,
     ) -> None:
         self.env_fns = list_factories(env_fns)
         check_mode(observation_mode)
@@ -71,6 +76,7 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
             buffers=buffers,
             stats=stats,
             validate=validate,
+            info_space=check_info_space(info_space),
         )
         settings.check(len(self.env_fns))
         self._inline = InlineBackend(self.env_fns, settings.autoreset_mode, validate)

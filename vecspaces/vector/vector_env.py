@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 import numpy as np
 
 from vecspaces import seeding
-from vecspaces.spaces import Space
+from vecspaces.spaces import Dict, Space
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -99,12 +99,14 @@ class VectorEnv(Generic[ObsType, ActType, ArrayType]):
         render_mode: How the environments render.
         spec: What the vector env was made from, if it was made from an id.
         closed: Whether `close()` was called.
+        info_space: What each environment's infos hold, a Dict; None where nothing is declared.
     """
 
     metadata: dict[str, Any] = {}  # noqa: RUF012 - a class-level default, as in Gymnasium
     spec: Any = None
     render_mode: str | None = None
     closed: bool = False
+    info_space: Dict[Any] | None = None
 
     observation_space: Space[Any]
     action_space: Space[Any]

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError
-from vecspaces.spaces import Space
+from vecspaces.spaces import Dict, Space
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from vecspaces.vector.vector_env import ActType, ArrayType, ObsType, Seed, StepResult, VectorEnv
 
@@ -321,6 +321,9 @@ class VectorWrapper(
     )
     metadata: dict[str, Any] = _own("metadata", "Facts about the environments.")
     num_envs: int = _inner("num_envs", "The number of environments.")
+    info_space: Dict[Any] | None = _inner(
+        "info_space", "What the infos of each environment hold, if it is declared."
+    )
     spec: Any = _inner("spec", "What the wrapped vector env was made from.")
     render_mode: str | None = _inner("render_mode", "How the environments render.")
     closed: bool = _inner("closed", "Whether the wrapped vector env is closed.", settable=True)

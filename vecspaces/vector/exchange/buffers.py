@@ -1,4 +1,4 @@
-"""The bytes that caller and workers share: observations, actions, rewards, flags of all rows."""
+"""The bytes that caller and workers share: what lies in the rows of all environments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from vecspaces.layout import Layout, Rows
 from vecspaces.memory import Arena
-from vecspaces.spaces import Space
+from vecspaces.spaces import Dict, Space
+from vecspaces.vector.exchange.info_space import InfoLayout, InfoRows
 from vecspaces.vector.exchange.stats import ENV_SHAPE, WORKER_SHAPE
 
 _ALIGNMENT = 64
@@ -26,6 +27,8 @@ class BufferPlan:
         observations: The ring of observation slots.
         actions: One action per environment.
         finals: The last observations of episodes, in SAME_STEP mode only.
+        infos: What the info_space holds, in as many slots as observations; None without one.
+        final_infos: The same of episodes' last infos, below `"final_info"`, in SAME_STEP mode.
         scalars: The offset of rewards, terminations and truncations, in bytes.
         progress: The offset of one int64 per worker: the row that it is busy with, or -1.
         num_workers: The number of workers.
@@ -36,6 +39,8 @@ class BufferPlan:
     observations: Layout
     actions: Layout
     finals: Layout | None
+    infos: InfoLayout | None
+    final_infos: InfoLayout | None
     scalars: int
     progress: int
     num_workers: int
@@ -54,6 +59,7 @@ class BufferPlan:
         variable_capacity: int = 65536,
         num_workers: int = 1,
         stats: bool = False,
+        info_space: Dict[Any] | None = None,
     ) -> BufferPlan:
         """Lay out the rows of `num_envs` environments."""
         observations = Layout.compile(
@@ -70,6 +76,25 @@ class BufferPlan:
                 observation_space, num_envs, variable_capacity=variable_capacity, offset=end
             )
             end += last.size
+        infos = final_infos = None
+        if info_space is not None:
+            infos = InfoLayout.compile(
+                info_space,
+                num_envs,
+                slots=slots,
+                variable_capacity=variable_capacity,
+                offset=end,
+            )
+            end = infos.end
+            if finals:
+                final_infos = InfoLayout.compile(
+                    Dict(final_info=info_space),
+                    num_envs,
+                    slots=1,
+                    variable_capacity=variable_capacity,
+                    offset=end,
+                )
+                end = final_infos.end
         scalars = _align(end)
         # Per row and slot: a float64 reward and two bools.
         progress = scalars + _align(slots * num_envs * 8) + 2 * _align(slots * num_envs)
@@ -80,6 +105,8 @@ class BufferPlan:
             observations,
             actions,
             last,
+            infos,
+            final_infos,
             scalars,
             progress,
             num_workers,
@@ -96,6 +123,12 @@ class BufferPlan:
     def slots(self) -> int:
         """The length of the ring of observations."""
         return self.observations.slots
+
+    @property
+    def has_variable(self) -> bool:
+        """Whether workers write values of variable size."""
+        infos = self.infos is not None and self.infos.has_variable
+        return self.observations.has_variable or infos
 
 
 class Slice(NamedTuple):
@@ -125,6 +158,8 @@ class Buffers:
         observations: One `Rows` per slot of the ring.
         actions: The `Rows` of the actions.
         finals: The `Rows` of final observations, or None.
+        infos: What the info_space holds, one `InfoRows` per slot; empty without one.
+        final_infos: The `InfoRows` of final infos, or None.
         rewards: Shape `(slots, num_envs)`, float64.
         terminations: Shape `(slots, num_envs)`, bool.
         truncations: Shape `(slots, num_envs)`, bool.
@@ -140,6 +175,10 @@ class Buffers:
         self.finals: Rows | None = None
         if plan.finals is not None:
             (self.finals,) = plan.finals.bind(self.arena, spill=True)
+        self.infos = () if plan.infos is None else plan.infos.bind(self.arena)
+        self.final_infos: InfoRows | None = None
+        if plan.final_infos is not None:
+            (self.final_infos,) = plan.final_infos.bind(self.arena)
         shape = (plan.slots, plan.num_envs)
         flags = plan.scalars + _align(shape[0] * shape[1] * 8)
         self.rewards: npt.NDArray[np.float64] = self.arena.view(np.float64, shape, plan.scalars)
@@ -171,7 +210,30 @@ class Buffers:
 
     def _all_rows(self) -> list[Rows]:
         finals = [] if self.finals is None else [self.finals]
-        return [*self.observations, self.actions, *finals]
+        infos = [*self.infos, *([] if self.final_infos is None else [self.final_infos])]
+        return [
+            *self.observations,
+            self.actions,
+            *finals,
+            *(leaf for rows in infos for leaf in rows.leaves),
+        ]
+
+    def _written_rows(self, slot: int) -> list[Rows]:
+        """What a worker writes of a slot, and of the ends of episodes."""
+        rows = [self.observations[slot]]
+        if self.finals is not None:
+            rows.append(self.finals)
+        if self.infos:
+            rows.extend(self.infos[slot].leaves)
+        if self.final_infos is not None:
+            rows.extend(self.final_infos.leaves)
+        return rows
+
+    def copy_slot(self, to: int, source: int) -> None:
+        """Copy the observations and infos of all rows into another slot."""
+        self.observations[to].copy_rows(self.observations[source], slice(None))
+        if self.infos:
+            self.infos[to].copy_rows(self.infos[source], slice(None))
 
     def counters(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
         """The counters of `stats()`, per environment and per worker; None without `stats`."""
@@ -185,7 +247,7 @@ class Buffers:
             self.arena.view(np.int64, workers, plan.stats + 8 * math.prod(environments)),
         )
 
-    def final_infos(
+    def final_observations(
         self, ended: Sequence[int] | npt.NDArray[Any], rows: npt.NDArray[Any] | None = None
     ) -> dict[str, Any]:
         """Return the last observations of the rows that ended, for all rows or for `rows`."""
@@ -219,18 +281,15 @@ class Buffers:
             mine[0][low:high], mine[1][worker] = counters
 
     def take_spilled(self, slot: int, low: int, high: int) -> Any:
-        """Take the observations of rows that did not fit into the arena; None where all did."""
-        values = self.observations[slot].take_spilled(low, high)
-        finals = self.finals.take_spilled(low, high) if self.finals is not None else None
-        return (values, finals) if values or finals else None
+        """Take what of some rows did not fit into the arena; None where all did."""
+        values = [rows.take_spilled(low, high) for rows in self._written_rows(slot)]
+        return values if any(values) else None
 
     def put_spilled(self, slot: int, spilled: Any) -> None:
         """Put back what `take_spilled` took in another process."""
-        values, finals = spilled
-        if values:
-            self.observations[slot].put_spilled(values)
-        if finals and self.finals is not None:
-            self.finals.put_spilled(finals)
+        for rows, values in zip(self._written_rows(slot), spilled, strict=True):
+            if values:
+                rows.put_spilled(values)
 
     def export(self, slot: int, rows: Sequence[int], scalars: bool = True) -> list[Any]:
         """Copy what was written to some rows, and to no others, into a few picklable arrays.
@@ -242,14 +301,18 @@ class Buffers:
 
     def _export(self, slot: int, low: int, high: int, scalars: bool) -> list[Any]:
         observations = self.observations[slot].export(low, high)
+        infos = self.infos[slot].export(low, high) if self.infos else None
         if not scalars:
-            return [observations]
+            return [observations, infos]
         rows = slice(low, high)
-        # Final observations are rare: they travel only in the step in which an episode ended.
-        ended = self.terminations[slot, rows] | self.truncations[slot, rows]
+        # What ends an episode is rare: it travels only in the step in which one ended.
+        ended = (self.terminations[slot, rows] | self.truncations[slot, rows]).any()
+        finals, final_infos = self.finals, self.final_infos
         return [
             observations,
-            None if self.finals is None or not ended.any() else self.finals.export(low, high),
+            infos,
+            None if finals is None or not ended else finals.export(low, high),
+            None if final_infos is None or not ended else final_infos.export(low, high),
             self.rewards[slot, rows].copy(),
             self.terminations[slot, rows].copy(),
             self.truncations[slot, rows].copy(),
@@ -257,14 +320,19 @@ class Buffers:
 
     def load(self, slot: int, parts: list[Any]) -> None:
         """Take over what `export` copied in another process."""
-        for low, high, observations, *others in parts:
+        for low, high, observations, infos, *others in parts:
             self.observations[slot].load(low, high, observations)
+            if infos is not None:
+                self.infos[slot].load(low, high, infos)
             if others:
                 rows = slice(low, high)
-                finals, self.rewards[slot, rows], self.terminations[slot, rows] = others[:3]
-                self.truncations[slot, rows] = others[3]
+                finals, final_infos, *scalars = others
+                self.rewards[slot, rows], self.terminations[slot, rows] = scalars[:2]
+                self.truncations[slot, rows] = scalars[2]
                 if self.finals is not None and finals is not None:
                     self.finals.load(low, high, finals)
+                if self.final_infos is not None and final_infos is not None:
+                    self.final_infos.load(low, high, final_infos)
 
 
 def _restore(plan: BufferPlan, data: bytes, spilled: list[Any]) -> Buffers:

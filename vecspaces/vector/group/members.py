@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, Protocol
 
 from vecspaces.env import EnvLike
 from vecspaces.interop import foreign_values, is_foreign_vector_env, native_space
-from vecspaces.spaces import Space
+from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.equivalence import is_same, is_twin
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvFn, Failure, Message
+from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.stats import Timings
 from vecspaces.vector.vector_env import AutoresetMode, VectorEnv
@@ -48,12 +49,14 @@ class Built:
         action_spaces: The same for actions.
         translate: Turns actions into those of the library that made the spaces; None where they
             are the same.
+        info_space: What its infos say that they hold; None where it says nothing.
     """
 
     env: Any
     observation_spaces: tuple[Space[Any], ...]
     action_spaces: tuple[Space[Any], ...]
     translate: Callable[[Any], Any] | None
+    info_space: Dict[Any] | None = None
 
     @property
     def count(self) -> int:
@@ -62,8 +65,10 @@ class Built:
 
     def has_spaces_of(self, other: Built) -> bool:
         """Whether its rows are those of another one."""
-        return _are_same(self.observation_spaces, other.observation_spaces) and _are_same(
-            self.action_spaces, other.action_spaces
+        return (
+            _are_same(self.observation_spaces, other.observation_spaces)
+            and _are_same(self.action_spaces, other.action_spaces)
+            and is_same_info_space(self.info_space, other.info_space)
         )
 
 
@@ -81,7 +86,7 @@ class Builder:
         env = env_fn()
         try:
             if is_vector_env(env):
-                return self._build_vector(env)
+                return self._build_vector(env, number)
             _check_env(env, number)
             observation_space, action_space = env.observation_space, env.action_space
             return Built(
@@ -89,13 +94,14 @@ class Builder:
                 (self._native(observation_space),),
                 (self._native(action_space),),
                 foreign_values(action_space),
+                _info_space_of(env, number),
             )
         except BaseException:
             with suppress(Exception):  # the first error is the one to report
                 env.close()
             raise
 
-    def _build_vector(self, env: Any) -> Built:
+    def _build_vector(self, env: Any, number: int) -> Built:
         own = mode_of(env)
         if own is not self._mode:
             raise ValueError(
@@ -110,7 +116,8 @@ class Builder:
         else:
             spaces = [[getattr(env, f"single_{name}")] * env.num_envs for name in names]
         observations, actions = (tuple(map(self._native, each)) for each in spaces)
-        return Built(env, observations, actions, foreign_values(env.single_action_space))
+        translate = foreign_values(env.single_action_space)
+        return Built(env, observations, actions, translate, _info_space_of(env, number))
 
     def _native(self, space: Any) -> Space[Any]:
         """Return a space as ours."""
@@ -143,6 +150,21 @@ def _check_env(env: Any, number: int) -> None:
                 ", ".join(missing),
             )
         )
+
+
+def _info_space_of(env: Any, number: int) -> Dict[Any] | None:
+    """Return the info_space of an environment, which need not have one."""
+    try:
+        space = get_attribute(env, "info_space")
+    except AttributeError:
+        return None
+    try:
+        return check_info_space(space)
+    except (TypeError, ValueError) as error:
+        message = Message(
+            "{} returned an environment with a wrong info_space: {}", EnvFn(number), str(error)
+        )
+        raise type(error)(message) from None
 
 
 def is_vector_env(env: Any) -> bool:
@@ -182,6 +204,7 @@ class GroupDescription:
         observation_index: For each row, which of them is its own.
         action_spaces: The distinct action spaces.
         action_index: For each row, which of them is its own.
+        info_spaces: The info_space of each environment, or None.
         metadata: The first environment's metadata.
         render_mode: The first environment's render mode.
     """
@@ -191,6 +214,7 @@ class GroupDescription:
     observation_index: tuple[int, ...]
     action_spaces: tuple[Space[Any], ...]
     action_index: tuple[int, ...]
+    info_spaces: tuple[Dict[Any] | None, ...]
     metadata: dict[str, Any]
     render_mode: str | None
 
@@ -202,6 +226,7 @@ class GroupDescription:
             tuple(one.count for one in built),
             *_distinct(space for one in built for space in one.observation_spaces),
             *_distinct(space for one in built for space in one.action_spaces),
+            _shared(one.info_space for one in built),
             dict(getattr(first, "metadata", None) or {}),
             getattr(first, "render_mode", None),
         )
@@ -212,7 +237,26 @@ class GroupDescription:
             self.counts == other.counts
             and _are_same(self.observation_spaces, other.observation_spaces)
             and _are_same(self.action_spaces, other.action_spaces)
+            and all(map(is_same_info_space, self.info_spaces, other.info_spaces))
         )
+
+
+def is_same_info_space(one: Dict[Any] | None, other: Dict[Any] | None) -> bool:
+    """Whether two environments declare the same infos, or none."""
+    if one is None or other is None:
+        return one is other
+    return is_same(one, other)
+
+
+def _shared(spaces: Iterable[Dict[Any] | None]) -> tuple[Dict[Any] | None, ...]:
+    """Let equal spaces be one object, which crosses the pipe once."""
+    known: list[Dict[Any] | None] = []
+    found = []
+    for space in spaces:
+        found.append(next((one for one in known if is_same_info_space(space, one)), space))
+        if found[-1] is space:
+            known.append(space)
+    return tuple(found)
 
 
 def _are_same(some: Sequence[Space[Any]], others: Sequence[Space[Any]]) -> bool:

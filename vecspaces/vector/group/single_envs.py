@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any
 
+from vecspaces.layout import Mismatch
 from vecspaces.spaces import Space
 from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvironmentFailed
 from vecspaces.vector.exchange.infos import Columns
+from vecspaces.vector.group.info_writer import Infos, InfoWriter
 from vecspaces.vector.group.members import (
     RAISED,
     Built,
@@ -89,16 +91,25 @@ class SingleEnvs:
         """Look at the rows from now on."""
         buffers, low, high = views.buffers, self.rows.start, self.rows.stop
         self._views = views
-        self._slots = [
+        # With an info_space, what writes the infos of each slot, and the last ones of episodes.
+        self._info_writers = [InfoWriter(infos, low, high) for infos in buffers.infos]
+        self._final_writer: InfoWriter | None = None
+        if buffers.final_infos is not None:
+            self._final_writer = InfoWriter(buffers.final_infos, low, high)
+        slots: list[SlotWriter] = [
             SlotWriter(buffers, slot, low, high)
             if self._boxes is None
             else ValidatedSlotWriter(buffers, slot, low, high, self._boxes, self._envs)
             for slot in range(buffers.plan.slots)
         ]
+        self._slots: Sequence[SlotWriter | InfoSlotWriter] = slots
+        if self._info_writers:
+            pairs = zip(slots, self._info_writers, strict=True)
+            self._slots = [InfoSlotWriter(*pair) for pair in pairs]
         self._take_actions = buffers.actions.reader(low, high)
 
     def __getstate__(self) -> dict[str, Any]:
-        views = ("_views", "_slots", "_take_actions")
+        views = ("_views", "_slots", "_info_writers", "_final_writer", "_take_actions")
         return {name: value for name, value in vars(self).items() if name not in views}
 
     def whole(self, rows: Sequence[int]) -> list[list[int]]:
@@ -124,7 +135,7 @@ class SingleEnvs:
     def reset(self, slot: int, starts: Starts, keep_options: bool) -> Columns:
         """Begin episodes in some rows."""
         write = self._views.buffers.observations[slot].write
-        infos: list[tuple[int, Mapping[str, Any]]] = []
+        infos: Infos = []
         for row, (seed, options) in sorted(starts.items(), key=_row_of):
             self._views.progress[0] = row
             if seed is None and row in self._lost:
@@ -141,7 +152,16 @@ class SingleEnvs:
             if keep_options and options is not None:
                 self._options[row] = options
             self.go_on(row)
+        if self._info_writers:
+            infos = self._write_infos(slot, sorted(starts), infos, "reset")
         return infos_module.merge(infos)
+
+    def _write_infos(self, slot: int, rows: Sequence[int], infos: Infos, command: str) -> Infos:
+        """Write the infos of some rows; return what is not declared."""
+        try:
+            return self._info_writers[slot].write(infos, rows)
+        except RAISED as error:
+            raise failed(error, rows, command) from None
 
     def reset_env(
         self, row: int, command: str, arguments: Mapping[str, Any]
@@ -188,10 +208,22 @@ class SingleEnvs:
             finals = self._views.buffers.finals
             assert finals is not None
             finals.write(row, observation)
-            final_info = infos_module.snapshot(as_info(info))
+            final = infos_module.snapshot(self._write_final(row, as_info(info)))
             observation, info = self.autoreset(row)
-            info = {**info, "final_info": final_info}
+            info = {**info, **final}
         return observation, info
+
+    def _write_final(self, row: int, info: dict[str, Any]) -> dict[str, Any]:
+        """Write the last info of an episode; return what else is reported of it."""
+        final = {"final_info": info}
+        if self._final_writer is None:
+            return final
+        try:
+            left = self._final_writer.write([(row, final)], [row])
+        except Mismatch as error:
+            # As the environment returned it.
+            raise Mismatch(error.expected, error.found, error.path[1:], row, error.name) from None
+        return left[0][1] if left else {}
 
     # ------------------------------------------------------------------ step
 
@@ -207,21 +239,17 @@ class SingleEnvs:
         observations, rewards, infos = self._loop(pairs if note is None else _noting(pairs, note))
         try:
             if rows is None:
-                self._slots[slot].write(observations, rewards, self._ended)
-            else:
-                self._write_rows(slot, rows, observations, rewards)
-            return infos_module.merge(infos) if infos else {}
+                return self._slots[slot].write(observations, rewards, self._ended, infos)
+            return self._write_rows(slot, rows, observations, rewards, infos)
         except RAISED as error:
             raise failed(error, rows or self.rows, "step") from None
 
-    def _loop(
-        self, pairs: Iterable[tuple[int, Any, Any]]
-    ) -> tuple[list[Any], list[Any], list[tuple[int, dict[str, Any]]]]:
+    def _loop(self, pairs: Iterable[tuple[int, Any, Any]]) -> tuple[list[Any], list[Any], Infos]:
         """Step each environment, and gather what they return."""
         progress = self._views.progress
         observations: list[Any] = []
         rewards: list[Any] = []
-        infos: list[tuple[int, dict[str, Any]]] = []
+        infos: Infos = []
         ended = self._ended = []
         row = -1
         try:
@@ -248,8 +276,13 @@ class SingleEnvs:
         return observations, rewards, infos
 
     def _write_rows(
-        self, slot: int, rows: Sequence[int], observations: list[Any], rewards: list[Any]
-    ) -> None:
+        self,
+        slot: int,
+        rows: Sequence[int],
+        observations: list[Any],
+        rewards: list[Any],
+        infos: Infos,
+    ) -> Columns:
         """Write what the environments of some rows returned."""
         buffers = self._views.buffers
         write = buffers.observations[slot].write
@@ -261,6 +294,9 @@ class SingleEnvs:
         buffers.rewards[slot, at] = as_rewards(rewards, rows)
         buffers.terminations[slot, at] = buffers.truncations[slot, at] = False
         self._slots[slot].mark(self._ended)
+        if self._info_writers:
+            infos = self._info_writers[slot].write(infos, rows)
+        return infos_module.merge(infos) if infos else {}
 
     # ------------------------------------------------------------------ lost episodes
 
@@ -279,7 +315,7 @@ class SingleEnvs:
         self._ended.append((row, False, True))
         report: dict[str, Any] = {"worker_restarted": True}
         if self._mode is AutoresetMode.SAME_STEP:
-            report = {**info, "final_info": {}, **report}
+            report = {**info, **self._write_final(row, {}), **report}
         elif self._mode is AutoresetMode.NEXT_STEP:
             self._steppers[row - self.rows.start] = _Held(self, row, observation, info)
         # But in SAME_STEP, the caller shows the last observation that it knew.
@@ -339,9 +375,13 @@ class SlotWriter:
         self._marked = True
 
     def write(
-        self, observations: list[Any], rewards: list[Any], ended: list[tuple[int, bool, bool]]
-    ) -> None:
-        """Write what all environments returned."""
+        self,
+        observations: list[Any],
+        rewards: list[Any],
+        ended: list[tuple[int, bool, bool]],
+        infos: Infos,
+    ) -> Columns:
+        """Write what all environments returned; return the merged infos."""
         self._write_observations(observations)
         self._write_rewards(rewards)
         if self._marked:
@@ -350,6 +390,7 @@ class SlotWriter:
             self._marked = False
         if ended:
             self.mark(ended)
+        return infos_module.merge(infos) if infos else {}
 
     def mark(self, ended: list[tuple[int, bool, bool]]) -> None:
         """Set the flags of episodes that ended."""
@@ -376,13 +417,35 @@ class ValidatedSlotWriter(SlotWriter):
         self._space, self._envs = space, envs
 
     def write(
-        self, observations: list[Any], rewards: list[Any], ended: list[tuple[int, bool, bool]]
-    ) -> None:
+        self,
+        observations: list[Any],
+        rewards: list[Any],
+        ended: list[tuple[int, bool, bool]],
+        infos: Infos,
+    ) -> Columns:
         """Write what all environments returned, and check it."""
-        super().write(observations, rewards, ended)
+        columns = super().write(observations, rewards, ended, infos)
         if not self._space.contains(self._written):
             for env, observation in zip(self._envs, observations, strict=True):
                 env.check(observation)
+        return columns
+
+
+class InfoSlotWriter:
+    """Writes what the info_space holds too."""
+
+    def __init__(self, slot: SlotWriter, infos: InfoWriter) -> None:
+        self._slot, self._infos, self.mark = slot, infos, slot.mark
+
+    def write(
+        self,
+        observations: list[Any],
+        rewards: list[Any],
+        ended: list[tuple[int, bool, bool]],
+        infos: Infos,
+    ) -> Columns:
+        """Write what all environments returned; return the merged infos that are not declared."""
+        return self._slot.write(observations, rewards, ended, self._infos.write(infos))
 
 
 class _Translated:

@@ -19,6 +19,11 @@ _PARTS = {
     "reset": "observation, info",
     "step": "observation, reward, terminated, truncated, info",
 }
+# What a Mismatch is about: an observation, or a value of an info that is called so.
+_RETURNED: dict[bool, tuple[type[Exception], str, str]] = {
+    False: (InvalidObservationError, "observation", ""),
+    True: (InvalidInfoError, "info", ", or leave the key out"),
+}
 _NUMBERS = frozenset((float, int, bool, np.float64, np.float32))
 
 
@@ -43,15 +48,18 @@ def failed(error: BaseException, rows: Sequence[int], command: str) -> Environme
     found: BaseException = error
     if isinstance(error, Mismatch):
         rows = rows if error.row is None else (error.row,)
-        finding = Mismatch(error.expected, error.found, error.path, name="observation")
+        kind, name, advice = _RETURNED[error.name == "info"]
+        finding = Mismatch(error.expected, error.found, error.path, name=name)
         message = Message(
-            "{} returned an invalid observation in {}: {}: "
-            "make it return what its observation_space holds",
+            "{} returned an invalid {} in {}: {}: make it return what its {}_space holds{}",
             EnvIds(rows),
+            name,
             command,
             finding,
+            name,
+            advice,
         )
-        found = InvalidObservationError(message).with_traceback(error.__traceback__)
+        found = kind(message).with_traceback(error.__traceback__)
     elif isinstance(error, Finding):
         rows = rows if error.row is None else (error.row,)
         message = Message("{}{}", EnvIds(rows), error.text)

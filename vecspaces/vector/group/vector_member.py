@@ -16,6 +16,7 @@ from vecspaces.seeding import derive_seed
 from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.failures import EnvIds, EnvironmentFailed, Failure, Message
 from vecspaces.vector.exchange.infos import Columns
+from vecspaces.vector.group.info_writer import InfoWriter
 from vecspaces.vector.group.members import (
     RAISED,
     Built,
@@ -71,9 +72,16 @@ class VectorMember:
     def view(self, views: Views) -> None:
         """Look at the rows from now on."""
         self._views = views
+        buffers, low, high = views.buffers, self.rows.start, self.rows.stop
+        # With an info_space, what writes the infos of each slot, and the last ones of episodes.
+        self._info_writers = [InfoWriter(infos, low, high) for infos in buffers.infos]
+        self._final_writer: InfoWriter | None = None
+        if buffers.final_infos is not None:
+            self._final_writer = InfoWriter(buffers.final_infos, low, high)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_views"}
+        views = ("_views", "_info_writers", "_final_writer")
+        return {name: value for name, value in vars(self).items() if name not in views}
 
     def whole(self, rows: Sequence[int]) -> list[list[int]]:
         """All rows step together."""
@@ -102,10 +110,13 @@ class VectorMember:
         try:
             options = self._options([starts[row][1] for row in rows], keep_options)
             if len(rows) < len(self.rows):
-                return self._reset_some(slot, rows, seed, dict(options or {}))
-            observations, columns = self._reset("reset", seed, options)
-            self._lost, self._first = {}, None
-            self._write(slot, observations)
+                columns = self._reset_some(slot, rows, seed, dict(options or {}))
+            else:
+                observations, columns = self._reset("reset", seed, options)
+                self._lost, self._first = {}, None
+                self._write(slot, observations)
+            if self._info_writers:
+                columns = self._info_writers[slot].write_columns(columns, rows)
         except RAISED as error:
             raise failed(error, self.rows, "reset") from None
         return columns
@@ -173,20 +184,44 @@ class VectorMember:
             if self._starts:
                 columns = self.reset(slot, self._starts, False)
                 self._write_scalars(slot, 0.0, False, False)
-            elif self._lost:
-                columns = self._report_lost(slot)
-            elif self._first is not None and self._mode is AutoresetMode.NEXT_STEP:
-                (observations, columns), self._first = self._first, None
-                self._write(slot, observations)
-                self._write_scalars(slot, 0.0, False, False)
             else:
-                self._first = None
-                columns = self._step(slot)
+                columns = self._go_on(slot)
+                if self._info_writers:
+                    columns = self._write_infos(slot, columns)
         except RAISED as error:
             raise failed(error, self.rows, "step") from None
         if note is not None:
             note(perf_counter_ns())
         return columns
+
+    def _go_on(self, slot: int) -> Columns:
+        """Step the vector env, or hand out what is left of a restart."""
+        if self._lost:
+            return self._report_lost(slot)
+        if self._first is not None and self._mode is AutoresetMode.NEXT_STEP:
+            (observations, columns), self._first = self._first, None
+            self._write(slot, observations)
+            self._write_scalars(slot, 0.0, False, False)
+            return columns
+        self._first = None
+        return self._step(slot)
+
+    def _write_infos(self, slot: int, columns: Columns) -> Columns:
+        """Write the infos of a step; return what is not declared."""
+        columns = dict(columns)
+        if self._final_writer is not None:
+            final = columns.pop("final_info", None)
+            rows = {*self._ended(slot), *([] if final is None else final.rows.tolist())}
+            given = {} if final is None else {"final_info": final}
+            columns.update(self._final_writer.write_columns(given, sorted(rows)))
+        return self._info_writers[slot].write_columns(columns, self.rows)
+
+    def _ended(self, slot: int) -> list[int]:
+        """Return the rows whose episodes a step ended."""
+        buffers, at = self._views.buffers, self._at
+        ended = np.flatnonzero(buffers.terminations[slot, at] | buffers.truncations[slot, at])
+        found: list[int] = (ended + self.rows.start).tolist()
+        return found
 
     def _step(self, slot: int) -> Columns:
         """Step the vector env, and write what it returns."""
@@ -247,13 +282,12 @@ class VectorMember:
 
     def _write_finals(self, slot: int, observations: Any) -> None:
         """Write the last observations of the episodes that ended in this step (SAME_STEP)."""
-        buffers, at = self._views.buffers, self._at
-        ended = np.flatnonzero(buffers.terminations[slot, at] | buffers.truncations[slot, at])
-        if len(ended) and observations is None:
+        ended, finals = self._ended(slot), self._views.buffers.finals
+        if ended and observations is None:
             raise ValueError(f"{self._env!r} ended an episode in SAME_STEP without final_obs")
-        assert buffers.finals is not None
-        for number in ended.tolist():
-            buffers.finals.write(self.rows.start + number, observations[number])
+        assert finals is not None
+        for row in ended:
+            finals.write(row, observations[row - self.rows.start])
 
     # ------------------------------------------------------------------ calls
 

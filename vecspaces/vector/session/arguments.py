@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from vecspaces.checks import check_count, check_seconds
 from vecspaces.seeding import derive_seed
+from vecspaces.spaces import Dict
 from vecspaces.vector.session.batch_spaces import ObservationMode
 from vecspaces.vector.session.restarts import RestartBudget
 from vecspaces.vector.vector_env import AutoresetMode
@@ -30,6 +31,8 @@ class Settings(NamedTuple):
         start_timeout: Bounds the building of environments, in seconds.
         step_timeout: Bounds every other wait, in seconds; None does not.
         budget: How many dead workers are replaced; None: none are.
+        info_space: What infos hold, as `check_info_space` returns it; None: what the environments
+            say.
     """
 
     observation_mode: ObservationMode
@@ -42,6 +45,7 @@ class Settings(NamedTuple):
     start_timeout: float = 60.0
     step_timeout: float | None = None
     budget: RestartBudget | None = None
+    info_space: Dict[Any] | None = None
 
     def check(self, num_factories: int) -> None:
         """Check the numbers before anything is built."""

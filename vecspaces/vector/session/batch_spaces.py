@@ -7,10 +7,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from vecspaces.interop import native_space
 from vecspaces.layout import Layout
-from vecspaces.spaces import Space
+from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.equivalence import difference, is_same, is_space_dtype_shape_equiv
 from vecspaces.vector.exchange.failures import EnvIds, Message
-from vecspaces.vector.group.members import GroupDescription
+from vecspaces.vector.group.members import GroupDescription, is_same_info_space
 from vecspaces.vector.utils import batch_differing_spaces, batch_space
 
 ObservationMode: TypeAlias = Literal["same", "different"] | tuple[Space[Any], Space[Any]]
@@ -77,6 +77,30 @@ def agree(
             else batch_differing_spaces(observations)
         )
     return BatchSpaces(batched, single, batch_space(single_action, num_envs), single_action)
+
+
+def agree_on_infos(descriptions: Sequence[GroupDescription]) -> Dict[Any] | None:
+    """Return the info_space of the environments; raise RuntimeError where one has another."""
+    row, first = 0, descriptions[0].info_spaces[0]
+    for description in descriptions:
+        for count, space in zip(description.counts, description.info_spaces, strict=True):
+            if not is_same_info_space(space, first):
+                detail: str = "one of them has none"
+                if space is not None and first is not None:
+                    detail = f"the first difference: {difference(first, space)}"
+                raise RuntimeError(
+                    Message(
+                        "{} has info_space {}, {} has {}: the infos of a batch need one; {}; give "
+                        "all environments the same one, or the vector env the argument info_space",
+                        EnvIds([row]),
+                        space,
+                        EnvIds([0]),
+                        first,
+                        detail,
+                    )
+                )
+            row += count
+    return first
 
 
 def _check_observations(

@@ -17,12 +17,16 @@ class Rollout(NamedTuple):
         rewards: Shape `(T, num_envs)`, float64; entry t follows observation t.
         terminations: Shape `(T, num_envs)`, bool.
         truncations: Shape `(T, num_envs)`, bool.
+        infos: What the `info_space` holds as arrays: for each key, and each key of a Dict in it,
+            the values of shape `(T + 1, num_envs, ...)` that came with the observations, and under
+            `_key` which environments gave it; empty without an info_space.
     """
 
     observations: Any
     rewards: npt.NDArray[np.float64]
     terminations: npt.NDArray[np.bool_]
     truncations: npt.NDArray[np.bool_]
+    infos: dict[str, Any]
 
 
 class SlotRing:

@@ -175,8 +175,7 @@ class Session:
         ring = self.ring
         if ring.begins_rollout:
             # The bootstrap observation becomes the first of the next rollout.
-            observations = self._backend.buffers.observations
-            observations[0].copy_rows(observations[ring.current], slice(None))
+            self._backend.buffers.copy_slot(0, ring.current)
             ring.current, ring.steps = 0, 0
             ring.begins_rollout = ring.is_mixed = False
         if self.queue.ready:
@@ -282,7 +281,9 @@ class Session:
         self.state, ring.current, ring.steps = state, self._slot, self._steps
         return result
 
-    def finish_reset(self, call: str, timeout: float | None, read: Callable[[int], T]) -> T:
+    def finish_reset(
+        self, call: str, timeout: float | None, read: Callable[[int, list[int]], T]
+    ) -> T:
         """Wait for the end of a reset; its rows are then in order again, and can be received."""
 
         def settle(slot: int) -> T:
@@ -292,7 +293,7 @@ class Session:
             self.finished[rows] = False
             parts = [columns for columns in self.results.values() if columns]
             self.queue.refill(split(parts, rows))
-            return read(slot)
+            return read(slot, rows)
 
         return self.finish(Event.RESET_WAIT, call, timeout, settle)
 

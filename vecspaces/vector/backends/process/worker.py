@@ -110,7 +110,7 @@ class Worker:
             forking.withhold(arena)
         self._shares_memory = arena is not None
         self._buffers = Buffers(plan, arena)
-        self._may_spill = plan.observations.has_variable
+        self._may_spill = plan.has_variable
         # Whether a reply without infos is a header alone.
         self._rows_suffice = self._shares_memory and not self._may_spill
         self._group.bind(self._buffers, low, self._index, lost)

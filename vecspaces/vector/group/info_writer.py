@@ -1,0 +1,199 @@
+"""Writing what the info_space holds: the declared keys, out of the infos of environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from vecspaces.checks import show_keys, show_value
+from vecspaces.layout import Mismatch
+from vecspaces.vector.exchange.info_space import BoundKey, InfoRows
+from vecspaces.vector.exchange.infos import Column, Columns, merge
+
+#: The infos of some rows: what a step or a reset of single environments returned.
+Infos = list[tuple[int, dict[str, Any]]]
+
+_DICT = {dict}
+_NOTHING: dict[str, Any] = {}
+
+
+class _Key:
+    """One key, and what reads and writes its values of all rows."""
+
+    __slots__ = ("bound", "members", "name", "number", "take", "write_all")
+
+    def __init__(self, bound: BoundKey, low: int, high: int) -> None:
+        self.bound, self.name, self.number = bound, bound.name, bound.number
+        self.take: Callable[[Any], Any] = itemgetter(bound.name)
+        self.write_all = None if bound.rows is None else bound.rows.writer(low, high)
+        self.members = [_Key(member, low, high) for member in bound.members]
+
+    def write(self, rows: Sequence[int], values: list[Any], is_whole: bool) -> None:
+        """Write the values of rows; `is_whole` says that they are all of the writer's."""
+        assert self.bound.rows is not None and self.write_all is not None
+        try:
+            if is_whole:
+                self.write_all(values)
+            else:
+                write = self.bound.rows.write
+                for row, value in zip(rows, values, strict=True):
+                    write(row, value)
+        except Mismatch as error:
+            raise self.mismatch(error) from error.__cause__
+
+    def mismatch(self, error: Mismatch, row: int | None = None) -> Mismatch:
+        """Say of a value that does not fit where in the info it is."""
+        return error.called("info").at(self.bound.path, row)
+
+    def not_nested(self, value: Any, row: int) -> Mismatch:
+        """Make the finding about a value that should be a dict."""
+        expected = f"a dict, with keys among {show_keys(key.name for key in self.members)}"
+        return self.mismatch(Mismatch(expected, show_value(value), row=row))
+
+
+class InfoWriter:
+    """Writes consecutive rows of one slot; what is not declared is returned.
+
+    Args:
+        infos: The rows.
+        low: The first row that it writes.
+        high: The row after the last.
+    """
+
+    def __init__(self, infos: InfoRows, low: int, high: int) -> None:
+        self._presence = infos.presence
+        self._keys = [_Key(key, low, high) for key in infos.keys]
+        self._rows = range(low, high)
+        width = infos.layout.width
+        # A memoryview stores few bytes in half the time that an array takes.
+        self._own = infos.presence.reshape(-1).view(np.uint8).data[low * width : high * width]
+        self._everything = bytes([1]) * (width * (high - low))
+
+    def write(self, infos: Infos, rows: Sequence[int] | None = None) -> Infos:
+        """Write the infos of all rows, or of `rows`; those that are not among `infos` are empty.
+
+        Returns:
+            What is not declared, of the rows where there is something.
+        """
+        at = self._rows if rows is None else rows
+        if len(infos) == len(at):
+            given = [info for _, info in infos]
+            at = at if rows is None else [row for row, _ in infos]
+        else:
+            known = dict(infos)
+            given = [known.get(row, _NOTHING) for row in at]
+        if set(map(type, given)) != _DICT:  # a class of dicts may invent what is missing
+            given = [dict(info) for info in given]
+        if rows is None:
+            self._own[:] = self._everything
+        else:
+            self._presence[list(at)] = True
+        return self._write(self._keys, at, given, rows is None)
+
+    def _write(
+        self, keys: list[_Key], rows: Sequence[int], infos: list[dict[str, Any]], is_whole: bool
+    ) -> Infos:
+        found = 0
+        nested: dict[int, dict[str, Any]] = {}
+        for key in keys:
+            try:
+                at, values = rows, list(map(key.take, infos))
+            except KeyError:
+                name = key.name
+                given = [(row, info[name]) for row, info in zip(rows, infos) if name in info]  # noqa: B905
+                self._clear(key, rows)
+                at, values = [row for row, _ in given], [value for _, value in given]
+                self._presence[at, key.number] = True
+            found += len(values)
+            if key.write_all is not None:
+                key.write(at, values, is_whole and at is rows)
+                continue
+            if set(map(type, values)) - _DICT:
+                values = [_as_dict(key, row, value) for row, value in zip(at, values, strict=True)]
+            if at is not rows:
+                self._mark(key, at)
+            for row, rest in self._write(key.members, at, values, is_whole and at is rows):
+                nested.setdefault(row, {})[key.name] = rest
+        if not nested and sum(map(len, infos)) == found:
+            return []
+        names = {key.name for key in keys}
+        rests = (
+            (
+                row,
+                {**{name: info[name] for name in info if name not in names}, **nested.get(row, {})},
+            )
+            for row, info in zip(rows, infos, strict=True)
+        )
+        return [(row, rest) for row, rest in rests if rest]
+
+    def _clear(self, key: _Key, rows: Any) -> None:
+        """Let rows have neither this key nor those below it."""
+        at = slice(rows.start, rows.stop) if isinstance(rows, range) else list(rows)
+        self._presence[at, key.number] = False
+        if key.bound.rows is not None:
+            key.bound.rows.clear(at)
+        for member in key.members:
+            self._clear(member, rows)
+
+    def _mark(self, key: _Key, rows: Sequence[int]) -> None:
+        """Let rows have all that is below a key, until what they lack is cleared."""
+        for member in key.members:
+            self._presence[list(rows), member.number] = True
+            self._mark(member, rows)
+
+    def write_columns(self, columns: Columns, rows: Sequence[int]) -> Columns:
+        """Write the infos of a vector env, of some rows; return what is not declared."""
+        return self._write_columns(self._keys, columns, rows)
+
+    def _write_columns(self, keys: list[_Key], columns: Columns, rows: Sequence[int]) -> Columns:
+        rest = dict(columns)
+        for key in keys:
+            column = rest.pop(key.name, None)
+            if column is None or len(column.rows) < len(rows):
+                self._clear(key, rows)
+            if column is None:
+                continue
+            self._presence[column.rows, key.number] = True
+            if key.write_all is not None:
+                self._write_column(key, column)
+                continue
+            at = column.rows.tolist()
+            if isinstance(column.values, dict):
+                below = self._write_columns(key.members, column.values, at)
+                if below:
+                    rest[key.name] = Column(column.rows, below)
+                continue
+            pairs = zip(at, column.values, strict=True)
+            self._mark(key, at)
+            left = self._write(
+                key.members, at, [_as_dict(key, row, value) for row, value in pairs], False
+            )
+            if left:
+                numbers = np.array([row for row, _ in left], dtype=np.intp)
+                rest[key.name] = Column(numbers, merge(left))
+        return rest
+
+    def _write_column(self, key: _Key, column: Column) -> None:
+        """Write the values of one key."""
+        assert key.bound.rows is not None
+        values = column.values
+        if isinstance(values, dict):
+            raise key.mismatch(Mismatch(f"values of {key.bound.rows.layout.space}", "dicts"))
+        if key.bound.array is None or values.dtype == object:
+            key.write(column.rows.tolist(), list(values), is_whole=False)
+            return
+        try:
+            key.bound.rows.write_batch(values, at=column.rows)
+        except Mismatch as error:
+            row = None if error.row is None else int(column.rows[error.row])
+            raise key.mismatch(error, row) from error.__cause__
+
+
+def _as_dict(key: _Key, row: int, value: Any) -> dict[str, Any]:
+    """Return a nested info as a dict that has no more keys than it shows."""
+    if not isinstance(value, Mapping):
+        raise key.not_nested(value, row)
+    return dict(value)
