@@ -316,6 +316,81 @@ class Failing(Ledger):
         return super().step(action)
 
 
+INFO_SPACE = spaces.Dict(
+    mask=spaces.Box(0, 1, (4,), np.bool_),
+    cost=spaces.Box(-9, 9, (), np.float64),
+    level=spaces.Discrete(7),
+    inner=spaces.Dict(
+        where=spaces.Box(-1, 1, (2,)),
+        text=spaces.Text(6, charset="abc"),
+        deep=spaces.Dict(binary=spaces.MultiBinary(3)),
+    ),
+    pair=spaces.Tuple((spaces.Discrete(3), spaces.Box(0, 1, (2,)))),
+    sequence=spaces.Sequence(spaces.MultiDiscrete([3, 4])),
+    graph=spaces.Graph(spaces.Box(0, 1, (2,)), None),
+    choice=spaces.OneOf((spaces.Discrete(2), spaces.Text(3))),
+)
+
+
+class Informing(Ledger):
+    """A ledger whose infos hold samples of `INFO_SPACE`, now with and now without each key.
+
+    There are keys besides, and all infos are one dict, whose arrays are written over.
+
+    Args:
+        declares: Whether it has an info_space.
+        number: Which environment it is.
+        **arguments: For the ledger.
+    """
+
+    def __init__(self, declares: bool, number: int = 0, **arguments: Any) -> None:
+        super().__init__(number, **arguments)
+        if declares:
+            self.info_space = INFO_SPACE
+        self._samples = copy.deepcopy(INFO_SPACE)
+        self._info: dict[str, Any] = {}
+        self._mask = np.zeros(4, np.bool_)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        observation, _ = super().reset(seed=seed, options=options)
+        if seed is not None:
+            self._samples.seed(seed)
+        return observation, self._inform()
+
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], self._inform()
+
+    def _inform(self) -> dict[str, Any]:
+        self._info.clear()
+        self._fill(self._info, self._samples.sample())
+        if "mask" in self._info:
+            self._mask[:] = self._info["mask"]
+            self._info["mask"] = self._mask
+        return self._info
+
+    def _fill(self, info: dict[str, Any], values: dict[str, Any]) -> None:
+        for key, value in values.items():
+            if self.np_random.integers(4):
+                info[key] = value
+                if isinstance(value, dict):
+                    info[key] = {}
+                    self._fill(info[key], value)
+        if not self.np_random.integers(3):
+            info["besides"] = int(self.np_random.integers(9))
+
+
+def informing(count: int, declares: bool) -> list[Any]:
+    """Factories of environments whose infos hold samples, and whose episodes end apart."""
+    return [partial(Informing, declares, n, length=2 + n % 3) for n in range(count)]
+
+
+def informing_vector(
+    count: int, declares: bool, autoreset_mode: AutoresetMode, **arguments: Any
+) -> VectorEnv[Any, Any, Any]:
+    """A vector env of them."""
+    return SyncVectorEnv(informing(count, declares), autoreset_mode=autoreset_mode, **arguments)
+
+
 def failing(count: int) -> list[Any]:
     """Factories of failing ledgers."""
     return [partial(Failing, number, length=9) for number in range(count)]
