@@ -277,7 +277,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             infos,
         )
 
-    def _read_step_and_infos(self, slot: int) -> StepResult:
+    def _read_step_and_infos(self, slot: int) -> ManagedStep[ObsType]:
         """Return the results of a step, and what the info_space holds."""
         result = self._read_step(slot)
         buffers, infos = self._buffers, result[4]
