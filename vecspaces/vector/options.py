@@ -28,6 +28,7 @@ class SyncOptions(TypedDict, total=False):
     buffers: int
     stats: bool
     validate: bool
+    info_space: Any
 
 
 class _WorkerOptions(SyncOptions, total=False):
