@@ -20,27 +20,33 @@ from vecspaces.vector.backends.process.cores import count_usable_cores  # noqa: 
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+    from pathlib import Path
 
 # The ordinary run draws the same few examples each time, so that it is short, and fails for what a
 # change did and for nothing else. .ci/full looks for new ones, as does a run with a profile.
-hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=30)
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=20)
 hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
 hypothesis.settings.register_profile(
-    "full", parent=hypothesis.settings.get_profile("random"), max_examples=1000
+    "full", parent=hypothesis.settings.get_profile("random"), max_examples=300
 )
 hypothesis.settings.register_profile(
     "quick", parent=hypothesis.settings.get_profile("default"), max_examples=5
 )
 
-# What `-m quick` runs: tests of code that needs no processes, and all doctests. A test elsewhere
-# may carry the mark itself, such as one division of the contract.
+# What `-m quick` runs: tests of code that needs no processes, one division of the contract, and all
+# doctests.
 QUICK = (
     "tests/layout/",
     "tests/spaces/",
     "tests/vector/exchange/",
-    "tests/vector/group/",
+    "tests/vector/group/test_building.py",
+    "tests/vector/group/test_shared_instances.py",
+    "tests/vector/group/test_validated.py",
+    "tests/vector/group/test_validation.py",
+    "tests/vector/group/test_vector_member.py",
     "tests/vector/session/",
     "tests/vector/utils/",
+    "tests/vector/test_contract_async.py::TestTwoWorkers",
     "tests/vector/test_contract_sync.py",
     "tests/vector/test_vector_env.py",
     "tests/vector/test_wrappers.py",
@@ -84,6 +90,21 @@ def pytest_sessionstart() -> None:
             report(found)
 
     sys.unraisablehook = report_all_but_interrupts
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of garbage collection: forked processes would copy all of it."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what `-m quick` would deselect."""
+    if config.option.markexpr != "quick":
+        return None
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    path += "/" if collection_path.is_dir() else ""
+    return None if any(name.startswith(path) or path.startswith(name) for name in QUICK) else True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

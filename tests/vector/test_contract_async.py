@@ -41,7 +41,6 @@ class TestOneWorker(AsyncContract):
     workers = 1
 
 
-@pytest.mark.quick
 class TestTwoWorkers(AsyncContract, RefusalContract):
     pass
 

@@ -11,12 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.envs import ledgers
+from tests.leaks import children
 from tests.vector.bounds import settled
 from vecspaces.errors import AlreadyPendingCallError, VecspacesError
 from vecspaces.vector import AsyncVectorEnv
@@ -63,12 +63,10 @@ def strike_after(seconds: float) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def held() -> tuple[list[str], set[str]]:
+def held() -> tuple[list[str], set[int]]:
     """The descriptors and the children of this process."""
     multiprocessing.active_children()  # frees what a busy system took long to end
-    listings = Path("/proc/self/task").glob("*/children")
-    children = {pid for listing in listings for pid in listing.read_text().split()}
-    return sorted(os.listdir("/proc/self/fd")), children
+    return sorted(os.listdir("/proc/self/fd")), set(children(os.getpid()))
 
 
 def duration(call: Callable[[], Any]) -> float:
@@ -96,7 +94,7 @@ def interrupt_starts(method: str, rounds: int) -> None:
         assert_held(before)
 
 
-def assert_held(expected: tuple[list[str], set[str]]) -> None:
+def assert_held(expected: tuple[list[str], set[int]]) -> None:
     """Check that nothing else is held."""
     assert settled(held, expected) == expected
 

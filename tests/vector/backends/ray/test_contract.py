@@ -44,11 +44,6 @@ class TestWithRestarts(LentContract):
 
 
 @pytest.mark.full
-class TestNewActors(RayContract):
-    arguments = {"resources_per_worker": {"num_cpus": 0.5}}  # noqa: RUF012
-
-
-@pytest.mark.full
 class TestProcessesInActors(LentContract):
     """An actor's environments are one vector env there, which is built and reset as a whole."""
 
