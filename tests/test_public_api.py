@@ -38,7 +38,13 @@ PUBLIC = {
     "vecspaces.testing": {
         "Cost", "Finding", "Report", "VectorEnvContract", "check_env", "faulty_envs", "strategies",
     },
-    "vecspaces.wrappers": {"RecordEpisodeStatistics", "RecordVideo"},
+    "vecspaces.wrappers": {
+        "ClipAction", "ClipReward", "DtypeObservation", "FilterObservation", "FlattenObservation",
+        "FrameStackObservation", "NormalizeObservation", "NormalizeReward",
+        "RecordEpisodeStatistics", "RecordVideo", "RescaleAction", "RescaleObservation",
+        "RunningMeanStd", "TimeAwareObservation", "TransformAction", "TransformObservation",
+        "TransformReward",
+    },
     "vecspaces.adapters.gymnasium": {
         "AsyncVectorEnv", "GymnasiumVectorEnv", "SyncVectorEnv", "as_gymnasium", "from_gymnasium",
         "make_vec", "to_gymnasium",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,15 @@ from tests.vector.ways import WAYS, assert_same_rows, reset_by, run_by, step_by
 from vecspaces.adapters.gymnasium import as_gymnasium
 from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError, StepTimeoutError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
-from vecspaces.wrappers import RecordEpisodeStatistics
+from vecspaces.wrappers import (
+    ClipReward,
+    DtypeObservation,
+    FlattenObservation,
+    FrameStackObservation,
+    RecordEpisodeStatistics,
+    TimeAwareObservation,
+    TransformAction,
+)
 
 COUNT = 4
 BACKENDS: dict[str, Any] = {
@@ -67,6 +76,16 @@ def stacked(envs: VectorEnv[Any, Any, Any]) -> Any:
     return RecordEpisodeStatistics(Halved(Negative(Shifted(envs))))
 
 
+def timed(envs: VectorEnv[Any, Any, Any]) -> Any:
+    envs.spec = SimpleNamespace(max_episode_steps=9)
+    return TimeAwareObservation(envs, flatten=False)
+
+
+def flattened(envs: VectorEnv[Any, Any, Any]) -> Any:
+    envs = DtypeObservation(FlattenObservation(envs), np.float64)
+    return ClipReward(TransformAction(envs, lambda actions: (actions + 1) % 5), 0.3, 2.2)
+
+
 WRAPPERS: dict[str, Any] = {
     "none": lambda envs: envs,
     "plain": VectorWrapper,
@@ -80,6 +99,9 @@ WRAPPERS: dict[str, Any] = {
     "statistics around step": lambda envs: RecordEpisodeStatistics(Whole(envs)),
     "step_wait": Halves,
     "all": Everything,
+    "frames": lambda envs: FrameStackObservation(envs, 3),
+    "time": lambda envs: FlattenObservation(timed(envs)),
+    "without a state": flattened,
     "gymnasium": lambda envs: as_gymnasium(stacked(envs)),
     "gymnasium around step": lambda envs: as_gymnasium(Whole(envs)),
 }

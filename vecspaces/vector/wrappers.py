@@ -9,6 +9,12 @@ it:
     out:  reset, reset_wait                       ``_after_reset``
     ============================================  ================================
 
+A result stays with the wrapper, as the wrapped vector env returned it, until the hook has changed
+it. So an interrupt (Ctrl-C, or any exception from a signal handler) inside a hook loses nothing:
+`step_wait`, `reset_wait` or `recv` change it again and return it. A hook with a state computes the
+next state first, changes nothing that it was given, and ends with plain assignments, between which
+Python runs no signal handler.
+
 A subclass that overrides `step` or `reset` itself, as Gymnasium's users do, is not bypassed either:
 `__init_subclass__` finds out which inherited methods would go around an override, and these then
 call it, or refuse where they cannot.
@@ -17,21 +23,21 @@ call it, or refuse where they cannot.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError
+from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError, StepTimeoutError
 from vecspaces.spaces import Dict, Space
+from vecspaces.vector.send_recv import Transition
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from vecspaces.vector.vector_env import ActType, ArrayType, ObsType, Seed, StepResult, VectorEnv
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from vecspaces.vector.send_recv import Transition
     from vecspaces.vector.session.ring import Rollout
 
     WrapperObsType = TypeVar("WrapperObsType", default=Any)
@@ -105,6 +111,8 @@ class VectorWrapper(
     """
 
     env: VectorEnv[ObsType, ActType, ArrayType]
+    # What of a rollout it changes, for `rollout_view` to refuse it.
+    _changes: ClassVar[str] = ""
     # By group of methods: the override that they would go around.
     _bypassed: ClassVar[Mapping[tuple[str, ...], str]] = {}
 
@@ -129,6 +137,9 @@ class VectorWrapper(
         self._deferred: tuple[str, dict[str, Any]] | None = None
         # The mask of the reset that is pending; None: all environments.
         self._pending_mask: Mask | None = None
+        # A result that was not handed out yet: of which call ("step", "reset", "recv", "step some",
+        # or "received" once it was changed), the result, and its environments (a mask or numbers).
+        self._kept: tuple[str, Any, Any] | None = None
 
     @property
     def _wrapped(self) -> Any:
@@ -155,6 +166,30 @@ class VectorWrapper(
         """Change what a reset of all environments (None), or of those of a mask, returned."""
         return cast("WrapperObsType", observations), infos
 
+    def _note_sent(self, rows: npt.NDArray[Any]) -> None:
+        """Note that environments were sent actions whose results `recv` will return."""
+
+    def _with_finals(
+        self,
+        infos: dict[str, Any],
+        change: Callable[[Any, npt.NDArray[np.intp]], Any],
+    ) -> dict[str, Any]:
+        """Return infos whose last observations of episodes are changed, as one batch of them.
+
+        `change` is called with this batch and with the rows that ended.
+        """
+        ended = np.flatnonzero(infos["_final_obs"])
+        if not len(ended):
+            return infos
+        space, finals = self.env.single_observation_space, infos["final_obs"]
+        items = [finals[row] for row in ended]
+        batch = concatenate(space, items, create_empty_array(space, len(ended)))
+        changed = np.full(len(finals), None, dtype=object)
+        batched = batch_space(self.single_observation_space, len(ended))
+        for row, item in zip(ended, iterate(batched, change(batch, ended)), strict=True):
+            changed[row] = item
+        return {**infos, "final_obs": changed}
+
     # ------------------------------------------------------------------ in and out
 
     def reset(
@@ -164,32 +199,36 @@ class VectorWrapper(
         if _RESET in self._bypassed:
             self.reset_async(seed=seed, options=options)
             return self.reset_wait()
-        self._check_idle("reset")
         mask = _reset_mask(options)
+        self._check_idle("reset", mask)
         try:
-            observations, infos = self.env.reset(seed=seed, options=options)
-        except BaseException:
-            self._pending_mask = mask  # `reset_wait` may end it yet
+            self._kept = "reset", self.env.reset(seed=seed, options=options), mask
+        except AlreadyPendingCallError:
             raise
-        return self._after_reset(observations, infos, mask)
+        except BaseException:
+            self._pending_mask, self._kept = mask, None  # `reset_wait` may end it yet
+            raise
+        return self._end_reset()
 
     def reset_async(self, seed: Seed | None = None, options: Any = None) -> None:
         """Begin a `reset`; `reset_wait` ends it."""
         mask = _reset_mask(options)
+        self._check_idle("reset_async", mask)
         if _RESET_PARTS in self._bypassed:
             if mask is not None:
                 options = {**options, "reset_mask": mask}
-            self._defer("reset", seed=seed, options=options)
+            self._deferred = "reset", {"seed": seed, "options": options}
         else:
             self._wrapped.reset_async(seed=seed, options=options)
-        self._pending_mask = mask
+        self._pending_mask, self._kept = mask, None
 
     def reset_wait(self, timeout: float | None = None) -> tuple[WrapperObsType, dict[str, Any]]:
         """End a `reset` that `reset_async` began."""
         if _RESET_PARTS in self._bypassed:
             return self.reset(**self._take_deferred("reset", timeout))
-        observations, infos = self._wrapped.reset_wait(timeout)
-        return self._after_reset(observations, infos, self._pending_mask)
+        if self._kept is None or self._kept[0] != "reset":
+            self._kept = "reset", self._wrapped.reset_wait(timeout), self._pending_mask
+        return self._end_reset()
 
     def step(
         self, actions: WrapperActType, env_ids: EnvIds | None = None
@@ -197,18 +236,28 @@ class VectorWrapper(
         """Step all environments of the wrapped vector env, or some."""
         if env_ids is not None:
             self._refuse_bypass(_STEP)
-            result = self._wrapped.step(self._before_step(actions), env_ids)
-            return self._after_step(result, np.asarray(env_ids))
+            self._check_idle("step")
+            rows = np.array(env_ids)
+            changed = self._before_step(actions)
+            try:
+                self._kept = "step some", self._wrapped.step(changed, env_ids), rows
+            except BaseException as error:
+                if isinstance(error, StepTimeoutError) or not isinstance(error, Exception):
+                    self._note_sent(rows)  # `recv` will return their steps
+                raise
+            return self._end_step()
         if _STEP in self._bypassed:
             self.step_async(actions)
             return self.step_wait()
         self._check_idle("step")
-        return self._after_step(self.env.step(self._before_step(actions)), None)
+        self._kept = "step", self.env.step(self._before_step(actions)), None
+        return self._end_step()
 
     def step_async(self, actions: WrapperActType) -> None:
         """Begin a `step`; `step_wait` ends it."""
+        self._check_idle("step_async")
         if _STEP_PARTS in self._bypassed:
-            self._defer("step", actions=copy.deepcopy(actions))
+            self._deferred = "step", {"actions": copy.deepcopy(actions)}
         else:
             self._wrapped.step_async(self._before_step(actions))
 
@@ -218,11 +267,14 @@ class VectorWrapper(
         """End a `step` that `step_async` began."""
         if _STEP_PARTS in self._bypassed:
             return self.step(*self._take_deferred("step", timeout).values())
-        return self._after_step(self._wrapped.step_wait(timeout), None)
+        if self._kept is None or self._kept[0] != "step":
+            self._kept = "step", self._wrapped.step_wait(timeout), None
+        return self._end_step()
 
     def send(self, actions: Any, env_ids: EnvIds | None = None) -> None:
         """Give actions to environments without waiting for them."""
         self._refuse_bypass(_STREAM)
+        self._check_idle("send")
         self._wrapped.send(self._before_step(actions), env_ids)
 
     def send_reset(
@@ -234,37 +286,95 @@ class VectorWrapper(
     ) -> None:
         """Send environments a reset without waiting for them."""
         self._refuse_bypass(_STREAM)
+        self._check_idle("send_reset")
         self._wrapped.send_reset(env_ids, seed=seed, options=options)
 
     def recv(self, count: int | None = None, timeout: float | None = None) -> Transition:
         """Receive the environments that are ready first."""
         self._refuse_bypass(_STREAM)
-        received: Transition = self._wrapped.recv(count, timeout)
-        changed = self._after_recv(received[:5], received.env_ids)
-        return type(received)(*changed, received.env_ids)
+        if self._kept is None:
+            self._kept = "recv", self._wrapped.recv(count, timeout), None
+        else:
+            self._check_kept(self._kept, count)
+        call: str
+        env_ids: Any
+        call, result, env_ids = self._kept
+        if call == "recv":
+            env_ids = result.env_ids
+            self._kept = "received", self._after_recv(result[:5], env_ids), env_ids
+        elif call == "step some":
+            self._kept = "received", self._after_step(result, env_ids), env_ids
+        changed: StepResult = self._kept[1]
+        transition = Transition(*changed, env_ids)
+        self._kept = None
+        return transition
 
     def rollout_view(self) -> Rollout:
-        """Return the last `buffers - 1` steps of the wrapped vector env."""
+        """Return the last `buffers - 1` steps of the wrapped vector env.
+
+        Raises:
+            ValueError: The wrapper changes observations or rewards, and those of the ring are
+                unchanged.
+        """
+        if self._changes:
+            raise ValueError(
+                f"rollout_view() would return {self._changes} that {type(self).__name__} has not "
+                "changed: call env.rollout_view() of the wrapped vector env, and change them "
+                "yourself"
+            )
         self._refuse_bypass(_ROLLOUT)
+        self._check_idle("rollout_view")
         rollout: Rollout = self._wrapped.rollout_view()
         return rollout
 
-    def _defer(self, name: str, **arguments: Any) -> None:
-        """Keep the arguments of `step` or `reset` for the wait."""
-        self._check_idle(f"{name}_async")
-        self._deferred = name, arguments
+    def _end_reset(self) -> tuple[WrapperObsType, dict[str, Any]]:
+        """Change the reset that is kept, and return it: until then, a wait can be repeated."""
+        assert self._kept is not None
+        _, result, mask = self._kept
+        changed = self._after_reset(result[0], result[1], mask)
+        self._kept = None
+        return changed
 
-    def _check_idle(self, call: str) -> None:
-        """Refuse a call while a deferred one is pending."""
-        if self._deferred is not None:
-            pending = self._deferred[0]
+    def _end_step(self) -> StepResult:
+        """Change the step that is kept, and return it: until then, a wait can be repeated."""
+        assert self._kept is not None
+        _, result, env_ids = self._kept
+        changed = self._after_step(result, env_ids)
+        self._kept = None
+        return changed
+
+    def _check_kept(self, kept: tuple[str, Any, Any], count: int | None) -> None:
+        """Refuse a `recv` that is not answered by the result that is kept."""
+        call, result, env_ids = kept
+        if call in ("step", "reset"):
+            raise NoAsyncCallError(
+                f"recv was called while a {call} is still pending: call {call}_wait first", "recv"
+            )
+        rows = len(result.env_ids if call == "recv" else env_ids)
+        wanted = getattr(self, "batch_size", rows) if count is None else count
+        if wanted != rows:
             raise AlreadyPendingCallError(
-                f"{call} was called while a {pending} is still pending: call {pending}_wait first",
-                pending,
+                f"recv({wanted}) was called while {rows} results of a call that was interrupted "
+                f"are still pending: recv({rows}) returns them",
+                "send",
             )
 
+    def _check_idle(self, call: str, mask: Any = False) -> None:
+        """Refuse a call while a deferred one is pending; only a reset of all gives up a result."""
+        if self._deferred is not None:
+            pending, advice = self._deferred[0], f"call {self._deferred[0]}_wait first"
+        elif self._kept is None or mask is None or np.all(mask):
+            return
+        elif self._kept[0] in ("step", "reset"):
+            pending, advice = self._kept[0], f"call {self._kept[0]}_wait first, or reset()"
+        else:
+            pending, advice = "send", "recv its results first, or reset()"
+        raise AlreadyPendingCallError(
+            f"{call} was called while a {pending} is still pending: {advice}", pending
+        )
+
     def _take_deferred(self, name: str, timeout: float | None) -> dict[str, Any]:
-        """Return the arguments that `_defer` kept."""
+        """Return the arguments that were kept for the wait."""
         if self._deferred is None or self._deferred[0] != name:
             raise NoAsyncCallError(
                 f"{name}_wait was called, but no {name} is pending: call {name}_async first", name
@@ -343,6 +453,8 @@ class VectorObservationWrapper(VectorWrapper[WrapperObsType, ActType, ObsType, A
         env: The vector env to wrap.
     """
 
+    _changes = "observations"
+
     def _after_reset(
         self, observations: ObsType, infos: dict[str, Any], mask: Mask | None
     ) -> tuple[WrapperObsType, dict[str, Any]]:
@@ -351,32 +463,8 @@ class VectorObservationWrapper(VectorWrapper[WrapperObsType, ActType, ObsType, A
     def _after_step(self, result: StepResult, env_ids: npt.NDArray[np.int64] | None) -> StepResult:
         observations, rewards, terminations, truncations, infos = result
         if "_final_obs" in infos:
-            ended = np.flatnonzero(infos["_final_obs"])
-            infos["final_obs"] = self._final_observations(infos["final_obs"], ended)
+            infos = self._with_finals(infos, lambda batch, ended: self.observations(batch))
         return self.observations(observations), rewards, terminations, truncations, infos
-
-    def _final_observations(
-        self, finals: npt.NDArray[Any], rows: npt.NDArray[np.intp]
-    ) -> npt.NDArray[Any]:
-        """Change the last observations of the episodes that ended, as one batch of these rows."""
-        if not len(rows):
-            return finals
-        space, count = self.env.single_observation_space, len(rows)
-        items = [finals[row] for row in rows]
-        batch = self.observations(concatenate(space, items, create_empty_array(space, count)))
-        changed = np.full(len(finals), None, dtype=object)
-        batched = batch_space(self.single_observation_space, count)
-        for row, item in zip(rows, iterate(batched, batch), strict=True):
-            changed[row] = item
-        return changed
-
-    def rollout_view(self) -> Rollout:
-        """Refuse: the ring holds the observations of the environments, unchanged.
-
-        Raises:
-            ValueError: Always.
-        """
-        raise _unchanged_rollout(self, "observations")
 
     def observations(self, observations: ObsType) -> WrapperObsType:
         """Change a batch of observations.
@@ -417,17 +505,11 @@ class VectorActionWrapper(VectorWrapper[ObsType, WrapperActType, ObsType, ActTyp
 class VectorRewardWrapper(VectorWrapper[ObsType, ActType, ObsType, ActType, ArrayType]):
     """A wrapper that changes rewards; override `rewards`."""
 
+    _changes = "rewards"
+
     def _after_step(self, result: StepResult, env_ids: npt.NDArray[np.int64] | None) -> StepResult:
         observations, rewards, terminations, truncations, infos = result
         return observations, self.rewards(rewards), terminations, truncations, infos
-
-    def rollout_view(self) -> Rollout:
-        """Refuse: the rewards of the wrapped vector env are unchanged.
-
-        Raises:
-            ValueError: Always.
-        """
-        raise _unchanged_rollout(self, "rewards")
 
     def rewards(self, rewards: ArrayType) -> ArrayType:
         """Change a batch of rewards.
@@ -445,11 +527,3 @@ def _reset_mask(options: Any) -> Mask | None:
     """Copy the mask of the environments to reset: a caller may reuse its array; None: all."""
     mask = options.get("reset_mask") if isinstance(options, Mapping) else None
     return None if mask is None else np.array(mask)
-
-
-def _unchanged_rollout(wrapper: VectorWrapper[Any, Any, Any, Any, Any], what: str) -> ValueError:
-    """Return the error for a rollout that a transform would not see."""
-    return ValueError(
-        f"rollout_view() would return {what} that {type(wrapper).__name__} has not changed: call "
-        "env.rollout_view() of the wrapped vector env, and change them yourself"
-    )

@@ -1,8 +1,38 @@
-"""Wrappers for what every rollout needs, around any vector env of vecspaces."""
+"""Wrappers around any vector env of vecspaces."""
 
 from __future__ import annotations
 
+from vecspaces.wrappers.frame_stack_observation import FrameStackObservation
+from vecspaces.wrappers.normalize import NormalizeObservation, NormalizeReward, RunningMeanStd
 from vecspaces.wrappers.record_episode_statistics import RecordEpisodeStatistics
 from vecspaces.wrappers.record_video import RecordVideo
+from vecspaces.wrappers.time_aware_observation import TimeAwareObservation
+from vecspaces.wrappers.transform_action import ClipAction, RescaleAction, TransformAction
+from vecspaces.wrappers.transform_observation import (
+    DtypeObservation,
+    FilterObservation,
+    FlattenObservation,
+    RescaleObservation,
+    TransformObservation,
+)
+from vecspaces.wrappers.transform_reward import ClipReward, TransformReward
 
-__all__ = ["RecordEpisodeStatistics", "RecordVideo"]
+__all__ = [
+    "ClipAction",
+    "ClipReward",
+    "DtypeObservation",
+    "FilterObservation",
+    "FlattenObservation",
+    "FrameStackObservation",
+    "NormalizeObservation",
+    "NormalizeReward",
+    "RecordEpisodeStatistics",
+    "RecordVideo",
+    "RescaleAction",
+    "RescaleObservation",
+    "RunningMeanStd",
+    "TimeAwareObservation",
+    "TransformAction",
+    "TransformObservation",
+    "TransformReward",
+]

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
 from typing import Any, Generic
 
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.vector import AutoresetMode, VectorEnv, VectorWrapper
+from vecspaces.vector import VectorEnv
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.vector.wrappers import EnvIds, Mask
+from vecspaces.vector.wrappers import Mask
+from vecspaces.wrappers.episodes import EpisodeWrapper, Progress, Rows
+
+# The return, length and beginning of each running episode.
+Counts = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 
-class RecordEpisodeStatistics(
-    VectorWrapper[ObsType, ActType, ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]
-):
+class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType, ActType]):
     """Adds each episode's return, length and duration to the infos of the step that ends it.
 
     They stand in `infos["episode"]` as arrays of one entry per environment, zero where no episode
@@ -59,104 +60,80 @@ class RecordEpisodeStatistics(
     ) -> None:
         super().__init__(env)
         self._stats_key = stats_key
-        mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        self._same_step = AutoresetMode.of(mode) is AutoresetMode.SAME_STEP
         self.episode_count = 0
         self.episode_returns = np.zeros(self.num_envs)
         self.episode_lengths = np.zeros(self.num_envs, dtype=np.int64)
         self.episode_start_times = np.full(self.num_envs, time.perf_counter())
-        self.prev_dones: Mask = np.zeros(self.num_envs, dtype=np.bool_)
-        # Environments whose first observation was not received yet: `recv` returns it, and no step.
-        self._fresh: Mask = np.zeros(self.num_envs, dtype=np.bool_)
-        self._rows = np.arange(self.num_envs)
         self.return_queue: deque[float] = deque(maxlen=buffer_length)
         self.length_queue: deque[int] = deque(maxlen=buffer_length)
         self.time_queue: deque[float] = deque(maxlen=buffer_length)
 
-    def send(self, actions: Any, env_ids: EnvIds | None = None) -> None:
-        """Give actions to environments without waiting for them."""
-        super().send(actions, env_ids)
-        self._fresh[slice(None) if env_ids is None else list(env_ids)] = False
-
-    def send_reset(
-        self,
-        env_ids: EnvIds | None = None,
-        *,
-        seed: Any = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Send environments a reset without waiting for them."""
-        super().send_reset(env_ids, seed=seed, options=options)
-        self._note_reset(self._rows if env_ids is None else np.asarray(env_ids))
-
-    def _after_reset(
-        self, observations: ObsType, infos: dict[str, Any], mask: Mask | None
+    def _begin(
+        self, observations: ObsType, infos: dict[str, Any], rows: Rows
     ) -> tuple[ObsType, dict[str, Any]]:
-        self._note_reset(self._rows if mask is None else np.flatnonzero(mask))
+        counts = self._counts()
+        _restart(counts, rows, time.perf_counter())
+        self.episode_returns, self.episode_lengths, self.episode_start_times = counts
         return observations, infos
 
-    def _note_reset(self, rows: npt.NDArray[Any]) -> None:
-        """Begin to count episodes whose first observations `recv` may return."""
-        self._restart(rows, time.perf_counter())
-        self.prev_dones[rows] = False
-        self._fresh[rows] = True
-
-    def _after_step(self, result: StepResult, env_ids: npt.NDArray[np.int64] | None) -> StepResult:
-        self._count(result, slice(None) if env_ids is None else env_ids, None)
-        return result
-
-    def _after_recv(self, result: StepResult, env_ids: npt.NDArray[np.int64]) -> StepResult:
-        self._count(result, env_ids, self._fresh[env_ids])
-        return result
-
-    def _count(self, result: StepResult, rows: Any, idle: Mask | None) -> None:
-        """Count what some environments returned; those that are idle were only reset."""
-        _, rewards, terminations, truncations, infos = result
+    def _follow(self, result: StepResult, progress: Progress) -> StepResult:
+        observations, rewards, terminations, truncations, infos = result
+        rows, begun, _, ended = progress
         now = time.perf_counter()
-        dones = terminations | truncations
-        self._fresh[rows] = False
-        if not self._same_step:  # the step after an end resets, and counts for nothing
-            begun = self.prev_dones[rows] if idle is None else self.prev_dones[rows] & ~idle
-            if np.count_nonzero(begun):
-                self._restart(self._rows[rows][begun], now)
-                idle = begun.copy() if idle is None else idle | begun
-        if idle is None:
-            self.episode_returns[rows] += rewards
-            self.episode_lengths[rows] += 1
+        counts = returns, lengths, starts = self._counts()
+        if begun is None:
+            returns[rows] += rewards
+            lengths[rows] += 1
         else:
-            self.episode_returns[rows] += np.where(idle, 0.0, rewards)
-            self.episode_lengths[rows] += ~idle
-            dones &= ~idle
-        self.prev_dones[rows] = dones
-        if np.count_nonzero(dones):
-            self._record(self._rows[rows], dones, now, infos)
+            _restart(counts, self._numbers[rows][begun], now)
+            returns[rows] += np.where(begun, 0.0, rewards)
+            lengths[rows] += ~begun
+        count, new_returns, new_lengths, new_times = self.episode_count, [], [], []
+        if np.count_nonzero(ended):
+            times = np.round(now - starts[rows], 6)
+            infos = self._tell(infos, ended, returns[rows], lengths[rows], times)
+            at = self._numbers[rows][ended]
+            count += len(at)
+            new_returns, new_lengths = returns[at].tolist(), lengths[at].tolist()
+            new_times = times[ended].tolist()
+            if self._same_step:
+                _restart(counts, at, now)
+        # Statements that call nothing: an interrupt comes before all of them or after.
+        self.episode_returns, self.episode_lengths, self.episode_start_times = counts
+        self.episode_count = count
+        self.return_queue += new_returns
+        self.length_queue += new_lengths
+        self.time_queue += new_times
+        return observations, rewards, terminations, truncations, infos
 
-    def _record(
-        self, rows: npt.NDArray[Any], dones: Mask, now: float, infos: dict[str, Any]
-    ) -> None:
-        """Add the episodes that ended to the infos and to the queues."""
+    def _counts(self) -> Counts:
+        """Copy the counts, so that they can be changed and assigned at once."""
+        returns, lengths = self.episode_returns.copy(), self.episode_lengths.copy()
+        return returns, lengths, self.episode_start_times.copy()
+
+    def _tell(
+        self,
+        infos: dict[str, Any],
+        ended: Mask,
+        returns: npt.NDArray[np.float64],
+        lengths: npt.NDArray[np.int64],
+        times: npt.NDArray[np.float64],
+    ) -> dict[str, Any]:
+        """Return the infos with the episodes that ended."""
         if self._stats_key in infos:
             raise ValueError(
                 f"infos[{self._stats_key!r}] is there already: use another stats_key for "
                 "RecordEpisodeStatistics, or record in one place only"
             )
-        ended = rows[dones]
-        times = np.round(now - self.episode_start_times[rows], 6)
-        infos[self._stats_key] = {
-            "r": np.where(dones, self.episode_returns[rows], 0.0),
-            "l": np.where(dones, self.episode_lengths[rows], 0),
-            "t": np.where(dones, times, 0.0),
+        episode = {
+            "r": np.where(ended, returns, 0.0),
+            "l": np.where(ended, lengths, 0),
+            "t": np.where(ended, times, 0.0),
         }
-        infos[f"_{self._stats_key}"] = dones
-        self.episode_count += len(ended)
-        self.return_queue.extend(self.episode_returns[ended].tolist())
-        self.length_queue.extend(self.episode_lengths[ended].tolist())
-        self.time_queue.extend(times[dones].tolist())
-        if self._same_step:
-            self._restart(ended, now)
+        return {**infos, self._stats_key: episode, f"_{self._stats_key}": ended}
 
-    def _restart(self, rows: npt.NDArray[Any], now: float) -> None:
-        """Set the counts of some environments to zero."""
-        self.episode_returns[rows] = 0.0
-        self.episode_lengths[rows] = 0
-        self.episode_start_times[rows] = now
+
+def _restart(counts: Counts, rows: Rows, now: float) -> None:
+    """Set the counts of some environments to zero."""
+    returns, lengths, starts = counts
+    returns[rows], lengths[rows], starts[rows] = 0.0, 0, now

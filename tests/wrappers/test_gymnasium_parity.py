@@ -1,0 +1,277 @@
+"""Every wrapper beside Gymnasium's: the same numbers, dtypes, spaces and errors, seed for seed."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import wrappers as theirs_single
+from gymnasium.wrappers import vector as theirs
+
+from tests.adapters.side_by_side import MODES
+from tests.compare import assert_identical
+from vecspaces import wrappers as ours
+from vecspaces.adapters.gymnasium import to_gymnasium
+from vecspaces.vector import SyncVectorEnv
+
+NEXT_STEP, SAME_STEP, DISABLED = MODES
+COUNT = 3
+Spaces = gymnasium.spaces
+
+
+class Noise(gymnasium.Env[Any, Any]):
+    """Shows samples of a space; its episodes end or are cut short after a few steps."""
+
+    def __init__(self, space: Any, number: int = 0, action_space: Any = None) -> None:
+        self.observation_space = copy.deepcopy(space)
+        self.action_space = action_space or Spaces.Discrete(2)
+        self.number, self.time = number, 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.time = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        done = self.time >= 3 + self.number
+        reward = float(np.sum(action)) + 3 * self.np_random.normal()
+        return self.observation_space.sample(), reward, done and self.number != 1, done, {}
+
+
+IMAGE = Spaces.Box(0, 255, (12, 10, 3), np.uint8)
+NESTED = Spaces.Dict(
+    image=Spaces.Box(-1, 1, (2, 3), np.float32),
+    mark=Spaces.Discrete(4, start=2),
+    pair=Spaces.Tuple((Spaces.MultiBinary(3), Spaces.MultiDiscrete([2, 5]))),
+)
+WITH_TEXT = Spaces.Dict(a=Spaces.Box(0, 1, (2,)), text=Spaces.Text(5, min_length=1))
+BOX = Spaces.Box(-2.0, 5.0, (4,), np.float32)
+MIXED = Spaces.Box(np.array([-1, -np.inf]), np.array([3, np.inf]), dtype=np.float64)
+TORQUE = Spaces.Box(np.array([-2, 0], np.float32), np.array([2, 9], np.float32))
+
+
+def noise(space: Any, action_space: Any = None) -> list[Any]:
+    return [partial(Noise, space, number, action_space) for number in range(COUNT)]
+
+
+def limited(wrap: Any, space: Any) -> list[Any]:
+    """Environments with a limit of steps, each in a wrapper of its own."""
+    return [
+        lambda number=number: wrap(theirs_single.TimeLimit(Noise(space, number), 4))
+        for number in range(COUNT)
+    ]
+
+
+def plain(env: Any) -> Any:
+    return env
+
+
+# Ours and Gymnasium's around a vector env of the same environments.
+VECTOR: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
+    "clip reward": ("ClipReward", {"min_reward": -1, "max_reward": 0.5}, noise(BOX)),
+    "clip reward below": ("ClipReward", {"min_reward": np.float32(0.1)}, noise(BOX)),
+    "clip action": ("ClipAction", {}, noise(BOX, TORQUE)),
+    "rescale action": ("RescaleAction", {"min_action": -0.5, "max_action": 2}, noise(BOX, TORQUE)),
+    "rescale": ("RescaleObservation", {"min_obs": 0, "max_obs": 1}, noise(BOX)),
+    "rescale mixed": (
+        "RescaleObservation",
+        {"min_obs": np.array([0, -np.inf]), "max_obs": np.array([1, np.inf])},
+        noise(MIXED),
+    ),
+    "rescale image": ("RescaleObservation", {"min_obs": 10, "max_obs": 120}, noise(IMAGE)),
+    "dtype box": ("DtypeObservation", {"dtype": np.float64}, noise(BOX)),
+    "dtype discrete": ("DtypeObservation", {"dtype": np.uint8}, noise(Spaces.Discrete(5, start=1))),
+    "dtype bits": ("DtypeObservation", {"dtype": np.float32}, noise(Spaces.MultiBinary((2, 2)))),
+    "dtype numbers": ("DtypeObservation", {"dtype": np.int32}, noise(Spaces.MultiDiscrete([3, 9]))),
+    "flatten image": ("FlattenObservation", {}, noise(IMAGE)),
+    "flatten nested": ("FlattenObservation", {}, noise(NESTED)),
+    "flatten discrete": ("FlattenObservation", {}, noise(Spaces.Discrete(5, start=-2))),
+    "flatten text": ("FlattenObservation", {}, noise(WITH_TEXT)),
+    "filter dict": ("FilterObservation", {"filter_keys": ["image", "pair"]}, noise(NESTED)),
+    "filter tuple": ("FilterObservation", {"filter_keys": [-1]}, noise(NESTED["pair"])),
+    "normalize": ("NormalizeObservation", {"epsilon": 1e-6}, noise(BOX)),
+    "normalize wide": ("NormalizeObservation", {}, noise(MIXED)),
+    "normalize reward": ("NormalizeReward", {"gamma": 0.9}, noise(BOX)),
+}  # fmt: skip
+# Ours around a vector env, Gymnasium's around each environment: it has no vector form of them.
+SINGLE: dict[str, tuple[Any, dict[str, Any], Any]] = {
+    "time": ("TimeAwareObservation", {}, BOX),
+    "time from 0 to 1": ("TimeAwareObservation", {"normalize_time": True}, BOX),
+    "time in a dict": (
+        "TimeAwareObservation", {"flatten": False, "dict_time_key": "at"}, NESTED
+    ),
+    "time in a tuple": ("TimeAwareObservation", {"flatten": False}, NESTED["pair"]),
+    "time beside": ("TimeAwareObservation", {"flatten": False}, IMAGE),
+    "frames": ("FrameStackObservation", {"stack_size": 3}, IMAGE),
+    "frames, one": ("FrameStackObservation", {"stack_size": 1}, BOX),
+    "frames, zeros": ("FrameStackObservation", {"stack_size": 2, "padding_type": "zero"}, NESTED),
+    "frames, nested": ("FrameStackObservation", {"stack_size": 4}, NESTED),
+    "frames, zero text": (
+        "FrameStackObservation", {"stack_size": 3, "padding_type": "zero"}, WITH_TEXT
+    ),
+    "frames, text": ("FrameStackObservation", {"stack_size": 2}, WITH_TEXT),
+    "frames, custom": (
+        "FrameStackObservation",
+        {"stack_size": 5, "padding_type": np.full(4, 1.5, np.float32)},
+        BOX,
+    ),
+}  # fmt: skip
+
+
+def check_beside(mine: Any, other: Any, mode: Any, *, steps: int = 14) -> None:
+    """Reset and step both; everything that they show is the same."""
+    for name in ("single_observation_space", "observation_space", "single_action_space"):
+        assert to_gymnasium(getattr(mine, name)) == getattr(other, name), name
+    mine.action_space.seed(1)
+    assert_identical(mine.reset(seed=7)[0], other.reset(seed=7)[0])
+    for _ in range(steps):
+        # Gymnasium's wrappers write over the actions that they are given.
+        actions = mine.action_space.sample()
+        if mine.action_space.dtype == np.float32:
+            actions = 3 * actions  # outside of the bounds
+        found, expected = mine.step(actions), other.step(actions.copy())
+        assert_identical(found[:4], expected[:4])
+        assert found[4].keys() == expected[4].keys()
+        for key, values in expected[4].items():
+            if key == "final_obs":
+                for one, its in zip(found[4][key], values, strict=True):
+                    assert_identical(one, its)
+            elif key != "final_info":
+                assert_identical(found[4][key], values)
+        ended = found[2] | found[3]
+        if mode is DISABLED and ended.any():
+            everyone = np.ones(COUNT, bool)
+            mask = everyone if "Normalize" in type(mine).__name__ else ended
+            again = mine.reset(seed=3, options={"reset_mask": mask})[0]
+            assert_identical(again, other.reset(seed=3, options={"reset_mask": mask.copy()})[0])
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+@pytest.mark.parametrize("name", VECTOR)
+def test_it_does_what_gymnasiums_vector_wrapper_does(name: str, mode: Any) -> None:
+    kind, arguments, env_fns = VECTOR[name]
+    if kind == "NormalizeObservation" and mode is not NEXT_STEP:
+        pytest.skip("Gymnasium's refuses other modes")
+    if kind.endswith("Observation") and mode is SAME_STEP:  # Gymnasium's refuse this mode
+        wrap = partial(getattr(theirs_single, kind), **arguments)
+        wrapped = [lambda env_fn=env_fn: wrap(env_fn()) for env_fn in env_fns]
+        other: Any = gymnasium.vector.SyncVectorEnv(wrapped, autoreset_mode=mode)
+    else:
+        other = gymnasium.vector.SyncVectorEnv(env_fns, autoreset_mode=mode)
+        other = getattr(theirs, kind)(other, **arguments)
+    with getattr(ours, kind)(SyncVectorEnv(env_fns, autoreset_mode=mode), **arguments) as mine:
+        check_beside(mine, other, mode)
+
+
+@pytest.mark.parametrize("copy", [True, False], ids=["copies", "views"])
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+@pytest.mark.parametrize("name", SINGLE)
+def test_it_does_what_gymnasiums_wrapper_of_each_environment_does(
+    name: str, mode: Any, copy: bool
+) -> None:
+    kind, arguments, space = SINGLE[name]
+    inner = SyncVectorEnv(limited(plain, space), autoreset_mode=mode, copy=copy)
+    wrap = partial(getattr(theirs_single, kind), **arguments)
+    other = gymnasium.vector.SyncVectorEnv(limited(wrap, space), autoreset_mode=mode)
+    with getattr(ours, kind)(inner, **arguments) as mine:
+        check_beside(mine, other, mode)
+
+
+# ---------------------------------------------------------------------- functions
+
+
+@pytest.mark.parametrize("given", [(), ("single",), ("batch", "single")], ids=str)
+@pytest.mark.parametrize("mode", [NEXT_STEP, DISABLED], ids=lambda mode: mode.value)
+def test_functions_of_batches_are_called_as_gymnasiums_are(mode: Any, given: Any) -> None:
+    single = Spaces.Box(-20.0, 50.0, (4,), np.float32)
+    arguments = {
+        "single_observation_space": single if "single" in given else None,
+        "observation_space": (
+            gymnasium.vector.utils.batch_space(single, COUNT) if "batch" in given else None
+        ),
+    }
+    env_fns = noise(BOX)
+    other: Any = gymnasium.vector.SyncVectorEnv(env_fns, autoreset_mode=mode)
+    other = theirs.TransformReward(theirs.TransformAction(other, np.flip), np.square)
+    other = theirs.TransformObservation(other, lambda batch: batch * 10, **arguments)
+    mine: Any = SyncVectorEnv(env_fns, autoreset_mode=mode)
+    mine = ours.TransformReward(ours.TransformAction(mine, np.flip), np.square)
+    with ours.TransformObservation(mine, lambda batch: batch * 10, **arguments) as mine:
+        check_beside(mine, other, mode)
+
+
+@pytest.mark.parametrize("kind", ["TransformObservation", "TransformAction"])
+def test_spaces_that_do_not_fit_together_warn(kind: str) -> None:
+    key = "action_space" if kind == "TransformAction" else "observation_space"
+    with (
+        SyncVectorEnv(noise(BOX, TORQUE)) as envs,
+        pytest.warns(UserWarning, match=f"{key}=Box.* is not the space of 3 rows of Box.*single_"),
+    ):
+        wrapped = getattr(ours, kind)(envs, lambda batch: batch, Spaces.Box(0, 1, (3, 9)))
+        assert getattr(wrapped, key).shape == (3, 9)
+
+
+# ---------------------------------------------------------------------- errors
+
+WRONG: dict[str, tuple[str, dict[str, Any], Any]] = {
+    "no reward bound": ("ClipReward", {}, BOX),
+    "crossed reward bounds": ("ClipReward", {"min_reward": 2, "max_reward": 1}, BOX),
+    "a reward bound per environment": ("ClipReward", {"max_reward": np.ones(3)}, BOX),
+    "clip of no box": ("ClipAction", {}, BOX),
+    "rescaling of no box": ("RescaleAction", {"min_action": 0, "max_action": 1}, BOX),
+    "rescaling of nested": ("RescaleObservation", {"min_obs": 0, "max_obs": 1}, NESTED),
+    "a bound that is text": ("RescaleObservation", {"min_obs": "0", "max_obs": 1}, BOX),
+    "a bound of another shape": ("RescaleObservation", {"min_obs": np.ones(3), "max_obs": 1}, BOX),
+    "a bound for infinity": ("RescaleObservation", {"min_obs": 0, "max_obs": 1}, MIXED),
+    "infinity for a bound": ("RescaleObservation", {"min_obs": 0, "max_obs": np.inf}, BOX),
+    "crossed bounds": ("RescaleObservation", {"min_obs": 2, "max_obs": 1}, BOX),
+    "dtype of nested": ("DtypeObservation", {"dtype": np.float64}, NESTED),
+    "filter of a box": ("FilterObservation", {"filter_keys": ["image"]}, BOX),
+    "no such key": ("FilterObservation", {"filter_keys": ["image", "sound"]}, NESTED),
+    "a number as key": ("FilterObservation", {"filter_keys": [0]}, NESTED),
+    "keys that are no sequence": ("FilterObservation", {"filter_keys": {"image"}}, NESTED),
+    "no keys": ("FilterObservation", {"filter_keys": []}, NESTED),
+    "a key as position": ("FilterObservation", {"filter_keys": ["a"]}, NESTED["pair"]),
+    "a position twice": ("FilterObservation", {"filter_keys": [1, 1]}, NESTED["pair"]),
+    "a position too far": ("FilterObservation", {"filter_keys": [2]}, NESTED["pair"]),
+    "epsilon": ("NormalizeObservation", {"epsilon": 0}, BOX),
+    "epsilon of rewards": ("NormalizeReward", {"epsilon": -1}, BOX),
+    "gamma": ("NormalizeReward", {"gamma": 1.5}, BOX),
+}  # fmt: skip
+WRONG_SINGLE: dict[str, tuple[str, dict[str, Any], Any]] = {
+    "a key that is taken": (
+        "TimeAwareObservation", {"flatten": False, "dict_time_key": "mark"}, NESTED
+    ),
+    "frames of text": ("FrameStackObservation", {"stack_size": "3"}, BOX),
+    "no frames": ("FrameStackObservation", {"stack_size": 0}, BOX),
+    "padding of another name": (
+        "FrameStackObservation", {"stack_size": 2, "padding_type": "ones"}, BOX
+    ),
+    "padding outside": (
+        "FrameStackObservation", {"stack_size": 2, "padding_type": np.full(4, 9.0)}, BOX
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*WRONG, *WRONG_SINGLE])
+def test_what_gymnasium_refuses_is_refused_with_such_an_error(name: str) -> None:
+    kind, arguments, space = {**WRONG, **WRONG_SINGLE}[name]
+    with pytest.raises(Exception) as expected:
+        if name in WRONG:
+            other = getattr(theirs, kind)(gymnasium.vector.SyncVectorEnv(noise(space)), **arguments)
+            other.reset(seed=1)
+            other.step(other.action_space.sample())
+        else:
+            getattr(theirs_single, kind)(limited(plain, space)[0](), **arguments)
+    # Gymnasium's InvalidBound is no ValueError.
+    refusal = expected.type if issubclass(expected.type, (TypeError, ValueError)) else ValueError
+    with SyncVectorEnv(limited(plain, space)) as envs, pytest.raises(refusal) as found:
+        getattr(ours, kind)(envs, **arguments)
+    assert any(word in str(found.value) for word in ("found", "needs"))

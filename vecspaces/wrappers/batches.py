@@ -1,0 +1,95 @@
+"""Functions over the arrays of a batch, and over its rows where it has no arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    MultiBinary,
+    MultiDiscrete,
+    Space,
+    Tuple,
+    flatdim,
+    flatten,
+    flatten_space,
+)
+from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
+
+_ARRAYS = (Box, Discrete, MultiBinary, MultiDiscrete)
+
+
+def has_arrays_only(space: Space[Any]) -> bool:
+    """Whether a batch of a space consists of arrays, nested in dicts and tuples."""
+    if isinstance(space, (Dict, Tuple)):
+        return all(map(has_arrays_only, space._members().values()))
+    return isinstance(space, _ARRAYS)
+
+
+def map_arrays(space: Space[Any], function: Callable[..., Any], *batches: Any) -> Any:
+    """Call a function for each array of batches of a space, and nest the results as they are.
+
+    Example:
+        >>> space = Dict(x=Discrete(3), y=Tuple((Discrete(3), Discrete(3))))
+        >>> map_arrays(space, np.add, {"x": 1, "y": (2, 3)}, {"x": 10, "y": (20, 30)})
+        {'x': np.int64(11), 'y': (np.int64(22), np.int64(33))}
+    """
+    if not isinstance(space, (Dict, Tuple)):
+        return function(*batches)
+    parts = {
+        key: map_arrays(member, function, *(batch[key] for batch in batches))
+        for key, member in space._members().items()
+    }
+    return parts if isinstance(space, Dict) else tuple(parts.values())
+
+
+def count_rows(space: Space[Any], batch: Any) -> int:
+    """Return the number of rows of a batch of a space.
+
+    Example:
+        >>> count_rows(Dict(x=Discrete(3)), {"x": np.array([0, 2])})
+        2
+    """
+    while isinstance(space, (Dict, Tuple)) and space._members():
+        key, space = next(iter(space._members().items()))
+        batch = batch[key]
+    return len(batch)
+
+
+def stack_rows(space: Space[Any], rows: list[Any]) -> Any:
+    """Return a batch of values of a space, in new memory."""
+    return concatenate(space, rows, create_empty_array(space, len(rows)))
+
+
+def flatten_rows(space: Space[Any], batch: Any) -> Any:
+    """Flatten every row of a batch, by arrays where the space has a flat form of a fixed size.
+
+    Example:
+        >>> space = Dict(x=Discrete(3), y=Box(0, 1, (2,)))
+        >>> flatten_rows(space, {"x": np.array([2, 0]), "y": np.zeros((2, 2), np.float32)})
+        array([[0., 0., 1., 0., 0.],
+               [1., 0., 0., 0., 0.]])
+    """
+    count = count_rows(space, batch)
+    if isinstance(space, (Box, MultiBinary)):
+        return np.asarray(batch, space.dtype).reshape(count, -1)
+    if isinstance(space, Discrete):
+        flat: npt.NDArray[Any] = np.zeros((count, int(space.n)), space.dtype)
+        flat[np.arange(count), np.asarray(batch, np.int64) - int(space.start)] = 1
+        return flat
+    if isinstance(space, (Dict, Tuple)) and space.is_np_flattenable:
+        flat = np.empty((count, flatdim(space)), flatten_space(space).dtype)
+        begin = 0
+        for key, member in space._members().items():
+            end = begin + flatdim(member)
+            flat[:, begin:end] = flatten_rows(member, batch[key])
+            begin = end
+        return flat
+    rows = [flatten(space, row) for row in iterate(batch_space(space, count), batch)]
+    return stack_rows(flatten_space(space), rows)

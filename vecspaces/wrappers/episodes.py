@@ -1,0 +1,120 @@
+"""EpisodeWrapper: the base of wrappers whose state belongs to the running episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces.vector import AutoresetMode, VectorEnv, VectorWrapper
+from vecspaces.vector.vector_env import ActType, ObsType, StepResult
+from vecspaces.vector.wrappers import EnvIds, Mask, WrapperObsType
+
+# The environments of some rows: their numbers, or a slice of all.
+Rows = Any
+ALL = slice(None)
+
+
+class Progress(NamedTuple):
+    """Where the rows of a result stand in their episodes.
+
+    Attributes:
+        rows: The environments of the rows.
+        begun: Which rows hold the first observation of an episode, and no step; None: no row.
+        fresh: Those of them that follow a reset that was asked for, and no autoreset; None: no row.
+        ended: Which rows hold the last step of an episode.
+    """
+
+    rows: Rows
+    begun: Mask | None
+    fresh: Mask | None
+    ended: Mask
+
+
+class EpisodeWrapper(
+    VectorWrapper[WrapperObsType, ActType, ObsType, ActType, npt.NDArray[Any]],
+    Generic[WrapperObsType, ActType, ObsType],
+):
+    """A wrapper that knows which rows begin an episode and which end one, in every autoreset mode.
+
+    Derived classes state what happens then in `_begin` and `_follow`, which compute the next state,
+    and end with plain assignments of it: an interrupt leaves either the old state or the new one.
+    """
+
+    def __init__(self, env: VectorEnv[ObsType, ActType, npt.NDArray[Any]]) -> None:
+        super().__init__(env)
+        mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self._same_step = AutoresetMode.of(mode) is AutoresetMode.SAME_STEP
+        self.prev_dones: Mask = np.zeros(self.num_envs, dtype=np.bool_)
+        # Environments whose first observation was not received yet: `recv` returns it, and no step.
+        self._fresh: Mask = np.zeros(self.num_envs, dtype=np.bool_)
+        # Of those, the ones whose first observation `reset` has returned.
+        self._shown: Mask = np.zeros(self.num_envs, dtype=np.bool_)
+        self._numbers = np.arange(self.num_envs)
+
+    def _begin(
+        self, observations: ObsType, infos: dict[str, Any], rows: Rows
+    ) -> tuple[WrapperObsType, dict[str, Any]]:
+        """Change what a reset of some environments returned, which are the rows of all."""
+        raise NotImplementedError
+
+    def _follow(self, result: StepResult, progress: Progress) -> StepResult:
+        """Change what `step`, `step_wait` or `recv` returned."""
+        raise NotImplementedError
+
+    def send(self, actions: Any, env_ids: EnvIds | None = None) -> None:
+        """Give actions to environments without waiting for them."""
+        rows = ALL if env_ids is None else list(env_ids)
+        super().send(actions, env_ids)
+        self._fresh[rows] = False
+
+    def send_reset(
+        self,
+        env_ids: EnvIds | None = None,
+        *,
+        seed: Any = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Send environments a reset without waiting for them."""
+        rows = ALL if env_ids is None else list(env_ids)
+        super().send_reset(env_ids, seed=seed, options=options)
+        self._fresh[rows], self._shown[rows], self.prev_dones[rows] = True, False, False
+
+    def _note_sent(self, rows: npt.NDArray[Any]) -> None:
+        self._fresh[rows] = False
+
+    def _after_reset(
+        self, observations: ObsType, infos: dict[str, Any], mask: Mask | None
+    ) -> tuple[WrapperObsType, dict[str, Any]]:
+        rows = ALL if mask is None else np.flatnonzero(mask)
+        dones, fresh, shown = self.prev_dones.copy(), self._fresh.copy(), self._shown.copy()
+        dones[rows], fresh[rows], shown[rows] = False, True, True
+        changed = self._begin(observations, infos, rows)
+        self.prev_dones, self._fresh, self._shown = dones, fresh, shown
+        return changed
+
+    def _after_step(self, result: StepResult, env_ids: npt.NDArray[np.int64] | None) -> StepResult:
+        return self._advance(result, ALL if env_ids is None else env_ids, None)
+
+    def _after_recv(self, result: StepResult, env_ids: npt.NDArray[np.int64]) -> StepResult:
+        return self._advance(result, env_ids, self._fresh[env_ids])
+
+    def _advance(self, result: StepResult, rows: Rows, fresh: Mask | None) -> StepResult:
+        """Follow what some environments returned; those that are fresh were only reset."""
+        dones = result[2] | result[3]
+        begun = fresh
+        if not self._same_step:  # the step after an end resets
+            begun = self.prev_dones[rows] if fresh is None else self.prev_dones[rows] | fresh
+        ended = dones
+        if begun is not None:
+            if np.count_nonzero(begun):
+                ended = dones & ~begun
+            else:
+                begun = fresh = None
+        prev_dones, still_fresh = self.prev_dones.copy(), self._fresh.copy()
+        prev_dones[rows], still_fresh[rows] = dones, False
+        changed = self._follow(result, Progress(rows, begun, fresh, ended))
+        self.prev_dones, self._fresh = prev_dones, still_fresh
+        return changed

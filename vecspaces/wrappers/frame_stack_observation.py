@@ -1,0 +1,280 @@
+"""FrameStackObservation: the last observations of each environment, which share their memory."""
+
+from __future__ import annotations
+
+import copy
+from operator import index
+from typing import Any, Generic
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    Graph,
+    GraphInstance,
+    MultiBinary,
+    MultiDiscrete,
+    OneOf,
+    Sequence,
+    Space,
+    Text,
+    Tuple,
+)
+from vecspaces.vector import VectorEnv
+from vecspaces.vector.utils import batch_space, create_empty_array, iterate
+from vecspaces.vector.vector_env import ActType, ObsType, StepResult
+from vecspaces.vector.wrappers import Mask
+from vecspaces.wrappers.batches import has_arrays_only, map_arrays, stack_rows
+from vecspaces.wrappers.episodes import ALL, EpisodeWrapper, Progress, Rows
+
+_Array = npt.NDArray[Any]
+# A row has room for so many stacks: then the last frames are copied to the beginning of new memory.
+_STACKS = 9
+
+
+class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActType, ObsType]):
+    """Returns the last `stack_size` observations of each environment, the newest last.
+
+    At the beginning of an episode, padding takes the places of the observations that are missing.
+
+    Each observation is stored once, and not once for each stack that it belongs to. Where the
+    wrapped vector env was made with `copy=False`, what `reset` and `step` return are read-only
+    views of that memory, which is not written again while they exist: k stacked frames cost the
+    memory of one, as long as no episode begins; a step in which one does copies k - 1 frames of all
+    environments. With `copy=True`, and with `recv` and `step(env_ids=...)`, they are copies.
+
+    Args:
+        env: The vector env to wrap.
+        stack_size: How many observations are stacked.
+        padding_type: `"reset"` (the first observation of the episode), `"zero"` (zeros, or what is
+            nearest to them in the space), or an observation.
+
+    Raises:
+        TypeError: `stack_size` is no integer.
+        ValueError: `stack_size` is not positive, or `padding_type` is none of these.
+
+    Example:
+        >>> from vecspaces import make_vec
+        >>> envs = make_vec("CartPole-v1", 2, backend="sync", copy=False)
+        >>> with FrameStackObservation(envs, 3, padding_type="zero") as envs:
+        ...     first, _ = envs.reset(seed=1)
+        ...     second, *_ = envs.step(np.array([0, 1]))
+        ...     second.shape, first[0, 1].tolist(), np.shares_memory(first, second)
+        ((2, 3, 4), [0.0, 0.0, 0.0, 0.0], True)
+    """
+
+    _changes = "observations"
+
+    def __init__(
+        self,
+        env: VectorEnv[ObsType, ActType, _Array],
+        stack_size: int,
+        *,
+        padding_type: Any = "reset",
+    ) -> None:
+        super().__init__(env)
+        try:
+            self.stack_size = index(stack_size)
+        except TypeError:
+            raise TypeError(f"stack_size: expected an integer, found {stack_size!r}") from None
+        if self.stack_size < 1:
+            raise ValueError(f"stack_size: expected at least 1, found {stack_size}")
+        space = env.single_observation_space
+        padding: Any = None  # the first observation
+        if isinstance(padding_type, str) and padding_type == "zero":
+            padding = _zero(space)
+        elif not (isinstance(padding_type, str) and padding_type == "reset"):
+            if padding_type not in space:
+                raise ValueError(
+                    "padding_type: expected 'reset', 'zero' or an observation of "
+                    f"{space}, found {padding_type!r}"
+                )
+            padding, padding_type = copy.deepcopy(padding_type), "_custom"
+        self.padding_type: str = padding_type
+        self.single_observation_space = batch_space(space, self.stack_size)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        kind = _ArrayFrames if has_arrays_only(space) else _ItemFrames
+        self._frames: _ArrayFrames | _ItemFrames = kind(
+            space, self.num_envs, self.stack_size, padding, bool(getattr(env, "copy", True))
+        )
+
+    def _begin(
+        self, observations: ObsType, infos: dict[str, Any], rows: Rows
+    ) -> tuple[Any, dict[str, Any]]:
+        begun = np.ones(len(self._numbers[rows]), np.bool_)
+        chosen = observations
+        if rows is not ALL:
+            space = self.env.single_observation_space
+            items = list(iterate(self.env.observation_space, observations))
+            chosen = stack_rows(space, [items[row] for row in rows])
+        frames = self._frames.pushed(chosen, rows, begun)
+        changed = frames.stacks(ALL)
+        self._frames = frames
+        return changed, infos
+
+    def _follow(self, result: StepResult, progress: Progress) -> StepResult:
+        observations, *others, infos = result
+        rows, begun = progress.rows, progress.begun
+        if "_final_obs" in infos:
+            numbers = self._numbers[rows]
+            infos = self._with_finals(
+                infos,
+                lambda batch, ended: self._frames.pushed(batch, numbers[ended], None).stacks(
+                    numbers[ended]
+                ),
+            )
+        if self._same_step and np.count_nonzero(progress.ended):
+            begun = progress.ended if begun is None else begun | progress.ended
+        frames = self._frames.pushed(observations, rows, begun)
+        changed = frames.stacks(rows)
+        self._frames = frames
+        return changed, others[0], others[1], others[2], infos
+
+
+class _ArrayFrames:
+    """The last frames of each environment: one line of frames per row, and where each line ends.
+
+    A stack is the end of a line. What was written once is not written again.
+
+    Args:
+        space: The space of a frame, all arrays.
+        count: The number of rows.
+        size: The number of frames in a stack.
+        padding: What stands before the first frame; None: the first frame itself.
+        copy: Whether stacks are copies.
+    """
+
+    def __init__(self, space: Space[Any], count: int, size: int, padding: Any, copy: bool) -> None:
+        self._space, self._size, self._padding, self._copy = space, size, padding, copy
+        self._numbers = np.arange(count)
+        self._before = np.arange(1 - size, 0)
+        self._line = batch_space(space, _STACKS * size)
+        self._lines = create_empty_array(self._line, count)
+        if padding is not None:
+            map_arrays(space, lambda line, value: np.copyto(line, value), self._lines, padding)
+        self._ends = np.full(count, size - 1)
+
+    def pushed(self, batch: Any, rows: Rows, begun: Mask | None) -> _ArrayFrames:
+        """Return the frames with one more in some rows; those that begun have padding before."""
+        frames = copy.copy(self)
+        ends = frames._ends = self._ends.copy()
+        ends[rows] += 1 if begun is None else np.where(begun, self._size, 1)
+        # Views of all rows need lines that end at the same place.
+        uneven = rows is ALL and not self._copy and not _are_equal(ends)
+        if uneven or ends.max() >= _STACKS * self._size:
+            frames._lines = self._moved(rows)
+            ends[:] = self._size - 1
+        at = self._numbers[rows]
+        places = ends[rows]
+        starts = None if begun is None else at[begun]
+
+        def write(line: _Array, new: Any, padding: Any) -> None:
+            if rows is ALL and _are_equal(ends):
+                line[:, ends[0]] = new
+            else:
+                line[at, places] = new
+            if starts is not None:
+                before = ends[starts][:, None] + self._before
+                first = np.asarray(new)[begun][:, None]
+                line[starts[:, None], before] = first if self._padding is None else padding
+
+        map_arrays(
+            self._space,
+            write,
+            frames._lines,
+            batch,
+            batch if self._padding is None else self._padding,
+        )
+        return frames
+
+    def _moved(self, rows: Rows) -> Any:
+        """Return new lines that begin with the last frames, with room for one more in some rows."""
+        size = self._size
+        lines = create_empty_array(self._line, len(self._numbers), np.empty)
+
+        def move(new: _Array, stacks: _Array) -> None:
+            new[:, :size] = stacks
+            new[rows, : size - 1] = stacks[rows, 1:]
+
+        map_arrays(self._space, move, lines, self.stacks(ALL))
+        return lines
+
+    def stacks(self, rows: Rows) -> Any:
+        """Return the last frames of some rows."""
+        size, ends = self._size, self._ends
+
+        def read(line: _Array) -> _Array:
+            if rows is ALL and _are_equal(ends):
+                view: _Array = line[:, ends[0] - size + 1 : ends[0] + 1]
+                view = view.copy() if self._copy else view
+                view.flags.writeable = self._copy
+                return view
+            at = self._numbers[rows][:, None]
+            stacks: _Array = line[at, ends[at] + np.append(self._before, 0)]
+            return stacks
+
+        return map_arrays(self._space, read, self._lines)
+
+
+class _ItemFrames:
+    """The last frames of each environment where they are not arrays alone: one tuple per row."""
+
+    def __init__(self, space: Space[Any], count: int, size: int, padding: Any, copy: bool) -> None:
+        self._space, self._size, self._padding = space, size, padding
+        self._numbers = np.arange(count)
+        first = _zero(space) if padding is None else padding
+        self._rows = [(first,) * size] * count
+
+    def pushed(self, batch: Any, rows: Rows, begun: Mask | None) -> _ItemFrames:
+        """Return the frames with one more in some rows; those that begun have padding before."""
+        frames = copy.copy(self)
+        frames._rows = list(self._rows)
+        numbers = self._numbers[rows].tolist()
+        items = iterate(batch_space(self._space, len(numbers)), batch)
+        for place, (row, item) in enumerate(zip(numbers, items, strict=True)):
+            frame = copy.deepcopy(item)  # a view, where the vector env does not copy
+            before = self._rows[row][1:]
+            if begun is not None and begun[place]:
+                before = (frame if self._padding is None else self._padding,) * (self._size - 1)
+            frames._rows[row] = (*before, frame)
+        return frames
+
+    def stacks(self, rows: Rows) -> Any:
+        """Return the last frames of some rows."""
+        stacked = [stack_rows(self._space, list(self._rows[row])) for row in self._numbers[rows]]
+        return stack_rows(batch_space(self._space, self._size), stacked)
+
+
+def _are_equal(ends: _Array) -> bool:
+    """Whether all lines end at the same place."""
+    return bool((ends == ends[0]).all())
+
+
+def _zero(space: Space[Any]) -> Any:
+    """Return the value of a space that is nearest to zeros; it is Gymnasium's."""
+    if isinstance(space, Box):
+        return np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
+    if isinstance(space, (Discrete, MultiDiscrete)):
+        return copy.copy(space.start)
+    if isinstance(space, MultiBinary):
+        return np.zeros(space.shape, space.dtype)
+    if isinstance(space, Dict):
+        return {key: _zero(member) for key, member in space.items()}
+    if isinstance(space, Tuple):
+        return tuple(map(_zero, space.spaces))
+    if isinstance(space, Text):
+        return space.characters[0] * space.min_length
+    if isinstance(space, Sequence):
+        return _zero(space.stacked_feature_space) if space.stack else ()
+    if isinstance(space, OneOf):
+        return 0, _zero(space.spaces[0])
+    if isinstance(space, Graph):
+        nodes = _zero(batch_space(space.node_space, 1))
+        if space.edge_space is None:
+            return GraphInstance(nodes, None, None)
+        edges = _zero(batch_space(space.edge_space, 1))
+        return GraphInstance(nodes, edges, np.zeros((1, 2), np.int64))
+    raise ValueError(f"padding_type: expected 'reset' or an observation for {space}, found 'zero'")

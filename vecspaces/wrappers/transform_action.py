@@ -1,0 +1,132 @@
+"""Wrappers that change actions and have no state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces.spaces import Box, Space
+from vecspaces.vector import VectorActionWrapper, VectorEnv
+from vecspaces.vector.utils import batch_space
+from vecspaces.vector.vector_env import ActType, ObsType
+from vecspaces.vector.wrappers import WrapperActType
+from vecspaces.wrappers.rescaling import Bound, rescaling
+from vecspaces.wrappers.transform_spaces import choose_spaces, require_box
+
+_Array = npt.NDArray[Any]
+
+
+class TransformAction(
+    VectorActionWrapper[ObsType, WrapperActType, ActType, _Array],
+    Generic[ObsType, WrapperActType, ActType],
+):
+    """Changes actions by a function.
+
+    Args:
+        env: The vector env to wrap.
+        func: Called with a batch of actions; returns what the wrapped vector env takes. `send` and
+            `step(env_ids=...)` give it the rows of some environments.
+        action_space: The space of the batches that `func` takes; None: that of
+            `single_action_space`, or of the wrapped vector env.
+        single_action_space: The space of one row; None: that of the wrapped vector env.
+
+    Example:
+        >>> from vecspaces import make_vec
+        >>> envs = make_vec("Pendulum-v1", 2, backend="sync")
+        >>> with TransformAction(envs, lambda actions: actions / 2) as envs:
+        ...     _ = envs.reset(seed=1)
+        ...     _, rewards, *_ = envs.step(np.full((2, 1), 2.0))
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv[ObsType, ActType, _Array],
+        func: Callable[[WrapperActType], ActType],
+        action_space: Space[Any] | None = None,
+        single_action_space: Space[Any] | None = None,
+    ) -> None:
+        super().__init__(env)
+        self.action_space, self.single_action_space = choose_spaces(
+            "action", env, action_space, single_action_space
+        )
+        self.func = func
+
+    def actions(self, actions: WrapperActType) -> ActType:
+        """Change a batch of actions."""
+        return self.func(actions)
+
+
+class ClipAction(VectorActionWrapper[ObsType, _Array, _Array, _Array], Generic[ObsType]):
+    """Clips actions to the bounds of the action space, a Box.
+
+    Its own action space has no bounds.
+
+    Args:
+        env: The vector env to wrap.
+
+    Raises:
+        TypeError: The action space is no Box.
+
+    Example:
+        >>> from vecspaces import make_vec
+        >>> with ClipAction(make_vec("Pendulum-v1", 2, backend="sync")) as envs:
+        ...     envs.single_action_space, envs.actions(np.array([[5.0], [1.0]])).tolist()
+        (Box(-inf, inf, (1,), float32), [[2.0], [1.0]])
+    """
+
+    def __init__(self, env: VectorEnv[ObsType, _Array, _Array]) -> None:
+        super().__init__(env)
+        box = require_box(self, "action", env.single_action_space)
+        self._low, self._high = box.low, box.high
+        self.single_action_space = Box(-np.inf, np.inf, box.shape, box.dtype)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+
+    def actions(self, actions: _Array) -> _Array:
+        """Clip a batch of actions."""
+        return np.clip(actions, self._low, self._high)
+
+
+class RescaleAction(VectorActionWrapper[ObsType, _Array, _Array, _Array], Generic[ObsType]):
+    """Maps actions between `min_action` and `max_action` to the bounds of the action space, a Box.
+
+    Args:
+        env: The vector env to wrap.
+        min_action: The new lower bound: a number, or an array of the shape of one action.
+        max_action: The new upper bound.
+
+    Raises:
+        TypeError: The action space is no Box, or a bound is no number.
+        ValueError: A bound has another shape, is infinite where the Box is not, or is not below
+            the other one.
+
+    Example:
+        >>> from vecspaces import make_vec
+        >>> envs = make_vec("Pendulum-v1", 2, backend="sync")  # torques from -2 to 2
+        >>> with RescaleAction(envs, 0.0, 1.0) as envs:
+        ...     envs.single_action_space, envs.actions(np.array([[0.5], [1.0]])).tolist()
+        (Box(0.0, 1.0, (1,), float32), [[0.0], [2.0]])
+    """
+
+    def __init__(
+        self, env: VectorEnv[ObsType, _Array, _Array], min_action: Bound, max_action: Bound
+    ) -> None:
+        super().__init__(env)
+        box = require_box(self, "action", env.single_action_space)
+        names = "min_action", "max_action"
+        self.single_action_space, self._gradient, self._intercept = rescaling(
+            box, min_action, max_action, names
+        )
+        if np.any(self.single_action_space.low == self.single_action_space.high):
+            raise ValueError(
+                f"min_action: expected less than max_action={max_action}, found {min_action}: "
+                "where they are equal, no action can be mapped back"
+            )
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+
+    def actions(self, actions: _Array) -> _Array:
+        """Map a batch of actions to the bounds of the wrapped vector env."""
+        changed: _Array = (np.asarray(actions) - self._intercept) / self._gradient
+        return changed

@@ -1,0 +1,246 @@
+"""Wrappers that change observations and have no state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    MultiBinary,
+    MultiDiscrete,
+    Space,
+    Tuple,
+    flatten_space,
+)
+from vecspaces.vector import VectorEnv, VectorObservationWrapper
+from vecspaces.vector.utils import batch_space
+from vecspaces.vector.vector_env import ActType, ObsType
+from vecspaces.vector.wrappers import WrapperObsType
+from vecspaces.wrappers.batches import flatten_rows
+from vecspaces.wrappers.rescaling import Bound, rescaling
+from vecspaces.wrappers.transform_spaces import choose_spaces, require_box
+
+_Array = npt.NDArray[Any]
+
+
+class TransformObservation(
+    VectorObservationWrapper[WrapperObsType, ActType, ObsType, _Array],
+    Generic[WrapperObsType, ActType, ObsType],
+):
+    """Changes observations by a function.
+
+    Args:
+        env: The vector env to wrap.
+        func: Called with a batch of observations; returns as many rows. `recv`,
+            `step(env_ids=...)` and the last observations of episodes (`infos["final_obs"]`) give it
+            batches of fewer rows than there are environments.
+        observation_space: The space of the batches that `func` returns; None: that of
+            `single_observation_space`, or of the wrapped vector env.
+        single_observation_space: The space of one row; None: that of the wrapped vector env.
+
+    Example:
+        >>> from vecspaces import make_vec
+        >>> from vecspaces.spaces import Box
+        >>> envs = make_vec("CartPole-v1", 2, backend="sync")
+        >>> position = Box(-4.8, 4.8, (1,))
+        >>> with TransformObservation(envs, lambda obs: obs[:, :1], None, position) as envs:
+        ...     observations, _ = envs.reset(seed=1)
+        ...     observations.shape, envs.observation_space
+        ((2, 1), Box(-4.8, 4.8, (2, 1), float32))
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv[ObsType, ActType, _Array],
+        func: Callable[[ObsType], WrapperObsType],
+        observation_space: Space[Any] | None = None,
+        single_observation_space: Space[Any] | None = None,
+    ) -> None:
+        super().__init__(env)
+        self.observation_space, self.single_observation_space = choose_spaces(
+            "observation", env, observation_space, single_observation_space
+        )
+        self.func = func
+
+    def observations(self, observations: ObsType) -> WrapperObsType:
+        """Change a batch of observations."""
+        return self.func(observations)
+
+
+class FilterObservation(
+    VectorObservationWrapper[Any, ActType, Any, _Array],
+    Generic[ActType],
+):
+    """Keeps some members of observations that are dicts or tuples.
+
+    Args:
+        env: The vector env to wrap.
+        filter_keys: The keys of a Dict to keep, or the positions of a Tuple, in that order.
+
+    Raises:
+        TypeError: `filter_keys` is no sequence, or of keys of another kind.
+        ValueError: The observation space is no Dict or Tuple, or has no such member, or none would
+            be kept.
+
+    Example:
+        >>> from vecspaces import make_vec
+        >>> envs = make_vec("Blackjack-v1", 2, backend="sync")
+        >>> with FilterObservation(envs, [0, 2]) as envs:  # your sum, and whether you have an ace
+        ...     envs.single_observation_space
+        Tuple(Discrete(32), Discrete(2))
+    """
+
+    def __init__(
+        self, env: VectorEnv[Any, ActType, _Array], filter_keys: Sequence[str | int]
+    ) -> None:
+        super().__init__(env)
+        if not isinstance(filter_keys, Sequence):
+            raise TypeError(f"filter_keys: expected a sequence of keys, found {filter_keys!r}")
+        space = env.single_observation_space
+        if not isinstance(space, (Dict, Tuple)):
+            raise ValueError(
+                f"FilterObservation needs observations of Dict or Tuple, found {space}"
+            )
+        kind = str if isinstance(space, Dict) else int
+        if not all(isinstance(key, kind) for key in filter_keys):
+            raise TypeError(
+                f"filter_keys: expected {kind.__name__} for a {type(space).__name__}, found "
+                f"{filter_keys!r}"
+            )
+        known = list(space) if isinstance(space, Dict) else range(-len(space), len(space))
+        missing = [key for key in filter_keys if key not in known]
+        if missing:
+            raise ValueError(f"filter_keys: expected some of {list(known)}, found {missing}")
+        if not filter_keys:
+            raise ValueError("filter_keys: expected at least one key, found none")
+        if isinstance(space, Tuple) and len(set(filter_keys)) < len(filter_keys):
+            raise ValueError(f"filter_keys: expected each position once, found {filter_keys!r}")
+        self.filter_keys = filter_keys
+        keys: Any = filter_keys
+        members: Any = [space[key] for key in keys]
+        self.single_observation_space = (
+            Dict(dict(zip(keys, members, strict=True)), sort_keys=space.sort_keys)
+            if isinstance(space, Dict)
+            else Tuple(members)
+        )
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+
+    def observations(self, observations: Any) -> Any:
+        """Keep some members of a batch of observations."""
+        if isinstance(self.single_observation_space, Dict):
+            return {key: observations[key] for key in self.single_observation_space}
+        return tuple(observations[key] for key in self.filter_keys)
+
+
+class FlattenObservation(
+    VectorObservationWrapper[_Array, ActType, ObsType, _Array], Generic[ActType, ObsType]
+):
+    """Flattens observations, as `vecspaces.spaces.flatten` does.
+
+    Args:
+        env: The vector env to wrap.
+
+    Example:
+        >>> from vecspaces import make_vec
+        >>> with FlattenObservation(make_vec("FrozenLake-v1", 2, backend="sync")) as envs:
+        ...     envs.observation_space, envs.reset(seed=1)[0].sum(axis=1).tolist()
+        (Box(0, 1, (2, 16), int64), [1, 1])
+    """
+
+    def __init__(self, env: VectorEnv[ObsType, ActType, _Array]) -> None:
+        super().__init__(env)
+        self.single_observation_space = flatten_space(env.single_observation_space)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+
+    def observations(self, observations: ObsType) -> _Array:
+        """Flatten each row of a batch of observations."""
+        flat: _Array = flatten_rows(self.env.single_observation_space, observations)
+        return flat
+
+
+class RescaleObservation(
+    VectorObservationWrapper[_Array, ActType, _Array, _Array], Generic[ActType]
+):
+    """Maps observations between the bounds of a Box to other bounds.
+
+    Args:
+        env: The vector env to wrap.
+        min_obs: The new lower bound: a number, or an array of the shape of one observation.
+        max_obs: The new upper bound.
+
+    Raises:
+        TypeError: The observation space is no Box, or a bound is no number.
+        ValueError: A bound has another shape, is infinite where the Box is not, or above the other.
+
+    Example:
+        >>> from vecspaces import make_vec
+        >>> envs = make_vec("MountainCar-v0", 2, backend="sync")
+        >>> with RescaleObservation(envs, 0.0, 1.0) as envs:
+        ...     envs.single_observation_space
+        Box(0.0, 1.0, (2,), float32)
+    """
+
+    def __init__(
+        self, env: VectorEnv[_Array, ActType, _Array], min_obs: Bound, max_obs: Bound
+    ) -> None:
+        super().__init__(env)
+        box = require_box(self, "observation", env.single_observation_space)
+        self.single_observation_space, self._gradient, self._intercept = rescaling(
+            box, min_obs, max_obs, ("min_obs", "max_obs")
+        )
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+
+    def observations(self, observations: _Array) -> _Array:
+        """Map a batch of observations."""
+        changed: _Array = self._gradient * observations + self._intercept
+        return changed
+
+
+class DtypeObservation(VectorObservationWrapper[_Array, ActType, _Array, _Array], Generic[ActType]):
+    """Casts observations to another dtype.
+
+    Args:
+        env: The vector env to wrap.
+        dtype: The dtype.
+
+    Raises:
+        TypeError: The observation space is no Box, Discrete, MultiDiscrete or MultiBinary.
+
+    Example:
+        >>> from vecspaces import make_vec
+        >>> with DtypeObservation(make_vec("CartPole-v1", 2, backend="sync"), np.float64) as envs:
+        ...     envs.reset(seed=1)[0].dtype
+        dtype('float64')
+    """
+
+    def __init__(self, env: VectorEnv[_Array, ActType, _Array], dtype: npt.DTypeLike) -> None:
+        super().__init__(env)
+        self.dtype = dtype
+        self.single_observation_space = _with_dtype(env.single_observation_space, dtype)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+
+    def observations(self, observations: _Array) -> _Array:
+        """Cast a batch of observations."""
+        return np.asarray(observations).astype(self.single_observation_space.dtype)
+
+
+def _with_dtype(space: Space[Any], dtype: Any) -> Space[Any]:
+    """Return a space of the same values in another dtype."""
+    if isinstance(space, Box):
+        return Box(space.low, space.high, space.shape, dtype)
+    if isinstance(space, Discrete):
+        return Box(space.start, space.start + space.n - 1, (), dtype)
+    if isinstance(space, MultiDiscrete):
+        return MultiDiscrete(space.nvec, dtype=dtype, start=space.start)
+    if isinstance(space, MultiBinary):
+        return Box(0, 1, space.shape, dtype)
+    raise TypeError(
+        "DtypeObservation needs observations of Box, Discrete, MultiDiscrete or MultiBinary, found "
+        f"{space}"
+    )

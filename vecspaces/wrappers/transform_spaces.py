@@ -1,0 +1,43 @@
+"""Spaces of wrappers that change actions or observations."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal
+
+from vecspaces.interop import native_space
+from vecspaces.spaces import Box, Space
+from vecspaces.vector import VectorEnv
+from vecspaces.vector.utils import batch_space
+
+
+def choose_spaces(
+    kind: Literal["action", "observation"],
+    env: VectorEnv[Any, Any, Any],
+    batch: Space[Any] | None,
+    single: Space[Any] | None,
+) -> tuple[Space[Any], Space[Any]]:
+    """Return the space of a batch and of one row, of which a user gave none, one or both."""
+    row = getattr(env, f"single_{kind}_space") if single is None else native_space(single)
+    if batch is not None:
+        chosen = native_space(batch)
+    elif single is not None:
+        chosen = batch_space(row, env.num_envs)
+    else:
+        chosen = getattr(env, f"{kind}_space")
+    if chosen != batch_space(row, env.num_envs):
+        warnings.warn(
+            f"{kind}_space={chosen} is not the space of {env.num_envs} rows of {row}: give "
+            f"single_{kind}_space too",
+            UserWarning,
+            stacklevel=3,
+        )
+    return chosen, row
+
+
+def require_box(wrapper: object, kind: str, space: Space[Any]) -> Box:
+    """Return a space that has to be a Box."""
+    if not isinstance(space, Box):
+        name = type(wrapper).__name__
+        raise TypeError(f"{name} needs a Box as {kind} space of one environment, found {space}")
+    return space
