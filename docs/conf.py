@@ -48,7 +48,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_type_aliases = {"npt.DTypeLike": "numpy.typing.DTypeLike"}
-autodoc_mock_imports = ["stable_baselines3"]  # would install gigabytes for one base class
+autodoc_mock_imports = ["stable_baselines3", "tianshou"]  # gigabytes for one base class each
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_attr_annotations = False
@@ -79,6 +79,7 @@ intersphinx_mapping = {
 intersphinx_timeout = 10
 nitpick_ignore_regex = [
     (r"py:.*", r"stable_baselines3\..*"),
+    (r"py:.*", r"tianshou\..*"),
     (r"py:class", r"TypeAliasForwardRef"),  # what Sphinx makes of an alias in a union
     (r"py:class", r"tuple\[Any, \.\.\.\] \| Any"),  # a base of GraphInstance
 ]

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import multiprocessing
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces import spaces, vector
-from vecspaces.adapters.wrapping import has_attribute, has_wrapper, name_type
+from vecspaces import vector
+from vecspaces.adapters.wrapping import (
+    batch_actions,
+    has_attribute,
+    has_wrapper,
+    name_type,
+    take_vector_env,
+)
 from vecspaces.interop import require_extra
 from vecspaces.vector.group.members import get_attribute
 
@@ -28,6 +34,7 @@ from vecspaces.adapters.gymnasium import (  # noqa: E402  # SB3 brings Gymnasium
     to_gymnasium,
 )
 
+_LIBRARY = "Stable-Baselines3"
 Indices = int | Iterable[int] | None
 Infos = list[dict[str, Any]]
 
@@ -63,26 +70,13 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
     """
 
     def __init__(self, vector_env: Any, *, backend: str = "async", **vector_kwargs: Any) -> None:
-        if isinstance(vector_env, GymnasiumVectorEnv):
-            vector_env = vector_env.vector_env
-        if isinstance(vector_env, vector.VectorEnv):
-            if vector_kwargs:
-                names = ", ".join(vector_kwargs)
-                raise TypeError(f"vector_env is made already: {names} can only go with factories")
-            _check(vector_env)
-            self._wrap(vector_env)
-            return
-        if not isinstance(vector_env, Iterable) or isinstance(vector_env, str):
-            raise TypeError(
-                "vector_env: expected a vecspaces.vector.VectorEnv or factories of environments, "
-                f"found {name_type(vector_env)}"
-            )
-        made = _make(list(vector_env), backend, vector_kwargs)
+        mode = vector.AutoresetMode.SAME_STEP
+        taken, made = take_vector_env(vector_env, _LIBRARY, mode, backend, vector_kwargs)
         try:
-            _check(made)
-            self._wrap(made)
+            self._wrap(taken)
         except BaseException:
-            made.close(terminate=True)
+            if made:
+                taken.close(terminate=True)
             raise
 
     def _wrap(self, vector_env: vector.VectorEnv[Any, Any, Any]) -> None:
@@ -129,16 +123,10 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
 
     def _batch(self, actions: Any) -> Any:
         """Turn actions into what the vector env takes."""
-        space = self.vector_env.single_action_space
-        if isinstance(space, (spaces.Dict, spaces.Tuple)):
-            if isinstance(actions, (Mapping, tuple)):
-                return actions
-            empty = vector.utils.create_empty_array(space, self.num_envs)
-            return vector.utils.concatenate(space, actions, empty)
         if self._whole is not None and np.asarray(actions).dtype.kind == "f":
             cast = np.asarray(actions).astype(self._whole)
             return cast if np.array_equal(cast, actions) else actions
-        return actions
+        return batch_actions(self.vector_env.single_action_space, actions, self.num_envs)
 
     def step_wait(self) -> tuple[Any, npt.NDArray[np.float32], npt.NDArray[np.bool_], Infos]:
         """End a step; finished environments are reset.
@@ -262,31 +250,6 @@ def _last_and_first(info: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any
         # A RecordEpisodeStatistics around the vector env reports the episode that has ended.
         last["episode"] = info.pop("episode")
     return last, info
-
-
-def _make(env_fns: list[Any], backend: str, arguments: dict[str, Any]) -> Any:
-    """Make a vector env of factories."""
-    if backend not in ("async", "sync"):
-        raise ValueError(f"backend: expected 'async' or 'sync', found {backend!r}")
-    arguments = {"autoreset_mode": vector.AutoresetMode.SAME_STEP, **arguments}
-    if arguments.get("num_workers") is not None:
-        arguments["num_workers"] = min(arguments["num_workers"], len(env_fns))
-    kind = vector.AsyncVectorEnv if backend == "async" else vector.SyncVectorEnv
-    return kind(env_fns, **arguments)
-
-
-def _check(vector_env: vector.VectorEnv[Any, Any, Any]) -> None:
-    """Refuse what Stable-Baselines3 could not work with."""
-    if not hasattr(vector_env, "call"):
-        raise TypeError(
-            f"vector_env: {vector_env} does not reach its environments (it has no `call`): "
-            "put it into one that does, SyncVectorEnv([lambda: vector_env])"
-        )
-    if not getattr(vector_env, "copy", True):
-        raise ValueError(
-            "vector_env: expected copy=True, found copy=False: Stable-Baselines3 keeps the "
-            "last observations, which the next step would write over"
-        )
 
 
 class _DropIn(VecspacesVecEnv):

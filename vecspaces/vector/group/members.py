@@ -139,6 +139,19 @@ def _check_env(env: Any, number: int) -> None:
                 env.__name__,
             )
         )
+    agents = getattr(env, "possible_agents", None)
+    if agents is not None and callable(getattr(env, "observation_space", None)):
+        raise TypeError(
+            Message(
+                "{} must return an environment of one agent; it returned {}, a PettingZoo "
+                "environment of {} agents (it has possible_agents): wrap it as one environment "
+                "with Dict spaces, as examples/pettingzoo_env.py does (an AEC environment by "
+                "pettingzoo.utils.aec_to_parallel first)",
+                EnvFn(number),
+                type(env).__name__,
+                len(agents),
+            )
+        )
     missing = [required for required in _REQUIRED if not hasattr(env, required)]
     if missing:
         raise TypeError(

@@ -1,0 +1,368 @@
+"""VectorEnv for Tianshou: what its own DummyVectorEnv gives its collectors, on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from tests.compare import assert_identical
+from tests.envs import Sampler
+from vecspaces import Env, spaces
+from vecspaces.adapters.gymnasium import as_gymnasium
+from vecspaces.errors import AlreadyPendingCallError, ClosedEnvironmentError, ResetNeededError
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+
+pytest.importorskip("tianshou", reason="Tianshou is not installed")
+import torch
+from tianshou.algorithm.algorithm_base import Policy
+from tianshou.data import AsyncCollector, Batch, Collector, VectorReplayBuffer
+from tianshou.env import BaseVectorEnv, DummyVectorEnv
+
+from vecspaces.adapters.tianshou import VectorEnv
+
+CONSTRUCTORS: dict[str, Callable[..., Any]] = {
+    "sync": partial(VectorEnv, backend="sync"),
+    "async": partial(VectorEnv, num_workers=2),
+}
+
+
+@pytest.fixture(params=CONSTRUCTORS)
+def constructor(request: pytest.FixtureRequest) -> Any:
+    return CONSTRUCTORS[request.param]
+
+
+class Course(gymnasium.Env[Any, Any]):
+    """Ends after 3 + its number steps; talks of its time, and at some steps of a word."""
+
+    def __init__(self, number: int, space: Any = None) -> None:
+        self.action_space = gymnasium.spaces.Discrete(3)
+        box = gymnasium.spaces.Box(-100, 100, (2,), np.float32)
+        self.observation_space = box if space is None else space
+        self.number = number
+        self.time = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        return self._observe(), {"start": int(self.np_random.integers(100))}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        over = self.time > 2 + self.number
+        cut = over and self.number % 2 == 1
+        info = {"time": self.time, "action": int(action)}
+        return self._observe(), 0.1 * self.number, over and not cut, cut, info
+
+    def _observe(self) -> Any:
+        array = np.array([self.time, self.np_random.random()], np.float32)
+        if isinstance(self.observation_space, gymnasium.spaces.Dict):
+            return {"array": array, "time": self.time % 5}
+        if isinstance(self.observation_space, gymnasium.spaces.Discrete):
+            return self.time % 5
+        return array
+
+
+class Obedient(Env[Any, Any]):
+    """Observes its last action."""
+
+    def __init__(self, space: Any) -> None:
+        self.observation_space = self.action_space = space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return self.action_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        return action, 0.0, False, False, {}
+
+
+DICT = gymnasium.spaces.Dict(
+    array=gymnasium.spaces.Box(-100, 100, (2,), np.float32), time=gymnasium.spaces.Discrete(5)
+)
+
+
+class Fixed(Policy):
+    """Acts by what it sees alone, so that both libraries' environments are given the same."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(action_space=space)
+
+    def forward(self, batch: Any, state: Any = None, **kwargs: Any) -> Any:
+        seen = batch.obs.array if isinstance(batch.obs, Batch) else np.asarray(batch.obs)
+        numbers = np.asarray(seen, np.float64).reshape(len(seen), -1).sum(1)
+        return Batch(act=torch.from_numpy((np.abs(numbers) * 1000).astype(np.int64) % 2))
+
+
+class Remembering(Fixed):
+    """Tianshou's AsyncCollector needs a policy that has a state and something to keep."""
+
+    def forward(self, batch: Any, state: Any = None, **kwargs: Any) -> Any:
+        result = super().forward(batch, state)
+        kept = np.zeros((len(result.act), 1))
+        return Batch(act=result.act, state=kept, policy=Batch(kept=kept))
+
+
+def plain(x: Any) -> Any:
+    """A value as lists and arrays, with NumPy's scalars as Python's."""
+    if isinstance(x, dict):
+        return {key: plain(x[key]) for key in sorted(x)}
+    if isinstance(x, np.ndarray) and x.dtype == object:
+        return [plain(item) for item in x]
+    if isinstance(x, (list, tuple)):
+        return [plain(item) for item in x]
+    return x.item() if isinstance(x, np.generic) else x
+
+
+def play(envs: Any, *, seed: int = 3) -> list[Any]:
+    """Reset, step and reset all and some environments, and write down what is returned."""
+    told = [plain(envs.reset(seed=seed)), plain(envs.step(np.array([0, 1, 2, 0])))]
+    told.append(plain(envs.step(np.array([1, 0]), np.array([2, 0]))))
+    told.append(plain(envs.reset([3, 1])))
+    told.append(plain(envs.reset(2, seed=9)))
+    told.append(plain(envs.step([1], id=3)))
+    told.append(plain(envs.seed(5)))
+    told.append(plain(envs.reset(options={})))
+    told.append(plain(envs.step(torch.tensor([0, 1, 1, 0]))))
+    told.append([space.sample().item() for space in envs.action_space for _ in range(5)])
+    told.append(envs.get_env_attr("number", [2, 0]))
+    envs.set_env_attr("number", 7, id=[1])
+    told.append(envs.get_env_attr("number"))
+    envs.close()
+    return told
+
+
+@pytest.mark.parametrize("space", [None, DICT, gymnasium.spaces.Discrete(5)], ids=str)
+def test_every_call_gives_what_dummy_vector_env_gives(constructor: Any, space: Any) -> None:
+    factories = [partial(Course, number, space) for number in range(4)]
+    found = play(constructor(factories))
+    assert_identical(found, play(DummyVectorEnv(factories)))
+
+
+def collect(envs: Any, arguments: list[dict[str, Any]]) -> list[Any]:
+    """Collect a few times over, and return what lies in the buffer after each."""
+    buffer = VectorReplayBuffer(400, len(envs))
+    envs.seed(11)
+    collector = Collector(Fixed(envs.action_space[0]), envs, buffer)
+    collector.reset()
+    told: list[Any] = []
+    for given in arguments:
+        stats = collector.collect(**given)
+        told.append((stats.n_collected_steps, plain(stats.returns), plain(stats.lens)))
+        held = buffer[:]
+        told.append([plain(getattr(held, name)) for name in ("act", "rew", "terminated", "done")])
+        for name in ("obs", "obs_next"):
+            seen = getattr(held, name)
+            told.append(seen if isinstance(seen, np.ndarray) else [seen.array, seen.time])
+        told.append(plain(held.info.env_id))
+    collector.close()
+    return told
+
+
+COLLECTS = [
+    {"n_step": 30},
+    {"n_episode": 7},
+    {"n_episode": 3, "random": True},
+    {"n_step": 18, "random": True, "reset_before_collect": True},
+    {"n_episode": 25},
+]
+
+
+@pytest.mark.parametrize("space", [None, DICT], ids=["box", "dict"])
+def test_collects_fill_the_buffer_as_dummy_vector_env_does(constructor: Any, space: Any) -> None:
+    factories = [partial(Course, number, space) for number in range(4)]
+    found = collect(constructor(factories), COLLECTS)
+    assert_identical(found, collect(DummyVectorEnv(factories), COLLECTS))
+
+
+def test_25_episodes_of_cart_pole_are_those_of_dummy_vector_env(constructor: Any) -> None:
+    factories = [partial(gymnasium.make, "CartPole-v1")] * 8
+    arguments = [{"n_episode": 25}, {"n_step": 200}, {"n_episode": 25}]
+    found = collect(constructor(factories), arguments)
+    assert_identical(found, collect(DummyVectorEnv(factories), arguments))
+
+
+# ---------------------------------------------------------------------- AsyncCollector
+
+
+@pytest.mark.parametrize("arguments", [{"wait_num": 2}, {"timeout": 0.05}], ids=str)
+def test_steps_of_some_return_those_that_are_ready(constructor: Any, arguments: Any) -> None:
+    envs = constructor([partial(Course, number) for number in range(4)], **arguments)
+    assert envs.is_async
+    first, _ = envs.reset(seed=0)
+    seen: dict[int, int] = dict.fromkeys(range(4), 0)
+    ready = np.arange(4)
+    for _ in range(40):
+        observations, rewards, terminations, truncations, infos = envs.step([1] * len(ready), ready)
+        ready = np.array([info["env_id"] for info in infos])
+        assert 1 <= len(ready) <= 4 and len(set(ready.tolist())) == len(ready)
+        assert not set(ready.tolist()) & set(envs.waiting_id)
+        assert sorted([*ready.tolist(), *envs.waiting_id]) == list(range(4))
+        for row, number in enumerate(ready.tolist()):
+            seen[number] += 1
+            assert infos[row]["time"] == observations[row, 0] == seen[number]
+            assert rewards[row] == 0.1 * number
+        ended = ready[terminations | truncations]
+        if len(ended):
+            observations, _ = envs.reset(env_id=ended)
+            assert observations[:, 0].tolist() == [0.0] * len(ended)
+            seen.update(dict.fromkeys(ended.tolist(), 0))
+    if envs.waiting_id:
+        busy = list(envs.waiting_id)
+        with pytest.raises(AlreadyPendingCallError, match=r"call step\(None"):
+            envs.reset(busy)
+        with pytest.raises(AlreadyPendingCallError):
+            envs.step([0] * len(busy), busy)
+        assert sorted(i["env_id"] for i in envs.step(None, id=busy)[4]) == sorted(busy)
+    assert envs.waiting_id == [] and envs.ready_id == [0, 1, 2, 3]
+    assert_identical(envs.reset(seed=0)[0], first)
+    envs.close()
+
+
+@pytest.mark.filterwarnings("ignore:Using async setting")
+def test_async_collector_collects(constructor: Any) -> None:
+    envs = constructor([partial(Course, number) for number in range(4)], wait_num=3)
+    collector = AsyncCollector(Remembering(envs.action_space[0]), envs, VectorReplayBuffer(400, 4))
+    collector.reset()
+    assert collector.collect(n_step=60).n_collected_steps >= 60
+    collector.reset()  # while some are stepping
+    collector.collect(n_step=20)
+    held = collector.buffer[:]
+    steps = held.obs_next[:, 0] - held.obs[:, 0]
+    assert steps.tolist() == [1.0] * len(steps)  # every transition is of one environment
+    collector.close()
+
+
+# ---------------------------------------------------------------------- what it takes
+
+
+def test_it_is_a_vector_env_of_tianshou_and_takes_one_of_vecspaces() -> None:
+    inner = SyncVectorEnv(
+        [lambda: Sampler(spaces.Discrete(3), spaces.Discrete(2))] * 2, autoreset_mode="Disabled"
+    )
+    for given in (inner, as_gymnasium(inner)):
+        envs = VectorEnv(given)
+        assert isinstance(envs, BaseVectorEnv)
+        assert envs.vector_env is inner and len(envs) == 2
+    assert all(isinstance(space, gymnasium.spaces.Space) for space in envs.action_space)
+    envs.close()
+    with pytest.raises(ClosedEnvironmentError):
+        envs.reset()
+    envs.close()
+
+
+def test_a_vector_env_that_does_not_fit_is_refused() -> None:
+    with (
+        SyncVectorEnv([lambda: Sampler(spaces.Discrete(3), spaces.Discrete(2))] * 2) as resetting,
+        SyncVectorEnv(
+            [lambda: Sampler(spaces.Discrete(3), spaces.Discrete(2))] * 2,
+            copy=False,
+            autoreset_mode="Disabled",
+        ) as shared,
+        SyncVectorEnv(
+            [lambda: Sampler(spaces.Discrete(3), spaces.Discrete(2))] * 2, autoreset_mode="Disabled"
+        ) as good,
+    ):
+        with pytest.raises(ValueError, match=r'autoreset_mode="Disabled", found \'NextStep\''):
+            VectorEnv(resetting)
+        with pytest.raises(ValueError, match="Tianshou keeps the last observations"):
+            VectorEnv(shared)
+        with pytest.raises(ValueError, match="wait_num must lie between 1 and 2, found 3"):
+            VectorEnv(good, wait_num=3)
+        with pytest.raises(ValueError, match="timeout must be above 0"):
+            VectorEnv(good, timeout=0)
+        with pytest.raises(TypeError, match="num_workers can only go with factories"):
+            VectorEnv(good, num_workers=2)
+        wrapped = gymnasium.wrappers.vector.NormalizeReward(as_gymnasium(good))
+        with pytest.raises(TypeError, match="found gymnasium"):
+            VectorEnv(wrapped)
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.Tuple([spaces.Discrete(2)]), spaces.Sequence(spaces.Discrete(2))], ids=str
+)
+def test_observations_that_are_tuples_are_refused(space: Any) -> None:
+    with pytest.raises(TypeError, match="observations that are tuples"):
+        VectorEnv([lambda: Sampler(space, spaces.Discrete(2))] * 2)
+
+
+def test_actions_that_do_not_fit_and_finished_episodes_are_refused(constructor: Any) -> None:
+    envs = constructor([partial(Course, 0)] * 2)
+    envs.reset(seed=0)
+    with pytest.raises(ValueError, match="expected 2 actions"):
+        envs.step([0])
+    with pytest.raises(ValueError, match="wait_num"):
+        envs.step(None)
+    while not envs.step([0, 0])[2].any():
+        pass
+    with pytest.raises(ResetNeededError):
+        envs.step([0, 0])
+    envs.reset([0, 1])
+    envs.step([0, 0])
+    envs.close()
+
+
+def test_dict_actions_come_one_per_environment(constructor: Any) -> None:
+    action_space = spaces.Dict(move=spaces.Discrete(4), push=spaces.Box(-1, 1, (2,), np.float32))
+    envs = constructor([partial(Obedient, action_space)] * 3)
+    envs.reset(seed=0)
+    actions = np.array([space.sample() for space in envs.action_space])
+    seen = envs.step(actions[:2], [2, 0])[0]
+    assert_identical(seen.tolist(), actions[:2].tolist())
+    envs.close()
+
+
+@pytest.mark.parametrize("backend", ["fork", "spawn"])
+def test_async_environments_of_any_start_method(backend: str) -> None:
+    inner = AsyncVectorEnv(
+        [partial(gymnasium.make, "CartPole-v1")] * 2, autoreset_mode="Disabled", context=backend
+    )
+    envs = VectorEnv(inner)
+    assert envs.reset(seed=0)[0].shape == (2, 4)
+    envs.close()
+
+
+def test_a_dqn_of_the_high_level_interface_learns_cart_pole() -> None:
+    from tianshou.highlevel.config import OffPolicyTrainingConfig
+    from tianshou.highlevel.env import EnvFactoryRegistered
+    from tianshou.highlevel.experiment import DQNExperimentBuilder, ExperimentConfig
+    from tianshou.highlevel.params.algorithm_params import DQNParams
+
+    torch.set_num_threads(1)
+    experiment = (
+        DQNExperimentBuilder(
+            EnvFactoryRegistered(task="CartPole-v1", venv_type=VectorEnv),
+            ExperimentConfig(persistence_enabled=False, watch=False, seed=3, device="cpu"),
+            OffPolicyTrainingConfig(
+                max_epochs=4,
+                epoch_num_steps=3_000,
+                batch_size=64,
+                num_training_envs=10,
+                num_test_envs=10,
+                buffer_size=20_000,
+                collection_step_num_env_steps=10,
+                update_step_num_gradient_steps_per_sample=0.1,
+                start_timesteps=200,
+                start_timesteps_random=True,
+                test_step_num_episodes=10,
+            ),
+        )
+        .with_dqn_params(
+            DQNParams(
+                lr=1e-3,
+                gamma=0.9,
+                n_step_return_horizon=3,
+                target_update_freq=320,
+                eps_training=0.1,
+                eps_inference=0.0,
+            )
+        )
+        .with_model_factory_default(hidden_sizes=(128, 128, 128))
+        .build()
+    )
+    result = experiment.run(raise_error_on_dirname_collision=False).trainer_result
+    assert result is not None
+    assert result.best_reward > 100  # a random policy: 22

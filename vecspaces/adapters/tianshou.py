@@ -1,0 +1,345 @@
+"""VectorEnv: a vector env of vecspaces as a `tianshou.env.BaseVectorEnv`.
+
+Tianshou's collectors step and reset some of the environments at a time, never let them reset
+themselves, and want one info per environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces import spaces, vector
+from vecspaces.adapters.wrapping import batch_actions, take_vector_env
+from vecspaces.errors import AlreadyPendingCallError, StepTimeoutError
+from vecspaces.interop import require_extra
+from vecspaces.vector.group.members import get_attribute
+from vecspaces.vector.send_recv import Transition
+
+_venvs: Any = require_extra("tianshou.env.venvs", "tianshou")
+
+from vecspaces.adapters.gymnasium import to_gymnasium  # noqa: E402  # Tianshou brings Gymnasium
+
+_LIBRARY = "Tianshou"
+_SPACES = ("observation_space", "action_space")
+_TUPLES = (spaces.Tuple, spaces.Graph, spaces.Sequence, spaces.OneOf)
+
+EnvIds = int | Sequence[int] | npt.NDArray[Any] | None
+# What Tianshou has for a step: observation, reward, terminated, truncated, info; or arrays of them.
+Row = tuple[Any, Any, Any, Any, Any]
+
+
+class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need not be installed
+    """A vector env of vecspaces as Tianshou knows vector envs.
+
+    The class can stand for a `VectorEnvType` of Tianshou's high-level interface:
+    `EnvFactoryRegistered(task="CartPole-v1", venv_type=VectorEnv)`.
+
+    Args:
+        env_fns: Factories of environments; a vector env is made of them, with autoreset DISABLED.
+            Or such a vector env, or the Gymnasium interface of one.
+        wait_num: For `AsyncCollector`: `step` returns once so many environments are ready; None:
+            all that were sent an action.
+        timeout: For `AsyncCollector`: after so many seconds `step` returns those that are ready,
+            at least one.
+        backend: `"async"` or `"sync"`: where the environments of factories run.
+        **vector_kwargs: More arguments for `AsyncVectorEnv` or `SyncVectorEnv`. A `num_workers`
+            above the number of environments counts as that number.
+
+    Attributes:
+        vector_env: The vector env of vecspaces.
+        env_num: The number of environments.
+        is_async: Whether `wait_num` or `timeout` let `step` return some of the environments.
+        waiting_id: The environments whose step has not been returned.
+        ready_id: The others.
+
+    Raises:
+        TypeError: `env_fns` are no factories and no vector env of single environments, or
+            observations are tuples, which Tianshou does not support.
+        ValueError: The vector env does not copy its observations, or resets environments itself,
+            or `wait_num` or `timeout` is out of range.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecspaces.adapters.tianshou import VectorEnv
+        >>> envs = VectorEnv([lambda: gymnasium.make("CartPole-v1")] * 4, num_workers=2)
+        >>> observations, infos = envs.reset(seed=0)
+        >>> envs.step([0, 1], id=[2, 0])[0].shape
+        (2, 4)
+        >>> envs.close()
+    """
+
+    def __init__(
+        self,
+        env_fns: Any,
+        wait_num: int | None = None,
+        timeout: float | None = None,
+        *,
+        backend: str = "async",
+        **vector_kwargs: Any,
+    ) -> None:
+        # Not the constructor of Tianshou's class, which makes a worker per environment.
+        mode = vector.AutoresetMode.DISABLED
+        taken, made = take_vector_env(env_fns, _LIBRARY, mode, backend, vector_kwargs)
+        try:
+            self._wrap(taken, wait_num, timeout)
+        except BaseException:
+            if made:
+                taken.close(terminate=True)
+            raise
+
+    def _wrap(self, vector_env: Any, wait_num: int | None, timeout: float | None) -> None:
+        """Take a vector env that was checked."""
+        mode = vector.AutoresetMode.of(vector_env.metadata["autoreset_mode"])
+        if mode is not vector.AutoresetMode.DISABLED:
+            raise ValueError(
+                "env_fns: Tianshou resets environments itself: expected a vector env with "
+                f'autoreset_mode="Disabled", found {mode.value!r}'
+            )
+        space = vector_env.single_observation_space
+        if isinstance(space, _TUPLES) and not getattr(space, "stack", False):
+            raise TypeError(
+                f"Tianshou does not support observations that are tuples, found {space}: use a Dict"
+            )
+        count = vector_env.num_envs
+        if wait_num is not None and not 1 <= wait_num <= count:
+            raise ValueError(f"wait_num must lie between 1 and {count}, found {wait_num}")
+        if timeout is not None and timeout <= 0:
+            raise ValueError(f"timeout must be above 0, found {timeout}")
+        self.vector_env = vector_env
+        self.env_num = count
+        self.wait_num, self.timeout = wait_num or count, timeout
+        self.is_async = self.wait_num != count or timeout is not None
+        self.is_closed = False
+        self.waiting_id: list[int] = []
+        # Results that came while a reset was waited for.
+        self._arrived: dict[int, Row] = {}
+        # Tianshou's collectors draw random actions from these, and `seed` seeds them.
+        self._spaces = {name: self._get_spaces(name) for name in _SPACES}
+
+    @classmethod
+    def create_venv(cls, factories: Iterable[Any]) -> VectorEnv:
+        """Make a vector env of factories, as a `VectorEnvType` of Tianshou does."""
+        return cls(list(factories))
+
+    @property
+    def ready_id(self) -> list[int]:
+        """The environments that are not stepping."""
+        return [number for number in range(self.env_num) if number not in self.waiting_id]
+
+    def _get_spaces(self, name: str) -> list[Any]:
+        """Return the spaces of all environments, as Gymnasium's."""
+        found = self.vector_env.call(get_attribute, name)
+        return [
+            to_gymnasium(space) if isinstance(space, spaces.Space) else space for space in found
+        ]
+
+    # ------------------------------------------------------------------ reset and step
+
+    def reset(
+        self, env_id: EnvIds = None, *, seed: int | None = None, options: Any = None
+    ) -> tuple[Any, npt.NDArray[Any]]:
+        """Begin episodes in some environments.
+
+        Args:
+            env_id: The environments; None: all.
+            seed: The seed of each of them; None leaves their generators as they are.
+            options: For each of them.
+
+        Returns:
+            One observation and one info per environment.
+
+        Raises:
+            AlreadyPendingCallError: An environment is stepping.
+        """
+        rows = self._rows(env_id)
+        self._check_ready(rows, "reset")
+        if self.waiting_id:
+            return self._reset_beside(rows, seed, options)
+        seeds = [seed if row in rows else None for row in range(self.env_num)]
+        if len(rows) < self.env_num:
+            mask = np.zeros(self.env_num, dtype=np.bool_)
+            mask[rows] = True
+            options = {**(options or {}), "reset_mask": mask}
+        observations, merged = self.vector_env.reset(seed=seeds, options=options)
+        if self.is_async:
+            self.vector_env.recv(len(rows))  # the same observations, which `recv` has too
+        infos = vector.infos_as_list(merged, self.env_num)
+        if isinstance(observations, np.ndarray):
+            observations = observations[rows]
+        else:
+            items = self._iterate(observations, self.env_num)
+            observations = _stack([items[row] for row in rows])
+        return observations, _as_array([infos[row] for row in rows])
+
+    def _reset_beside(
+        self, rows: list[int], seed: int | None, options: Any
+    ) -> tuple[Any, npt.NDArray[Any]]:
+        """Reset environments while others step; what these return is kept for `step`."""
+        seeds = None if seed is None else [seed] * len(rows)
+        self.vector_env.send_reset(rows, seed=seeds, options=options)
+        found: dict[int, Row] = {}
+        while len(found) < len(rows):
+            for number, row in self._split(self.vector_env.recv(1)).items():
+                (found if number in rows else self._arrived)[number] = row
+        items = [found[number] for number in rows]
+        return _stack([item[0] for item in items]), _as_array([item[4] for item in items])
+
+    def step(self, action: Any, id: EnvIds = None) -> Row:
+        """Take one action in some environments.
+
+        Args:
+            action: One per entry of `id`. Where `is_async`, None: only wait for the environments
+                of `id`, which are stepping.
+            id: The environments; None: all.
+
+        Returns:
+            Observations, rewards, terminations, truncations and an array of infos; the entry
+            `"env_id"` of an info is the number of its environment. Where `is_async`, those of the
+            environments that were ready first.
+
+        Raises:
+            ValueError: There is no action, or the number of actions is another one than that of
+                environments.
+            AlreadyPendingCallError: An environment is stepping.
+            ResetNeededError: The episode of an environment is over, or has not begun.
+        """
+        rows = self._rows(id)
+        if action is None:
+            if not self.is_async:
+                raise ValueError("action must be given, unless wait_num or timeout is")
+            return self._receive(len(rows), None)
+        self._check_ready(rows, "step")
+        if len(action) != len(rows):
+            raise ValueError(f"expected {len(rows)} actions, one per entry of id: {len(action)}")
+        if not isinstance(action, (list, tuple)):
+            action = np.asarray(action)  # a tensor, for one
+        space = self.vector_env.single_action_space
+        batch = batch_actions(space, list(action), len(rows))
+        if self.is_async:
+            self.vector_env.send(batch, rows)
+            self.waiting_id += rows
+            return self._receive(min(self.wait_num, len(self.waiting_id)), self.timeout)
+        everyone = rows == list(range(self.env_num))
+        result = self.vector_env.step(batch, None if everyone else rows)
+        observations, rewards, terminations, truncations, merged = result
+        infos = vector.infos_as_list(merged, len(rows))
+        for row, info in zip(rows, infos, strict=True):
+            info["env_id"] = row
+        if not isinstance(observations, np.ndarray):
+            observations = _stack(self._iterate(observations, len(rows)))
+        return observations, rewards, terminations, truncations, _as_array(infos)
+
+    def _receive(self, count: int, timeout: float | None) -> Row:
+        """Wait for environments that are stepping, at least one, whatever the timeout."""
+        missing = count - len(self._arrived)
+        if missing > 0:
+            try:
+                self._arrived.update(self._split(self.vector_env.recv(missing, timeout)))
+            except StepTimeoutError:
+                self._receive_ready()
+        found = {number: self._arrived.pop(number) for number in list(self._arrived)[:count]}
+        self.waiting_id = [number for number in self.waiting_id if number not in found]
+        for number, row in found.items():
+            row[4]["env_id"] = number
+        columns = list(zip(*found.values(), strict=True))
+        return (_stack(columns[0]), *map(np.array, columns[1:4]), _as_array(columns[4]))
+
+    def _receive_ready(self) -> None:
+        """Receive what is there; the first is waited for as long as the vector env waits."""
+        timeout = 0.0 if self._arrived else None
+        while len(self._arrived) < len(self.waiting_id):
+            try:
+                received = self.vector_env.recv(1, timeout)
+            except StepTimeoutError:
+                if not self._arrived:
+                    raise
+                return
+            self._arrived.update(self._split(received))
+            timeout = 0.0
+
+    def _check_ready(self, rows: list[int], call: str) -> None:
+        busy = [row for row in rows if row in self.waiting_id]
+        if busy:
+            raise AlreadyPendingCallError(
+                f"{call}: environments {busy} are stepping: call step(None, id={busy}) first",
+                "step",
+            )
+
+    def _rows(self, env_id: EnvIds) -> list[int]:
+        if env_id is None:
+            return list(range(self.env_num))
+        return [int(number) for number in np.atleast_1d(np.asarray(env_id))]
+
+    def _iterate(self, batch: Any, count: int) -> list[Any]:
+        """Return the observations of a batch."""
+        space = vector.utils.batch_space(self.vector_env.single_observation_space, count)
+        return list(vector.utils.iterate(space, batch))
+
+    def _split(self, received: Transition) -> dict[int, Row]:
+        """Return what was received by environment."""
+        observations, rewards, terminations, truncations, merged, env_ids = received
+        count = len(env_ids)
+        items, infos = self._iterate(observations, count), vector.infos_as_list(merged, count)
+        columns = zip(items, rewards, terminations, truncations, infos, strict=True)
+        return dict(zip(env_ids.tolist(), columns, strict=True))
+
+    # ------------------------------------------------------------------ the environments
+
+    def seed(self, seed: int | Sequence[int | None] | None = None) -> list[list[int] | None]:
+        """Reset all environments with seeds, and seed the spaces that random actions are drawn of.
+
+        Args:
+            seed: An int (environment i gets seed + i), or one int or None per environment.
+
+        Returns:
+            The seed of each environment, in a list of its own.
+        """
+        if seed is None or isinstance(seed, (int, np.integer)):
+            seeds = [None if seed is None else int(seed) + i for i in range(self.env_num)]
+        else:
+            seeds = list(seed)
+        for space, one in zip(self._spaces["action_space"], seeds, strict=True):
+            space.seed(one)
+        self.vector_env.reset(seed=seeds)
+        if self.is_async:
+            self.vector_env.recv(self.env_num)
+        return [None if one is None else [one] for one in seeds]
+
+    def get_env_attr(self, key: str, id: EnvIds = None) -> list[Any]:
+        """Return an attribute of some environments, found through their wrappers."""
+        rows = self._rows(id)
+        if key in _SPACES:
+            return [self._spaces[key][row] for row in rows]
+        return list(self.vector_env.call(get_attribute, key, env_ids=rows))
+
+    def set_env_attr(self, key: str, value: Any, id: EnvIds = None) -> None:
+        """Set an attribute of some environments, where it is."""
+        rows = self._rows(id)
+        self.vector_env.set_attr(key, [value] * len(rows), env_ids=rows)
+
+    def render(self, **kwargs: Any) -> list[Any]:
+        """Render all environments."""
+        return list(self.vector_env.call("render", **kwargs))
+
+    def close(self) -> None:
+        """End the environments and free what they hold; a second call does nothing."""
+        self.is_closed = True
+        self.vector_env.close()
+
+
+def _stack(items: Sequence[Any]) -> Any:
+    """Stack observations as Tianshou does: dicts and what has no common shape as objects."""
+    try:
+        return np.stack(items)
+    except ValueError:
+        return _as_array(items)
+
+
+def _as_array(items: Sequence[Any]) -> npt.NDArray[Any]:
+    found = np.empty(len(items), dtype=object)
+    found[:] = items
+    return found
