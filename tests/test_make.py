@@ -349,3 +349,16 @@ def test_a_name_that_no_one_takes_is_an_error_with_suggestions(env: Any, backend
 def test_a_name_close_to_one_of_the_environment_is_suggested_too() -> None:
     with pytest.raises(TypeError, match=r"did you mean .*'start'"):
         make_vec(Copying, strat=2)
+
+
+@pytest.mark.parametrize(
+    "env_id, hint",
+    [
+        ("ALE/Breakout-v5", "'ale_py:ALE/Breakout-v5'"),
+        ("MiniGrid-Empty-5x5-v0", "'minigrid:MiniGrid-Empty-5x5-v0'"),
+        ("Somewhere/Thing-v0", "'module_that_registers_it:Somewhere/Thing-v0'"),
+    ],
+)
+def test_an_id_of_a_package_that_was_not_imported_names_the_package(env_id: str, hint: str) -> None:
+    with pytest.raises(gymnasium.error.UnregisteredEnv, match=f"name that too: {hint}$"):
+        make_vec(env_id, 2)

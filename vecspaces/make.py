@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 
 Factory: TypeAlias = Callable[..., Any]
 
+# The beginnings of ids that packages register when they are imported.
+_REGISTERED_BY = {
+    "ALE/": "ale_py",
+    "MiniGrid-": "minigrid",
+    "BabyAI-": "minigrid",
+    "highway-": "highway_env",
+}
+
 _BACKENDS: dict[str, Callable[..., ManagedVectorEnv[Any, Any]]] = {
     "async": AsyncVectorEnv,
     "sync": SyncVectorEnv,
@@ -284,5 +292,11 @@ def _find_spec(env_id: str) -> EnvSpec:
         latest = registration.find_highest_version(namespace, name)
         if version is None and latest is not None:
             env_id = registration.get_env_id(namespace, name, latest)
-    spec: EnvSpec = copy.deepcopy(registration.spec(env_id))
+    try:
+        spec: EnvSpec = copy.deepcopy(registration.spec(env_id))
+    except (registration.error.NamespaceNotFound, registration.error.NameNotFound) as error:
+        known = (module for start, module in _REGISTERED_BY.items() if env_id.startswith(start))
+        module = next(known, "module_that_registers_it")
+        name = f"{module}:{env_id}"
+        raise type(error)(f"{error} If a package registers it, name that too: {name!r}") from None
     return spec

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -315,6 +317,18 @@ def test_dict_actions_come_one_per_environment(constructor: Any) -> None:
     envs.close()
 
 
+@pytest.mark.filterwarnings("error")
+def test_one_that_was_made_here_closes_when_it_is_dropped() -> None:
+    envs = VectorEnv([partial(Course, 0)] * 2, num_workers=1)
+    (worker,) = envs.vector_env.processes
+    inner = envs.vector_env
+    del envs
+    gc.collect()
+    assert inner.closed
+    with pytest.raises(ValueError, match="closed"):
+        worker.is_alive()
+
+
 @pytest.mark.parametrize("backend", ["fork", "spawn"])
 def test_async_environments_of_any_start_method(backend: str) -> None:
     inner = AsyncVectorEnv(
@@ -325,20 +339,24 @@ def test_async_environments_of_any_start_method(backend: str) -> None:
     envs.close()
 
 
-def test_a_dqn_of_the_high_level_interface_learns_cart_pole() -> None:
+def test_a_dqn_of_the_high_level_interface_learns_cart_pole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("rliable", reason="Tianshou's extra `eval` is not installed")
     from tianshou.highlevel.config import OffPolicyTrainingConfig
     from tianshou.highlevel.env import EnvFactoryRegistered
     from tianshou.highlevel.experiment import DQNExperimentBuilder, ExperimentConfig
     from tianshou.highlevel.params.algorithm_params import DQNParams
 
+    monkeypatch.setattr(importlib.import_module("tqdm").tqdm, "monitor_interval", 0)  # no thread
     torch.set_num_threads(1)
     experiment = (
         DQNExperimentBuilder(
             EnvFactoryRegistered(task="CartPole-v1", venv_type=VectorEnv),
             ExperimentConfig(persistence_enabled=False, watch=False, seed=3, device="cpu"),
             OffPolicyTrainingConfig(
-                max_epochs=4,
-                epoch_num_steps=3_000,
+                max_epochs=5,
+                epoch_num_steps=2_500,
                 batch_size=64,
                 num_training_envs=10,
                 num_test_envs=10,

@@ -6,6 +6,7 @@ themselves, and want one info per environment.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -90,6 +91,9 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
             if made:
                 taken.close(terminate=True)
             raise
+        if made:
+            # Tianshou's high-level interface leaves closing to the garbage collector.
+            weakref.finalize(self, taken.close)
 
     def _wrap(self, vector_env: Any, wait_num: int | None, timeout: float | None) -> None:
         """Take a vector env that was checked."""

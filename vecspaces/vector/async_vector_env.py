@@ -59,8 +59,10 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             the function raises, which ends the call with what it raised.
         max_restarts: How many restarts within `restart_window` are taken for bad luck.
         restart_window: In seconds.
-        step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound.
-        start_timeout: The longest wait for environments to be built, in seconds.
+        step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound but
+            for the first reset.
+        start_timeout: The longest wait for environments to be built, and, where `step_timeout` is
+            None, for the first reset, in seconds.
         worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None leaves them alone.
             Libraries that a forked worker has from its caller keep theirs, unless threadpoolctl
             is installed (PyTorch excepted).

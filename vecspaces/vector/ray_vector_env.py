@@ -61,9 +61,10 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             function, as in `AsyncVectorEnv`.
         max_restarts: How many restarts within `restart_window` are taken for bad luck.
         restart_window: In seconds.
-        step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound.
-        start_timeout: The longest wait for actors to be placed and environments to be built, in
-            seconds.
+        step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound but
+            for the first reset.
+        start_timeout: The longest wait for actors to be placed and environments to be built, and,
+            where `step_timeout` is None, for the first reset, in seconds.
         worker_threads: Threads of BLAS, OpenMP and PyTorch in an actor; None leaves them alone.
 
     Raises:

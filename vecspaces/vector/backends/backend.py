@@ -28,11 +28,13 @@ class Backend(Protocol):
         buffers: The caller's view of the rows, bound once opened.
         replies: What has come from the workers, oldest first; the session removes each reply once
             it was taken in.
+        hang_advice: What an error adds where environments hang before their first step.
     """
 
     slices: list[range]
     buffers: Buffers
     replies: deque[Reply]
+    hang_advice: str
 
     def open(self, plan: Planner, timeout: float) -> None:
         """Build every environment, receive the spaces, and bind the rows.

@@ -26,6 +26,7 @@ class InlineBackend:
     slices: list[range]
     buffers: Buffers
     replies: deque[Reply]
+    hang_advice = ""
 
     def __init__(
         self,

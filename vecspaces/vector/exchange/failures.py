@@ -213,7 +213,7 @@ def died_within(worker: int, node: str, error: WorkerDiedError) -> WorkerDiedErr
 
 
 def overdue(
-    command: str, timeout: float, rows: Sequence[int], running: Sequence[int]
+    command: str, timeout: float, rows: Sequence[int], running: Sequence[int], advice: str = ""
 ) -> StepTimeoutError:
     """Make the error for a wait that took too long; `running` are those of `rows` running now."""
     now: str = ""
@@ -221,11 +221,12 @@ def overdue(
         now = Message(" ({} running now)", EnvIds(running))
     message = Message(
         "{} did not end within {} s: {} still busy{}: "
-        "wait again, call reset() (which kills and builds them again), or close()",
+        "wait again, call reset() (which kills and builds them again), or close(){}",
         command,
         f"{timeout:g}",
         EnvIds(rows),
         now,
+        advice,
     )
     return StepTimeoutError(message, rows)
 

@@ -71,6 +71,7 @@ class Session:
         self.lost: set[int] = set()
         self.finished: npt.NDArray[np.bool_] = np.zeros(plan.num_envs, dtype=np.bool_)
         self.interrupted = False
+        self._was_reset = False
         # The last command: enough to repeat it for a worker that had to be replaced, the call that
         # the user made, and the slot and the steps of the rollout once it is done.
         self._op, self._call = Op.RESET, "reset"
@@ -288,6 +289,7 @@ class Session:
 
         def settle(slot: int) -> T:
             rows = [row for payload in self._payloads.values() for row in payload[0]]
+            self._was_reset = True
             self._broken.difference_update(rows)
             self.lost.difference_update(rows)
             self.finished[rows] = False
@@ -340,8 +342,13 @@ class Session:
         waiting = self._waiting
         if self._replies or self._deaths:  # left by an interrupt
             self._take_in(self._replies)
+        advice: str = ""
         if timeout is None:
             timeout = self._settings.step_timeout
+            if timeout is None and self._op is Op.RESET and not self._was_reset:
+                # Where a renderer or a simulator starts at last, and may hang.
+                timeout = self._settings.start_timeout
+                advice = f" (start_timeout bounds the first reset){self._backend.hang_advice}"
         else:
             check_seconds("timeout", timeout, zero=True)
         deadline = None if timeout is None else Deadline(timeout)
@@ -358,7 +365,7 @@ class Session:
                 self._give_up_building()
                 deadline = None if timeout is None else Deadline(timeout)
             elif bound.passed and (waiting if ready is None else ready() is None):
-                raise overdue(self._op.verb, timeout or 0.0, *self._busy_rows())
+                raise overdue(self._op.verb, timeout or 0.0, *self._busy_rows(), advice)
         if self._failures:
             grace = Deadline(_GRACE)
             while waiting and not grace.passed:

@@ -60,6 +60,10 @@ _UNGUARDED = (
     "the script makes an AsyncVectorEnv while a new process imports it: put what it "
     'runs below `if __name__ == "__main__":`, or use context="fork" where there is one'
 )
+_FORKED = (
+    "; the process that the workers were forked from has several threads, whose locks they may "
+    'wait for forever: context="forkserver" starts them afresh'
+)
 # How long workers may take to end once they were asked to, or were sent a signal.
 _TERMINATE_SECONDS = 0.3
 # How long a worker that closed its stream may take to end.
@@ -107,6 +111,7 @@ class ProcessBackend:
     slices: list[range]
     buffers: Buffers
     replies: deque[Reply]
+    hang_advice = ""
 
     def __init__(
         self,
@@ -170,6 +175,9 @@ class ProcessBackend:
                 packed = self._pack_setup(index)
                 with uninterrupted():
                     self._handles.append(self._launch(index, packed))
+            if self._forked:
+                self.hang_advice = _FORKED if forking.count_threads() > 1 else ""
+                forking.warn_of_renderer()
             self._await_built(Deadline(timeout))
             self._plan = plan(self._descriptions)
             with uninterrupted():
@@ -246,8 +254,9 @@ class ProcessBackend:
                 raise StepTimeoutError(
                     Message(
                         "{} were not built within start_timeout: "
-                        "allow more time, or find out what their env_fn waits for",
+                        "allow more time, or find out what their env_fn waits for{}",
                         EnvIds(ids),
+                        self.hang_advice,
                     ),
                     ids,
                 )

@@ -12,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import re
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterator
 
@@ -25,6 +27,9 @@ _arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
 # before Python 3.13 a mapping keeps a descriptor of its own.
 _mappings: weakref.WeakKeyDictionary[mmap.mmap, tuple[int, int]] = weakref.WeakKeyDictionary()
 _abandoned: list[mmap.mmap] = []
+# What renderers load: OpenGL, Vulkan, and how they reach a screen or do without one.
+_RENDERER = re.compile(r"/(lib(?:EGL|GL|GLX|OSMesa|vulkan)(?:_\w+)?\.so)")
+_warned = False
 
 
 def acquire(open_some: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
@@ -72,6 +77,47 @@ def _advise(mapping: mmap.mmap, advice: str) -> None:
     """Give advice where the system takes it (Linux)."""
     if hasattr(mmap, advice):
         mapping.madvise(getattr(mmap, advice))
+
+
+def count_threads() -> int:
+    """Return the operating system's threads of this process; 1 where they cannot be counted.
+
+    To be called after a fork: before it, OpenBLAS (NumPy's) ends its threads, which are no danger.
+    """
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return 1
+
+
+def find_renderer() -> str | None:
+    """Return the name of a graphics library that this process has loaded."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            found = _RENDERER.search(maps.read())
+    except OSError:
+        return None
+    return found and found[1]
+
+
+def warn_of_renderer() -> None:
+    """Warn, once per process, of a renderer whose threads a forked worker does not have.
+
+    Threads alone are no reason: PyTorch and many others have some that do no harm here, since
+    workers use one thread. A graphics driver's threads hold locks that a worker waits for forever.
+    """
+    global _warned
+    renderer = None if _warned or count_threads() == 1 else find_renderer()
+    if renderer is None:
+        return
+    _warned = True
+    warnings.warn(
+        f"workers were forked from a process with {count_threads()} threads that has loaded "
+        f"{renderer}: environments that render may hang in them; "
+        'make the vector env with context="forkserver" or "spawn"',
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def drop_inheritance(own: Collection[int]) -> None:

@@ -82,6 +82,7 @@ class RayBackend:
     slices: list[range]
     buffers: Buffers
     replies: deque[Reply]
+    hang_advice = ""
 
     def __init__(
         self,

@@ -1,0 +1,143 @@
+"""Forking a process whose threads a worker would need: warned of where a renderer is loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from tests.envs import Ledger
+from vecspaces.errors import StepTimeoutError
+from vecspaces.vector import AsyncVectorEnv
+from vecspaces.vector.backends.process import forking
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="needs /proc, and fork"
+)
+
+PROGRAM = """
+import ctypes, shutil, sys, threading, warnings
+import _heapq  # any small library will do
+from vecspaces.testing.envs import Ledger
+from vecspaces.vector import AsyncVectorEnv
+
+library, threads, context = sys.argv[1:]
+if library != "none":
+    shutil.copy(_heapq.__file__, library)
+    ctypes.CDLL(library)
+over = threading.Event()
+others = [threading.Thread(target=over.wait) for _ in range(int(threads))]
+for other in others:
+    other.start()
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        with AsyncVectorEnv([Ledger], num_workers=1, context=context) as envs:
+            envs.reset()
+over.set()
+print(*[str(one.message) for one in caught if one.category is RuntimeWarning], sep="\\n")
+"""
+
+
+def warnings_of(tmp_path: Any, library: str, threads: int, context: str = "fork") -> list[str]:
+    path = "none" if library == "none" else str(tmp_path / library)
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, path, str(threads), context],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.split("\n")[:-1] if run.stdout.strip() else []
+
+
+def test_a_renderer_with_threads_is_warned_of_once(tmp_path: Any) -> None:
+    (said,) = warnings_of(tmp_path, "libEGL_mesa.so.0", 1)
+    assert "forked from a process with 2 threads that has loaded libEGL_mesa.so" in said
+    assert 'context="forkserver"' in said
+
+
+@pytest.mark.parametrize(
+    "library, threads, context",
+    [("none", 2, "fork"), ("libEGL.so.1", 0, "fork"), ("libEGLish.so", 1, "fork")],
+)
+def test_threads_alone_and_renderers_alone_are_not(
+    tmp_path: Any, library: str, threads: int, context: str
+) -> None:
+    assert warnings_of(tmp_path, library, threads, context) == []
+
+
+@pytest.mark.full
+def test_a_fresh_process_is_not_warned_of(tmp_path: Any) -> None:
+    assert warnings_of(tmp_path, "libGL.so.1", 1, "spawn") == []
+
+
+@pytest.mark.parametrize(
+    "line, found",
+    [
+        ("7f00 r-xp 0000 08:01 42 /usr/lib/x86_64-linux-gnu/libGL.so.1.7.0", "libGL.so"),
+        ("7f00 r-xp 0000 08:01 42 /usr/lib/libEGL_nvidia.so.550.1", "libEGL_nvidia.so"),
+        ("7f00 r-xp 0000 08:01 42 /usr/lib/libOSMesa.so.8", "libOSMesa.so"),
+        ("7f00 r-xp 0000 08:01 42 /usr/lib/libvulkan.so.1", "libvulkan.so"),
+        ("7f00 r-xp 0000 08:01 42 /x/numpy.libs/libopenblas64_p-r0.so", None),
+        ("7f00 r-xp 0000 08:01 42 /x/torch/lib/libtorch_cpu.so", None),
+        ("7f00 r-xp 0000 08:01 42 /x/libGLU.so.1", None),
+    ],
+)
+def test_which_libraries_are_renderers(line: str, found: str | None) -> None:
+    match = forking._RENDERER.search(line)
+    assert (match and match[1]) == found
+
+
+class Stuck(Ledger):
+    """Hangs in its first reset, as a renderer does whose threads were not forked."""
+
+    def reset(self, **arguments: Any) -> Any:
+        threading.Event().wait()
+
+
+def test_the_first_reset_is_bounded_by_start_timeout() -> None:
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+    try:
+        with AsyncVectorEnv(
+            [Ledger, Stuck], num_workers=2, context="fork", start_timeout=2
+        ) as envs:
+            with pytest.raises(StepTimeoutError) as late:
+                envs.reset()
+            said = str(late.value)
+            assert "reset did not end within 2 s: environment 1 still busy" in said
+            assert "(start_timeout bounds the first reset)" in said
+            assert "several threads" in said and 'context="forkserver"' in said
+            envs.close(terminate=True)
+    finally:
+        over.set()
+        other.join()
+
+
+def test_step_timeout_bounds_it_where_it_is_given() -> None:
+    with AsyncVectorEnv([Stuck], context="fork", step_timeout=0.3) as envs:
+        with pytest.raises(StepTimeoutError, match=r"within 0\.3 s.*or close\(\)$"):
+            envs.reset()
+        envs.close(terminate=True)
+
+
+class SlowLater(Ledger):
+    """Takes its time in every reset but the first."""
+
+    def reset(self, **arguments: Any) -> Any:
+        if self.episode:
+            threading.Event().wait(2.5)
+        return super().reset(**arguments)
+
+
+@pytest.mark.full
+def test_later_resets_are_not_bounded() -> None:
+    with AsyncVectorEnv([SlowLater], context="fork", start_timeout=2) as envs:
+        envs.reset()
+        envs.reset()
