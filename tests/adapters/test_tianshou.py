@@ -249,6 +249,8 @@ def test_it_is_a_vector_env_of_tianshou_and_takes_one_of_vecspaces() -> None:
         envs = VectorEnv(given)
         assert isinstance(envs, BaseVectorEnv)
         assert envs.vector_env is inner and len(envs) == 2
+    envs = VectorEnv(as_gymnasium(inner))
+    assert envs.reset(seed=0)[0].shape == (2,)
     assert all(isinstance(space, gymnasium.spaces.Space) for space in envs.action_space)
     envs.close()
     with pytest.raises(ClosedEnvironmentError):

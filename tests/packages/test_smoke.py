@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from functools import partial
 from typing import Any
 
@@ -50,3 +52,53 @@ def test_it_gives_what_gymnasium_gives(
         if package == "highway_env":  # resets report an action that nothing seeds
             del infos["action"]
     assert_identical(ours, theirs)
+
+
+RENDERING = """
+import os, sys
+os.environ["MUJOCO_GL"] = "egl"
+import gymnasium
+from vecspaces import make_vec
+
+def make():
+    return gymnasium.make("Hopper-v5", render_mode="rgb_array")
+
+class Rendering(gymnasium.Wrapper):
+    def reset(self, **arguments):
+        result = self.env.reset(**arguments)
+        self.env.render()
+        return result
+
+if __name__ == "__main__":
+    env = make()
+    env.reset()
+    try:
+        env.render()
+    except Exception as error:
+        sys.exit(f"no EGL: {error}")
+    envs = make_vec(make, 2, wrappers=[Rendering], context=sys.argv[1], start_timeout=15)
+    try:
+        envs.reset()
+    finally:
+        envs.close(terminate=True)
+"""
+
+
+def test_a_renderer_under_fork_is_warned_of_and_works_under_the_advice() -> None:
+    pytest.importorskip("mujoco", reason="mujoco is not installed")
+    said = {}
+    for context in ("fork", "forkserver"):
+        run = subprocess.run(
+            [sys.executable, "-c", RENDERING, context],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        if "no EGL" in run.stderr:
+            pytest.skip(run.stderr.strip().splitlines()[-1])
+        said[context] = run.stderr
+    assert "RuntimeWarning: workers were forked" in said["fork"]
+    # It may go well, and where it does not, the error comes in time and has the advice.
+    assert "Error" not in said["fork"] or 'context="forkserver" starts' in said["fork"]
+    assert said["forkserver"] == ""

@@ -78,6 +78,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             if made:
                 taken.close(terminate=True)
             raise
+        self._source = vector_env  # kept: Gymnasium's interface closes what it holds when dropped
 
     def _wrap(self, vector_env: vector.VectorEnv[Any, Any, Any]) -> None:
         """Take a vector env that was checked."""

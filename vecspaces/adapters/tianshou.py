@@ -91,6 +91,9 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
             if made:
                 taken.close(terminate=True)
             raise
+        self._source = (
+            env_fns  # kept: Gymnasium's interface closes what it holds when it is dropped
+        )
         if made:
             # Tianshou's high-level interface leaves closing to the garbage collector.
             weakref.finalize(self, taken.close)

@@ -27,8 +27,11 @@ _arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
 # before Python 3.13 a mapping keeps a descriptor of its own.
 _mappings: weakref.WeakKeyDictionary[mmap.mmap, tuple[int, int]] = weakref.WeakKeyDictionary()
 _abandoned: list[mmap.mmap] = []
-# What renderers load: OpenGL, Vulkan, and how they reach a screen or do without one.
-_RENDERER = re.compile(r"/(lib(?:EGL|GL|GLX|OSMesa|vulkan)(?:_\w+)?\.so)")
+# Drivers that are loaded once something is rendered. Not libGL and libEGL, which load them: OpenCV
+# and others bring these without rendering anything.
+_RENDERER = re.compile(
+    r"/(\w+_dri\.so|libgallium[\w.-]*\.so|libnvidia-(?:egl|gl)core\.so|libOSMesa\.so|libvulkan_\w+\.so)"
+)
 _warned = False
 
 
@@ -91,7 +94,7 @@ def count_threads() -> int:
 
 
 def find_renderer() -> str | None:
-    """Return the name of a graphics library that this process has loaded."""
+    """Return the name of a graphics driver that this process has loaded."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
             found = _RENDERER.search(maps.read())
@@ -104,7 +107,8 @@ def warn_of_renderer() -> None:
     """Warn, once per process, of a renderer whose threads a forked worker does not have.
 
     Threads alone are no reason: PyTorch and many others have some that do no harm here, since
-    workers use one thread. A graphics driver's threads hold locks that a worker waits for forever.
+    workers use one thread. Without the threads of a graphics driver, a worker that renders waits
+    for them forever.
     """
     global _warned
     renderer = None if _warned or count_threads() == 1 else find_renderer()
