@@ -14,15 +14,17 @@ BRIEFLY = {
     "async_rollout": ["--num-envs", "4", "--steps", "200"],
     "dict_observations": ["--num-envs", "3", "--steps", "10"],
     "evaluate": ["--episodes", "20", "--num-envs", "1", "64", "--repetitions", "2"],
+    "masked_ppo": ["--num-envs", "4", "--timesteps", "256", "--compare"],
     "pettingzoo_env": ["--steps", "100"],
     "ppo": ["--num-envs", "4", "--steps", "32", "--updates", "2"],
     "sb3_ppo": ["--num-envs", "4", "--timesteps", "256", "--compare"],
 }
-NEEDS = {"ppo": "torch", "sb3_ppo": "stable_baselines3"}
+NEEDS = {"masked_ppo": "sb3_contrib", "ppo": "torch", "sb3_ppo": "stable_baselines3"}
 SAYS = {
     "async_rollout": "send/recv",
     "dict_observations": "obeyed 100% of the orders",
     "evaluate": "environments  first finished  seeded episodes",
+    "masked_ppo": "MaskablePPO",
     "pettingzoo_env": "episodes of the agents red, green, blue",
     "ppo": "update   2  steps     256",
     "rollout": "observations (64, 4) float32",

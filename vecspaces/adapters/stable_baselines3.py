@@ -91,6 +91,10 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         )
         self.metadata: dict[str, Any] = {**self.metadata, **vector_env.metadata}
         dtype = self.action_space.dtype
+        # The last action masks, and which environments gave one: what an info_space declares as
+        # `action_mask` answers sb3-contrib's `env_method("action_masks")` without a call.
+        self._declares_masks = "action_mask" in list(vector_env.info_space or ())
+        self._masks: tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None = None
         # The dtype of actions that are whole numbers.
         self._whole = None if dtype is None or dtype.kind in "fO" else dtype
 
@@ -109,6 +113,8 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds
         observations, infos = self.vector_env.reset(seed=seeds, options=options)
         self.reset_infos = vector.infos_as_list(infos, self.num_envs)
+        if self._declares_masks:
+            self._keep_masks(infos)
         self._reset_seeds()  # both are used once
         self._reset_options()
         return observations
@@ -140,6 +146,8 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         observations, rewards, terminations, truncations, merged = result
         dones = terminations | truncations
         infos = vector.infos_as_list(merged, self.num_envs) if merged else self._no_infos()
+        if self._declares_masks:
+            self._keep_masks(merged)
         ended = dones.nonzero()[0].tolist()
         if self._mode is vector.AutoresetMode.SAME_STEP:
             for row in ended:
@@ -150,11 +158,31 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
                 infos[row]["terminal_observation"] = finals[row]
             observations, merged = self.vector_env.reset(options={"reset_mask": dones})
             resets = vector.infos_as_list(merged, self.num_envs)
+            if self._declares_masks:
+                self._keep_masks(merged, dones)
             for row in ended:
                 self.reset_infos[row] = resets[row]
         for info, cut in zip(infos, (truncations & ~terminations).tolist(), strict=True):
             info["TimeLimit.truncated"] = cut
         return observations, rewards.astype(np.float32), dones, infos
+
+    def _keep_masks(self, infos: dict[str, Any], rows: npt.NDArray[np.bool_] | None = None) -> None:
+        """Keep the action masks of all environments, or of some beside those of the others."""
+        values, given = infos.get("action_mask"), infos.get("_action_mask")
+        if rows is None or self._masks is None:
+            self._masks = None if values is None or given is None else (values, given)
+        elif values is None or given is None:
+            self._masks[1][rows] = False
+        else:
+            self._masks[0][rows], self._masks[1][rows] = values[rows], given[rows]
+
+    def _known_masks(self, indices: Indices) -> list[Any] | None:
+        """Return copies of the last action masks; None where one is not known."""
+        if self._masks is None:
+            return None
+        values, given = self._masks
+        rows = self._rows(indices)
+        return list(values[rows]) if given[rows].all() else None
 
     def _no_infos(self) -> Infos:
         return [{} for _ in range(self.num_envs)]
@@ -167,16 +195,23 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         """Get an attribute of environments, or of their wrappers.
 
         Args:
-            attr_name: The attribute; a method is given, not called.
+            attr_name: The attribute; a method is given, not called. `"action_mask"` is that of the
+                last infos, if the info_space declares it.
             indices: The environments concerned; None: all.
 
         Returns:
             One value per environment.
         """
+        if attr_name == "action_mask":
+            masks = self._known_masks(indices)
+            if masks is not None:
+                return masks
         return self._call(get_attribute, attr_name, indices=indices)
 
     def has_attr(self, attr_name: str) -> bool:
         """Whether all environments, or their wrappers, have an attribute."""
+        if self._declares_masks and attr_name in ("action_mask", "action_masks"):
+            return True
         return all(self._call(has_attribute, attr_name))
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
@@ -187,6 +222,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             value: What it becomes in each environment.
             indices: The environments concerned; None: all.
         """
+        self._masks = None  # it may change them
         rows = self._rows(indices)
         values = [value] * len(rows)
         self.vector_env.set_attr(attr_name, values, env_ids=rows)
@@ -197,7 +233,8 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         """Call a method of environments, or of their wrappers.
 
         Args:
-            method_name: The method.
+            method_name: The method. `"action_masks"` without arguments returns the masks of the
+                last infos, if the info_space declares `"action_mask"`.
             *method_args: Its positional arguments.
             indices: The environments concerned; None: all.
             **method_kwargs: Its keyword arguments.
@@ -205,6 +242,12 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         Returns:
             One result per environment.
         """
+        if method_name == "action_masks" and not (method_args or method_kwargs):
+            masks = self._known_masks(indices)
+            if masks is not None:
+                return masks
+        else:
+            self._masks = None  # it may change them
         return self._call(method_name, *method_args, indices=indices, **method_kwargs)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
@@ -264,6 +307,7 @@ class _DropIn(VecspacesVecEnv):
             value: What it becomes in each environment.
             indices: The environments concerned; None: all.
         """
+        self._masks = None  # it may change them
         self._call(setattr, attr_name, value, indices=indices)
 
 

@@ -6,6 +6,7 @@ False or None; the caller then takes the values one by one, casts them, or raise
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
@@ -33,12 +34,40 @@ def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
 
 
 def _scalar_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
-    scalar, n = out.dtype.type, len(out)
+    own, pack_all = {out.dtype.type}, _packer(out)
 
     def write(values: list[Any]) -> bool:
-        if list(map(type, values)).count(scalar) != n:
+        kinds = set(map(type, values))
+        if kinds == own:
+            out[:] = values
+            return True
+        return pack_all is not None and pack_all(values, kinds)
+
+    return write
+
+
+# What `struct` packs as a cast would convert it, by the codes that NumPy and it share.
+_BOOLS = frozenset((bool, np.bool_))
+_WHOLE = _BOOLS | {int}
+_REAL = _WHOLE | {float, np.float64, np.float32}
+_PACKED = {**dict.fromkeys("bBhHiIlLqQ", _WHOLE), **dict.fromkeys("efd", _REAL), "?": _BOOLS}
+
+
+def _packer(out: NDArray[Any]) -> Callable[[list[Any], set[type]], bool] | None:
+    """Return the function that writes Python's numbers, given with the set of their types."""
+    code = out.dtype.char
+    if code not in _PACKED or not out.dtype.isnative or not out.flags.c_contiguous or not len(out):
+        return None
+    accepted = _PACKED[code] | {out.dtype.type}
+    pack, memory = struct.Struct(f"{len(out)}{code}").pack_into, out.data.cast("B")
+
+    def write(values: list[Any], kinds: set[type]) -> bool:
+        if not kinds <= accepted:
             return False
-        out[:] = values
+        try:
+            pack(memory, 0, *values)
+        except (OverflowError, struct.error):
+            return False  # one that is out of range
         return True
 
     return write
@@ -47,6 +76,7 @@ def _scalar_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
 def _vector_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
     dtype, shape, ndarray = out.dtype, out.shape[1:], np.ndarray
     place = out.reshape(-1).view(np.uint8).data
+    cast_all = _array_writer(out)
 
     def write(values: list[Any]) -> bool:
         try:
@@ -55,7 +85,7 @@ def _vector_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
                     return False
                 # A dtype out of a pickle is another object than NumPy's own.
                 if value.dtype is not dtype and value.dtype != dtype:
-                    return False
+                    return cast_all(values)
             place[:] = b"".join(values)
         except (BufferError, ValueError):
             return False  # strided arrays, or a dtype that has no buffer
@@ -72,7 +102,7 @@ def _array_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
             if list(map(len, values)).count(first) != n:
                 return False
             # NumPy compares the dtypes, the number of axes, and all axes but the first.
-            np.concatenate(values, out=joined, casting="no")
+            np.concatenate(values, out=joined, casting="safe")
         except (TypeError, ValueError):
             return False  # lists, or another dtype or shape
         return True

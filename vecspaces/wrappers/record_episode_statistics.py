@@ -59,6 +59,11 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
         stats_key: str = "episode",
     ) -> None:
         super().__init__(env)
+        if stats_key in list(env.info_space or ()):
+            raise ValueError(
+                f"the info_space of {env} has the key {stats_key!r}: use another stats_key for "
+                "RecordEpisodeStatistics, or record in one place only"
+            )
         self._stats_key = stats_key
         self.episode_count = 0
         self.episode_returns = np.zeros(self.num_envs)

@@ -8,10 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from vecspaces.checks import show_keys, show_value
+from vecspaces.checks import show_keys, show_path, show_value
+from vecspaces.errors import InvalidInfoError
 from vecspaces.layout import Mismatch
+from vecspaces.spaces import Space
 from vecspaces.vector.exchange.info_space import BoundKey, InfoRows
 from vecspaces.vector.exchange.infos import Column, Columns, merge
+from vecspaces.vector.group.validation import Finding
+from vecspaces.vector.utils import batch_space
 
 #: The infos of some rows: what a step or a reset of single environments returned.
 Infos = list[tuple[int, dict[str, Any]]]
@@ -23,13 +27,12 @@ _NOTHING: dict[str, Any] = {}
 class _Key:
     """One key, and what reads and writes its values of all rows."""
 
-    __slots__ = ("bound", "members", "name", "number", "take", "write_all")
-
-    def __init__(self, bound: BoundKey, low: int, high: int) -> None:
-        self.bound, self.name, self.number = bound, bound.name, bound.number
+    def __init__(self, bound: BoundKey, low: int, high: int, members: list[_Key]) -> None:
+        self.bound, self.name, self.number, self.members = bound, bound.name, bound.number, members
+        # Where it is in the info that the environment returned.
+        self.path = bound.path[1:] if bound.path[0] == "final_info" else bound.path
         self.take: Callable[[Any], Any] = itemgetter(bound.name)
         self.write_all = None if bound.rows is None else bound.rows.writer(low, high)
-        self.members = [_Key(member, low, high) for member in bound.members]
 
     def write(self, rows: Sequence[int], values: list[Any], is_whole: bool) -> None:
         """Write the values of rows; `is_whole` says that they are all of the writer's."""
@@ -44,14 +47,64 @@ class _Key:
         except Mismatch as error:
             raise self.mismatch(error) from error.__cause__
 
+    def write_column(self, column: Column) -> None:
+        """Write the values of the rows of a column."""
+        assert self.bound.rows is not None
+        values = column.values
+        if isinstance(values, dict):
+            raise self.mismatch(Mismatch(str(self.bound.rows.layout.space), "dicts"))
+        if self.bound.array is None or values.dtype == object:
+            self.write(column.rows.tolist(), list(values), is_whole=False)
+            return
+        try:
+            self.bound.rows.write_batch(values, at=column.rows)
+        except Mismatch as error:
+            row = None if error.row is None else int(column.rows[error.row])
+            raise self.mismatch(error, row) from error.__cause__
+
     def mismatch(self, error: Mismatch, row: int | None = None) -> Mismatch:
         """Say of a value that does not fit where in the info it is."""
-        return error.called("info").at(self.bound.path, row)
+        return error.called("info").at(self.path, row)
 
     def not_nested(self, value: Any, row: int) -> Mismatch:
         """Make the finding about a value that should be a dict."""
         expected = f"a dict, with keys among {show_keys(key.name for key in self.members)}"
         return self.mismatch(Mismatch(expected, show_value(value), row=row))
+
+
+class _ValidatedKey(_Key):
+    """Checks that what it wrote lies in its space, bounds included (`validate=True`)."""
+
+    def __init__(self, bound: BoundKey, low: int, high: int, members: list[_Key]) -> None:
+        super().__init__(bound, low, high, members)
+        self._batch: Space[Any] | None = None
+        if bound.array is not None and bound.rows is not None:
+            self._batch = batch_space(bound.rows.layout.space, high - low)
+            self._written = bound.array[low:high]
+
+    def write(self, rows: Sequence[int], values: list[Any], is_whole: bool) -> None:
+        """Write, and check."""
+        super().write(rows, values, is_whole)
+        if not is_whole or self._batch is None or not self._batch.contains(self._written):
+            self._check(rows)
+
+    def write_column(self, column: Column) -> None:
+        """Write, and check."""
+        super().write_column(column)
+        self._check(column.rows.tolist())
+
+    def _check(self, rows: Sequence[int]) -> None:
+        """Check each row as it is read: in the types of vecspaces."""
+        assert self.bound.rows is not None
+        space = self.bound.rows.layout.space
+        for row in rows:
+            found = space.explain(self.bound.rows.item(row), name=f"info{show_path(self.path)}")
+            if found is not None:
+                text = (
+                    f" returned an invalid info: {found}: make it return what its info_space "
+                    "holds, or leave the key out"
+                )
+                raise Finding(InvalidInfoError, text, row)
 
 
 class InfoWriter:
@@ -61,11 +114,17 @@ class InfoWriter:
         infos: The rows.
         low: The first row that it writes.
         high: The row after the last.
+        validate: Whether values must lie in their spaces, bounds included.
     """
 
-    def __init__(self, infos: InfoRows, low: int, high: int) -> None:
+    def __init__(self, infos: InfoRows, low: int, high: int, validate: bool = False) -> None:
+        kind = _ValidatedKey if validate else _Key
+
+        def bind(keys: list[BoundKey]) -> list[_Key]:
+            return [kind(key, low, high, bind(key.members)) for key in keys]
+
         self._presence = infos.presence
-        self._keys = [_Key(key, low, high) for key in infos.keys]
+        self._keys = bind(infos.keys)
         self._rows = range(low, high)
         width = infos.layout.width
         # A memoryview stores few bytes in half the time that an array takes.
@@ -85,8 +144,6 @@ class InfoWriter:
         else:
             known = dict(infos)
             given = [known.get(row, _NOTHING) for row in at]
-        if set(map(type, given)) != _DICT:  # a class of dicts may invent what is missing
-            given = [dict(info) for info in given]
         if rows is None:
             self._own[:] = self._everything
         else:
@@ -117,7 +174,12 @@ class InfoWriter:
                 self._mark(key, at)
             for row, rest in self._write(key.members, at, values, is_whole and at is rows):
                 nested.setdefault(row, {})[key.name] = rest
-        if not nested and sum(map(len, infos)) == found:
+        # Nearly always there is nothing else.
+        if not nested and (
+            list(map(len, infos)).count(len(keys)) == len(infos)
+            if found == len(keys) * len(infos)
+            else sum(map(len, infos)) == found
+        ):
             return []
         names = {key.name for key in keys}
         rests = (
@@ -158,7 +220,7 @@ class InfoWriter:
                 continue
             self._presence[column.rows, key.number] = True
             if key.write_all is not None:
-                self._write_column(key, column)
+                key.write_column(column)
                 continue
             at = column.rows.tolist()
             if isinstance(column.values, dict):
@@ -175,21 +237,6 @@ class InfoWriter:
                 numbers = np.array([row for row, _ in left], dtype=np.intp)
                 rest[key.name] = Column(numbers, merge(left))
         return rest
-
-    def _write_column(self, key: _Key, column: Column) -> None:
-        """Write the values of one key."""
-        assert key.bound.rows is not None
-        values = column.values
-        if isinstance(values, dict):
-            raise key.mismatch(Mismatch(f"values of {key.bound.rows.layout.space}", "dicts"))
-        if key.bound.array is None or values.dtype == object:
-            key.write(column.rows.tolist(), list(values), is_whole=False)
-            return
-        try:
-            key.bound.rows.write_batch(values, at=column.rows)
-        except Mismatch as error:
-            row = None if error.row is None else int(column.rows[error.row])
-            raise key.mismatch(error, row) from error.__cause__
 
 
 def _as_dict(key: _Key, row: int, value: Any) -> dict[str, Any]:

@@ -170,7 +170,8 @@ def _info_space_of(env: Any, number: int) -> Dict[Any] | None:
     try:
         space = get_attribute(env, "info_space")
     except AttributeError:
-        return None
+        # Wrappers of other libraries may show no attribute of what they wrap.
+        space = getattr(getattr(env, "unwrapped", None), "info_space", None)
     try:
         return check_info_space(space)
     except (TypeError, ValueError) as error:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any
 
-from vecspaces.layout import Mismatch
 from vecspaces.spaces import Space
 from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.buffers import Buffers
@@ -92,10 +91,12 @@ class SingleEnvs:
         buffers, low, high = views.buffers, self.rows.start, self.rows.stop
         self._views = views
         # With an info_space, what writes the infos of each slot, and the last ones of episodes.
-        self._info_writers = [InfoWriter(infos, low, high) for infos in buffers.infos]
+        self._info_writers = [
+            InfoWriter(infos, low, high, self._validate) for infos in buffers.infos
+        ]
         self._final_writer: InfoWriter | None = None
         if buffers.final_infos is not None:
-            self._final_writer = InfoWriter(buffers.final_infos, low, high)
+            self._final_writer = InfoWriter(buffers.final_infos, low, high, self._validate)
         slots: list[SlotWriter] = [
             SlotWriter(buffers, slot, low, high)
             if self._boxes is None
@@ -218,11 +219,7 @@ class SingleEnvs:
         final = {"final_info": info}
         if self._final_writer is None:
             return final
-        try:
-            left = self._final_writer.write([(row, final)], [row])
-        except Mismatch as error:
-            # As the environment returned it.
-            raise Mismatch(error.expected, error.found, error.path[1:], row, error.name) from None
+        left = self._final_writer.write([(row, final)], [row])
         return left[0][1] if left else {}
 
     # ------------------------------------------------------------------ step
@@ -269,8 +266,10 @@ class SingleEnvs:
                     observation, info = self._end(row, observation, info)
                 observations.append(observation)
                 rewards.append(reward)
-                if info.__class__ is not dict or info:
+                if info.__class__ is not dict:
                     infos.append((row, as_info(info)))
+                elif info:
+                    infos.append((row, info))
         except RAISED as error:
             raise failed(error, (row,), "step") from None
         return observations, rewards, infos

@@ -74,10 +74,12 @@ class VectorMember:
         self._views = views
         buffers, low, high = views.buffers, self.rows.start, self.rows.stop
         # With an info_space, what writes the infos of each slot, and the last ones of episodes.
-        self._info_writers = [InfoWriter(infos, low, high) for infos in buffers.infos]
+        self._info_writers = [
+            InfoWriter(infos, low, high, self._validate) for infos in buffers.infos
+        ]
         self._final_writer: InfoWriter | None = None
         if buffers.final_infos is not None:
-            self._final_writer = InfoWriter(buffers.final_infos, low, high)
+            self._final_writer = InfoWriter(buffers.final_infos, low, high, self._validate)
 
     def __getstate__(self) -> dict[str, Any]:
         views = ("_views", "_info_writers", "_final_writer")

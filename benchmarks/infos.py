@@ -1,0 +1,112 @@
+"""What infos cost: a mask of 16 flags and two numbers per environment and step.
+
+    python -m benchmarks.infos
+
+The environments do nothing else. In turns: no infos at all, the infos with an `info_space`, the
+same without one, and Gymnasium's vector envs. A masked policy is the reader: `infos["action_mask"]`
+is looked up after each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import Annotated, Any
+
+import gymnasium
+import numpy as np
+import typer
+
+from benchmarks.common import make_table, show, time_in_turns
+from vecspaces.adapters.gymnasium import to_gymnasium
+from vecspaces.spaces import Box, Dict, MultiBinary
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+
+SPACE = Dict(
+    action_mask=MultiBinary(16),
+    cost=Box(-np.inf, np.inf, (), np.float64),
+    distance=Box(-np.inf, np.inf, (), np.float32),
+)
+# The targets: microseconds more than no infos, and times Gymnasium's steps per second.
+MOST_ADDED, LEAST_RATIO = 25.0, 30.0
+
+
+class Masked(gymnasium.Env[Any, Any]):
+    """Does nothing but say what actions it allows, what it cost, and how far it is.
+
+    Args:
+        informs: Whether it has infos.
+        declares: Whether it has an info_space.
+    """
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
+    action_space = gymnasium.spaces.Discrete(16)
+
+    def __init__(self, informs: bool, declares: bool) -> None:
+        self.observation = np.zeros(4, np.float32)
+        self.mask = np.ones(16, np.bool_)
+        self.informs = informs
+        if declares:
+            self.info_space = to_gymnasium(SPACE)
+
+    def info(self) -> dict[str, Any]:
+        if not self.informs:
+            return {}
+        return {"action_mask": self.mask, "cost": 0.5, "distance": 1.25}
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return self.observation, self.info()
+
+    def step(self, action: Any) -> Any:
+        return self.observation, 0.0, False, False, self.info()
+
+
+def step(envs: Any, actions: Any) -> None:
+    """Make a step, and look at the mask as a policy does."""
+    infos = envs.step(actions)[4]
+    if "action_mask" in infos:
+        infos["action_mask"]
+
+
+def main(
+    num_envs: int = 64,
+    num_workers: int = 2,
+    rounds: int = 200,
+    backend: Annotated[str, typer.Option(help="async or sync")] = "async",
+) -> None:
+    """Measure all of them in one run."""
+    ours: Callable[..., Any] = SyncVectorEnv
+    theirs: Callable[..., Any] = gymnasium.vector.SyncVectorEnv
+    if backend == "async":
+        ours = partial(AsyncVectorEnv, num_workers=num_workers)
+        theirs = gymnasium.vector.AsyncVectorEnv
+    contenders: list[tuple[str, Callable[..., Any], bool, bool]] = [
+        ("no infos", ours, False, False),
+        ("infos with info_space", ours, True, True),
+        ("infos without", ours, True, False),
+        (f"Gymnasium {backend}", theirs, True, False),
+    ]
+    actions = np.zeros(num_envs, np.int64)
+    with ExitStack() as stack:
+        calls = []
+        for _, make, informs, declares in contenders:
+            envs = make([partial(Masked, informs, declares)] * num_envs)
+            stack.callback(envs.close)
+            envs.reset(seed=0)
+            calls.append(partial(step, envs, actions))
+        times = time_in_turns(calls, rounds)
+    title = f"{num_envs} environments, {backend}"
+    table = make_table(title, "", "us per step", "us more than no infos", "of Gymnasium")
+    for (name, *_), found in zip(contenders, times, strict=True):
+        added, ratio = found - times[0], times[-1] / found
+        table.add_row(name, f"{found:.1f}", f"{added:.1f}", f"{ratio:.1f}x")
+    show(table)
+    if backend == "async":
+        added, ratio = times[1] - times[0], times[3] / times[1]
+        print(f"infos with info_space: {added:.1f} us more (target: less than {MOST_ADDED:g}),")
+        print(f"{ratio:.1f} times as fast as Gymnasium (target: at least {LEAST_RATIO:g})")
+
+
+if __name__ == "__main__":
+    typer.run(main)

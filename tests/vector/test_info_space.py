@@ -1,0 +1,510 @@
+"""info_space: what it may be, what environments may return, and what is left after a death."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import signal
+import sys
+from collections import OrderedDict, defaultdict
+from contextlib import closing
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from tests.compare import assert_identical
+from tests.envs import Drift, Echo, Ledger
+from vecspaces import Env, spaces
+from vecspaces.adapters.gymnasium import as_gymnasium, to_gymnasium
+from vecspaces.errors import InvalidInfoError
+from vecspaces.testing.contract import ALL_SPACES, assert_same_infos, assert_same_run
+from vecspaces.testing.envs import INFO_SPACE, informing
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.vector.exchange.info_space import check_info_space
+from vecspaces.wrappers import RecordEpisodeStatistics
+
+MODES = list(AutoresetMode)
+ZERO = np.zeros(1, np.float32)
+FLOAT = spaces.Box(-np.inf, np.inf, (), np.float64)
+
+
+def saying(*infos: Any, first: Any = None, ends: bool = False) -> Any:
+    """A factory of an environment with these infos, one a step."""
+    steps: list[Any] = [(ZERO, 0.0, ends, False, info) for info in infos]
+    return partial(Echo, spaces.Box(0, 1, (1,)), [(ZERO, first or {})], steps)
+
+
+def run(info_space: Any, *infos: Any, steps: int = 1, **arguments: Any) -> dict[str, Any]:
+    """The infos of a step of one environment for each of some infos."""
+    with SyncVectorEnv([saying(*each) for each in infos], info_space=info_space, **arguments) as e:
+        e.reset(seed=0)
+        return [e.step(np.zeros(len(infos), np.int64))[4] for _ in range(steps)][-1]
+
+
+# ---------------------------------------------------------------------- what it may be
+
+
+@pytest.mark.parametrize(
+    ("space", "error", "text"),
+    [
+        (spaces.Box(0, 1), TypeError, "info_space must be a Dict.*found Box"),
+        (3, TypeError, "info_space must be a Dict.*found 3"),
+        ({"a": spaces.Discrete(2)}, TypeError, "info_space must be a Dict"),
+        (spaces.Dict({3: spaces.Discrete(2)}), TypeError, r"info_space\[3\].*strings"),
+        (spaces.Dict(_a=spaces.Discrete(2)), ValueError, r"info_space\['_a'\].*mask of another"),
+        (spaces.Dict(a=spaces.Dict(_b=FLOAT)), ValueError, r"info_space\['a'\]\['_b'\].*mask"),
+        (spaces.Dict(final_info=spaces.Dict(a=FLOAT)), ValueError, "final_info.*another name"),
+        (spaces.Dict(final_obs=FLOAT), ValueError, "final_obs.*another name"),
+        (spaces.Dict(_final_obs=FLOAT), ValueError, "_final_obs"),
+        (spaces.Dict(worker_restarted=FLOAT), ValueError, "worker_restarted.*another name"),
+    ],
+)
+def test_what_is_no_space_of_infos_is_refused(space: Any, error: Any, text: str) -> None:
+    with pytest.raises(error, match=text):
+        SyncVectorEnv([saying({})], info_space=space)
+
+    def declaring() -> Any:
+        env = saying({})()
+        env.info_space = space
+        return env
+
+    for kind in (SyncVectorEnv, AsyncVectorEnv):
+        with pytest.raises(error, match=rf"env_fns\[0\].*{text}"):
+            kind([declaring])
+
+
+def test_a_space_of_gymnasium_is_converted() -> None:
+    theirs = to_gymnasium(INFO_SPACE)
+    assert check_info_space(theirs) == INFO_SPACE
+    with SyncVectorEnv([saying({})], info_space=theirs) as envs:
+        assert envs.info_space == INFO_SPACE
+
+
+class Plain(gymnasium.Env[Any, Any]):
+    """An environment of Gymnasium's, whose infos are wrapped."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+    info_space = gymnasium.spaces.Dict({"cost": gymnasium.spaces.Box(0, 9, (), np.float64)})
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return ZERO, {}
+
+    def step(self, action: Any) -> Any:
+        return ZERO, 0.0, False, False, {"cost": 2.5}
+
+
+class OldWrapper:
+    """A wrapper without any way to look through it but `unwrapped`."""
+
+    def __init__(self, env: Any) -> None:
+        self.unwrapped = env
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.reset, self.step, self.metadata = env.reset, env.step, {}
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda env: gymnasium.wrappers.OrderEnforcing(gymnasium.wrappers.TimeLimit(env, 9)),
+        OldWrapper,
+    ],
+)
+def test_it_is_found_through_wrappers(wrap: Any) -> None:
+    with SyncVectorEnv([lambda: wrap(Plain())] * 2) as envs:
+        envs.reset(seed=0)
+        assert envs.step([0, 0])[4]["cost"].tolist() == [2.5, 2.5]
+        assert envs.info_space == spaces.Dict(cost=spaces.Box(0, 9, (), np.float64))
+
+
+def test_environments_must_agree() -> None:
+    other = spaces.Dict(cost=spaces.Box(0, 9, (), np.float32))
+
+    def declaring(space: Any) -> Any:
+        env = saying({})()
+        env.info_space = space
+        return env
+
+    two = spaces.Dict(cost=FLOAT)
+    for kind in (SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)):
+        with pytest.raises(RuntimeError, match=r"environment 1 has info_space.*\['cost'\]"):
+            kind([partial(declaring, two), partial(declaring, other)])
+        with pytest.raises(RuntimeError, match=r"environment 2 has info_space None.*argument"):
+            kind([partial(declaring, two)] * 2 + [saying({})])
+        with kind([partial(declaring, two), partial(declaring, other)], info_space=two) as envs:
+            assert envs.info_space == two
+
+
+def test_statistics_of_episodes_refuse_their_own_key() -> None:
+    with SyncVectorEnv([saying({})], info_space=spaces.Dict(episode=FLOAT)) as envs:
+        with pytest.raises(ValueError, match=r"info_space.*'episode'.*stats_key"):
+            RecordEpisodeStatistics(envs)
+        assert RecordEpisodeStatistics(envs, stats_key="stats").num_envs == 1
+
+
+# ---------------------------------------------------------------------- what infos may hold
+
+
+@pytest.mark.parametrize("name", ALL_SPACES)
+def test_all_spaces(name: str) -> None:
+    space = copy.deepcopy(ALL_SPACES[name])
+    if name == "Tuple":  # an array without axes would be read as a scalar
+        space = spaces.Tuple((spaces.Discrete(2), spaces.Box(0, 1, (1,), np.float64)))
+    space.seed(3)
+    values = [space.sample() for _ in range(3)]
+    infos = [[{"x": value}] for value in values] + [[{}]]
+    found = run(spaces.Dict(x=space), *infos)
+    assert found["_x"].tolist() == [True, True, True, False]
+    expected = run(None, *infos)
+    assert_same_infos(found, expected)
+
+
+def test_numbers_of_python_and_numpy_become_those_of_the_space() -> None:
+    space = spaces.Dict(
+        flag=spaces.Box(0, 1, (), np.bool_),
+        small=spaces.Box(0, 255, (), np.uint8),
+        count=spaces.Discrete(9),
+        real=spaces.Box(-9, 9, (), np.float32),
+        mask=spaces.MultiBinary(2),
+    )
+    infos: list[Any] = [
+        {"flag": True, "small": 3, "count": True, "real": 1, "mask": np.array([True, False])},
+        {"flag": np.bool_(False), "small": np.int64(255), "count": 4, "real": 0.5, "mask": [0, 1]},
+        {"flag": 1, "small": True, "count": np.uint8(8), "real": np.float64(2.5), "mask": (1, 1)},
+    ]
+    for count in (1, 3):
+        found = run(space, *([info] for info in infos[:count]))
+        expected: dict[str, Any] = {
+            "flag": np.array([True, False, True]),
+            "small": np.array([3, 255, 1], np.uint8),
+            "count": np.array([1, 4, 8]),
+            "real": np.array([1, 0.5, 2.5], np.float32),
+            "mask": np.array([[1, 0], [0, 1], [1, 1]], np.int8),
+        }
+        for key, values in expected.items():
+            assert_identical(found[key], values[:count])
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"small": 256},
+        {"small": -1},
+        {"small": 0.5},
+        {"small": "1"},
+        {"small": None},
+        {"small": np.zeros(1, np.uint8)},
+        {"flag": 2},
+        {"flag": 1.0},
+        {"real": 1j},
+        {"real": None},
+        {"real": [1.0]},
+        {"mask": np.zeros((2, 1), np.int8)},
+        {"mask": np.zeros(2)},
+        {"mask": np.array([1, 300])},
+    ],
+)
+def test_what_no_cast_takes_names_the_environment(info: dict[str, Any]) -> None:
+    space = spaces.Dict(
+        flag=spaces.Box(0, 1, (), np.bool_),
+        small=spaces.Box(0, 255, (), np.uint8),
+        real=spaces.Box(-9, 9, (), np.float32),
+        mask=spaces.MultiBinary(2),
+    )
+    right = {"flag": True, "small": 1, "real": 1.0, "mask": np.zeros(2, np.int8)}
+    (key,) = info
+    text = rf"environment 1 returned an invalid info in step: info\['{key}'\]: .*info_space"
+    for rest in ({}, right):
+        with pytest.raises(InvalidInfoError, match=text):
+            run(space, [right], [{**rest, **info}])
+
+
+class Inventive(defaultdict[str, Any]):
+    """A dict that invents what is missing."""
+
+
+def test_other_dicts() -> None:
+    space = spaces.Dict(cost=FLOAT, inner=spaces.Dict(level=FLOAT))
+    infos: list[Any] = [
+        [Inventive(float, inner=Inventive(float, level=2.0))],
+        [OrderedDict(cost=3.0, inner=MappingProxyType({"level": 4.0}))],
+        [Inventive(float, besides=1)],
+    ]
+    found = run(space, *infos)
+    assert found["_cost"].tolist() == [False, True, False]
+    assert found["cost"].tolist() == [0, 3, 0]
+    assert found["_inner"].tolist() == [True, True, False]
+    assert found["inner"]["level"].tolist() == [2, 4, 0]
+    assert found["_besides"].tolist() == [False, False, True]
+    assert "cost" not in infos[0][0]
+
+
+def test_what_was_given_before_is_not_given_again() -> None:
+    space = spaces.Dict(cost=FLOAT, text=spaces.Text(4), inner=spaces.Dict(level=FLOAT))
+    whole = {"cost": 1.0, "text": "abc", "inner": {"level": 2.0}}
+    for number, less in enumerate([{}, {"inner": {}}, {"text": "d"}, {"cost": 2.0}]):
+        found = run(space, [whole, less], [whole, whole if number % 2 else less], steps=2)
+        expected = run(None, [whole, less], [whole, whole if number % 2 else less], steps=2)
+        assert_same_infos(found, expected)
+
+
+@pytest.mark.parametrize("capacity", [0, 8, 65536])
+def test_values_that_are_too_large_for_their_share(capacity: int) -> None:
+    space = spaces.Dict(
+        path=spaces.Sequence(spaces.Discrete(9)), text=spaces.Sequence(spaces.Text(5))
+    )
+    infos = [[{"path": (np.int64(1),) * (20 * n), "text": ("abc",) * n}, {}] for n in range(3)]
+    arguments = {"num_workers": 2, "variable_capacity": capacity}
+    env_fns = [saying(*each, first=each[0]) for each in infos]
+    with (
+        AsyncVectorEnv(env_fns, info_space=space, **arguments) as envs,
+        SyncVectorEnv(env_fns) as reference,
+    ):
+        assert_same_run(envs, reference, steps=3)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_equals_gymnasiums(mode: AutoresetMode) -> None:
+    same = gymnasium.vector.AutoresetMode(mode.value)
+    with (
+        as_gymnasium(SyncVectorEnv([Weighing] * 3, autoreset_mode=mode)) as ours,
+        closing(gymnasium.vector.SyncVectorEnv([Weighing] * 3, autoreset_mode=same)) as theirs,
+    ):
+        assert ours.vector_env.info_space is not None
+        assert_same_infos(ours.reset(seed=1)[1], theirs.reset(seed=1)[1])
+        for _ in range(8):
+            found, expected = ours.step([0, 1, 0]), theirs.step([0, 1, 0])
+            assert_same_infos(found[4], expected[4])
+            ended = found[2]
+            if mode is AutoresetMode.DISABLED and ended.any():
+                found = ours.reset(options={"reset_mask": ended})[1]
+                assert_same_infos(found, theirs.reset(options={"reset_mask": ended.copy()})[1])
+
+
+class Weighing(gymnasium.Env[Any, Any]):
+    """An environment of Gymnasium's whose infos hold numbers, an array and a dict."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    info_space = gymnasium.spaces.Dict(
+        {
+            "weight": gymnasium.spaces.Box(0, 9, (), np.float64),
+            "mask": gymnasium.spaces.Box(0, 1, (3,), np.bool_),
+            "inner": gymnasium.spaces.Dict({"steps": gymnasium.spaces.Discrete(9)}),
+        }
+    )
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.left = int(self.np_random.integers(2, 5))
+        return ZERO, self._info()
+
+    def step(self, action: Any) -> Any:
+        self.left -= 1
+        return ZERO, 1.0, self.left == 0, False, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        info: dict[str, Any] = {"weight": float(self.left), "mask": np.arange(3) < self.left}
+        if self.left % 2:
+            info["inner"] = {"steps": self.left}
+        return info
+
+
+# ---------------------------------------------------------------------- validate
+
+
+def test_validate_checks_bounds() -> None:
+    space = spaces.Dict(
+        cost=spaces.Box(0, 1, (), np.float64),
+        inner=spaces.Dict(level=spaces.Discrete(3)),
+        text=spaces.Text(4, charset="ab"),
+    )
+    right = {"cost": 0.5, "inner": {"level": 2}, "text": "ab"}
+    run(space, [right], [right], [{}], validate=True)
+    for wrong, where in [
+        ({"cost": 1.5}, r"info\['cost'\]"),
+        ({"cost": np.nan}, r"info\['cost'\]"),
+        ({"inner": {"level": 3}}, r"info\['inner'\]\['level'\]"),
+        ({"text": "abc"}, r"info\['text'\]"),
+    ]:
+        for rest in ({}, right):
+            run(space, [right], [{**rest, **wrong}])
+            with pytest.raises(InvalidInfoError, match=f"environment 1 .*{where}.*info_space"):
+                run(space, [right], [{**rest, **wrong}], validate=True)
+    final = saying({"cost": 1.5}, ends=True)
+    with SyncVectorEnv([final], info_space=space, validate=True, autoreset_mode="SameStep") as envs:
+        envs.reset()
+        with pytest.raises(InvalidInfoError, match=r"environment 0 .*info\['cost'\]"):
+            envs.step([0])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_validated_runs_are_the_same(mode: AutoresetMode) -> None:
+    with (
+        SyncVectorEnv(informing(4, True), autoreset_mode=mode, validate=True) as envs,
+        SyncVectorEnv(informing(4, False), autoreset_mode=mode) as reference,
+    ):
+        assert_same_run(envs, reference)
+
+
+# ---------------------------------------------------------------------- vector envs
+
+
+def test_infos_of_a_vectorised_simulator() -> None:
+    space = spaces.Dict(sum=spaces.Box(-100, 100, (), np.float32))
+    with (
+        SyncVectorEnv([partial(Drift, 3), partial(Drift, 2)], info_space=space) as envs,
+        SyncVectorEnv([partial(Drift, 3), partial(Drift, 2)]) as reference,
+    ):
+        envs.reset(seed=0)
+        reference.reset(seed=0)
+        for _ in range(6):
+            actions = np.ones((5, 2)) / 8
+            found, expected = envs.step(actions)[4], reference.step(actions)[4]
+            assert found.keys() == expected.keys()
+            if "sum" in found:
+                assert_identical(found["sum"], expected["sum"].astype(np.float32))
+                assert_identical(found["_sum"], expected["_sum"])
+
+
+class Scolding(Drift):
+    """A simulator with a wrong info of its environment 1."""
+
+    def step(self, actions: Any) -> Any:
+        *result, _ = super().step(actions)
+        return *result, {"level": np.array([1, 300, 2])}
+
+
+def test_a_wrong_info_of_a_vector_env_names_its_environment() -> None:
+    space = spaces.Dict(level=spaces.Box(0, 255, (), np.uint8))
+    for arguments in ({}, {"validate": True}):
+        with SyncVectorEnv(
+            [partial(Drift, 2), partial(Scolding, 3)], info_space=space, **arguments
+        ) as envs:
+            envs.reset(seed=0)
+            with pytest.raises(InvalidInfoError, match=r"environment 3 .*info\['level'\].*300"):
+                envs.step(np.zeros((5, 2)))
+
+
+# ---------------------------------------------------------------------- copies and views
+
+
+def test_a_copy_of_a_vector_env_goes_on_by_itself() -> None:
+    with SyncVectorEnv(informing(3, True), buffers=3) as envs:
+        envs.reset(seed=0)
+        envs.step([0, 1, 2])
+        with copy.deepcopy(envs) as twin, pickle.loads(pickle.dumps(envs)) as other:
+            expected = envs.step([1, 1, 1])[4]
+            assert_same_infos(twin.step([1, 1, 1])[4], expected)
+            assert_same_infos(other.step([1, 1, 1])[4], expected)
+            assert_same_infos(twin.rollout_view().infos, envs.rollout_view().infos)
+
+
+def test_views_are_valid_for_the_next_buffers_minus_one_steps() -> None:
+    with SyncVectorEnv([partial(Ticking, 9)] * 2, copy=False, buffers=3) as envs:
+        views = [envs.reset(seed=0)[1]]
+        kept = [copy.deepcopy(views[0])]
+        for _ in range(7):
+            views.append(envs.step([0, 0])[4])
+            kept.append(copy.deepcopy(views[-1]))
+            for view, before in zip(views[-3:], kept[-3:], strict=True):
+                assert_same_infos(view, before)
+        assert np.shares_memory(views[-1]["time"], views[-4]["time"])
+        assert np.shares_memory(views[-1]["_time"], views[-4]["_time"])
+
+
+class Ticking(Env[Any, Any]):
+    """Tells its time, and its mask, in each info; of some length."""
+
+    observation_space = spaces.Box(0, 99, (1,))
+    action_space = spaces.Discrete(3)
+    info_space = spaces.Dict(time=spaces.Discrete(99), mask=spaces.MultiBinary(3))
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 1
+        return np.ones(1, np.float32), self._info()
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        observation = np.full(1, self.time, np.float32)
+        return observation, 1.0, self.time == self.length, False, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        return {"time": self.time, "mask": np.ones(3, np.int8), "besides": self.time}
+
+
+# ---------------------------------------------------------------------- deaths
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_a_row_that_was_lost_has_no_infos(mode: AutoresetMode, shared_memory: bool) -> None:
+    with AsyncVectorEnv(
+        [partial(Ticking, 99)] * 4,
+        num_workers=2,
+        context="fork",
+        shared_memory=shared_memory,
+        autoreset_mode=mode,
+        on_worker_death="restart",
+    ) as envs:
+        envs.reset(seed=0)
+        for _ in range(3):
+            assert envs.step([0] * 4)[4]["_time"].all()
+        pid = envs.processes[1].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        infos = envs.step([0] * 4)[4]
+        assert infos["_worker_restarted"].tolist() == [False, False, True, True]
+        if mode is AutoresetMode.SAME_STEP:  # the infos of the resets that follow
+            assert infos["_time"].all()
+            assert infos["time"].tolist() == [5, 5, 1, 1]
+            assert infos["_final_info"].tolist() == [False, False, True, True]
+            assert infos["final_info"] == {}
+        else:
+            assert infos["_time"].tolist() == [True, True, False, False]
+            assert infos["time"].tolist() == [5, 5, 0, 0]
+            assert infos["_mask"].tolist() == [True, True, False, False]
+            assert infos["mask"].sum(1).tolist() == [3, 3, 0, 0]
+        if mode is AutoresetMode.DISABLED:
+            lost = np.array([False, False, True, True])
+            infos = envs.reset(options={"reset_mask": lost})[1]
+            assert infos["_time"].tolist() == lost.tolist()
+            assert infos["time"].tolist() == [0, 0, 1, 1]
+            infos = envs.step([0] * 4)[4]
+            assert infos["time"].tolist() == [6, 6, 2, 2]
+        else:
+            infos = envs.step([0] * 4)[4]
+            begun = 1 if mode is AutoresetMode.NEXT_STEP else 2
+            assert infos["time"].tolist() == [6, 6, begun, begun]
+        assert infos["_time"].all()
+
+
+def test_an_error_and_a_reset_leave_nothing_behind() -> None:
+    right, wrong = {"cost": 1.0}, {"cost": "none"}
+    with AsyncVectorEnv(
+        [saying(right, right, {}), saying(right, wrong, {})],
+        info_space=spaces.Dict(cost=FLOAT),
+        num_workers=2,
+    ) as envs:
+        envs.reset()
+        assert envs.step([0, 0])[4]["cost"].tolist() == [1, 1]
+        with pytest.raises(InvalidInfoError, match="environment 1"):
+            envs.step([0, 0])
+        assert envs.reset()[1] == {}
+
+
+def test_without_a_space_nothing_is_laid_out() -> None:
+    with SyncVectorEnv([partial(Ledger, 0)]) as envs:
+        assert envs.info_space is None
+        assert envs._buffers.plan.infos is None and not envs._buffers.infos
