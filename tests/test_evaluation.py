@@ -680,14 +680,93 @@ def test_a_file_that_is_no_journal_is_refused_and_left_alone(
     assert path.read_bytes() == content
 
 
-def test_a_line_that_is_spoilt_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "name", "value"),
+    [
+        (4, "seed", 5),
+        (2, "episode", 6),
+        (3, "episode", -1),
+        (3, "episode", True),
+        (2, "total", "1.5"),
+        (2, "length", None),
+        (2, "length", 2**63),
+        (2, "retries", -1),
+        (2, "infos", {"n": "1"}),
+        (2, "infos", []),
+        (1, "seeds", [1, 2]),
+        (1, "seeds", {"0": 1}),
+        (1, "seeds", [1.5] * 6),
+        (1, "arguments", []),
+    ],
+)
+def test_a_line_that_is_spoilt_is_named(tmp_path: Path, number: int, name: str, value: Any) -> None:
+    path = tmp_path / "runs.jsonl"
+    journalled(path, seed=None)
+    lines = path.read_text().splitlines()
+    lines[number - 1] = json.dumps({**json.loads(lines[number - 1]), name: value})
+    path.write_text("\n".join(lines) + "\n")
+    content = path.read_bytes()
+    with pytest.raises(ValueError, match=f"as its line {number} shows"):
+        journalled(path, seed=None)
+    assert path.read_bytes() == content
+
+
+def test_a_line_that_nests_without_end_is_named(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     journalled(path)
-    lines = path.read_text().splitlines()
-    lines[3] = lines[3].replace('"seed": ', '"seed": 1')
-    path.write_text("\n".join(lines) + "\n")
-    with pytest.raises(ValueError, match="as its line 4 shows"):
+    path.write_bytes(path.read_bytes() + b"[" * 100_000 + b"\n")
+    with pytest.raises(ValueError, match="as its line 8 shows"):
         journalled(path)
+
+
+def test_arguments_that_are_nan_are_those_of_the_journal(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    for _ in range(2):
+        Journal(path, {"gravity": float("nan")}, [1], [1]).close()
+
+
+def test_one_journal_has_one_writer(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    content = b""
+
+    def check(finished: int, episodes: int) -> None:
+        nonlocal content
+        content = path.read_bytes()
+        with pytest.raises(ValueError, match=r"another evaluation writes .*runs\.jsonl: wait"):
+            journalled(path)
+        assert path.read_bytes() == content
+
+    first = journalled(path, progress=check)
+    assert content.count(b"\n") == 7
+    assert_same(journalled(path), first)
+
+
+HOLDER = """
+import sys
+from vecspaces.evaluation.journal import Journal
+
+journal = Journal(sys.argv[1], {}, [1], [1])
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@posix
+def test_a_journal_of_another_process_is_refused_until_that_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"open\n"
+        for _ in range(2):
+            with pytest.raises(ValueError, match="another evaluation writes"):
+                Journal(path, {}, [1], [1])
+        process.kill()
+    Journal(path, {}, [1], [1]).close()
 
 
 def test_returns_that_are_not_finite_survive_the_journal(tmp_path: Path) -> None:

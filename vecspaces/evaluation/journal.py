@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import os
@@ -12,8 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+if sys.platform != "win32":
+    import fcntl
+
 _FORMAT = "vecspaces.evaluate 1"
 _BEGINNING = json.dumps({"journal": _FORMAT})[:-1].encode()
+
+# The journals that this process writes, by device and number of the file: locks of files, below,
+# exclude other processes alone.
+_OPEN: dict[tuple[int, int], Journal] = {}
 
 
 class Episode(NamedTuple):
@@ -38,11 +46,16 @@ class Episode(NamedTuple):
     infos: dict[str, float]
 
 
+# What JSON makes of the fields of an episode.
+_TYPES = (int, int, float, int, bool, int, dict)
+
+
 class Journal:
     """A file of finished episodes.
 
     A line is written with one system call when its episode has ended. What an interrupted call left
-    of its last line is ignored, and cut off.
+    of its last line is ignored, and cut off. The file is locked while it is open, and the system
+    frees it when the process ends, however that happens.
 
     Args:
         path: The file; it need not exist.
@@ -55,7 +68,7 @@ class Journal:
         finished: What the journal held.
 
     Raises:
-        ValueError: The file is no journal, or one of other arguments.
+        ValueError: The file is no journal, one of other arguments, or another evaluation writes it.
     """
 
     def __init__(
@@ -66,9 +79,14 @@ class Journal:
         fresh: Sequence[int],
     ) -> None:
         self.path = Path(path)
+        # Before it is opened: to close it again would end the lock of the one that writes it.
+        if self.path.exists() and _identify(os.stat(self.path)) in _OPEN:
+            raise self._taken()
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
         self._descriptor = os.open(self.path, flags, 0o666)
+        self._file = _identify(os.fstat(self._descriptor))
         try:
+            self._lock()
             lines, size = self._read()
             self.seeds = list(fresh if seeds is None else seeds)
             self.finished: list[Episode] = []
@@ -76,36 +94,79 @@ class Journal:
                 os.ftruncate(self._descriptor, 0)
                 self._write({"journal": _FORMAT, "arguments": arguments, "seeds": self.seeds})
                 return
-            header = self._parse(lines[0], 1)
+            header = self._parse_header(lines[0])
             if seeds is None:
                 self.seeds = header["seeds"]
             self._check(header, {"arguments": arguments, "seeds": self.seeds})
-            for number, line in enumerate(lines[1:], 2):
-                episode = Episode(**self._parse(line, number))
-                if self.seeds[episode.episode] != episode.seed:
-                    raise self._refusal(number)
-                self.finished.append(episode)
+            if len(self.seeds) != len(fresh):
+                raise self._refusal(1)
+            self.finished.extend(map(self._parse_episode, lines[1:], range(2, len(lines) + 1)))
             os.ftruncate(self._descriptor, size)
         except BaseException:
             self.close()
             raise
 
+    def _lock(self) -> None:
+        """Refuse a file that another evaluation writes."""
+        if _OPEN.setdefault(self._file, self) is not self:
+            raise self._taken()
+        if sys.platform != "win32":
+            try:
+                # Not `flock`, whose lock processes share that were forked: a worker's copy of the
+                # descriptor would hold it for a while after the caller was killed.
+                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:  # other numbers: a file system without locks
+                if error.errno in (errno.EACCES, errno.EAGAIN):
+                    raise self._taken() from None
+
+    def _taken(self) -> ValueError:
+        return ValueError(
+            f"journal: another evaluation writes {self.path}: wait for its end, or name another "
+            "file"
+        )
+
     def _read(self) -> tuple[list[bytes], int]:
         """Return the complete lines, and the bytes that they take."""
-        content = self.path.read_bytes()
+        # To open the file a second time, and close that, would end the lock.
+        with open(self._descriptor, "rb", closefd=False) as file:
+            content = file.read()
         size = content.rfind(b"\n") + 1
         known = min(len(content), len(_BEGINNING))
         if content[:known] != _BEGINNING[:known]:
             raise self._refusal(1)
         return content[:size].splitlines(), size
 
-    def _parse(self, line: bytes, number: int) -> dict[str, Any]:
+    def _parse(self, line: bytes, number: int, names: set[str]) -> dict[str, Any]:
         try:
             found = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
-        expected = {"journal", "arguments", "seeds"} if number == 1 else set(Episode._fields)
-        if not isinstance(found, dict) or set(found) != expected:
+        if not isinstance(found, dict) or set(found) != names:
+            raise self._refusal(number)
+        return found
+
+    def _parse_header(self, line: bytes) -> dict[str, Any]:
+        header = self._parse(line, 1, {"journal", "arguments", "seeds"})
+        seeds = header["seeds"]
+        if (
+            header["journal"] != _FORMAT
+            or not isinstance(header["arguments"], dict)
+            or not isinstance(seeds, list)
+            or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds)
+        ):
+            raise self._refusal(1)
+        return header
+
+    def _parse_episode(self, line: bytes, number: int) -> Episode:
+        found = Episode(**self._parse(line, number, set(Episode._fields)))
+        if (
+            tuple(map(type, found)) != _TYPES
+            or not 0 <= found.episode < len(self.seeds)
+            or found.seed != self.seeds[found.episode]
+            or not 0 <= found.length < 2**63
+            or not 0 <= found.retries < 2**63
+            or not all(type(value) is float for value in found.infos.values())
+        ):
             raise self._refusal(number)
         return found
 
@@ -113,8 +174,8 @@ class Journal:
         """Refuse a journal of other arguments, by the name of the first."""
         for name, wanted in {**expected["arguments"], "seed": expected["seeds"]}.items():
             found = header["seeds"] if name == "seed" else header["arguments"].get(name)
-            # As it reads once it was written: a tuple is a list then.
-            if found == json.loads(json.dumps(wanted)):
+            # As it reads once it was written: a tuple is a list then, and nan equals nan.
+            if json.dumps(found, sort_keys=True) == json.dumps(wanted, sort_keys=True):
                 continue
             if name == "seed":
                 differs = f"whose seeds differ from episode {_first(found, wanted)} on"
@@ -145,6 +206,12 @@ class Journal:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+            if _OPEN.get(self._file) is self:
+                del _OPEN[self._file]
+
+
+def _identify(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _first(found: Sequence[int], wanted: Sequence[int]) -> int:

@@ -30,8 +30,9 @@ from vecspaces.vector.group.members import (
 )
 from vecspaces.vector.group.validated import Validated, batch_of_boxes
 from vecspaces.vector.group.validation import (
+    FLOATS,
     as_info,
-    as_rewards,
+    as_reward,
     failed,
     reward_writer,
     take_reset_apart,
@@ -237,7 +238,7 @@ class SingleEnvs:
         try:
             if rows is None:
                 return self._slots[slot].write(observations, rewards, self._ended, infos)
-            return self._write_rows(slot, rows, observations, rewards, infos)
+            return self._slots[slot].write_rows(rows, observations, rewards, self._ended, infos)
         except RAISED as error:
             raise failed(error, rows or self.rows, "step") from None
 
@@ -273,29 +274,6 @@ class SingleEnvs:
         except RAISED as error:
             raise failed(error, (row,), "step") from None
         return observations, rewards, infos
-
-    def _write_rows(
-        self,
-        slot: int,
-        rows: Sequence[int],
-        observations: list[Any],
-        rewards: list[Any],
-        infos: Infos,
-    ) -> Columns:
-        """Write what the environments of some rows returned."""
-        buffers = self._views.buffers
-        write = buffers.observations[slot].write
-        for row, observation in zip(rows, observations, strict=True):
-            write(row, observation)
-            if self._boxes is not None:
-                self._envs[row - self.rows.start].check(observation)
-        at = list(rows)
-        buffers.rewards[slot, at] = as_rewards(rewards, rows)
-        buffers.terminations[slot, at] = buffers.truncations[slot, at] = False
-        self._slots[slot].mark(self._ended)
-        if self._info_writers:
-            infos = self._info_writers[slot].write(infos, rows)
-        return infos_module.merge(infos) if infos else {}
 
     # ------------------------------------------------------------------ lost episodes
 
@@ -366,7 +344,9 @@ class SlotWriter:
         views = buffers.slice(slot, low, high)
         self._write_observations = views.write
         self._write_rewards = reward_writer(views.rewards, low)
+        self._write_observation = buffers.observations[slot].write
         # Memoryviews store single values, and few bytes, in half the time that arrays take.
+        self._rewards = views.rewards.data
         self._terminations, self._truncations = views.terminations.data, views.truncations.data
         self._flags = [view.cast("B") for view in (self._terminations, self._truncations)]
         self._low, self._nothing = low, bytes(high - low)
@@ -388,10 +368,28 @@ class SlotWriter:
                 flags[:] = self._nothing
             self._marked = False
         if ended:
-            self.mark(ended)
+            self._mark(ended)
         return infos_module.merge(infos) if infos else {}
 
-    def mark(self, ended: list[tuple[int, bool, bool]]) -> None:
+    def write_rows(
+        self,
+        rows: Sequence[int],
+        observations: list[Any],
+        rewards: list[Any],
+        ended: list[tuple[int, bool, bool]],
+        infos: Infos,
+    ) -> Columns:
+        """Write what the environments of some rows returned; return the merged infos."""
+        for row, observation, reward in zip(rows, observations, rewards, strict=True):
+            self._write_observation(row, observation)
+            at = row - self._low
+            self._rewards[at] = reward if reward.__class__ in FLOATS else as_reward(reward, row)
+            self._terminations[at] = self._truncations[at] = False
+        if ended:
+            self._mark(ended)
+        return infos_module.merge(infos) if infos else {}
+
+    def _mark(self, ended: list[tuple[int, bool, bool]]) -> None:
         """Set the flags of episodes that ended."""
         self._marked = True
         for row, terminated, truncated in ended:
@@ -429,12 +427,26 @@ class ValidatedSlotWriter(SlotWriter):
                 env.check(observation)
         return columns
 
+    def write_rows(
+        self,
+        rows: Sequence[int],
+        observations: list[Any],
+        rewards: list[Any],
+        ended: list[tuple[int, bool, bool]],
+        infos: Infos,
+    ) -> Columns:
+        """Write what the environments of some rows returned, and check it."""
+        columns = super().write_rows(rows, observations, rewards, ended, infos)
+        for row, observation in zip(rows, observations, strict=True):
+            self._envs[row - self._low].check(observation)
+        return columns
+
 
 class InfoSlotWriter:
     """Writes what the info_space holds too."""
 
     def __init__(self, slot: SlotWriter, infos: InfoWriter) -> None:
-        self._slot, self._infos, self.mark = slot, infos, slot.mark
+        self._slot, self._infos = slot, infos
 
     def write(
         self,
@@ -445,6 +457,18 @@ class InfoSlotWriter:
     ) -> Columns:
         """Write what all environments returned; return the merged infos that are not declared."""
         return self._slot.write(observations, rewards, ended, self._infos.write(infos))
+
+    def write_rows(
+        self,
+        rows: Sequence[int],
+        observations: list[Any],
+        rewards: list[Any],
+        ended: list[tuple[int, bool, bool]],
+        infos: Infos,
+    ) -> Columns:
+        """Write what the environments of some rows returned, as `write` does."""
+        infos = self._infos.write(infos, rows)
+        return self._slot.write_rows(rows, observations, rewards, ended, infos)
 
 
 class _Translated:

@@ -24,7 +24,9 @@ _RETURNED: dict[bool, tuple[type[Exception], str, str]] = {
     False: (InvalidObservationError, "observation", ""),
     True: (InvalidInfoError, "info", ", or leave the key out"),
 }
-_NUMBERS = frozenset((float, int, bool, np.float64, np.float32))
+#: Rewards of these types can be stored as they are; an integer may be beyond all floats.
+FLOATS = frozenset((float, np.float64, np.float32))
+_NUMBERS = FLOATS | {int, bool}
 
 
 class Finding(Exception):  # noqa: N818 (a finding, of which `failed` makes the user's error)
