@@ -346,7 +346,7 @@ class SlotWriter:
         self._write_rewards = reward_writer(views.rewards, low)
         self._write_observation = buffers.observations[slot].write
         # Memoryviews store single values, and few bytes, in half the time that arrays take.
-        self._rewards = views.rewards.data
+        self._rewards: Any = views.rewards.data
         self._terminations, self._truncations = views.terminations.data, views.truncations.data
         self._flags = [view.cast("B") for view in (self._terminations, self._truncations)]
         self._low, self._nothing = low, bytes(high - low)
