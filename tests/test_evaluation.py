@@ -501,7 +501,7 @@ def test_an_episode_that_hangs_is_named() -> None:
             Stuck,
             episodes=1,
             seed=[5],
-            vector_kwargs={"step_timeout": 0.2, "context": "fork"},
+            vector_kwargs={"step_timeout": 0.4, "context": "fork"},
         )
     if sys.version_info >= (3, 11):
         assert caught.value.__notes__ == ["evaluate was playing episode 0 with seed 5"]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.vector.bounds import stretched
 from vecspaces import Env, spaces
 from vecspaces.vector import AsyncVectorEnv
 
@@ -48,6 +49,7 @@ class Mortal(Env[Any, Any]):
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         self.time = 0
+        (self.folder / f"reset{self.life}").touch()
         return np.array([self.life, 0.5]), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -66,8 +68,8 @@ class Slow(Mortal):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.time += 1
         if self.time == 3:
-            wait_for(self.folder / "life1")
-            time.sleep(0.3)  # it is restarted, and has answered
+            wait_for(self.folder / "reset1")
+            time.sleep(stretched(0.1))  # it has answered
             (self.folder / "die").touch()
             wait_for(self.folder / "life2")
         return np.array([-1.0, self.time]), 1.0, False, False, {}
