@@ -1,26 +1,58 @@
-"""The targets of the vector envs, each beside what this machine does.
+"""The speed of the vector envs: one run, from which the pages, the plot and the targets are made.
 
-    python -m benchmarks.vector
+    python -m benchmarks.vector             # measure, show the tables and the targets
+    python -m benchmarks.vector --write     # ... and write them into README, docs and the plot
+    python -m benchmarks.vector --render    # write the pages again from the run that is kept
 
-It is `vecspaces bench` with the cells that the targets speak of, in one interleaved run. `--peers`
-adds the targets against the other libraries that are installed here.
+`--short` takes about three minutes. `--peers` adds the other libraries that are installed here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+import json
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.table import Table
 
-from vecspaces.cli.bench import show
-from vecspaces.cli.benchmark.contenders import Contender
+from vecspaces.cli.bench import describe_duration, show
 from vecspaces.cli.benchmark.limit import CONTENDERS, LIMIT
-from vecspaces.cli.benchmark.measure import Plan, measure
-from vecspaces.cli.benchmark.report import BASELINE, Report
+from vecspaces.cli.benchmark.measure import Measurement, Plan, measure
+from vecspaces.cli.benchmark.report import GYMNASIUM, Report
 from vecspaces.cli.benchmark.workloads import find_workload
-from vecspaces.cli.console import JsonOption, output, progress_bar, write_json
+from vecspaces.cli.console import JsonOption, announce, output, progress_bar, write_json
+
+ROOT = Path(__file__).parents[1]
+RUN = ROOT / "benchmarks" / "vector.json"
+PLOT = ROOT / "docs" / "images" / "speed.png"
+
+WORKERS = 2
+MANY = 64
+NUM_ENVS = (1, 8, MANY, 256)
+OURS, OUR_SYNC = "vecspaces async", "vecspaces sync"
+THEIR_SYNC, THEIR_ASYNC = GYMNASIUM
+#: What pages call the environments.
+TITLES = {
+    "nothing": "does nothing",
+    "robot": "robot Dict",
+    "infos": "infos at every step",
+    "CartPole-v1": "CartPole-v1",
+    "image": "image after 100 µs",
+}
+PEERS = {
+    "sb3 subproc": "SB3 Subproc",
+    "tianshou subproc": "Tianshou Subproc",
+    "tianshou shmem": "Tianshou Shmem",
+    "pufferlib": "PufferLib",
+}
+COLUMNS = {
+    OURS: "vecspaces async",
+    OUR_SYNC: "vecspaces sync",
+    THEIR_ASYNC: "Gymnasium async",
+    THEIR_SYNC: "Gymnasium sync",
+    **PEERS,
+}
 
 
 class Target(NamedTuple):
@@ -33,27 +65,23 @@ class Target(NamedTuple):
     least: float
 
 
-WORKERS = 2
-OURS, OUR_SYNC, THEIR_SYNC = "vecspaces async", "vecspaces sync", "gymnasium sync"
 TARGETS = [
-    Target("nothing", 64, OURS, BASELINE, 60),
-    Target("robot", 64, OURS, BASELINE, 20),
-    Target("infos", 64, OURS, BASELINE, 15),
-    Target("CartPole-v1", 64, OURS, BASELINE, 8),
-    Target("CartPole-v1", 64, OURS, LIMIT.name, 0.75),
-    Target("image", 64, OURS, BASELINE, 2.5),
-    Target("image", 64, OURS, LIMIT.name, 0.85),
-    Target("nothing", 8, OURS, BASELINE, 10),
-    Target("nothing", 64, OUR_SYNC, THEIR_SYNC, 1.6),
-    Target("robot", 64, OUR_SYNC, THEIR_SYNC, 2),
-    Target("CartPole-v1", 64, OUR_SYNC, THEIR_SYNC, 1.1),
-    Target("CartPole-v1", 64, OURS, OUR_SYNC, 1),
-    Target("image", 64, OURS, OUR_SYNC, 1),
-]
-PEER_TARGETS = [
-    Target("nothing", 64, OURS, "pufferlib", 2),
+    Target("nothing", MANY, OURS, THEIR_ASYNC, 60),
+    Target("robot", MANY, OURS, THEIR_ASYNC, 20),
+    Target("infos", MANY, OURS, THEIR_ASYNC, 15),
+    Target("CartPole-v1", MANY, OURS, THEIR_ASYNC, 8),
+    Target("CartPole-v1", MANY, OURS, LIMIT.name, 0.75),
+    Target("image", MANY, OURS, THEIR_ASYNC, 2.5),
+    Target("image", MANY, OURS, LIMIT.name, 0.85),
+    Target("nothing", 8, OURS, THEIR_ASYNC, 10),
+    Target("nothing", MANY, OUR_SYNC, THEIR_SYNC, 1.6),
+    Target("robot", MANY, OUR_SYNC, THEIR_SYNC, 2),
+    Target("CartPole-v1", MANY, OUR_SYNC, THEIR_SYNC, 1.1),
+    Target("CartPole-v1", MANY, OURS, OUR_SYNC, 1),
+    Target("image", MANY, OURS, OUR_SYNC, 1),
+    Target("nothing", MANY, OURS, "pufferlib", 2),
     *(
-        Target(workload, 64, OURS, rival, 5)
+        Target(workload, MANY, OURS, rival, 5)
         for workload in ("nothing", "CartPole-v1")
         for rival in ("sb3 subproc", "tianshou subproc", "tianshou shmem")
     ),
@@ -61,66 +89,197 @@ PEER_TARGETS = [
 
 
 def main(
-    peers: Annotated[bool, typer.Option(help="The targets against other libraries too.")] = False,
-    rounds: Annotated[int, typer.Option(help="How often each backend is timed.")] = 7,
-    seconds: Annotated[float, typer.Option(help="How long one timing takes.")] = 0.25,
+    peers: Annotated[bool, typer.Option("--peers", help="Other libraries too.")] = False,
+    short: Annotated[bool, typer.Option("--short", help="Fewer, shorter timings.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write README, docs and plot.")] = False,
+    render: Annotated[bool, typer.Option("--render", help="Write them from the last run.")] = False,
     json_file: JsonOption = None,
 ) -> None:
-    """Measure every target and say which are reached."""
-    installed = {contender.name for contender in CONTENDERS if contender.installed}
-    targets = [*TARGETS, *(PEER_TARGETS if peers else [])]
-    targets = [target for target in targets if {target.backend, target.rival} <= installed]
+    """Measure, and say which targets are reached."""
+    if render:
+        report, machine = load(RUN)
+        write_pages(report, machine)
+        return
+    names = {*COLUMNS, "vecspaces async, copy=False", LIMIT.name} - (set() if peers else {*PEERS})
+    plan = Plan(
+        [find_workload(name) for name in TITLES],
+        NUM_ENVS,
+        [one for one in CONTENDERS if one.installed and one.name in names],
+        num_workers=WORKERS,
+        rounds=5 if short else 7,
+        seconds=0.15 if short else 0.25,
+        max_processes=MANY,
+    )
+    announce(f"{plan.timings} timings, about {describe_duration(plan.expected_seconds)}.")
+    report = Report(plan, [])
+    with progress_bar(plan.timings) as update:
+        measure(plan, report.measurements, update)
     console = output(json_file)
-    reports = []
-    for num_envs in sorted({target.num_envs for target in targets}):
-        wanted = [target for target in targets if target.num_envs == num_envs]
-        plan = Plan(
-            [find_workload(name) for name in dict.fromkeys(target.workload for target in wanted)],
-            [num_envs],
-            _contenders(wanted),
-            num_workers=WORKERS,
-            rounds=rounds,
-            seconds=seconds,
-        )
-        with progress_bar(plan.timings) as update:
-            reports.append(Report(plan, measure(plan, update)))
-        show(reports[-1], console)
-    console.print(_verdicts(targets, reports))
-    write_json(json_file, [report.as_json() for report in reports])
+    show(report, console)
+    console.print(verdicts(report))
+    write_json(json_file, report.as_json())
+    if write:
+        RUN.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
+        write_pages(report, report.as_json()["machine"])
+        report.plot(PLOT)
 
 
-def _contenders(targets: Sequence[Target]) -> list[Contender]:
-    names = {name for target in targets for name in (target.backend, target.rival)}
-    return [contender for contender in CONTENDERS if contender.name in names]
+def load(file: Path) -> tuple[Report, dict[str, Any]]:
+    """Return the report of a run that was kept, and the machine that it was made on."""
+    found = json.loads(file.read_text(encoding="utf-8"))
+    fields = ("workload", "num_envs", "backend", "num_workers", "runs", "skipped")
+    measurements = [Measurement(**{name: one[name] for name in fields}) for one in found["results"]]
+    plan = Plan(
+        [find_workload(name) for name in TITLES],
+        NUM_ENVS,
+        CONTENDERS,
+        num_workers=WORKERS,
+        rounds=found["rounds"],
+        seconds=found["seconds_per_round"],
+    )
+    return Report(plan, measurements), found["machine"]
 
 
-def _verdicts(targets: Sequence[Target], reports: Sequence[Report]) -> Table:
+def verdicts(report: Report) -> Table:
+    """Return the table of the targets."""
     table = Table(title="targets", title_justify="left")
     for column in ("environment", "n", "backend", "against", "target", "found", ""):
         table.add_column(column, justify="right" if column in ("n", "target", "found") else "left")
-    for target in targets:
-        found = _ratio(target, reports)
-        shown = "-" if found is None else f"{found:.2f}x"
-        verdict = "-" if found is None else "reached" if found >= target.least else "missed"
-        table.add_row(
-            target.workload,
-            str(target.num_envs),
-            target.backend,
-            target.rival,
-            f"{target.least:g}x",
-            shown,
-            verdict,
-            style="yellow" if verdict == "missed" else None,
-        )
+    for target in TARGETS:
+        found = _ratio(target, report)
+        if found is not None:
+            reached = found >= target.least
+            table.add_row(
+                target.workload,
+                str(target.num_envs),
+                target.backend,
+                target.rival,
+                f"{target.least:g}x",
+                f"{found:.2f}x",
+                "reached" if reached else "missed",
+                style=None if reached else "yellow",
+            )
     return table
 
 
-def _ratio(target: Target, reports: Sequence[Report]) -> float | None:
-    for report in reports:
-        entry = report.find(target.workload, target.num_envs, target.backend)
-        if entry is not None:
-            return report.ratio(entry, target.rival)
-    return None
+def _ratio(target: Target, report: Report) -> float | None:
+    entry = report.find(target.workload, target.num_envs, target.backend)
+    return None if entry is None else report.ratio(entry, target.rival)
+
+
+# ---------------------------------------------------------------------- the pages
+
+
+def write_pages(report: Report, machine: dict[str, Any]) -> None:
+    """Write every block that is made from the run into its page."""
+    for page, blocks in render_pages(report, machine).items():
+        file = ROOT / page
+        text = file.read_text(encoding="utf-8")
+        for name, block in blocks.items():
+            text = replace_block(text, name, block)
+        file.write_text(text, encoding="utf-8")
+
+
+def render_pages(report: Report, machine: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the blocks of each page, by their names."""
+    speed, where = _speed_table(report), _describe(report, machine)
+    return {
+        "README.md": {"speed": speed, "machine": where},
+        "docs/performance.md": {"speed": speed, "machine": where, "targets": _targets(report)},
+        "docs/when_not_to_use.md": {"few": _few_table(report), "machine": where},
+    }
+
+
+def replace_block(text: str, name: str, block: str) -> str:
+    """Replace what stands between the two markers of a block."""
+    first, last = (
+        f"<!-- {name}: python -m benchmarks.vector --write -->\n",
+        f"<!-- end of {name} -->",
+    )
+    before, found, rest = text.partition(first)
+    _, closed, after = rest.partition(last)
+    assert found and closed, f"no block {name}"
+    return f"{before}{first}\n{block}\n{last}{after}"
+
+
+def _speed_table(report: Report) -> str:
+    """Steps per second of 64 environments, with shares of the limit."""
+    backends = [name for name in COLUMNS if report.find("nothing", MANY, name) is not None]
+    titles = [COLUMNS[name] for name in backends]
+    lines = [
+        f"| {MANY} environments | {' | '.join(titles)} | the limit | times the better Gymnasium |",
+        f"| --- |{' ---: |' * (len(titles) + 2)}",
+    ]
+    for workload, title in TITLES.items():
+        cells = [_with_share(report, report.find(workload, MANY, name)) for name in backends]
+        ours, limit = (report.find(workload, MANY, name) for name in (OURS, LIMIT.name))
+        times = None if ours is None else report.times_gymnasium(ours)
+        cells += [_digits(limit), "-" if times is None else f"**{times:.1f}x**"]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _few_table(report: Report) -> str:
+    """Steps per second of few and many environments; the fastest of each row is bold."""
+    backends = (OURS, OUR_SYNC, THEIR_SYNC, THEIR_ASYNC)
+    lines = [
+        f"| environment | number | {' | '.join(COLUMNS[name] for name in backends)} |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for workload in ("nothing", "CartPole-v1", "image"):
+        for num_envs in NUM_ENVS:
+            entries = [report.find(workload, num_envs, name) for name in backends]
+            speeds = [0.0 if one is None else one.steps_per_second or 0.0 for one in entries]
+            cells = [_digits(one) for one in entries]
+            best = speeds.index(max(speeds))
+            cells[best] = f"**{cells[best]}**"
+            lines.append(f"| {TITLES[workload]} | {num_envs} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _targets(report: Report) -> str:
+    """What was aimed at, and what was found; what is reached is bold."""
+    lines = ["| environments | | against | target | found |", "| --- | --- | --- | ---: | ---: |"]
+    for target in TARGETS:
+        found = _ratio(target, report)
+        if found is None:
+            continue
+        names = (target.backend, {**COLUMNS, LIMIT.name: LIMIT.name}[target.rival])
+        shown = [
+            f"{value:.0%}" if target.rival == LIMIT.name else f"{value:.3g}x"
+            for value in (target.least, found)
+        ]
+        if found >= target.least:
+            shown[1] = f"**{shown[1]}**"
+        what = f"{target.num_envs} x {TITLES[target.workload]}"
+        lines.append(f"| {what} | {' | '.join(names)} | {' | '.join(shown)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _describe(report: Report, machine: dict[str, Any]) -> str:
+    """Where and how the run was made."""
+    libraries = machine["libraries"]
+    return (
+        f"Medians of {report.plan.rounds} interleaved timings of {report.plan.seconds:g} s, "
+        f"{WORKERS} workers, on {machine['usable_cores']} cores of a virtual machine "
+        f"({machine['processor']}), {machine['system']}, Python {machine['python']}, NumPy "
+        f"{libraries['numpy']}, Gymnasium {libraries['gymnasium']}.\n"
+    )
+
+
+def _digits(entry: Measurement | None) -> str:
+    """Steps per second in three digits."""
+    if entry is None or entry.steps_per_second is None:
+        return "-"
+    return f"{float(f'{entry.steps_per_second:.3g}'):,.0f}"
+
+
+def _with_share(report: Report, entry: Measurement | None) -> str:
+    """Steps per second, and their share of the limit."""
+    share = None if entry is None else report.ratio(entry, LIMIT.name)
+    if share is None:
+        return _digits(entry)
+    return f"{_digits(entry)} ({share:.0%})" if share >= 0.01 else f"{_digits(entry)} (<1%)"
 
 
 if __name__ == "__main__":

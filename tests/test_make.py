@@ -259,9 +259,22 @@ def test_an_unknown_id_comes_with_gymnasiums_suggestion() -> None:
         make_vec("CartPol-v1")
 
 
-@pytest.mark.parametrize("name", ["no_such_module:Env", ":Env", ".relative:Env"])
-def test_a_module_that_cannot_be_imported_is_named(name: str) -> None:
-    with pytest.raises(ImportError, match=f"env: '{name}': cannot import the module"):
+def test_a_module_that_cannot_be_imported_is_named() -> None:
+    with pytest.raises(ImportError, match="env: 'no_module:Env': cannot import the module"):
+        make_vec("no_module:Env")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        (":Env", "package.module:Env"),
+        (".relative:Env", "relative:Env"),
+        ("./folder/file.py:Env", "folder.file:Env"),
+        ("file.py:Env", "file:Env"),
+    ],
+)
+def test_what_is_no_name_of_a_module_comes_with_a_suggestion(name: str, meant: str) -> None:
+    with pytest.raises(ImportError, match=f"env: '{name}': .* such as '{meant}'"):
         make_vec(name)
 
 

@@ -7,6 +7,7 @@ import difflib
 import importlib
 import inspect
 import operator
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -251,9 +252,18 @@ def find_factory(env: str | EnvSpec | Factory) -> Factory:
 def _find_in_module(name: str) -> Factory:
     """Find `"module:factory"`, or `"module:Id-v0"` where importing the module registers the id."""
     module_name, _, attribute = name.partition(":")
+    parts = module_name.split(".")
+    if not all(map(str.isidentifier, parts)) or parts[-1] == "py":
+        guess = ".".join(re.findall(r"\w+", module_name.removesuffix(".py")))
+        guess = guess or "package.module"
+        raise ImportError(
+            f"env: {name!r}: {module_name!r} is no name of a module: write it as in an import, "
+            f"such as '{guess}:{attribute}', and add its folder to PYTHONPATH",
+            name=module_name,
+        )
     try:
         module = importlib.import_module(module_name)
-    except (ImportError, TypeError, ValueError) as error:  # the latter: no name, a relative name
+    except ImportError as error:
         raise ImportError(
             f"env: {name!r}: cannot import the module {module_name!r}: {error}", name=module_name
         ) from error

@@ -15,6 +15,8 @@ from typer.testing import CliRunner, Result
 from vecspaces.cli.app import app
 from vecspaces.cli.benchmark.contenders import Contender
 from vecspaces.cli.benchmark.limit import CONTENDERS, LIMIT
+from vecspaces.cli.benchmark.measure import Measurement, Plan
+from vecspaces.cli.benchmark.report import Report
 from vecspaces.cli.benchmark.workloads import BUILT_IN, Workload, find_workload
 
 ROOT = Path(__file__).parents[2]
@@ -92,6 +94,15 @@ def test_every_backend_is_measured_at_every_number() -> None:
         assert entry["share_of_the_limit"] > 0
     assert found["machine"]["usable_cores"] >= 1
     assert found["machine"]["libraries"]["numpy"]
+
+
+def test_the_ratio_is_to_the_faster_of_gymnasiums() -> None:
+    plan = Plan([Workload("w", object)], [1], [])
+    speeds = {"gymnasium sync": 100.0, "gymnasium async": 20.0, "vecspaces async": 150.0}
+    report = Report(plan, [Measurement("w", 1, name, 1, [one]) for name, one in speeds.items()])
+    entry = report.find("w", 1, "vecspaces async")
+    assert entry is not None
+    assert report.times_gymnasium(entry) == 1.5
 
 
 def test_environments_of_ones_own_are_measured_by_those_that_can() -> None:

@@ -115,7 +115,7 @@ def test_steps_of_the_environments_lie_within_the_callers_step() -> None:
     [
         (["CartPol-v1"], "CartPole"),
         (["CartPole-v1", "--num-envs", "0"], "--num-envs"),
-        (["CartPole-v1", "--num-envs", "2", "--num-workers", "3"], "num_workers"),
+        (["CartPole-v1", "--num-envs", "2", "--num-workers", "3"], "--num-workers=3"),
         (["CartPole-v1", "--seconds", "0"], "--seconds"),
         (["CartPole-v1", "--trace", "no/such/file.json"], "--trace"),
     ],

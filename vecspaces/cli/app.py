@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from vecspaces import __version__
 from vecspaces.cli.bench import bench
 from vecspaces.cli.check import check
-from vecspaces.cli.console import refuse
+from vecspaces.cli.console import refuse, report
 from vecspaces.cli.describe import describe
 from vecspaces.cli.evaluate import evaluate
 from vecspaces.cli.profile import profile
@@ -28,15 +28,37 @@ class _OneLineErrors(TyperGroup):
             refuse(error.format_message())
 
 
+class _Command(TyperCommand):
+    """Reports what goes wrong in a few lines, or with `--traceback` in all of Python's."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+        except Exception as error:
+            if ctx.params["traceback"]:
+                raise
+            names = {str(one.name): one for one in self.params}
+            report(
+                error,
+                {
+                    name: one.opts[0] if one.param_type_name == "option" else name.upper()
+                    for name, one in names.items()
+                },
+            )
+
+
 app = typer.Typer(
     cls=_OneLineErrors,
     help="Vectorised reinforcement-learning environments in worker processes.",
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 for command in (rollout, evaluate, describe, check, bench, tune, profile):
-    app.command()(command)
+    app.command(cls=_Command)(command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -12,19 +12,24 @@ from rich.table import Table
 from vecspaces.cli.benchmark.contenders import Contender
 from vecspaces.cli.benchmark.limit import CONTENDERS, LIMIT
 from vecspaces.cli.benchmark.measure import Measurement, Plan, measure
-from vecspaces.cli.benchmark.report import BASELINE, Report
+from vecspaces.cli.benchmark.report import GYMNASIUM, Report
 from vecspaces.cli.benchmark.workloads import BUILT_IN, find_workload
 from vecspaces.cli.console import (
+    INTERRUPTED,
     JsonOption,
     TracebackOption,
-    check_file,
-    import_from_here,
+    announce,
+    check_plot,
     output,
     parse_numbers,
+    prepare,
     progress_bar,
-    refusing,
     write_json,
 )
+from vecspaces.interop import require_extra
+
+# Columns of a terminal that the name of a backend takes, and a cell such as `1.23M 12.3x  45%`.
+_NAME_WIDTH, _CELL_WIDTH = 32, 19
 
 
 def bench(
@@ -65,7 +70,7 @@ def bench(
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", callback=check_file, help="Plot steps/s against environments."
+            metavar="FILE", callback=check_plot, help="Plot steps/s against environments."
         ),
     ] = None,
     json_file: JsonOption = None,
@@ -75,27 +80,44 @@ def bench(
 
     The limit is the same environments in bare loops, in as many processes, without communication.
     """
-    import_from_here()
-    with refusing(traceback=traceback):
-        plan = Plan(
-            [find_workload(name) for name in env or BUILT_IN],
-            parse_numbers("--num-envs", num_envs, 1),
-            _choose(backends),
-            num_workers,
-            rounds,
-            seconds,
-            max_processes,
-        )
+    prepare()
+    if plot is not None:
+        require_extra("matplotlib", "plot")  # now, not after the work
+    plan = Plan(
+        [find_workload(name) for name in env or BUILT_IN],
+        parse_numbers("--num-envs", num_envs, 1),
+        _choose(backends),
+        num_workers,
+        rounds,
+        seconds,
+        max_processes,
+    )
+    announce(f"{plan.timings:,} timings, about {describe_duration(plan.expected_seconds)}.")
+    report = Report(plan, [])
+    finished = True
     try:
         with progress_bar(plan.timings) as update:
-            report = Report(plan, measure(plan, update))
+            measure(plan, report.measurements, update)
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    show(report, output(json_file))
-    with refusing(traceback=traceback):
-        write_json(json_file, report.as_json())
-        if plot is not None:
-            report.plot(plot)
+        finished = False
+    console = output(json_file)
+    show(report, console)
+    write_json(json_file, {**report.as_json(), "interrupted": not finished})
+    if not finished:
+        console.print(INTERRUPTED, style="yellow")
+        raise typer.Exit(130)
+    if plot is not None:
+        report.plot(plot)
+
+
+def describe_duration(seconds: float) -> str:
+    """Return a time in words.
+
+    Example:
+        >>> describe_duration(12.3), describe_duration(350)
+        ('12 seconds', '6 minutes')
+    """
+    return f"{max(2, seconds):.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 
 def _choose(text: str | None) -> list[Contender]:
@@ -113,28 +135,32 @@ def _choose(text: str | None) -> list[Contender]:
 
 def show(report: Report, console: Console) -> None:
     """Print one table per environment."""
+    together = max(1, (console.width - _NAME_WIDTH) // _CELL_WIDTH)
     for workload in report.plan.workloads:
-        table = Table(title=workload.name, title_justify="left", caption_justify="left")
-        table.add_column("steps/s", no_wrap=True)
-        for number in report.plan.num_envs:
-            table.add_column(f"{number:,} env{'s' if number > 1 else ''}", justify="right")
         notes: dict[str, list[str]] = {}
-        for backend in report.backends(workload.name):
-            cells = []
-            for number in report.plan.num_envs:
-                entry = report.find(workload.name, number, backend)
-                cells.append(_cell(report, entry))
-                if entry is not None and entry.skipped:
-                    notes.setdefault(f"{backend}: {entry.skipped}", []).append(f"{number:,}")
-            style = "bold" if backend.startswith("vecspaces") else None
-            table.add_row(backend, *cells, style=style)
-        console.print(table)
-        for note, numbers in notes.items():
-            console.print(f"  {note} ({', '.join(numbers)})", style="dim", markup=False)
+        for first in range(0, len(report.plan.num_envs), together):
+            numbers = report.plan.num_envs[first : first + together]
+            table = Table(title=workload.name, title_justify="left")
+            table.add_column("steps/s", no_wrap=True)
+            for number in numbers:
+                title = f"{number:,} env{'s' if number > 1 else ''}"
+                table.add_column(title, justify="right", no_wrap=True)
+            for backend in report.backends(workload.name):
+                cells = []
+                for number in numbers:
+                    entry = report.find(workload.name, number, backend)
+                    cells.append(_cell(report, entry))
+                    if entry is not None and entry.skipped:
+                        notes.setdefault(f"{backend}: {entry.skipped}", []).append(f"{number:,}")
+                style = "bold" if backend.startswith("vecspaces") else None
+                table.add_row(backend, *cells, style=style)
+            console.print(table)
+        for note, skipped in notes.items():
+            console.print(f"  {note} ({', '.join(skipped)})", style="dim", markup=False)
         console.print()
     console.print(
-        f"Medians of {report.plan.rounds} interleaved runs. x: times {BASELINE}; "
-        f"%: of the limit, without communication.",
+        f"Medians of {report.plan.rounds} interleaved runs. x: times the faster of {GYMNASIUM[0]} "
+        f"and {GYMNASIUM[1]}; %: of the limit, without communication.",
         style="dim",
     )
 
@@ -144,8 +170,8 @@ def _cell(report: Report, entry: Measurement | None) -> str:
     if entry is None or entry.steps_per_second is None:
         return "-"
     shown = _short(entry.steps_per_second)
-    times, share = report.ratio(entry, BASELINE), report.ratio(entry, LIMIT.name)
-    if times is not None and entry.backend != BASELINE:
+    times, share = report.times_gymnasium(entry), report.ratio(entry, LIMIT.name)
+    if times is not None and entry.backend not in GYMNASIUM:
         shown += f" {times:,.0f}x" if times >= 100 else f" {times:.3g}x"
     if share is not None and entry.backend != LIMIT.name:
         shown += f" {100 * share:3.0f}%"

@@ -12,12 +12,11 @@ from vecspaces.cli.console import (
     EnvArgument,
     JsonOption,
     TracebackOption,
-    import_from_here,
+    find_env,
     output,
-    refusing,
+    prepare,
     write_json,
 )
-from vecspaces.make import find_factory
 from vecspaces.testing import Report, check_env
 
 _COLORS = {"error": "red", "warning": "yellow", "note": "dim"}
@@ -34,14 +33,9 @@ def check(
     traceback: TracebackOption = False,
 ) -> None:
     """Check an environment, alone and beside others; exit code 1 if there are errors."""
-    import_from_here()
-    with refusing(traceback=traceback):
-        factory = find_factory(env)
-        try:
-            report = check_env(factory, num_steps=num_steps, seed=seed, timeout=timeout)
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
-        write_json(json, {"env": env, **report.to_dict()})
+    prepare()
+    report = check_env(find_env(env), num_steps=num_steps, seed=seed, timeout=timeout)
+    write_json(json, {"env": env, **report.to_dict()})
     _show(env, report, json)
     if not report.ok:
         raise typer.Exit(1)

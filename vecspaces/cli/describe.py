@@ -10,15 +10,14 @@ from vecspaces.cli.console import (
     JsonOption,
     NumEnvsOption,
     TracebackOption,
-    import_from_here,
+    find_env,
     output,
-    refusing,
+    prepare,
     write_json,
 )
 from vecspaces.errors import CustomSpaceError
 from vecspaces.interop import native_space
 from vecspaces.layout import Layout
-from vecspaces.make import find_factory
 from vecspaces.spaces import Space, to_description
 
 
@@ -29,16 +28,14 @@ def describe(
     traceback: TracebackOption = False,
 ) -> None:
     """Show an environment's spaces, and the layout of a batch of their values in shared memory."""
-    import_from_here()
-    with refusing(traceback=traceback):
-        spaces = _spaces_of(env)
-        layouts = {name: Layout.compile(space, num_envs) for name, space in spaces.items()}
+    prepare()
+    spaces = _spaces_of(env)
+    layouts = {name: Layout.compile(space, num_envs) for name, space in spaces.items()}
     console = output(json_file)
     for name, layout in layouts.items():
         console.print(f"{name}: {layout.space!r}", markup=False, soft_wrap=True)
         console.print(repr(layout), markup=False, soft_wrap=True, end="\n\n")
-    with refusing(traceback=traceback):
-        write_json(json_file, {"env": env, **{name: _as_json(layouts[name]) for name in layouts}})
+    write_json(json_file, {"env": env, **{name: _as_json(layouts[name]) for name in layouts}})
 
 
 def _as_json(layout: Layout) -> dict[str, Any]:
@@ -67,7 +64,7 @@ def _as_json(layout: Layout) -> dict[str, Any]:
 
 def _spaces_of(env: str) -> dict[str, Space[Any]]:
     """Build one environment, here, for its spaces; of a vector env, those of a single one."""
-    built = find_factory(env)()
+    built = find_env(env)()
     single = "single_" if hasattr(built, "single_observation_space") else ""
     try:
         return {

@@ -22,12 +22,13 @@ from vecspaces.cli.console import (
     JsonOption,
     TracebackOption,
     check_file,
-    import_from_here,
+    check_picture,
+    find_env,
     output,
     parse_numbers,
+    prepare,
     progress_bar,
     refuse,
-    refusing,
     write_json,
 )
 from vecspaces.evaluation import Evaluation
@@ -108,7 +109,9 @@ def evaluate(
     record: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", callback=check_file, help="Record episodes as a picture: .gif or .mp4."
+            metavar="FILE",
+            callback=check_picture,
+            help="Record episodes as a picture: .gif or .mp4.",
         ),
     ] = None,
     chosen: Annotated[
@@ -127,41 +130,39 @@ def evaluate(
         refuse("expected --policy MODULE:FUNCTION, --policy random, or --sb3 MODEL.ZIP")
     if sb3 is not None and batch_size is None:
         batch_size = _SB3_ROWS
-    import_from_here()
+    prepare()
+    find_env(env)
     try:
-        with refusing(traceback=traceback):
-            numbers = parse_numbers("--episode", chosen or "0", 0)
-            if max(numbers) >= episodes:
-                raise ValueError(
-                    f"--episode: expected at most {episodes - 1}, found {max(numbers)}"
-                )
-            played_by = find_policy(policy) if sb3 is None else load_model(sb3)
-            # A policy with a state has grown to the number of environments when it is asked again.
-            replayed_by = copy.deepcopy(played_by) if hasattr(played_by, "reset") else played_by
-            with _shown(progress) as update:
-                result = run_evaluation(
-                    played_by,
-                    env,
-                    episodes=episodes,
-                    seed=seed,
-                    num_envs=num_envs,
-                    num_workers=num_workers,
-                    backend=cast("Backend", backend),
-                    max_episode_steps=max_episode_steps,
-                    max_retries=max_retries,
-                    progress=update,
-                    batch_size=batch_size,
-                    journal=journal,
-                )
-            console = output(json_file)
-            console.print(as_table(env, result))
-            found = {"env": env, "policy": policy or str(sb3), "seed": seed, **result.as_json()}
-            write_json(json_file, found)
-            if record is not None:
-                frames = record_episodes(
-                    result, numbers, record, replayed_by, env, batch_size=batch_size
-                )
-                console.print(f"{frames} frames in {record}", markup=False, soft_wrap=True)
+        numbers = parse_numbers("--episode", chosen or "0", 0)
+        if max(numbers) >= episodes:
+            raise ValueError(f"--episode: expected at most {episodes - 1}, found {max(numbers)}")
+        played_by = find_policy(policy) if sb3 is None else load_model(sb3)
+        # A policy with a state has grown to the number of environments when it is asked again.
+        replayed_by = copy.deepcopy(played_by) if hasattr(played_by, "reset") else played_by
+        with _shown(progress) as update:
+            result = run_evaluation(
+                played_by,
+                env,
+                episodes=episodes,
+                seed=seed,
+                num_envs=num_envs,
+                num_workers=num_workers,
+                backend=cast("Backend", backend),
+                max_episode_steps=max_episode_steps,
+                max_retries=max_retries,
+                progress=update,
+                batch_size=batch_size,
+                journal=journal,
+            )
+        console = output(json_file)
+        console.print(as_table(env, result))
+        found = {"env": env, "policy": policy or str(sb3), "seed": seed, **result.as_json()}
+        write_json(json_file, found)
+        if record is not None:
+            frames = record_episodes(
+                result, numbers, record, replayed_by, env, batch_size=batch_size
+            )
+            console.print(f"{frames} frames in {record}", markup=False, soft_wrap=True)
     except KeyboardInterrupt:
         if journal is not None:
             typer.echo(f"vecspaces: the same command goes on from {journal}", err=True)

@@ -14,16 +14,17 @@ from rich.table import Table
 from vecspaces.cli.benchmark.contenders import BATCHES, sample_actions
 from vecspaces.cli.benchmark.tracing import Recorder, Traced, chrome_trace
 from vecspaces.cli.console import (
+    INTERRUPTED,
     EnvArgument,
     NumEnvsOption,
     TracebackOption,
+    announce,
     check_file,
-    import_from_here,
+    find_env,
     output,
+    prepare,
     progress_bar,
-    refusing,
 )
-from vecspaces.make import find_factory
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.exchange.stats import Stats
 
@@ -52,51 +53,53 @@ def profile(
     traceback: TracebackOption = False,
 ) -> None:
     """Step environments with random actions; show which of them, and which workers, are slow."""
-    import_from_here()
-    with refusing(traceback=traceback):
-        make: Any = find_factory(env)
-        if trace is not None:
-            make = Traced(make, limit=_SPANS // num_envs)
-        try:
-            envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
-                [make] * num_envs, num_workers=num_workers, stats=True
-            )
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
-        with envs:
-            recorder = Recorder(_SPANS)
-            _step(envs, recorder, seconds)
-            stats = envs.stats()
-            timeline = None if trace is None else chrome_trace(envs, recorder.spans)
+    prepare()
+    make: Any = find_env(env)
+    if trace is not None:
+        make = Traced(make, limit=_SPANS // num_envs)
+    with AsyncVectorEnv([make] * num_envs, num_workers=num_workers, stats=True) as envs:
+        announce(f"Stepping {num_envs} environments for {seconds:g} s.")
+        recorder = Recorder(_SPANS)
+        finished = _step(envs, recorder, seconds)
+        stats = envs.stats()
+        timeline = None
+        if trace is not None and finished:
+            timeline = chrome_trace(envs, recorder.spans)
     console = output()
     console.print(_workers_table(stats))
     console.print(_environments_table(env, stats))
     for finding in _findings(stats):
         console.print(finding, soft_wrap=True)
+    if not finished:
+        console.print(INTERRUPTED, style="yellow")
+        raise typer.Exit(130)
     if trace is not None:
-        with refusing(traceback=traceback):
-            trace.write_text(json.dumps(timeline), encoding="utf-8")
+        trace.write_text(json.dumps(timeline), encoding="utf-8")
         console.print(f"{trace}: open it in https://ui.perfetto.dev", style="dim", soft_wrap=True)
 
 
-def _step(envs: AsyncVectorEnv[Any, Any], recorder: Recorder, seconds: float) -> None:
-    """Step until the time is up, or until Ctrl-C between two steps."""
+def _step(envs: AsyncVectorEnv[Any, Any], recorder: Recorder, seconds: float) -> bool:
+    """Step until the time is up, or until Ctrl-C; return whether it was up."""
     reset = recorder.timed("reset", envs.reset)
     send = recorder.timed("step_async", envs.step_async)
     wait = recorder.timed("step_wait", envs.step_wait)
     actions = sample_actions(envs.single_action_space, envs.num_envs)
-    with progress_bar() as update:
-        reset(seed=0)
-        began = shown = now = time.perf_counter()
-        turn = 0
-        while now < began + seconds or not turn:
-            send(actions[turn % BATCHES])
-            wait()
-            turn += 1
-            now = time.perf_counter()
-            if now > shown + _REFRESH_SECONDS:
-                shown = now
-                update(description=f"{turn * envs.num_envs:,} steps")
+    reset(seed=0)
+    began = shown = now = time.perf_counter()
+    turn = 0
+    try:
+        with progress_bar() as update:
+            while now < began + seconds or not turn:
+                send(actions[turn % BATCHES])
+                wait()
+                turn += 1
+                now = time.perf_counter()
+                if now > shown + _REFRESH_SECONDS:
+                    shown = now
+                    update(description=f"{turn * envs.num_envs:,} steps")
+    except KeyboardInterrupt:
+        return False
+    return True
 
 
 def _workers_table(stats: Stats) -> Table:
@@ -114,7 +117,7 @@ def _environments_table(env: str, stats: Stats) -> Table:
     count = len(stats.steps)
     title = f"{env}: the {_SHOWN} slowest of {count}" if count > _SHOWN else env
     table = Table(title=title, title_justify="left")
-    columns = ("environment", "steps", "step, mean", "step, p99", "resets", "reset, mean")
+    columns = ("env", "steps", "step, mean", "step, p99", "resets", "reset, mean")
     for column in columns:
         table.add_column(column, justify="right")
     for row in np.argsort(-stats.step_mean, kind="stable")[:_SHOWN]:

@@ -15,17 +15,18 @@ import typer
 from rich.table import Table
 
 from vecspaces.cli.console import (
+    INTERRUPTED,
     EnvArgument,
     JsonOption,
     NumEnvsOption,
     TracebackOption,
-    check_file,
-    import_from_here,
+    check_picture,
+    find_env,
     output,
     parse_numbers,
+    prepare,
     progress_bar,
     refuse,
-    refusing,
     write_json,
 )
 from vecspaces.make import make_vec
@@ -69,6 +70,19 @@ class Summary:
     def mean(self) -> float:
         """The mean of the values; NaN if there are none."""
         return self.total / self.count if self.count else math.nan
+
+
+class _Recorder(RecordVideo[Any, Any]):
+    """Counts the time that it takes, which is no part of the speed of a rollout."""
+
+    seconds = 0.0
+
+    def _record(self) -> None:
+        began = time.perf_counter()
+        try:
+            super()._record()
+        finally:
+            self.seconds += time.perf_counter() - began
 
 
 @dataclass
@@ -170,7 +184,7 @@ def rollout(
         Path | None,
         typer.Option(
             metavar="FILE",
-            callback=check_file,
+            callback=check_picture,
             help=f"Record the first {_FRAMES} steps as a picture: .gif or .mp4.",
         ),
     ] = None,
@@ -200,30 +214,27 @@ def rollout(
         refuse(f"--num-workers: expected --backend async or ray, found {backend}")
     if backend != "async" and context is not None:
         refuse(f"--context: expected --backend async, found {backend}")
-    import_from_here()
-    try:
-        with refusing(traceback=traceback):
-            rendering: dict[str, Any] = {} if record is None else {"render_mode": "rgb_array"}
-            envs: VectorEnv[Any, Any, Any] = make_vec(
-                env,
-                num_envs,
-                backend=cast("Backend", backend),
-                vector_kwargs=vector_kwargs,
-                env_kwargs=rendering,
-            )
-            if record is not None:
-                envs = _recorded(envs, record, shown)
-        result = Outcome(env, backend, envs.num_envs, getattr(envs, "num_workers", 0), seed)
-        finished = _run(envs, result, steps)
-    except KeyboardInterrupt:  # before there was anything to show
-        raise typer.Exit(130) from None
+    prepare()
+    rendering: dict[str, Any] = {} if record is None else {"render_mode": "rgb_array"}
+    find_env(env, **rendering)
+    envs: VectorEnv[Any, Any, Any] = make_vec(
+        env,
+        num_envs,
+        backend=cast("Backend", backend),
+        vector_kwargs=vector_kwargs,
+        env_kwargs=rendering,
+    )
+    if record is not None:
+        envs = _recorded(envs, record, shown)
+    result = Outcome(env, backend, envs.num_envs, getattr(envs, "num_workers", 0), seed)
+    finished = _run(envs, result, steps)
     console = output(json_file)
     console.print(result.as_table())
-    with refusing(traceback=traceback):
-        write_json(json_file, result.as_json())
+    write_json(json_file, {**result.as_json(), "interrupted": not finished})
     if isinstance(envs, RecordVideo):
         console.print(f"{envs.frames_written} frames in {record}", markup=False, soft_wrap=True)
     if not finished:
+        console.print(INTERRUPTED, style="yellow")
         raise typer.Exit(130)
 
 
@@ -235,7 +246,7 @@ def _recorded(
         env_ids = list(range(min(4, envs.num_envs)))
         if shown is not None:
             env_ids = parse_numbers("--envs", shown, 0, envs.num_envs - 1)
-        return RecordVideo(envs, path, env_ids=env_ids, length=_FRAMES)
+        return _Recorder(envs, path, env_ids=env_ids, length=_FRAMES)
     except BaseException:
         envs.close(timeout=_CLOSE_SECONDS)
         raise
@@ -264,6 +275,11 @@ def _step(
     """Step, with a few NumPy calls for all environments besides."""
     counted = RecordEpisodeStatistics(envs, stats_key=_STATS_KEY)
     started = shown = time.perf_counter()
+
+    def stepped_for(now: float) -> float:
+        recording = envs.seconds if isinstance(envs, _Recorder) else 0.0
+        return now - started - recording
+
     try:
         envs.action_space.seed(result.seed)
         counted.reset(seed=result.seed)
@@ -277,9 +293,9 @@ def _step(
                 result.lengths.add(infos[_STATS_KEY]["l"][ended].tolist())
             now = time.perf_counter()
             if now - shown >= _REFRESH_SECONDS:
-                shown, result.seconds = now, now - started
+                shown, result.seconds = now, stepped_for(now)
                 speed, episodes = result.steps_per_second, result.returns.count
                 text = f"{result.steps:,} steps  {speed:,.0f} steps/s  {episodes:,} episodes"
                 update(completed=result.steps, description=text)
     finally:
-        result.seconds = time.perf_counter() - started
+        result.seconds = stepped_for(time.perf_counter())

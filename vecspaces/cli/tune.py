@@ -19,17 +19,18 @@ from vecspaces.cli.benchmark.tuning import (
     try_out,
 )
 from vecspaces.cli.console import (
+    INTERRUPTED,
     EnvArgument,
     JsonOption,
     NumEnvsOption,
     TracebackOption,
-    import_from_here,
+    announce,
+    find_env,
     output,
+    prepare,
     progress_bar,
-    refusing,
     write_json,
 )
-from vecspaces.make import find_factory
 
 _INSPECTION_SHARE = 0.1
 
@@ -48,39 +49,36 @@ def tune(
     traceback: TracebackOption = False,
 ) -> None:
     """Measure your environment, try the settings that make sense, and print the line to paste."""
-    import_from_here()
+    prepare()
+    make = find_env(env)
+    announce(f"Trying settings for {num_envs} environments for about {seconds:g} s.")
+    costs = inspect(make, seconds * _INSPECTION_SHARE)
+    tried = candidates(num_envs, costs)
+    finished = True
     try:
-        with refusing(traceback=traceback):
-            make = find_factory(env)
-            costs, tried = _measure(make, num_envs, seconds, agent_ms / 1e3)
+        with progress_bar(ROUNDS * len(tried)) as update:
+            share = 1.0 - _INSPECTION_SHARE
+            try_out(make, num_envs, tried, seconds * share, agent_ms / 1e3, update)
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        finished = False
     chosen = best(tried)
     console = output(json_file)
     console.print(_costs_table(env, costs))
     console.print(_candidates_table(num_envs, tried, chosen, agent_ms))
+    if not finished:
+        console.print(INTERRUPTED, style="yellow")
     if chosen is not None:
         console.print("Paste:", style="bold")
         console.print("  from vecspaces import make_vec")
         console.print(f"  envs = {chosen.code(env, num_envs)}", markup=False, soft_wrap=True)
         for hint in _hints(chosen, costs):
             console.print(f"  # {hint}", style="dim", soft_wrap=True)
-    with refusing(traceback=traceback):
-        write_json(json_file, _as_json(env, num_envs, agent_ms, costs, tried, chosen))
+    found = _as_json(env, num_envs, agent_ms, costs, tried, chosen)
+    write_json(json_file, {**found, "interrupted": not finished})
+    if not finished:
+        raise typer.Exit(130)
     if chosen is None:
         raise typer.Exit(1)
-
-
-def _measure(
-    make: Any, num_envs: int, seconds: float, agent_seconds: float
-) -> tuple[Costs, list[Candidate]]:
-    """Inspect one environment, then try the candidates below a progress bar."""
-    costs = inspect(make, seconds * _INSPECTION_SHARE)
-    tried = candidates(num_envs, costs)
-    with progress_bar(ROUNDS * len(tried)) as update:
-        share = 1.0 - _INSPECTION_SHARE
-        try_out(make, num_envs, tried, seconds * share, agent_seconds, update)
-    return costs, tried
 
 
 def _costs_table(env: str, costs: Costs) -> Table:

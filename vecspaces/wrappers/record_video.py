@@ -169,7 +169,11 @@ class RecordVideo(
         """Complete the file."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            writer.close()
+            try:
+                writer.close()
+            finally:
+                if not self.frames_written:
+                    self.path.unlink(missing_ok=True)  # a file without a frame
 
 
 def _render(env: VectorEnv[Any, Any, Any], env_ids: list[int]) -> list[Any]:

@@ -164,7 +164,8 @@ def _gymnasium(name: str, workload: Workload, num_envs: int, num_workers: int) -
     envs = getattr(vector, name)([workload.make] * num_envs)
     envs.reset(seed=0)
     actions = sample_actions(envs.single_action_space, num_envs)
-    return Stepper(envs.step, actions, envs.close, num_envs)
+    # Without `terminate` it would wait, after Ctrl-C, for the step that was interrupted.
+    return Stepper(envs.step, actions, partial(envs.close, terminate=True), num_envs)
 
 
 def _stable_baselines3(name: str, workload: Workload, num_envs: int, num_workers: int) -> Runner:
@@ -174,7 +175,14 @@ def _stable_baselines3(name: str, workload: Workload, num_envs: int, num_workers
     envs = getattr(vec_env, name)([workload.make] * num_envs, **options)
     envs.reset()
     actions = sample_actions(envs.action_space, num_envs)
-    return Stepper(envs.step, actions, envs.close, num_envs)
+
+    def close() -> None:
+        if getattr(envs, "waiting", False):  # after Ctrl-C: it would wait for replies that it has
+            for process in envs.processes:
+                process.terminate()
+        envs.close()
+
+    return Stepper(envs.step, actions, close, num_envs)
 
 
 def _tianshou(name: str, workload: Workload, num_envs: int, num_workers: int) -> Runner:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 from vecspaces.cli.benchmark.contenders import Contender, Runner, UnsuitableError
 from vecspaces.cli.benchmark.workloads import Workload
 from vecspaces.vector.backends.process.cores import count_usable_cores
+from vecspaces.vector.exchange.failures import EnvironmentTraceback
 
 _FIRST_SECONDS = 0.02  # a timing shorter than this says little about how many batches to run
 _WARM_UP = 5  # one part in so many of what is timed runs before it
@@ -43,6 +47,19 @@ class Plan:
         """The number of timings, those of contenders that turn out unsuitable included."""
         fields = sum(len(self.field(workload)) for workload in self.workloads)
         return fields * len(self.num_envs) * self.rounds
+
+    @property
+    def expected_seconds(self) -> float:
+        """About how long all of it takes."""
+        total = 0.0
+        for workload in self.workloads:
+            for num_envs in self.num_envs:
+                workers = self.workers(workload, num_envs)
+                for one in self.field(workload):
+                    if one.processes(num_envs, workers) <= self.max_processes:
+                        timing = self.seconds * (1 + 1 / _WARM_UP) + one.cooldown
+                        total += (self.rounds + 1) * timing
+        return total
 
     def field(self, workload: Workload) -> list[Contender]:
         """Return the contenders that step an environment."""
@@ -82,21 +99,26 @@ class Measurement:
         return median(self.runs) if self.runs else None
 
 
-def measure(plan: Plan, show: Callable[..., None] = lambda **shown: None) -> list[Measurement]:
-    """Return one measurement per environment, number and contender, in that order.
+def measure(
+    plan: Plan, found: list[Measurement], show: Callable[..., None] = lambda **shown: None
+) -> None:
+    """Add one measurement per environment, number and contender, in that order.
 
-    `show` is a progress bar's update: it gets `description` and `advance` before each timing.
+    `found` grows during the run, so that it holds what was measured before Ctrl-C. `show` is a
+    progress bar's update: it gets `description` and `advance` before each timing.
     """
-    found: list[Measurement] = []
     for workload in plan.workloads:
         for num_envs in plan.num_envs:
-            found += _measure_field(plan, workload, num_envs, show)
-    return found
+            _measure_field(plan, workload, num_envs, found, show)
 
 
 def _measure_field(
-    plan: Plan, workload: Workload, num_envs: int, show: Callable[..., None]
-) -> list[Measurement]:
+    plan: Plan,
+    workload: Workload,
+    num_envs: int,
+    found: list[Measurement],
+    show: Callable[..., None],
+) -> None:
     """Open every contender, time them in turn, and close them all."""
     workers = plan.workers(workload, num_envs)
     entries: list[tuple[Contender, Measurement]] = []
@@ -107,28 +129,50 @@ def _measure_field(
             processes = contender.processes(num_envs, workers)
             entry = Measurement(workload.name, num_envs, contender.name, processes)
             entries.append((contender, entry))
+            found.append(entry)
             if processes > plan.max_processes:
                 entry.skipped = f"starts {processes} processes"
                 continue
             try:
-                runner = contender.open(workload, num_envs, workers)
+                with _deaf_children():
+                    runners[contender.name] = contender.open(workload, num_envs, workers), 0
+                runner = runners[contender.name][0]
                 runners[contender.name] = runner, calibrate(runner, plan.seconds)
             except UnsuitableError as finding:
                 entry.skipped = str(finding)
             except Exception as error:  # other libraries refuse in many ways
+                if isinstance(error.__cause__, EnvironmentTraceback):
+                    raise  # an environment that fails does so under every contender
                 entry.skipped = first_line(error)
             time.sleep(contender.cooldown)
         for _ in range(plan.rounds):
             for contender, entry in entries:
                 show(description=f"{workload.name} x {num_envs}: {contender.name}", advance=1)
-                if contender.name in runners:
+                if contender.name in runners and not entry.skipped:
                     runner, batches = runners[contender.name]
                     entry.runs.append(time_batches(runner, batches))
                     time.sleep(contender.cooldown)
     finally:
         for runner, _ in runners.values():
-            runner.close()
-    return [entry for _, entry in entries]
+            with contextlib.suppress(Exception), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                runner.close()
+
+
+@contextlib.contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Let processes that start in the block ignore Ctrl-C: otherwise each prints a traceback.
+
+    They inherit the mask of signals. This process gets what came meanwhile when the block ends.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def time_batches(runner: Runner, batches: int) -> float:

@@ -14,8 +14,8 @@ from vecspaces.cli.benchmark.measure import Measurement, Plan
 from vecspaces.interop import require_extra
 from vecspaces.vector.backends.process.cores import count_usable_cores
 
-#: What the ratios are ratios to.
-BASELINE = "gymnasium async"
+#: What ratios are ratios to: the faster one of them.
+GYMNASIUM = ("gymnasium sync", "gymnasium async")
 
 _MORE_COLORS = ("navy", "darkgreen", "darkred", "gold")
 _LIBRARIES = (
@@ -35,7 +35,7 @@ class Report:
     """What a benchmark measured, and the plan that it followed."""
 
     plan: Plan
-    measurements: Sequence[Measurement]
+    measurements: list[Measurement]
 
     def find(self, workload: str, num_envs: int, backend: str) -> Measurement | None:
         """Return one measurement; None if there is none."""
@@ -52,6 +52,11 @@ class Report:
         assert entry.steps_per_second is not None and other.steps_per_second is not None
         return entry.steps_per_second / other.steps_per_second
 
+    def times_gymnasium(self, entry: Measurement) -> float | None:
+        """Return how many times as fast as the better of Gymnasium's vector envs one is."""
+        ratios = [ratio for name in GYMNASIUM if (ratio := self.ratio(entry, name)) is not None]
+        return min(ratios, default=None)
+
     def backends(self, workload: str) -> list[str]:
         """Return the names of the contenders of an environment, in the order of the plan."""
         seen = (entry.backend for entry in self.measurements if entry.workload == workload)
@@ -67,7 +72,9 @@ class Report:
                 {
                     **asdict(entry),
                     "steps_per_second": entry.steps_per_second,
-                    "times_gymnasium_async": self.ratio(entry, BASELINE),
+                    "times_gymnasium_sync": self.ratio(entry, GYMNASIUM[0]),
+                    "times_gymnasium_async": self.ratio(entry, GYMNASIUM[1]),
+                    "times_gymnasium": self.times_gymnasium(entry),
                     "share_of_the_limit": self.ratio(entry, LIMIT.name),
                 }
                 for entry in self.measurements

@@ -1,0 +1,206 @@
+"""One form of errors in every command, and what Ctrl-C leaves of a long one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from vecspaces.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+
+MODULE = """
+from vecspaces import Env, spaces
+
+class Falling(Env):
+    observation_space = spaces.Box(0, 1, (2,))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        return self.fall()
+
+    def fall(self):
+        raise KeyError("gravity")
+
+class Unbuildable(Falling):
+    def __init__(self):
+        raise OSError("no\\nlicence")
+
+class Dying(Falling):
+    def fall(self):
+        import os
+        os._exit(3)
+
+def needs(size):
+    return Falling()
+
+def policy(observations):
+    return 1 // 0
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to run in, with a module of environments in it."""
+    (tmp_path / "falling.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "falling", raising=False)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["rollout", "falling:Falling", "--num-envs", "2"],
+        ["rollout", "falling:Falling", "--num-envs", "2", "--backend", "sync"],
+        ["evaluate", "falling:Falling", "--policy", "random", "--episodes", "1"],
+        ["profile", "falling:Falling", "--num-envs", "2", "--seconds", "0.1"],
+        ["tune", "falling:Falling", "--num-envs", "2", "--seconds", "0.1"],
+        ["bench", "falling:Falling", "--num-envs", "2", "--backends", "vecspaces"],
+    ],
+    ids=" ".join,
+)
+def test_an_environment_that_fails_is_one_line_and_its_own_code(command: list[str]) -> None:
+    result = run(*command)
+    assert result.exit_code == 1
+    first, *frames, last = result.stderr[result.stderr.index("vecspaces: ") :].splitlines()
+    assert first.startswith("vecspaces: environment 0 failed in ")
+    assert "KeyError: 'gravity'" in first
+    files = [line for line in frames if line.startswith("  File ")]
+    assert [line.rpartition(" ")[2] for line in files] == ["step", "fall"]
+    assert all("falling.py" in line for line in files)
+    assert last == "(--traceback shows the rest)"
+    assert isinstance(run(*command, "--traceback").exception, KeyError)
+
+
+@pytest.mark.parametrize("command", ["rollout", "describe", "tune", "profile"])
+def test_an_environment_that_cannot_be_built_shows_where(command: str) -> None:
+    result = run(command, "falling:Unbuildable")
+    assert result.exit_code == 1
+    lines = result.stderr[result.stderr.index("vecspaces: ") :].splitlines()
+    assert lines[0].endswith("OSError: no licence")
+    assert "falling.py" in lines[1] and lines[1].endswith("__init__")
+
+
+def test_a_dead_worker_is_named_without_advice_for_programs() -> None:
+    result = run("rollout", "falling:Dying", "--num-envs", "2", "--num-workers", "1")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "vecspaces: worker 0 (environments 0, 1) exited with code 3 during step while environment "
+        "0 was running\n"
+    )
+
+
+def test_a_policy_that_fails_shows_its_own_code() -> None:
+    result = run("evaluate", "CartPole-v1", "--policy", "falling:policy", "--episodes", "1")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("vecspaces: ZeroDivisionError")
+    assert "falling.py" in result.stderr and "1 // 0" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["rollout", "describe", "tune", "profile", "check"])
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ("json:dumps", "ENV: expected a factory that takes (), found json:dumps"),
+        ("falling:needs", "missing a required argument: 'size'"),
+        ("./falling:Falling", "such as 'falling:Falling'"),
+        ("falling.py:Falling", "such as 'falling:Falling'"),
+        ("CartPol-v1", "CartPole"),
+    ],
+)
+def test_a_wrong_name_is_one_line(command: str, env: str, message: str) -> None:
+    result = run(command, env)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("rollout CartPole-v1 --num-envs 2 --num-workers 3", "vecspaces: --num-workers=3 is more"),
+        ("rollout CartPole-v1 --backend threads", "vecspaces: --backend: expected one of async"),
+        ("rollout falling:Falling --record out.gif", "takes (render_mode='rgb_array')"),
+        ("rollout CartPole-v1 --record out.png", "'--record': expected a name ending in .gif"),
+        ("bench --plot speed.xyz", "'--plot': expected a name ending in"),
+        ("bench --json /nowhere/found.json", "'--json': expected a file in a folder that exists"),
+        ("evaluate CartPole-v1 --policy random --record out", "'--record'"),
+        ("profile CartPole-v1 --trace .", "'--trace'"),
+    ],
+)
+def test_a_wrong_option_is_named_as_it_is_written_before_any_work(
+    command: str, message: str
+) -> None:
+    result = run(*command.split())
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bench nothing --num-envs 4 --backends vecspaces --rounds 1000 --json found.json",
+        pytest.param(
+            "bench nothing --num-envs 4 --backends gymnasium --rounds 1000", marks=pytest.mark.full
+        ),
+        pytest.param(
+            "tune CartPole-v1 --num-envs 4 --seconds 120 --json found.json", marks=pytest.mark.full
+        ),
+        pytest.param("profile CartPole-v1 --num-envs 4 --seconds 120", marks=pytest.mark.full),
+    ],
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is sent in another way")
+def test_ctrl_c_shows_the_table_so_far_and_nothing_of_the_children(command: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "vecspaces", *command.split()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
+    ) as process:
+        try:
+            assert process.stderr is not None
+            announced = process.stderr.readline()
+            time.sleep(1.0)  # somewhere in the work: no moment may matter
+            os.killpg(process.pid, signal.SIGINT)
+            output, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert "seconds" in announced or "minutes" in announced or " s." in announced
+    assert process.returncode == 130
+    assert errors == ""
+    assert "interrupted" in output
+    if "--json" in command:
+        assert json.loads(Path("found.json").read_text())["interrupted"] is True
+
+
+def test_the_completion_of_the_shell_can_be_shown() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "vecspaces", "--show-completion", "bash"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert "_VECSPACES_COMPLETE=complete_bash" in shown.stdout
