@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from vecspaces.spaces import (
@@ -27,17 +27,13 @@ from vecspaces.spaces import (
 from vecspaces.testing import strategies
 from vecspaces.testing.strategies import COMPOSITE, FUNDAMENTAL, Recipe, recipes, spaces, values
 
-slow = settings(suppress_health_check=[HealthCheck.too_slow])
 
-
-@slow
 @given(st.data(), spaces())
 def test_values_lie_in_their_space(data: Any, space: Space[Any]) -> None:
     value = data.draw(values(space))
     assert space.explain(value) is None
 
 
-@slow
 @given(st.data(), recipes())
 def test_values_of_gymnasiums_spaces_lie_in_these(data: Any, recipe: Recipe) -> None:
     value = data.draw(values(recipe.build()))
