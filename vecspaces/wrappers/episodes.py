@@ -113,8 +113,11 @@ class EpisodeWrapper(
                 ended = dones & ~begun
             else:
                 begun = fresh = None
-        prev_dones, still_fresh = self.prev_dones.copy(), self._fresh.copy()
-        prev_dones[rows], still_fresh[rows] = dones, False
+        if rows is ALL:
+            prev_dones, still_fresh = dones, np.zeros(len(dones), np.bool_)
+        else:
+            prev_dones, still_fresh = self.prev_dones.copy(), self._fresh.copy()
+            prev_dones[rows], still_fresh[rows] = dones, False
         changed = self._follow(result, Progress(rows, begun, fresh, ended))
         self.prev_dones, self._fresh = prev_dones, still_fresh
         return changed

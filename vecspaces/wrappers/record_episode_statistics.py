@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vecspaces.vector import VectorEnv
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
 from vecspaces.vector.wrappers import Mask
-from vecspaces.wrappers.episodes import EpisodeWrapper, Progress, Rows
+from vecspaces.wrappers.episodes import ALL, EpisodeWrapper, Progress, Rows
 
 # The return, length and beginning of each running episode.
 Counts = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.float64]]
@@ -85,16 +85,19 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
         observations, rewards, terminations, truncations, infos = result
         rows, begun, _, ended = progress
         now = time.perf_counter()
-        counts = returns, lengths, starts = self._counts()
-        if begun is None:
-            returns[rows] += rewards
-            lengths[rows] += 1
+        if begun is None and rows is ALL:  # as it is at nearly every step
+            returns, lengths = self.episode_returns + rewards, self.episode_lengths + 1
+            counts = returns, lengths, self.episode_start_times
         else:
-            _restart(counts, self._numbers[rows][begun], now)
-            returns[rows] += np.where(begun, 0.0, rewards)
-            lengths[rows] += ~begun
+            counts = returns, lengths, _ = self._counts()
+            stepped = np.ones(len(rewards), np.bool_) if begun is None else ~begun
+            _restart(counts, self._numbers[rows][~stepped], now)
+            returns[rows] += np.where(stepped, rewards, 0.0)
+            lengths[rows] += stepped
         count, new_returns, new_lengths, new_times = self.episode_count, [], [], []
         if np.count_nonzero(ended):
+            starts = counts[2].copy()
+            counts = returns, lengths, starts
             times = np.round(now - starts[rows], 6)
             infos = self._tell(infos, ended, returns[rows], lengths[rows], times)
             at = self._numbers[rows][ended]
@@ -135,7 +138,7 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
             "l": np.where(ended, lengths, 0),
             "t": np.where(ended, times, 0.0),
         }
-        return {**infos, self._stats_key: episode, f"_{self._stats_key}": ended}
+        return {**infos, self._stats_key: episode, f"_{self._stats_key}": ended.copy()}
 
 
 def _restart(counts: Counts, rows: Rows, now: float) -> None:

@@ -1,0 +1,344 @@
+"""Wrappers with a state: what they count, keep, share and save, in every mode and every way."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.wrappers.utils import RunningMeanStd as TheirMeanStd
+
+from tests.compare import assert_identical
+from tests.envs import Ledger, ledgers
+from tests.vector.ways import WAYS, run_by
+from vecspaces import Env, make_vec, spaces
+from vecspaces import wrappers as ours
+from vecspaces.errors import AlreadyPendingCallError, StepTimeoutError
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+
+MODES = list(AutoresetMode)
+
+
+def zeros(envs: Any) -> Any:
+    return np.zeros(envs.num_envs, np.int64)
+
+
+def timed(envs: Any) -> Any:
+    """A vector env with a limit of steps."""
+    envs.spec = SimpleNamespace(max_episode_steps=50)
+    return envs
+
+
+def stacked(envs: Any) -> Any:
+    """Every wrapper with a state."""
+    envs = ours.RecordEpisodeStatistics(timed(envs))
+    envs = ours.TimeAwareObservation(ours.FrameStackObservation(envs, 3))
+    return ours.NormalizeReward(ours.NormalizeObservation(envs))
+
+
+# ---------------------------------------------------------------------- frames
+
+
+class Screen(Env[Any, Any]):
+    """Shows frames of 84 x 84 that differ in every step."""
+
+    observation_space = spaces.Box(0, 255, (84, 84), np.uint8)
+    action_space = spaces.Discrete(5)
+
+    def __init__(self, number: int, length: int) -> None:
+        self.number, self.length, self.time = number, length, 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.time = 0
+        return self._frame(), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        return self._frame(), 0.0, self.time >= self.length, False, {}
+
+    def _frame(self) -> Any:
+        return np.full((84, 84), (self.time * 7 + self.number * 50) % 256, np.uint8)
+
+
+def screens(count: int, length: int, **arguments: Any) -> Any:
+    env_fns = [partial(Screen, number, length + number) for number in range(count)]
+    return SyncVectorEnv(env_fns, **arguments)
+
+
+def memory(arrays: list[Any]) -> int:
+    """The bytes of the memory that arrays lie in."""
+    owners: dict[int, int] = {}
+    for array in arrays:
+        while array.base is not None:
+            array = array.base
+        owners[id(array)] = array.nbytes
+    return sum(owners.values())
+
+
+def test_stacked_frames_cost_the_memory_of_one_frame_per_step() -> None:
+    steps, count, size = 160, 3, 4
+    with ours.FrameStackObservation(screens(count, 999, copy=False), size) as envs:
+        shown = [envs.reset(seed=1)[0]]
+        shown += [envs.step(zeros(envs))[0] for _ in range(steps)]
+    one_frame_each = (steps + 1) * count * 84 * 84
+    assert memory(shown) < 1.2 * one_frame_each
+    assert sum(array.nbytes for array in shown) == size * one_frame_each
+    assert np.shares_memory(shown[8], shown[9]) and not shown[8].flags.writeable
+
+
+@pytest.mark.parametrize("length", [2, 9, 40])
+def test_views_of_frames_stay_as_they_were(length: int) -> None:
+    inner, reference = screens(3, length, copy=False), screens(3, length)
+    with ours.FrameStackObservation(inner, 4) as envs, reference:
+        views, copies = [envs.reset(seed=1)[0]], [reference.reset(seed=1)[0]]
+        for _ in range(100):
+            views.append(envs.step(zeros(envs))[0])
+            copies.append(reference.step(zeros(envs))[0])
+    assert all(
+        np.array_equal(view[:, -1], frame) for view, frame in zip(views, copies, strict=True)
+    )
+
+
+def test_copies_of_frames_belong_to_the_caller() -> None:
+    with ours.FrameStackObservation(screens(2, 999), 4) as envs:
+        first, _ = envs.reset(seed=1)
+        first[:] = 1
+        second, *_ = envs.step(zeros(envs))
+    assert second[:, :, 0, 0].tolist() == [[0, 0, 0, 7], [50, 50, 50, 57]]
+    assert not np.shares_memory(first, second) and second.flags.owndata
+
+
+def test_a_row_that_steps_more_often_than_others_keeps_the_frames_of_all() -> None:
+    with ours.FrameStackObservation(screens(2, 999, copy=False), 3) as envs:
+        envs.reset(seed=1)
+        for _ in range(70):
+            some, *_ = envs.step([0], env_ids=[1])
+        everyone, *_ = envs.step(zeros(envs))
+    assert some[0, :, 0, 0].tolist() == [(68 * 7 + 50 + 7 * k) % 256 for k in range(3)]
+    assert everyone[0, :, 0, 0].tolist() == [0, 0, 7]
+    assert everyone[1, :, 0, 0].tolist() == [(69 * 7 + 50 + 7 * k) % 256 for k in range(3)]
+
+
+# ---------------------------------------------------------------------- statistics
+
+
+def counted(way: str, mode: AutoresetMode) -> Any:
+    """A wrapper after a run through one way, and how many observations it should have seen."""
+    with ours.NormalizeObservation(SyncVectorEnv(ledgers(4), autoreset_mode=mode)) as envs:
+        shown = run_by(envs, way)
+    finals = sum("final_obs" in row[-1] for rows in shown for row in rows)
+    resets = [rows for rows in shown if len(rows[0]) == 2]
+    # A reset of some rows shows the others again, and tells nothing of them.
+    begun = sum("episode" in row[-1] for rows in resets for row in rows)
+    return envs.obs_rms, 4 * (len(shown) - len(resets)) + begun + finals
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+def test_every_observation_is_counted_once_whichever_way_it_comes(mode: AutoresetMode) -> None:
+    expected, count = counted("step", mode)
+    assert expected.count == pytest.approx(count + 1e-4)
+    for way in WAYS:
+        found, _ = counted(way, mode)
+        assert found.count == pytest.approx(expected.count)
+        np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found.var, expected.var, rtol=1e-3, atol=1e-3)
+
+
+def test_first_observations_count_when_they_are_first_returned() -> None:
+    with ours.NormalizeObservation(SyncVectorEnv(ledgers(3))) as envs:
+        envs.reset(seed=1)
+        envs.recv()
+        assert envs.obs_rms.count == 3 + 1e-4
+        envs.send_reset([1])
+        envs.recv(1)
+        assert envs.obs_rms.count == 4 + 1e-4
+
+
+def test_final_observations_are_normalised_by_what_they_belong_to() -> None:
+    inner = SyncVectorEnv([partial(Ledger, 3, 2)], autoreset_mode="SameStep")
+    with ours.NormalizeObservation(inner, epsilon=1.0) as envs:
+        envs.reset(seed=1)
+        envs.step([1])
+        observations, *_, infos = envs.step([2])
+        rms = envs.obs_rms
+        # The time is 0, 1, 2 and, after the reset, 0.
+        assert rms.mean[2] == pytest.approx(0.75, abs=1e-3) and rms.count == 4 + 1e-4
+        scale = np.sqrt(rms.var[2] + 1.0)
+        assert observations[0, 2] == pytest.approx((0 - rms.mean[2]) / scale)
+        assert infos["final_obs"][0][2] == pytest.approx((2 - rms.mean[2]) / scale)
+        assert infos["final_obs"][0].dtype == np.float32
+
+
+@pytest.mark.parametrize("foreign", [False, True], ids=["ours", "Gymnasium's"])
+def test_statistics_are_saved_assigned_and_frozen(foreign: bool) -> None:
+    with stacked(SyncVectorEnv(ledgers(3, talks=False))) as envs:
+        run_by(envs, "step")
+        saved = pickle.dumps((envs.env.obs_rms, envs.return_rms))
+    observed, returned = pickle.loads(saved)
+    if foreign:
+        observed, returned = TheirMeanStd(), TheirMeanStd()
+        for one, other in zip((observed, returned), pickle.loads(saved), strict=True):
+            one.mean, one.var, one.count = other.mean, other.var, other.count
+    shown = []
+    for update in (False, True):
+        with stacked(SyncVectorEnv(ledgers(3, talks=False))) as envs:
+            envs.env.obs_rms, envs.return_rms = copy.deepcopy((observed, returned))
+            envs.env.update_running_mean = envs.update_running_mean = update
+            shown.append(run_by(envs, "step"))
+            assert (envs.env.obs_rms.count > observed.count) is update
+            assert (envs.return_rms.count > returned.count) is update
+    assert not np.array_equal(shown[0][-1][0][0], shown[1][-1][0][0])
+
+
+def test_a_reset_by_mask_begins_the_sums_of_its_rows_alone() -> None:
+    with ours.NormalizeReward(SyncVectorEnv([partial(Ledger, 1, 9)] * 2), gamma=1.0) as envs:
+        envs.reset(seed=1)
+        envs.step(zeros(envs))
+        before = envs.accumulated_reward.tolist()
+        envs.reset(options={"reset_mask": np.array([True, False])})
+        assert envs.accumulated_reward.tolist() == [0.0, before[1]]
+        envs.send_reset([1])
+        envs.recv(2)
+        assert envs.accumulated_reward.tolist() == [0.0, 0.0]
+
+
+# ---------------------------------------------------------------------- limits of steps
+
+
+def test_the_limit_of_steps_is_found_where_the_environments_are() -> None:
+    with ours.TimeAwareObservation(make_vec("CartPole-v1", 2, backend="sync")) as envs:
+        assert envs.max_timesteps == 500
+    env_fns = [partial(gymnasium.make, "CartPole-v1", max_episode_steps=7)] * 2
+    with ours.TimeAwareObservation(AsyncVectorEnv(env_fns, num_workers=1)) as envs:
+        assert envs.max_timesteps == 7
+        assert ours.FrameStackObservation(envs, 2).max_timesteps == 7
+
+
+def test_environments_without_one_limit_of_steps_are_refused() -> None:
+    with SyncVectorEnv(ledgers(2)) as envs, pytest.raises(ValueError, match="found None"):
+        ours.TimeAwareObservation(envs)
+    env_fns = [partial(gymnasium.make, "CartPole-v1", max_episode_steps=n) for n in (7, 8)]
+    with SyncVectorEnv(env_fns) as envs, pytest.raises(ValueError, match=r"one limit.*\{8, 7\}"):
+        ours.TimeAwareObservation(envs)
+
+
+# ---------------------------------------------------------------------- what surrounds them
+
+
+def test_a_copy_goes_on_as_the_original_would() -> None:
+    with stacked(SyncVectorEnv(ledgers(3, talks=False))) as envs:
+        run_by(envs, "step")
+        for copied in (copy.deepcopy(envs), pickle.loads(pickle.dumps(envs))):
+            with copied:
+                expected = run_by(copy.deepcopy(envs), "step")
+                for rows, others in zip(run_by(copied, "step"), expected, strict=True):
+                    assert_identical([row[0] for row in rows], [row[0] for row in others])
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        ours.NormalizeReward,
+        partial(ours.ClipReward, min_reward=0),
+        ours.NormalizeObservation,
+        partial(ours.FrameStackObservation, stack_size=2),
+        ours.FlattenObservation,
+    ],
+)
+def test_they_pass_on_what_they_do_not_change(wrap: Any) -> None:
+    inner = SyncVectorEnv(ledgers(2), buffers=2)
+    with wrap(inner) as envs:
+        envs.reset(seed=1)
+        envs.step(zeros(envs))
+        assert envs.get_attr("number") == (0, 1) and envs.unwrapped is inner
+        with pytest.raises(
+            ValueError, match=r"rollout_view\(\) would return (rewards|observations)"
+        ):
+            envs.rollout_view()
+    assert inner.closed
+
+
+class Mortal(Ledger):
+    """Dies in a step while a file is there."""
+
+    def __init__(self, path: Path, number: int) -> None:
+        super().__init__(number, length=99)
+        self._path = path
+
+    def step(self, action: Any) -> Any:
+        if self.number == 0 and self._path.exists():
+            self._path.unlink()
+            os._exit(5)
+        return super().step(action)
+
+
+def test_an_episode_that_is_lost_with_its_worker_is_followed_by_a_new_one(tmp_path: Path) -> None:
+    sign = tmp_path / "die"
+    env_fns = [partial(Mortal, sign, number) for number in range(2)]
+    inner = AsyncVectorEnv(env_fns, num_workers=2, on_worker_death="restart")
+    frames = ours.FrameStackObservation(ours.RecordEpisodeStatistics(timed(inner)), 2)
+    with ours.TimeAwareObservation(frames, flatten=False) as envs:
+        envs.reset(seed=1)
+        envs.step([1, 1])
+        sign.touch()
+        lost, *_, infos = envs.step([2, 2])  # what was known last is shown again
+        assert lost["time"][:, 0].tolist() == [2, 2]
+        assert lost["obs"][:, :, 2].tolist() == [[1, 1], [1, 2]]
+        assert infos["episode"]["l"].tolist() == [2, 0]
+        begun, *_ = envs.step([3, 3])
+        assert begun["time"][:, 0].tolist() == [0, 3]
+        assert begun["obs"][:, :, 2].tolist() == [[0, 0], [2, 3]]
+        assert frames.episode_lengths.tolist() == [0, 3]
+
+
+# ---------------------------------------------------------------------- waits that end late
+
+
+class Late(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Sends steps of some environments, and has no time to wait for them."""
+
+    def step(self, actions: Any, env_ids: Any = None) -> Any:
+        self.env.send(actions, env_ids)  # type: ignore[attr-defined]  # not all have it
+        raise StepTimeoutError("late")
+
+
+def test_a_step_of_some_environments_that_was_late_counts_as_a_step() -> None:
+    class Through(VectorEnv[Any, Any, Any]):
+        def __init__(self, env: Any) -> None:
+            vars(self).update(vars(env), env=env)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.env, name)
+
+        def reset(self, **arguments: Any) -> Any:
+            return self.env.reset(**arguments)
+
+        def step(self, actions: Any, env_ids: Any = None) -> Any:
+            return Late(self.env).step(actions, env_ids)
+
+    with SyncVectorEnv(ledgers(3, talks=False)) as inner:
+        envs = ours.RecordEpisodeStatistics(Through(inner))
+        envs.reset(seed=1)
+        with pytest.raises(StepTimeoutError):
+            envs.step([1], env_ids=[2])
+        envs.recv(3)
+        assert envs.episode_lengths.tolist() == [0, 0, 1]
+
+
+def test_a_reset_that_is_refused_changes_nothing_about_the_one_that_is_pending() -> None:
+    inner = AsyncVectorEnv(ledgers(2, talks=False), num_workers=1)
+    with ours.RecordEpisodeStatistics(inner) as envs:
+        envs.reset(seed=0)
+        envs.step(zeros(envs))
+        envs.reset_async(options={"reset_mask": np.array([True, False])})
+        with pytest.raises(AlreadyPendingCallError):
+            envs.reset(seed=3)
+        envs.reset_wait()
+        assert envs.episode_lengths.tolist() == [0, 1]
