@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Generic
 
 import numpy as np
@@ -43,7 +44,7 @@ class RunningMeanStd:
     def __init__(
         self,
         epsilon: float = 1e-4,
-        shape: tuple[int, ...] = (),
+        shape: Sequence[int] = (),
         dtype: npt.DTypeLike = np.float64,
     ) -> None:
         self.mean: Any = np.zeros(shape, dtype)
