@@ -47,10 +47,13 @@ def _scalar_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
 
 
 # What `struct` packs as a cast would convert it, by the codes that NumPy and it share.
-_BOOLS = frozenset((bool, np.bool_))
-_WHOLE = _BOOLS | {int}
+_WHOLE = frozenset((bool, int))
 _REAL = _WHOLE | {float, np.float64, np.float32}
-_PACKED = {**dict.fromkeys("bBhHiIlLqQ", _WHOLE), **dict.fromkeys("efd", _REAL), "?": _BOOLS}
+_PACKED = {
+    **dict.fromkeys("bBhHiIlLqQ", _WHOLE),
+    **dict.fromkeys("efd", _REAL),
+    "?": frozenset((bool, np.bool_)),
+}
 
 
 def _packer(out: NDArray[Any]) -> Callable[[list[Any], set[type]], bool] | None:
@@ -65,6 +68,9 @@ def _packer(out: NDArray[Any]) -> Callable[[list[Any], set[type]], bool] | None:
         if not kinds <= accepted:
             return False
         try:
+            # Integers beyond 64 bits are no numbers of NumPy's, and are refused one by one.
+            if int in kinds and not (min(values) >= -(2**63) and max(values) < 2**64):
+                return False
             pack(memory, 0, *values)
         except (OverflowError, struct.error):
             return False  # one that is out of range
@@ -87,8 +93,8 @@ def _vector_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
                 if value.dtype is not dtype and value.dtype != dtype:
                     return cast_all(values)
             place[:] = b"".join(values)
-        except (BufferError, ValueError):
-            return False  # strided arrays, or a dtype that has no buffer
+        except (BufferError, TypeError, ValueError):
+            return cast_all(values)  # strided arrays, or a dtype that has no buffer
         return True
 
     return write
