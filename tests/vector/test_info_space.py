@@ -287,6 +287,41 @@ def test_a_run_equals_gymnasiums(mode: AutoresetMode) -> None:
                 assert_same_infos(found, theirs.reset(options={"reset_mask": ended.copy()})[1])
 
 
+class Drawing(gymnasium.Env[Any, Any]):
+    """An environment of Gymnasium's whose infos hold graphs."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    graphs = gymnasium.spaces.Graph(gymnasium.spaces.Box(0, 1, (2,)), None)
+    info_space = gymnasium.spaces.Dict({"graph": graphs, "in": gymnasium.spaces.Dict(g=graphs)})
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.spaces = copy.deepcopy(self.info_space)
+            self.spaces.seed(seed)
+        return ZERO, self.spaces.sample()
+
+    def step(self, action: Any) -> Any:
+        return ZERO, 1.0, bool(action), False, self.spaces.sample()
+
+
+def test_gymnasiums_interface_gives_gymnasiums_graphs() -> None:
+    mode = gymnasium.vector.AutoresetMode.SAME_STEP
+    theirs = gymnasium.vector.SyncVectorEnv([Drawing] * 2, autoreset_mode=mode)
+    with as_gymnasium(SyncVectorEnv([Drawing] * 2, autoreset_mode=mode)) as ours, closing(theirs):
+        assert ours.info_space == Drawing.info_space
+        for results in (
+            (ours.reset(seed=1), theirs.reset(seed=1)),
+            (ours.step([0, 1]), theirs.step([0, 1])),
+        ):
+            found, expected = (result[-1] for result in results)
+            assert_same_infos(found, expected)
+            assert type(found["graph"][0]) is type(expected["graph"][0])
+            assert type(found["in"]["g"][0]) is type(expected["in"]["g"][0])
+        assert type(found["final_info"]["graph"][1]) is gymnasium.spaces.GraphInstance
+
+
 class Weighing(gymnasium.Env[Any, Any]):
     """An environment of Gymnasium's whose infos hold numbers, an array and a dict."""
 
