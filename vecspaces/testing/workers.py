@@ -20,6 +20,10 @@ from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.options import StartMethod
 
 _NOTE_BYTES = 200
+_UNGUARDED = (
+    "check_env runs while a new process imports the script that calls it: put what the script runs "
+    'below `if __name__ == "__main__":`'
+)
 # A process that is no fork imports NumPy and the user's main module.
 _START_SECONDS = 60.0
 
@@ -117,6 +121,8 @@ def run_in_worker(
             doing = _doing(notes)
             return Outcome(None, "hangs", f"{doing} did not end within {timeout:g} s")
         except WorkerDiedError as error:
+            if _UNGUARDED in str(error):  # what a process raises before its start comes as text
+                raise RuntimeError(_UNGUARDED) from None
             doing = _doing(notes)
             how = error.signal or f"exit code {error.exitcode}"
             return Outcome(None, "died", f"its process ended in {doing} ({how})")
@@ -125,6 +131,12 @@ def run_in_worker(
         finally:
             if envs is not None:
                 envs.close(terminate=True)
+
+
+def refuse_imports() -> None:
+    """Raise in a new process that imports the main module: a finding there would be none."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise RuntimeError(_UNGUARDED)
 
 
 def _doing(notes: Path) -> str:
