@@ -175,6 +175,7 @@ def changed(description: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 BOX = to_description(Box(0, 1, (2,)))
 INTEGERS = to_description(Box(0, 9, (2,), np.int32))
+WIDE = to_description(Box(0, 1, (2,), np.longdouble))
 DICT = to_description(Dict(a=Discrete(2), b=Tuple([Text(3)])))
 
 
@@ -186,6 +187,8 @@ DICT = to_description(Dict(a=Discrete(2), b=Tuple([Text(3)])))
         (changed(BOX, version=True), r"^description\['version'\]: expected a version number"),
         (changed(BOX, version=0), r"^description\['version'\]: expected a version number"),
         (changed(BOX, version=2), r"^description\['version'\]: .* newer .* upgrade"),
+        (changed(WIDE, low="1e999999"), r"^description\['low'\]"),
+        (changed(WIDE, high=["1", "-1e999999"]), r"^description\['high'\]\[1\]"),
         (changed(BOX, type="Sphere"), r"^description\['type'\]: expected one of Box"),
         (changed(BOX, type=["Box"]), r"^description\['type'\]"),
         (changed(BOX, colour=3), "^description: expected the fields"),

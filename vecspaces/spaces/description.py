@@ -224,8 +224,9 @@ def _read_number(dtype: np.dtype[Any], infinity: float, value: Any, where: str) 
     smallest, largest = dtype_limits(dtype)
     text = isinstance(value, str)
     if dtype.kind == "f" and text and (value in _INFINITE or dtype.itemsize > 8):
-        number = dtype.type(value if re.fullmatch(_NUMBER, value) else "nan")
-        if number == number:
+        with np.errstate(over="ignore"):  # what overflows is no number of the dtype
+            number = dtype.type(value if re.fullmatch(_NUMBER, value) else "nan")
+        if np.isfinite(number) or value in _INFINITE:
             return number, number != infinity
     if dtype.kind == "i" and text and _INFINITE.get(value) == infinity:
         return (smallest if infinity < 0 else largest), False
