@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Iterable
 from operator import index
@@ -49,7 +50,10 @@ def check_seconds(name: str, value: Any, *, zero: bool = False) -> float:
     if not (value >= 0 if zero else value > 0):
         least = "at least" if zero else "more than"
         raise ValueError(f"{name} must be {least} 0 seconds, found {value}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # an int beyond the range of floats
+        return math.inf
 
 
 def show_value(value: Any) -> str:

@@ -396,3 +396,16 @@ def test_a_vectorised_simulator_is_streamed() -> None:
             else:
                 envs.send(actions, transition.env_ids)
                 break
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_sending_to_no_environment_leaves_nothing_to_receive(kind: Any) -> None:
+    with kind(ledgers(2)) as envs:
+        envs.reset()
+        none = np.zeros(0, int)
+        envs.send(none, [])
+        envs.send_reset([])
+        assert envs.step(none, env_ids=[])[1].shape == (0,)
+        assert envs.step(np.zeros(2, int))[1].shape == (2,)
+        with pytest.raises(TypeError, match=r"^env_ids must be the numbers .* found array\(1\)"):
+            envs.get_attr("number", env_ids=np.array(1))

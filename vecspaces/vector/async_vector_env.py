@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import warnings
+import weakref
 from collections.abc import Callable, Iterable
 from multiprocessing import util
 from multiprocessing.process import BaseProcess
@@ -144,7 +146,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             budget=choose_budget(on_worker_death, max_restarts, restart_window),
             info_space=check_info_space(info_space),
         )
-        settings.check(len(self.env_fns))
+        settings = settings.check(len(self.env_fns))
         if worker_threads is not None:
             check_count("worker_threads", worker_threads)
         self.num_workers = _choose_workers(len(self.env_fns), num_workers, max_concurrency)
@@ -161,6 +163,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         # Before multiprocessing joins its children at exit, and when this object is collected.
         self._finalizer = util.Finalize(self, _clean_up, (backend,), exitpriority=100)
         self._processes = backend
+        _made.add(self)
         try:
             super().__init__(backend, settings, batch_size)
         except BaseException:
@@ -198,6 +201,23 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             if self.closed:
                 self._processes.abandon()  # what an interrupt may have left
                 self._finalizer.cancel()
+
+
+# Those of this process that are not collected.
+_made: weakref.WeakSet[AsyncVectorEnv[Any, Any]] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    """In a forked process: the vector envs are those of the process that made them."""
+    for envs in list(_made):
+        envs._processes.disown()
+        if hasattr(envs, "_session"):
+            envs._session.disown()
+    _made.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_all)
 
 
 def _clean_up(backend: ProcessBackend) -> None:

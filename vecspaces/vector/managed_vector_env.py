@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import index
 from typing import Any, Generic, TypeAlias
 
@@ -402,19 +402,23 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
 
     def _send(self, call: str, actions: Any, env_ids: Any) -> list[int]:
         """Send actions to some environments; return their rows."""
-        self._session.check(Event.SEND, call)
-        rows = self._chosen(env_ids)
-        self._send_recv.check(rows, call)
-        at = np.array(rows, dtype=np.intp)
-        if self._mode is AutoresetMode.DISABLED and self._session.finished[at].any():
-            self._refuse_finished(at[self._session.finished[at]])
         try:
-            self._buffers.actions.write_batch(actions, at=at)
-        except Mismatch as error:
-            raise self._action_error(error, rows) from None
-        if self._settings.validate:
-            self._validate_actions(call, rows)
-        self._session.send_rows(rows, call, {})
+            self._session.check(Event.SEND, call)
+            rows = self._chosen(env_ids)
+            self._send_recv.check(rows, call)
+            at = np.array(rows, dtype=np.intp)
+            if self._mode is AutoresetMode.DISABLED and self._session.finished[at].any():
+                self._refuse_finished(at[self._session.finished[at]])
+            try:
+                self._buffers.actions.write_batch(actions, at=at)
+            except Mismatch as error:
+                raise self._action_error(error, rows) from None
+            if self._settings.validate:
+                self._validate_actions(call, rows)
+            self._session.send_rows(rows, call, {})
+        except BaseException as error:
+            self._session.interrupt(error)
+            raise
         return rows
 
     # ------------------------------------------------------------------ rollouts
@@ -656,7 +660,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         """Check a choice of environments."""
         if env_ids is None:
             return list(range(self.num_envs))
-        numbers: list[Any] = list(env_ids) if isinstance(env_ids, Iterable) else [None]
+        numbers: list[Any] = list(env_ids) if np.iterable(env_ids) else [None]
         if {bool, np.bool_}.intersection(map(type, numbers)):
             raise TypeError(
                 f"env_ids must be the numbers of environments, found booleans, {env_ids!r}: "

@@ -117,7 +117,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             budget=choose_budget(on_worker_death, max_restarts, restart_window),
             info_space=check_info_space(info_space),
         )
-        settings.check(len(self.env_fns))
+        settings = settings.check(len(self.env_fns))
         if processes_per_actor < 1:
             raise ValueError(f"processes_per_actor must be at least 1, found {processes_per_actor}")
         resources = choose_resources(resources_per_worker, processes_per_actor)

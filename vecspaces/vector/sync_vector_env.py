@@ -78,7 +78,7 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
             validate=validate,
             info_space=check_info_space(info_space),
         )
-        settings.check(len(self.env_fns))
+        settings = settings.check(len(self.env_fns))
         self._inline = InlineBackend(self.env_fns, settings.autoreset_mode, validate)
         super().__init__(self._inline, settings, batch_size)
 

@@ -219,3 +219,49 @@ def test_numbers_in_an_error_of_the_environments_own_stay_as_they_are() -> None:
             envs.step([0] * 4)
         assert caught.value.env_ids == (9,)
         assert "environment 3 failed in step" in str(caught.value.__cause__)
+
+
+class OddError(Exception):
+    """Is unpickled as something else, or not at all."""
+
+    def __init__(self, how: Any) -> None:
+        super().__init__("odd")
+        self.how = how
+
+    def __reduce__(self) -> Any:
+        if isinstance(self.how, BaseException):
+            raise self.how
+        return self.how
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        (str, ("text",)),
+        (KeyboardInterrupt, ()),
+        (OddError, ()),
+        (sys.exit, (3,)),
+        SystemExit(3),
+        KeyboardInterrupt(),
+    ],
+    ids=repr,
+)
+def test_an_exception_that_cannot_travel_arrives_as_its_traceback(how: Any) -> None:
+    failure = Failure.of(OddError(how), [3], "step", 1)
+    with pytest.raises(WorkerError, match=r"environment 3 \(worker 1\) failed in step:") as caught:
+        pickle.loads(pickle.dumps(failure)).throw()
+    assert "OddError: odd" in str(caught.value)
+    assert "(the exception " in str(caught.value)
+
+
+class Leaving(Ledger):
+    """Raises what is no Exception when it is closed."""
+
+    def close(self) -> None:
+        raise GeneratorExit("leaving")
+
+
+def test_what_is_no_exception_in_close_is_a_worker_error() -> None:
+    envs = AsyncVectorEnv([Ledger, Leaving], num_workers=2, context="fork")
+    with pytest.raises(WorkerError, match=r"environment 1 (.|\n)*GeneratorExit: leaving"):
+        envs.close()

@@ -92,6 +92,11 @@ def test_a_seed_of_another_type_is_refused(seed: Any) -> None:
         spread_seeds(seed, 3)
 
 
+def test_a_seed_in_an_array_without_a_dimension_is_none() -> None:
+    with pytest.raises(TypeError, match=r"^seed must be None, an int, .* found ndarray"):
+        spread_seeds(np.array(3), 3)
+
+
 @pytest.mark.parametrize("seed", [[1, 2.5, 3], [1, "2", 3], np.zeros(3), [[1], [2], [3]]])
 def test_seeds_that_are_no_integers_are_refused_with_their_place(seed: Any) -> None:
     with pytest.raises(TypeError, match=r"seed\[\d\]"):

@@ -301,7 +301,7 @@ class Failure:
     def __reduce__(self) -> tuple[Any, ...]:
         try:
             pickled = dumps(self.exception)
-        except Exception as error:  # the environment's own __reduce__ may raise anything
+        except BaseException as error:  # the environment's own __reduce__ may raise anything
             pickled = dumps(None)
             text = f"{self.text}\n(the exception could not be pickled: {error!r})"
         else:
@@ -343,7 +343,12 @@ def _rebuild(
     """Make a `Failure` from its parts; an exception that cannot be unpickled becomes text."""
     try:
         exception = pickle.loads(pickled)
-    except Exception as error:  # a constructor may raise anything
+    except (Exception, SystemExit) as error:  # a constructor may raise anything
         exception = None
         text = f"{text}\n(the exception could not be unpickled: {error!r})"
+    if exception is not None and not isinstance(exception, Exception):  # its __reduce__ says so
+        text = (
+            f"{text}\n(the exception was unpickled as another object, {type(exception).__name__})"
+        )
+        exception = None
     return Failure(env_ids, command, exception, text, worker)

@@ -47,15 +47,17 @@ class Settings(NamedTuple):
     budget: RestartBudget | None = None
     info_space: Dict[Any] | None = None
 
-    def check(self, num_factories: int) -> None:
-        """Check the numbers before anything is built."""
+    def check(self, num_factories: int) -> Settings:
+        """Check the numbers before anything is built, and return them with seconds as floats."""
         if num_factories < 1:
             raise ValueError("env_fns must hold at least one factory, found none")
         check_count("buffers", self.buffers)
         check_count("variable_capacity", self.variable_capacity, least=0)
-        check_seconds("start_timeout", self.start_timeout)
-        if self.step_timeout is not None:
-            check_seconds("step_timeout", self.step_timeout)
+        step_timeout = self.step_timeout
+        if step_timeout is not None:
+            step_timeout = check_seconds("step_timeout", step_timeout)
+        start_timeout = check_seconds("start_timeout", self.start_timeout)
+        return self._replace(start_timeout=start_timeout, step_timeout=step_timeout)
 
 
 def list_factories(env_fns: Iterable[Callable[[], Any]]) -> list[Callable[[], Any]]:
@@ -146,7 +148,8 @@ def spread_seeds(seed: Any, num_envs: int) -> list[int | None]:
         return [derive_seed(child) for child in seed.spawn(num_envs)]
     if isinstance(seed, (int, np.integer)):
         return [int(seed) + number for number in range(num_envs)]
-    if not isinstance(seed, (Sequence, np.ndarray)) or isinstance(seed, (str, bytes)):
+    is_array = isinstance(seed, np.ndarray) and seed.ndim > 0
+    if not (is_array or isinstance(seed, Sequence)) or isinstance(seed, (str, bytes)):
         raise TypeError(
             "seed must be None, an int, a sequence of one int or None per environment, or a "
             f"numpy.random.SeedSequence, found {type(seed).__name__}"

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces.checks import check_seconds
-from vecspaces.errors import StepTimeoutError
+from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, EnvIds, Failure, Message, died, overdue
@@ -40,6 +40,7 @@ _GRACE = 0.1
 
 _CALLS = (Op.CALL, Op.SET_ATTR, Op.FLUSH)
 _DONE, _STEP = Op.DONE, Op.STEP
+_CLOSED = State.CLOSED
 
 
 class Session:
@@ -72,6 +73,7 @@ class Session:
         self.finished: npt.NDArray[np.bool_] = np.zeros(plan.num_envs, dtype=np.bool_)
         self.interrupted = False
         self._was_reset = False
+        self._inherited = False
         # The last command: enough to repeat it for a worker that had to be replaced, the call that
         # the user made, and the slot and the steps of the rollout once it is done.
         self._op, self._call = Op.RESET, "reset"
@@ -95,11 +97,20 @@ class Session:
 
     def check(self, event: Event, call: str = "") -> State:
         """Return the state that an event leads to, or raise what makes it illegal."""
+        if self._inherited and event is not Event.CLOSE:
+            raise ClosedEnvironmentError(
+                f"{call} was called in a process that was forked from the one that made the vector "
+                "env, which alone can use it: make another one here"
+            )
         pending = ""
         if self.state.value.startswith("overdue"):
             what = "was interrupted" if self.interrupted else "timed out"
             pending = f"{self._call} that {what}"
         return next_state(self.state, event, call, pending)
+
+    def disown(self) -> None:
+        """In a process that was forked from the caller's: what was inherited can only be closed."""
+        self.state, self._inherited = _CLOSED, True
 
     # ------------------------------------------------------------------ commands
 
@@ -133,6 +144,8 @@ class Session:
         try:
             self._backend.submit(op, slot, self._seq, payloads)
             self.queue.send(rows)
+            if self.state is _CLOSED:
+                self._check_open()
             self.state = state
         except CannotSend as error:
             self._waiting = set()
@@ -141,6 +154,7 @@ class Session:
             # Some workers may have received it: only new ones can begin together again.
             self._break(payloads)
             self.interrupted = isinstance(error, KeyboardInterrupt)
+            self._check_open(error)
             raise
 
     def begin_reset(self, plan: ResetPlan, call: str) -> None:
@@ -192,6 +206,8 @@ class Session:
 
         The step of a row that `starts` names begins an episode.
         """
+        if not rows:
+            return  # nothing would be there to receive
         payloads = {
             worker: (chosen, {row: starts[row] for row in chosen if row in starts})
             for worker, chosen in self.by_worker(rows).items()
@@ -240,7 +256,25 @@ class Session:
     def _break(self, workers: Iterable[int]) -> None:
         """Note that workers may be in any state: a reset replaces them."""
         self._gone.update(workers)
-        self.state = State.BROKEN
+        self._move(State.BROKEN)
+
+    def _move(self, state: State) -> None:
+        """Change the state, unless `close` came in between: it is the end."""
+        if self.state is not _CLOSED:
+            self.state = state
+
+    def _check_open(self, error: BaseException | None = None) -> None:
+        """End a call during which a signal handler, another thread or a callback called `close`.
+
+        What such a call raised, since memory and workers are gone, says less.
+        """
+        if self.state is not _CLOSED or isinstance(error, ClosedEnvironmentError):
+            return
+        if error is None or isinstance(error, Exception):
+            raise ClosedEnvironmentError(
+                f"close() was called during {self._call}, which has no result: make a new "
+                "vector env"
+            ) from None
 
     def _replace_unusable(self) -> None:
         """Before a reset, replace workers that are gone, or still busy with a call that is late."""
@@ -250,7 +284,7 @@ class Session:
         # What is interrupted from here on begins anew at the next reset.
         self._gone |= unusable
         self._waiting = set()
-        self.state = State.BROKEN
+        self._move(State.BROKEN)
         for worker in sorted(unusable):
             self._build(worker, None)
             self._broken.difference_update(self._backend.slices[worker])
@@ -271,6 +305,8 @@ class Session:
         `read` may be called again after an interrupt, so it must change nothing that lasts.
         """
         state = TRANSITIONS[self.state].get(event) or self.check(event, call)
+        if timeout is not None:
+            timeout = check_seconds("timeout", timeout, zero=True)
         try:
             self._wait(None, timeout)
             result = read(self._slot)
@@ -278,6 +314,8 @@ class Session:
             self._suspend(error)
             raise
         ring = self.ring
+        if self.state is _CLOSED:
+            self._check_open()
         # Plain assignments alone: an interrupt comes before all of them or after all of them.
         self.state, ring.current, ring.steps = state, self._slot, self._steps
         return result
@@ -308,6 +346,8 @@ class Session:
     ) -> T:
         """Wait until `ready()` is not None, and return what `read` makes of its rows."""
         state, queue = self.check(Event.RECV, call), self.queue
+        if timeout is not None:
+            timeout = check_seconds("timeout", timeout, zero=True)
         try:
             self._wait(ready, timeout)
             rows = ready() or []
@@ -320,6 +360,8 @@ class Session:
             self._suspend(error)
             raise
         # As in `finish`.
+        if self.state is _CLOSED:
+            self._check_open()
         self.state, queue.ready, queue.fresh = state, rest, fresh
         return result
 
@@ -327,9 +369,11 @@ class Session:
         """Note that a call was interrupted between its two halves: what it began is pending."""
         if not isinstance(error, Exception):
             self._suspend(error)
+        self._check_open(error)
 
     def _suspend(self, error: BaseException) -> None:
         """Note that a wait ended early: what is pending stays so, unless a fault ended it."""
+        self._check_open(error)
         overdue_state = TRANSITIONS[self.state].get(Event.SUSPEND)
         if overdue_state is None:
             return
@@ -349,8 +393,6 @@ class Session:
                 # Where a renderer or a simulator starts at last, and may hang.
                 timeout = self._settings.start_timeout
                 advice = f" (start_timeout bounds the first reset){self._backend.hang_advice}"
-        else:
-            check_seconds("timeout", timeout, zero=True)
         deadline = None if timeout is None else Deadline(timeout)
         while (waiting if ready is None else ready() is None) and not self._failures:
             if deadline is None and not self._build_by:
@@ -374,6 +416,8 @@ class Session:
 
     def _take_in(self, replies: Any) -> None:
         """Take in what has come; each reply stays with the backend until it was."""
+        if self.state is _CLOSED:
+            self._check_open()
         while replies:
             self._receive(replies[0])
             replies.popleft()
@@ -452,6 +496,7 @@ class Session:
             self._failures.append(Failure(tuple(rows), verb, fault, "", worker))
             del self._deaths[worker]
             return
+        self._check_open()
         again = {row: (restart_seed(self._seeds[row], count), self._options[row]) for row in rows}
         payload = self._payloads.get(worker)
         if op is Op.STEP_ROWS:
@@ -511,11 +556,11 @@ class Session:
         first = failures[0]
         if self._op in _CALLS and not self._gone:
             # A method that raises breaks nothing, and late replies of others will be dropped.
-            self.state = TRANSITIONS[self.state][Event.CALL_WAIT]
+            self._move(TRANSITIONS[self.state].get(Event.CALL_WAIT, self.state))
         else:
             for failure in failures:
                 self._broken.update(failure.env_ids)
-            self.state = State.BROKEN
+            self._move(State.BROKEN)
         first.throw()
 
     # ------------------------------------------------------------------ the end

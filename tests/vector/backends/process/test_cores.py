@@ -51,6 +51,16 @@ CASES = {
         {"proc/self/cgroup": "0::/docker/f00\n", "sys/fs/cgroup/cpu.max": "200000 100000\n"},
         2.0,
     ),
+    "a period of 0, and lines of no known form": (
+        {
+            "proc/self/cgroup": "what\n\n4:cpu\n5:cpu:/a\n0::/b\n",
+            "sys/fs/cgroup/b/cpu.max": "100000 0\n",
+            "sys/fs/cgroup/cpu/a/cpu.cfs_quota_us": "100000\n",
+            "sys/fs/cgroup/cpu/a/cpu.cfs_period_us": "0\n",
+            "sys/fs/cgroup/cpu.max": "200000 100000\n",
+        },
+        2.0,
+    ),
     "v2, above the namespace": (
         {"proc/self/cgroup": "0::/../sibling\n", "sys/fs/cgroup/cpu.max": "200000 100000\n"},
         2.0,

@@ -8,10 +8,12 @@ import errno
 import mmap
 import multiprocessing
 import os
+import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -22,7 +24,7 @@ import pytest
 from tests import leaks
 from tests.envs import ledgers
 from tests.vector.bounds import settled
-from vecspaces.errors import ResetNeededError
+from vecspaces.errors import ResetNeededError, WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -192,6 +194,48 @@ def test_a_reset_in_which_a_call_fails_can_be_repeated(method: str, name: str, e
     assert at > 1, f"{name} is never called"
 
 
+@contextlib.contextmanager
+def descriptors_left(count: int) -> Iterator[None]:
+    """Let this process open so many more descriptors, and no more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, opened())) + count + 2, hard))
+    taken: list[int] = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        for _ in range(count):
+            os.close(taken.pop())
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("helpers")
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_reset_without_enough_descriptors_can_be_repeated(method: str) -> None:
+    with make(method) as envs:
+        envs.reset()
+        count = len(opened())
+        for left in range(20):
+            envs.processes[0].kill()
+            with pytest.raises(WorkerDiedError):
+                for _ in range(1000):
+                    envs.step([0, 0])
+            with descriptors_left(left):
+                try:
+                    envs.reset()
+                except OSError as error:
+                    assert error.errno == errno.EMFILE
+                else:
+                    break
+            assert_it_works(envs)
+            assert len(opened()) == count, f"{left} left"
+        assert 0 < left < 19
+
+
 @pytest.mark.usefixtures("helpers")
 @pytest.mark.parametrize(("method", "name"), cells(*MEMORY))
 def test_a_restart_in_which_a_call_fails_asks_for_a_reset(method: str, name: str) -> None:
@@ -210,3 +254,17 @@ def test_a_restart_in_which_a_call_fails_asks_for_a_reset(method: str, name: str
             envs.close()
         assert opened() == before, f"call {at} of {name}"
     assert at > 1, f"{name} is never called"
+
+
+def test_a_worker_that_can_start_no_thread_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with make("fork") as envs:
+        envs.reset()
+        with monkeypatch.context() as patch:  # what a forked worker inherits
+            patch.setattr(threading.Thread, "start", start)
+            with pytest.raises(RuntimeError, match=r"^can't start new thread$") as caught:
+                make("fork")
+            assert "failed in build" in str(caught.value.__cause__)
+        assert_it_works(envs)

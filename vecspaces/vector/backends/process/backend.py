@@ -16,11 +16,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from threading import get_ident
 from typing import Any
 
 from vecspaces.errors import StepTimeoutError
@@ -68,6 +70,8 @@ _FORKED = (
 _TERMINATE_SECONDS = 0.3
 # How long a worker that closed its stream may take to end.
 _EXIT_SECONDS = 0.5
+# How often to look whether another thread has left its wait.
+_LOOK_SECONDS = 1e-3
 
 
 @dataclass(eq=False)
@@ -142,6 +146,8 @@ class ProcessBackend:
         self.replies = deque()
         self._found: tuple[list[tuple[CallerEnd, list[bytes]]], list[Reply]] | None = None
         self._reading = False
+        # The thread that collects, if one does: its signal handlers and other threads may close.
+        self._collecting = 0
         # The number of the last command: what came with a reply to an older one is dropped.
         self._seq = 0
         # What workers are busy with, and how many may be while the caller busy-polls.
@@ -234,14 +240,21 @@ class ProcessBackend:
             for descriptor in (channel.fd, process.watch):
                 if descriptor is not None:
                     self._by_fd[descriptor] = index
-                    self._poller.add(descriptor)
             if packed:
                 channel.send(packed)
-                self._poller.watch_room(channel.out_fd, channel.pending)
+            self._watch(handle)
         except BaseException:
             self._end([handle], 0.0)
             raise
         return handle
+
+    def _watch(self, handle: _Handle) -> None:
+        """Let the poller watch a worker."""
+        channel = handle.channel
+        for descriptor in (channel.fd, handle.process.watch):
+            if descriptor is not None:
+                self._poller.add(descriptor)
+        self._poller.watch_room(channel.out_fd, channel.pending)
 
     def _await_built(self, deadline: Deadline) -> None:
         """Wait until every worker has built its environments."""
@@ -360,10 +373,19 @@ class ProcessBackend:
         What was read stays in the inboxes until `_found` holds the replies made of it, and
         `_settle` can be repeated: an interrupt at any moment loses and doubles nothing.
         """
+        self._collecting = get_ident()
+        try:
+            self._collect(timeout)
+        finally:
+            self._collecting = 0
+        return self.replies
+
+    def _collect(self, timeout: float | None) -> None:
+        """Fill `replies`, unless it holds some."""
         if self._found is not None:
             self._settle()
         if self.replies:
-            return self.replies
+            return
         rests: list[tuple[CallerEnd, list[bytes]]] = []
         replies: list[Reply] = []
         if self._reading:  # interrupted between reading and finding: nothing may be left to read
@@ -399,7 +421,6 @@ class ProcessBackend:
                 replies.append(Reply(index, Op.DIED, 0, self._exit_status(index)))
         self._found = rests, replies
         self._settle()
-        return self.replies
 
     def _settle(self) -> None:
         """Hand over what `collect` found."""
@@ -425,7 +446,7 @@ class ProcessBackend:
         op, slot, seq, _ = frame
         try:
             payload = frame.load()
-        except Exception:  # an info or a result that can be pickled but not unpickled
+        except (Exception, SystemExit):  # an info or a result that cannot be unpickled
             ids = self._ids(index)
             asked = self._working.get(index, Op.BUILD)
             failure = Failure.unreadable(ids, asked.verb, index)
@@ -497,6 +518,7 @@ class ProcessBackend:
                 for index, handle in enumerate(self._handles):
                     if index in unanswered or terminate or not (handle.built and handle.alive):
                         handle.process.end(kill=False)
+                self._poller.end()
                 self._end(self._handles, _TERMINATE_SECONDS)
                 self._handles = []
                 self._working.clear()
@@ -513,6 +535,13 @@ class ProcessBackend:
         if self._arena is not None:
             self._arena.close()
 
+    def disown(self) -> None:
+        """In a forked process, leave the workers alone, and free its copies of what they are."""
+        for handle in self._handles:
+            handle.process.disown()
+            handle.channel.close()
+        self._handles = []
+
     def _ask_to_close(self, unanswered: set[int], deadline: Deadline, wrong: list[Reply]) -> None:
         """Ask workers to close their environments; those that have not are in `unanswered`."""
         # A worker that builds does not listen.
@@ -522,6 +551,12 @@ class ProcessBackend:
         unanswered.update(asked)
         for index in asked:
             self._handles[index].channel.send(pack(Op.CLOSE, 0, 0))
+        if self._collecting == get_ident():  # its poll object cannot be used twice at once
+            self._poller.end()
+            self._poller = Poller()
+            for index in asked:
+                self._watch(self._handles[index])
+        self._await_others(deadline)
         while unanswered and not deadline.passed:
             for reply in self._take(deadline):
                 if reply.worker not in unanswered:
@@ -541,5 +576,11 @@ class ProcessBackend:
             self._forget(handle)
             handle.alive = False
         end_all([handle.process for handle in handles], timeout)
+        self._await_others(Deadline(_EXIT_SECONDS))
         for handle in handles:
             handle.channel.close()
+
+    def _await_others(self, deadline: Deadline) -> None:
+        """Wait until no other thread reads from the workers, as replies or their end let it do."""
+        while self._collecting not in (0, get_ident()) and not deadline.passed:
+            time.sleep(_LOOK_SECONDS)

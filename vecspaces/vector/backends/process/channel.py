@@ -21,6 +21,8 @@ from vecspaces.vector.exchange.messages import HEADER, Op, dumps
 _CHUNK = 1 << 16
 _READ_SIZE = (_CHUNK,)
 _MOST_WRITTEN = 1 << 20
+# `poll` reports at once that no such descriptor is open.
+_NEVER_OPEN = 2**31 - 1
 
 
 class Frame(NamedTuple):
@@ -246,6 +248,11 @@ class Poller:
         if self._poll is not None:
             with contextlib.suppress(KeyError):
                 self._poll.unregister(fd)
+
+    def end(self) -> None:
+        """Let every wait return at once, also one of another thread that is about to begin."""
+        if self._poll is not None:
+            self._poll.register(_NEVER_OPEN, 0)
 
     def _register(self, fd: int) -> None:
         if self._poll is None:

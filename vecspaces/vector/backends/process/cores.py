@@ -29,13 +29,16 @@ def cpu_quota(root: Path = Path("/")) -> float:
     container the own group may lie at the root of what is mounted, whatever its path is called.
     """
     try:
-        memberships = (root / "proc/self/cgroup").read_text().splitlines()
+        text = (root / "proc/self/cgroup").read_text(errors="surrogateescape")  # names are bytes
     except OSError:
         return math.inf
     quota = math.inf
-    for membership in memberships:
-        _, controllers, path = membership.split(":", 2)
+    for membership in text.splitlines():
+        _, _, rest = membership.partition(":")
+        controllers, separator, path = rest.partition(":")
         read: Callable[[Path], float]
+        if not separator:
+            continue
         if not controllers:
             mounts, read = ["", "unified"], _quota_v2
         elif "cpu" in controllers.split(","):
@@ -49,7 +52,7 @@ def cpu_quota(root: Path = Path("/")) -> float:
             for folder in groups[: groups.index(top) + 1]:
                 try:
                     quota = min(quota, read(folder))
-                except (OSError, ValueError):  # not mounted here, or no quota of this kind
+                except (OSError, ValueError, ZeroDivisionError):  # not here, or of no such form
                     continue
     return quota
 

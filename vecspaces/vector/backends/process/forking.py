@@ -4,7 +4,8 @@ A fork copies every descriptor and every mapping. A worker that kept those of ot
 would hold their memory after they are closed, and streams whose end reports a death. So whatever
 this package opens between processes is registered here, under a lock that every fork of this
 process takes. A forked worker closes what is registered, and never a number that another thread was
-about to close. Processes that the user forks inherit everything, as they do from any library.
+about to close. Processes that the user forks inherit everything, as they do from any library, but
+leave the workers alone (`ProcessBackend.disown`).
 """
 
 from __future__ import annotations

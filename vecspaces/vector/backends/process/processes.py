@@ -31,6 +31,8 @@ _CODE_SECONDS = {"forkserver": 0.5}
 _CODE_SECONDS_ELSE = 0.02
 # How long a process that was killed may take to end: on a busy machine it waits for a core.
 _KILL_SECONDS = 3.0
+# What multiprocessing opens to ask its fork server for a process: a socket and two pipes.
+_CLIENT_DESCRIPTORS = 5
 
 _NO_SERVER = (
     "multiprocessing's fork server ended, as what it printed says: it imports what "
@@ -108,6 +110,15 @@ class WorkerProcess:
         with contextlib.suppress(ValueError):
             self.process.close()
 
+    def disown(self) -> None:
+        """In a forked process, leave the process alone, which is the child of another one."""
+        # multiprocessing would end it when this process exits.
+        multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]
+        self.closed = True
+        watch, self.watch = self.watch, None
+        if watch is not None:
+            forking.close(watch)
+
 
 def end_all(workers: list[WorkerProcess], timeout: float) -> None:
     """End processes and free their descriptors; those that run after `timeout` are killed.
@@ -168,6 +179,8 @@ def start_process(
             process = context.Process(  # type: ignore[attr-defined]  # typeshed has it on subclasses
                 name=startup_name, target=target, args=(line, *args), daemon=daemon
             )
+        if method == "forkserver":
+            _check_descriptors(line.out_fd)
         try:
             with _interrupts_blocked(method):
                 process.start()
@@ -183,6 +196,20 @@ def start_process(
             raise
     finally:
         forking.close(*copy)
+
+
+def _check_descriptors(some: int) -> None:
+    """Raise where a fork server's client would run out of descriptors halfway.
+
+    It would leak those that it opened, and the server, which waits for them, would end.
+    """
+    opened: list[int] = []
+    try:
+        for _ in range(_CLIENT_DESCRIPTORS):
+            opened.append(os.dup(some))
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 @contextlib.contextmanager

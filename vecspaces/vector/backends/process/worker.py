@@ -48,10 +48,10 @@ def worker_main(line: Line, caller: int, setup: WorkerSetup | None = None) -> No
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    _leave_with(caller)
     channel = WorkerEnd(line)
     factories: Sequence[int] = ()
     try:
+        _leave_with(caller)  # where no more threads may be started, this fails
         if setup is None:
             message = channel.receive()
             if message is None:
@@ -97,7 +97,10 @@ class Worker:
         if message is not None and message[0] is Op.BIND:
             self._bind(message[3])
             message = self._serve()
-        failure = self._group.close()
+        try:
+            failure = self._group.close()
+        except BaseException as error:  # what is no Exception may be raised by an environment too
+            failure = Failure.of(error, range(self._group.low, self._group.high), "close")
         if message is not None:
             self._channel.send(pack(Op.DONE, 0, message[2], failure))
 
