@@ -265,6 +265,36 @@ def test_they_pass_on_what_they_do_not_change(wrap: Any) -> None:
     assert inner.closed
 
 
+@pytest.mark.parametrize("env_ids", [3, [True, False], [-1], [0, 0], "0"], ids=str)
+def test_wrong_environments_are_refused_as_without_wrappers(env_ids: Any) -> None:
+    calls: list[Any] = [
+        lambda envs: envs.step([1, 1], env_ids=env_ids),
+        lambda envs: envs.send([1, 1], env_ids),
+        lambda envs: envs.send_reset(env_ids),
+    ]
+    with (
+        SyncVectorEnv(ledgers(3)) as bare,
+        stacked(SyncVectorEnv(ledgers(3, talks=False))) as envs,
+    ):
+        bare.reset(seed=1), envs.reset(seed=1)
+        for call in calls:
+            with pytest.raises((TypeError, ValueError)) as expected:
+                call(bare)
+            with pytest.raises(expected.type) as found:
+                call(envs)
+            assert str(found.value) == str(expected.value)
+
+
+def test_no_environments_may_be_stepped() -> None:
+    with stacked(SyncVectorEnv(ledgers(3, talks=False))) as envs:
+        envs.reset(seed=1)
+        observations, rewards, *_ = envs.step([], env_ids=[])
+        assert observations.shape == (0, *envs.single_observation_space.shape)
+        assert rewards.shape == (0,) and envs.timesteps.tolist() == [0, 0, 0]
+        envs.send([], [])
+        envs.send_reset([])
+
+
 class Mortal(Ledger):
     """Dies in a step while a file is there."""
 

@@ -237,7 +237,7 @@ class VectorWrapper(
         if env_ids is not None:
             self._refuse_bypass(_STEP)
             self._check_idle("step")
-            rows = np.array(env_ids)
+            rows = as_rows(env_ids)
             changed = self._before_step(actions)
             try:
                 self._kept = "step some", self._wrapped.step(changed, env_ids), rows
@@ -521,6 +521,12 @@ class VectorRewardWrapper(VectorWrapper[ObsType, ActType, ObsType, ActType, Arra
             What the wrapper returns, of the same shape.
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement rewards")
+
+
+def as_rows(env_ids: EnvIds) -> npt.NDArray[Any]:
+    """Copy numbers of environments into an index; wrong ones are for the vector env to refuse."""
+    rows = np.array(env_ids)
+    return rows if rows.size else rows.astype(np.intp)
 
 
 def _reset_mask(options: Any) -> Mask | None:

@@ -78,7 +78,7 @@ def flatten_rows(space: Space[Any], batch: Any) -> Any:
     """
     count = count_rows(space, batch)
     if isinstance(space, (Box, MultiBinary)):
-        return np.asarray(batch, space.dtype).reshape(count, -1)
+        return np.asarray(batch, space.dtype).reshape(count, flatdim(space))
     if isinstance(space, Discrete):
         flat: npt.NDArray[Any] = np.zeros((count, int(space.n)), space.dtype)
         flat[np.arange(count), np.asarray(batch, np.int64) - int(space.start)] = 1

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from vecspaces.vector import AutoresetMode, VectorEnv, VectorWrapper
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.vector.wrappers import EnvIds, Mask, WrapperObsType
+from vecspaces.vector.wrappers import EnvIds, Mask, WrapperObsType, as_rows
 
 # The environments of some rows: their numbers, or a slice of all.
 Rows = Any
@@ -66,7 +66,7 @@ class EpisodeWrapper(
 
     def send(self, actions: Any, env_ids: EnvIds | None = None) -> None:
         """Give actions to environments without waiting for them."""
-        rows = ALL if env_ids is None else list(env_ids)
+        rows = ALL if env_ids is None else as_rows(env_ids)
         super().send(actions, env_ids)
         self._fresh[rows] = False
 
@@ -78,7 +78,7 @@ class EpisodeWrapper(
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """Send environments a reset without waiting for them."""
-        rows = ALL if env_ids is None else list(env_ids)
+        rows = ALL if env_ids is None else as_rows(env_ids)
         super().send_reset(env_ids, seed=seed, options=options)
         self._fresh[rows], self._shown[rows], self.prev_dones[rows] = True, False, False
 

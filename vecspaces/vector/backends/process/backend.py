@@ -444,6 +444,7 @@ class ProcessBackend:
     def _understand(self, index: int, frame: Frame) -> Reply:
         """Unpickle a reply, and take in what came with it."""
         op, slot, seq, _ = frame
+        payload: Any
         try:
             payload = frame.load()
         except (Exception, SystemExit):  # an info or a result that cannot be unpickled
