@@ -127,7 +127,7 @@ def test_a_stream_ends_when_everything_was_received() -> None:
 
 @pytest.mark.parametrize("op", Op)
 def test_an_op_fits_into_a_header(op: Op) -> None:
-    fields = (int(op), 65535, 2**32 - 1, 2**40)
+    fields = (int(op), 2, 65535, 2**32 - 1, 2**40)
     assert HEADER.unpack(HEADER.pack(*fields)) == fields
 
 

@@ -45,7 +45,8 @@ class Op(IntEnum):
 
 # One message is this header and then its payload. A reply carries the sequence number of its
 # command, so that a late one is recognised and never taken for the reply to another command.
-HEADER = struct.Struct("<BxxxIQQ")  # op, slot, sequence number, bytes of payload
+# Op, how to wait for the next one, slot, sequence number, bytes of payload.
+HEADER = struct.Struct("<BBxxIQQ")
 
 
 class Reply(NamedTuple):

@@ -1,16 +1,12 @@
-"""Returning to a core, and busy-polling on one that is free."""
+"""Returning to a core from time to time."""
 
 from __future__ import annotations
 
 import math
 import os
-import select
 import sys
 import time
 
-# How long to busy-poll. To wake a process that sleeps takes a tenth of it on bare machines and up
-# to a third on virtual ones, where a core without work is taken away.
-_SPIN_SECONDS = 200e-6
 # How long a process may be away from its core: seldom enough to cost nothing.
 _RETURN_SECONDS = 2e-3
 
@@ -46,36 +42,3 @@ class CoreAffinity:
                 os.sched_setaffinity(0, allowed)
         except OSError:  # the system took the core away a moment ago
             self._due = math.inf
-
-
-class SpinPoll:
-    """A `select.poll` that busy-polls for a moment before it sleeps.
-
-    Only while waits are short: after one that busy-polling did not shorten, it sleeps at once until
-    a wait was short again. Between two looks it lets other threads run. Use it where a core has
-    nothing better to do.
-
-    Args:
-        poll: What to wait for.
-    """
-
-    def __init__(self, poll: select.poll) -> None:
-        self._poll = poll.poll
-        self._soon = True
-
-    def poll(self, milliseconds: int | None) -> list[tuple[int, int]]:
-        """Wait as `select.poll` does, up to 0.2 ms of it busy-polling; None waits forever."""
-        look, clock = self._poll, time.perf_counter
-        began = clock()
-        if self._soon and milliseconds != 0:
-            until = began + _SPIN_SECONDS
-            while True:
-                found = look(0)
-                if found:
-                    return found
-                os.sched_yield()
-                if clock() > until:
-                    break
-        found = look(milliseconds)
-        self._soon = clock() - began < _SPIN_SECONDS
-        return found

@@ -36,6 +36,7 @@ from vecspaces.vector.backends.process.interrupts import uninterrupted
 from vecspaces.vector.backends.process.line import Line
 from vecspaces.vector.backends.process.pickling import Pickling
 from vecspaces.vector.backends.process.processes import WorkerProcess, end_all, start_process
+from vecspaces.vector.backends.process.waiting import WaitingPolicy, Way
 from vecspaces.vector.backends.process.worker import worker_main
 from vecspaces.vector.backends.worker_setup import (
     assign_rows,
@@ -153,6 +154,9 @@ class ProcessBackend:
         # What workers are busy with, and how many may be while the caller busy-polls.
         self._working: dict[int, Op] = {}
         self._spare_cores = count_usable_cores() - 1
+        # How to wait for each command, and for the last one.
+        self._policies: dict[Op, WaitingPolicy] = {}
+        self._op, self._policy = Op.BUILD, WaitingPolicy([Way.FREE])
         self._plan: BufferPlan | None = None
         self._arena: Arena | None = None
         self._descriptions: list[GroupDescription] = []
@@ -319,17 +323,19 @@ class ProcessBackend:
                 self._replace(worker, lost)
             return
         self._seq = seq
+        self._op, self._policy = op, self._policies.get(op) or self._make_policy(op)
+        way = self._policy.begin()
         if op is Op.STEP and self._rows_suffice:
-            frames = [HEADER.pack(op, slot, seq, 0)] * len(payloads)
+            frames = [HEADER.pack(op, way, slot, seq, 0)] * len(payloads)
         else:
             try:
                 frames = [
-                    self._pack_command(worker, op, slot, seq, payload)
+                    self._pack_command(worker, op, way, slot, seq, payload)
                     for worker, payload in payloads.items()
                 ]
             except Exception as error:
                 raise CannotSend(error) from None
-        if not self._working:
+        if way and not self._working:
             self._affinity.visit()
         for worker, frame in zip(payloads, frames, strict=True):
             self._working[worker] = op
@@ -338,7 +344,17 @@ class ProcessBackend:
             if channel.pending:
                 self._poller.watch_room(channel.out_fd, True)
 
-    def _pack_command(self, worker: int, op: Op, slot: int, seq: int, payload: Any) -> bytes:
+    def _make_policy(self, op: Op) -> WaitingPolicy:
+        """Make what decides how to wait for a command, of which this is the first."""
+        ways = [Way.FREE] if self._setups[-1].core is None else [Way.RETURNS, Way.FREE]
+        if self._spare_cores > 0:
+            ways.append(Way.BUSY_POLLS)
+        policy = self._policies[op] = WaitingPolicy(ways)
+        return policy
+
+    def _pack_command(
+        self, worker: int, op: Op, way: Way, slot: int, seq: int, payload: Any
+    ) -> bytes:
         """Pack a command with its arguments, and with actions that lie in no shared memory."""
         rows = self.slices[worker]
         exported = spilled = None
@@ -348,8 +364,8 @@ class ProcessBackend:
             else:
                 exported = self.buffers.actions.export(rows.start, rows.stop)
             if exported is None and spilled is None:  # row numbers alone
-                return pack(op, slot, seq, (payload, None, None))
-        return pack(op, slot, seq, (payload, exported, spilled), self._pickling.dumps)
+                return pack(op, slot, seq, (payload, None, None), way=way)
+        return pack(op, slot, seq, (payload, exported, spilled), self._pickling.dumps, way)
 
     def _replace(self, worker: int, lost: Any) -> None:
         """Start a worker in place of one that is dead, or too slow; can be repeated if it fails."""
@@ -391,8 +407,8 @@ class ProcessBackend:
         if self._reading:  # interrupted between reading and finding: nothing may be left to read
             ready = [(handle.channel.fd, 0) for handle in self._handles]
         else:
-            busy_poll = 0 < len(self._working) <= self._spare_cores
-            ready = self._poller.wait(timeout, busy_poll)
+            spins = self._policy.way is Way.BUSY_POLLS and len(self._working) <= self._spare_cores
+            ready = self._poller.wait(timeout, self._op if spins and self._working else None)
         self._reading = True
         seen: set[int] = set()
         for fd, _ in ready:
@@ -420,6 +436,8 @@ class ProcessBackend:
                 self._working.pop(index, None)
                 replies.append(Reply(index, Op.DIED, 0, self._exit_status(index)))
         self._found = rests, replies
+        if not self._working:
+            self._policy.end()
         self._settle()
 
     def _settle(self) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from vecspaces.vector.backends.process.affinity import SpinPoll
 from vecspaces.vector.backends.process.line import GONE, Line
+from vecspaces.vector.backends.process.waiting import SpinPoll, Way
 from vecspaces.vector.exchange.messages import HEADER, Op, dumps
 
 _CHUNK = 1 << 16
@@ -50,16 +50,22 @@ _frame: Callable[[tuple[Op, int, int, bytes]], Frame] = partial(tuple.__new__, F
 
 
 def pack(
-    op: Op, slot: int, seq: int, payload: Any = None, dumps: Callable[[Any], bytes] = dumps
+    op: Op,
+    slot: int,
+    seq: int,
+    payload: Any = None,
+    dumps: Callable[[Any], bytes] = dumps,
+    way: int = 0,
 ) -> bytes:
     """Turn a message into bytes; raises whatever the pickling of the payload raises."""
     if payload is None:
-        return HEADER.pack(op, slot, seq, 0)
+        return HEADER.pack(op, way, slot, seq, 0)
     data = dumps(payload)
-    return HEADER.pack(op, slot, seq, len(data)) + data
+    return HEADER.pack(op, way, slot, seq, len(data)) + data
 
 
 _OPS = {int(op): op for op in Op}
+_BUSY_POLLS = int(Way.BUSY_POLLS)
 
 
 class CallerEnd:
@@ -136,17 +142,17 @@ class CallerEnd:
             return [], inbox, False
         ended = size == 0
         if len(inbox) == 1 and size == HEADER.size:
-            op, slot, seq, length = HEADER.unpack(inbox[0])
+            op, _, slot, seq, length = HEADER.unpack(inbox[0])
             if length == 0:
                 return [_frame((_OPS[op], slot, seq, b""))], [], False
         if len(inbox[0]) >= HEADER.size:
-            expected = HEADER.size + HEADER.unpack_from(inbox[0])[3]
+            expected = HEADER.size + HEADER.unpack_from(inbox[0])[4]
             if sum(map(len, inbox)) < expected:  # joined once, when it is whole
                 return [], inbox, ended
         data = b"".join(inbox)
         frames, at = [], 0
         while len(data) - at >= HEADER.size:
-            op, slot, seq, length = HEADER.unpack_from(data, at)
+            op, _, slot, seq, length = HEADER.unpack_from(data, at)
             end = at + HEADER.size + length
             if len(data) < end:
                 break
@@ -164,20 +170,25 @@ class WorkerEnd:
 
     Args:
         line: Its end.
+
+    Attributes:
+        way: How to wait for the next command.
     """
 
     def __init__(self, line: Line) -> None:
         line.set_blocking(True)
         self.line = line
         self._read, self._write = line.read, line.write
-        self._await: Callable[[None], Any] | None = None
+        self.way = int(Way.FREE)
+        self._last = Op.BUILD
+        self._spin_poll: SpinPoll | None = None
 
-    def busy_poll(self) -> None:
-        """From now on, busy-poll for commands."""
+    def allow_busy_polling(self) -> None:
+        """From now on, busy-poll after commands that ask for it."""
         if hasattr(select, "poll"):
             poll = select.poll()
             poll.register(self.line.fd, select.POLLIN)
-            self._await = SpinPoll(poll).poll
+            self._spin_poll = SpinPoll(poll)
 
     def send(self, data: bytes) -> bool:
         """Send all of it, and return whether the caller is there to read it."""
@@ -191,8 +202,8 @@ class WorkerEnd:
 
     def receive(self) -> tuple[Op, int, int, bytes] | None:
         """Wait for the next command; None at the end of the stream."""
-        if self._await is not None:
-            self._await(None)
+        if self.way == _BUSY_POLLS and self._spin_poll is not None:
+            self._spin_poll.poll(None, self._last)
         try:
             header = self._read(HEADER.size)
         except GONE:
@@ -201,11 +212,12 @@ class WorkerEnd:
             header = self._rest(header, HEADER.size)
             if not header:
                 return None
-        op, slot, seq, length = HEADER.unpack(header)
+        number, self.way, slot, seq, length = HEADER.unpack(header)
+        op = self._last = _OPS[number]
         if not length:
-            return _OPS[op], slot, seq, b""
+            return op, slot, seq, b""
         data = self._rest(b"", length)
-        return (_OPS[op], slot, seq, data) if data else None
+        return (op, slot, seq, data) if data else None
 
     def _rest(self, data: bytes, count: int) -> bytes:
         """Read on until there are `count` bytes; empty at the end of the stream."""
@@ -263,15 +275,17 @@ class Poller:
         else:
             self._poll.unregister(fd)
 
-    def wait(self, timeout: float | None, busy_poll: bool = False) -> list[tuple[int, int]]:
+    def wait(self, timeout: float | None, spin_for: Op | None = None) -> list[tuple[int, int]]:
         """Return descriptors to read from or to write to, each with what `poll` reports of it.
 
-        The longest wait is in seconds, as `Deadline.left` returns them; None waits forever.
+        The longest wait is in seconds, as `Deadline.left` returns them; None waits forever. It may
+        busy-poll for the end of the command `spin_for`.
         """
         if self._poll is not None:
             milliseconds = None if timeout is None else int(timeout * 1000 + 0.999)
-            poll = self._spin_poll if busy_poll and self._spin_poll else self._poll
-            return poll.poll(milliseconds)
+            if spin_for is None or self._spin_poll is None:
+                return self._poll.poll(milliseconds)
+            return self._spin_poll.poll(milliseconds, spin_for)
         if not self._reading:
             return []
         readable, writable, _ = select.select(self._reading, self._writing, [], timeout)

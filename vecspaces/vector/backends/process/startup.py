@@ -87,7 +87,7 @@ def _prepare(
         line = "".join(traceback.format_exception_only(kind, error)).strip()
         data = pickle.dumps((line[-1000:], text[-30000:]))
         try:
-            os.write(descriptor, struct.pack(header, op, 0, 0, len(data)) + data)
+            os.write(descriptor, struct.pack(header, op, 0, 0, 0, len(data)) + data)
         except OSError:
             print_exception(kind, error, trace)
 

@@ -71,7 +71,7 @@ def worker_main(line: Line, caller: int, setup: WorkerSetup | None = None) -> No
         channel.send(pack(Op.FAILED, 0, 0, Failure.of(error, factories, "build")))
     else:
         if setup.busy_polls:
-            channel.busy_poll()
+            channel.allow_busy_polling()
         channel.send(built)
         Worker(channel, group, setup).run()
 
@@ -120,13 +120,15 @@ class Worker:
 
     def _serve(self) -> tuple[Op, int, int, bytes] | None:
         """Execute commands; return the one that ended it, or None if the caller is gone."""
-        receive, send, group = self._channel.receive, self._channel.send, self._group
+        channel, group = self._channel, self._group
+        receive, send = channel.receive, channel.send
         visit = self._affinity.visit
         while True:
             message = receive()
             if message is None or message[0] is Op.CLOSE:
                 return message
-            visit()
+            if channel.way:
+                visit()
             op, slot, seq, data = message
             try:
                 payload: Any = self._unpack(data) if data else None
@@ -138,7 +140,7 @@ class Worker:
                 result = attached = execute(group, op, slot, payload)
                 wrote = isinstance(result, Written)
                 if wrote and self._rows_suffice and not result.columns:
-                    reply = HEADER.pack(Op.DONE, slot, seq, 0)
+                    reply = HEADER.pack(Op.DONE, 0, slot, seq, 0)
                 else:
                     if wrote:
                         attached = self._attach(op, slot, result)

@@ -1,0 +1,247 @@
+"""How processes wait: the best way is found, kept and found again; long waits sleep."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from vecspaces.vector.backends.process.waiting import SpinPoll, WaitingPolicy, Way
+
+ALL = (Way.RETURNS, Way.FREE, Way.BUSY_POLLS)
+Cost = Callable[[Way, float], float]
+
+
+class Clock:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Caller:
+    """Makes commands that take as long as `cost` says of their way and of the time."""
+
+    def __init__(self, ways: Sequence[Way], cost: Cost, pause: float = 0.0) -> None:
+        self.clock = Clock()
+        self.cost = cost
+        self.policy = WaitingPolicy(ways, self.clock)
+        self.spent = dict.fromkeys(ways, 0.0)
+        self.pause = pause
+
+    def run(self, seconds: float) -> Way:
+        """Make commands for some seconds, and return the way that most of the last part took."""
+        end = self.clock.now + seconds
+        self.spent = dict.fromkeys(self.spent, 0.0)
+        while self.clock.now < end:
+            way = self.policy.begin()
+            took = self.cost(way, self.clock.now)
+            self.spent[way] += took
+            self.clock.now += took
+            self.policy.end()
+            self.clock.now += self.pause
+        return max(self.spent, key=self.spent.__getitem__)
+
+    def share(self, way: Way) -> float:
+        """The part of the time of the last run that commands of one way took."""
+        return self.spent[way] / sum(self.spent.values())
+
+
+def costs(**by_name: float) -> Cost:
+    return lambda way, now: by_name[way.name.lower()]
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.5])
+@pytest.mark.parametrize("best", ALL)
+@pytest.mark.parametrize("unit", [20e-6, 1e-3, 20e-3])
+def test_the_cheapest_way_is_kept(best: Way, unit: float, pause: float) -> None:
+    caller = Caller(ALL, lambda way, now: unit * (1.0 if way is best else 1.5), pause * unit)
+    caller.run(200 * unit + 0.5)
+    assert caller.run(2000 * unit + 1.0) is best
+    assert caller.share(best) > 0.9
+
+
+def test_what_saves_next_to_nothing_is_not_worth_the_processor() -> None:
+    caller = Caller(ALL, costs(returns=100e-6, free=99e-6, busy_polls=98e-6))
+    assert caller.run(5.0) is Way.RETURNS
+
+
+def test_a_way_that_loses_its_core_is_tried_for_a_moment_and_seldom() -> None:
+    caller = Caller(ALL, costs(returns=50e-6, free=60e-6, busy_polls=4e-3))
+    caller.run(0.5)
+    assert caller.run(5.0) is Way.RETURNS
+    assert caller.share(Way.BUSY_POLLS) < 0.01
+
+
+def test_a_change_is_noticed_long_before_the_next_comparison_is_due() -> None:
+    """Another program begins, and wants the core on which this one busy-polled."""
+    begins, asleep = 8.0, 100e-6
+
+    def cost(way: Way, now: float) -> float:
+        if way is Way.BUSY_POLLS:
+            return asleep / 2 if now < begins else 4e-3
+        return asleep
+
+    caller = Caller((Way.FREE, Way.BUSY_POLLS), cost)
+    assert caller.run(begins - 1.0) is Way.BUSY_POLLS
+    assert caller.share(Way.BUSY_POLLS) > 0.9
+    caller.run(3.0)
+    assert caller.run(1.0) is Way.FREE
+
+
+def test_one_slow_command_is_no_change() -> None:
+    """Resets of environments and the caller's own pauses come now and then."""
+    slow: set[int] = set()
+
+    def cost(way: Way, now: float) -> float:
+        number = int(now / 0.3)
+        took = {Way.FREE: 100e-6, Way.BUSY_POLLS: 60e-6}[way]
+        if number not in slow:
+            slow.add(number)
+            return took + 10e-3
+        return took
+
+    caller = Caller((Way.FREE, Way.BUSY_POLLS), cost)
+    caller.run(2.0)
+    assert caller.run(3.0) is Way.BUSY_POLLS
+    assert caller.share(Way.BUSY_POLLS) > 0.9
+
+
+def test_one_way_is_no_choice() -> None:
+    caller = Caller((Way.FREE,), costs(free=1e-3))
+    assert caller.run(5.0) is Way.FREE
+    assert caller.share(Way.FREE) == 1.0
+
+
+def test_a_stream_which_has_no_end_is_decided_too() -> None:
+    clock = Clock()
+    policy = WaitingPolicy((Way.FREE, Way.BUSY_POLLS), clock)
+    way = policy.begin()
+    for _ in range(40_000):
+        clock.now += 50e-6 if way is Way.BUSY_POLLS else 100e-6
+        way = policy.begin()
+    assert way is Way.BUSY_POLLS
+
+
+# ---------------------------------------------------------------------- one wait
+
+
+class Script:
+    """A poll that finds something at a point in time, and notes how it was asked.
+
+    Args:
+        clock: Each look takes a microsecond of it.
+        ready: By wait, how long it takes.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.ready = 0.0
+        self.asked: list[int | None] = []
+
+    def poll(self, milliseconds: int | None = None) -> list[tuple[int, int]]:
+        self.asked.append(milliseconds)
+        if milliseconds == 0:
+            self._clock.now += 1e-6
+        else:
+            self._clock.now = max(self._clock.now, self.ready)
+        return [(3, select.POLLIN)] if self._clock.now >= self.ready else []
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script(Clock())
+
+
+def wait(poll: SpinPoll, script: Script, seconds: float, command: int = 3) -> bool:
+    """Wait for what comes after some seconds; return whether the poll slept."""
+    script.asked.clear()
+    script.ready = script._clock.now + seconds
+    assert poll.poll(None, command)
+    return script.asked[-1] is None
+
+
+@pytest.fixture
+def poll(script: Script) -> SpinPoll:
+    return SpinPoll(script, script._clock)  # type: ignore[arg-type]  # what is used of select.poll
+
+
+needs_poll = pytest.mark.skipif(not hasattr(select, "poll"), reason="a system without poll")
+
+
+@needs_poll
+def test_waits_are_busy_polled_through_once_their_length_is_known(
+    poll: SpinPoll, script: Script
+) -> None:
+    for seconds in (10e-6, 100e-6, 1e-3, 4e-3):
+        for _ in range(40):
+            wait(poll, script, seconds)
+        assert not wait(poll, script, seconds)
+
+
+@needs_poll
+def test_long_waits_sleep_at_once_and_each_command_has_its_own(
+    poll: SpinPoll, script: Script
+) -> None:
+    for _ in range(40):
+        wait(poll, script, 20e-3)
+        wait(poll, script, 1e-3, command=5)
+    assert wait(poll, script, 20e-3)
+    assert script.asked == [None]
+    assert not wait(poll, script, 1e-3, command=5)
+
+
+@needs_poll
+def test_a_wait_that_is_longer_than_others_sleeps_after_twice_their_length(
+    poll: SpinPoll, script: Script
+) -> None:
+    for _ in range(40):
+        wait(poll, script, 100e-6)
+    assert wait(poll, script, 3e-3)
+    assert len(script.asked) < 400
+
+
+@needs_poll
+def test_who_was_given_the_core_meanwhile_lets_this_one_sleep(
+    poll: SpinPoll, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(40):
+        wait(poll, script, 1e-3)
+
+    def yield_for_long() -> None:
+        script._clock.now += 500e-6
+
+    monkeypatch.setattr(os, "sched_yield", yield_for_long)
+    assert wait(poll, script, 1e-3)
+    assert script.asked == [0, None]
+
+
+@needs_poll
+def test_a_wait_of_no_time_looks_once(poll: SpinPoll, script: Script) -> None:
+    script.ready = script._clock.now + 1.0
+    assert poll.poll(0, 3) == []
+    assert script.asked == [0]
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+@needs_poll
+def test_a_real_pipe_is_heard_and_its_silence_ends_in_time(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    real = select.poll()
+    real.register(reading, select.POLLIN)
+    poll = SpinPoll(real)
+    assert poll.poll(1, 3) == []
+    os.write(writing, b"x")
+    assert poll.poll(None, 3) == [(reading, select.POLLIN)]

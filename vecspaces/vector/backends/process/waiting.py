@@ -1,0 +1,216 @@
+"""How processes wait for each other: which way is best is measured, how long is predicted.
+
+To wake a process that sleeps takes 10 us on bare machines and up to 100 us on virtual ones, where a
+core without work is taken away. A process that busy-polls is awake, but uses a core that the caller
+or another program may want.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from statistics import median
+from time import perf_counter
+
+# The longest wait to busy-poll through: of what is longer, a wake-up is a small part.
+_LONGEST_SECONDS = 5e-3
+# Predictions go up by one factor and down by the other: they settle where four waits of five are
+# shorter, within a dozen of waits.
+_UP, _DOWN = 1.25, 0.95
+_LEAST_SECONDS = 20e-6
+# From one look to the next takes a microsecond, or longer where another process wants the core.
+_LOST_SECONDS = 100e-6
+
+# A block is as many commands and takes as long at least, so that it meets what disturbs.
+_BLOCK_COMMANDS, _BLOCK_SECONDS = 8, 5e-3
+# A trial ends early, and is lost, where it takes twice as long as usual and so much more.
+_PATIENCE_SECONDS = 3e-3
+# A comparison has so many rounds, and fewer where the first ones differ by this factor.
+_ROUNDS, _CLEAR_ROUNDS, _CLEAR = 5, 2, 1.3
+# What another way must save: busy-polling costs processor time.
+_GAIN = 0.03
+# The time from one comparison to the next: twice as long each time the result is the same. A
+# quarter of it where commands become slower by a factor. Where commands are long, so many times
+# what the comparison took.
+_SHORTEST_SECONDS, _GREATEST_SECONDS = 0.5, 8.0
+_SLOWER = 1.3
+_SELDOM = 20
+
+
+class Way(IntEnum):
+    """How the processes of a vector env wait for each other."""
+
+    FREE = 0  # they sleep, on whatever core the system chooses
+    RETURNS = 1  # they sleep, and return to a core of their own from time to time
+    BUSY_POLLS = 2  # they return, and busy-poll
+
+
+class WaitingPolicy:
+    """Decides how the processes of a vector env wait, from what each way costs.
+
+    What counts is the time that commands take, averaged over a block of them: wake-ups, cores that
+    other programs want, and processes that share a core are all part of it. The ways take turns for
+    a moment, and the best is kept until the next comparison.
+
+    Args:
+        ways: Those that are possible; the first is kept until another is better.
+        clock: Returns seconds.
+
+    Attributes:
+        way: How to wait now.
+    """
+
+    def __init__(self, ways: Sequence[Way], clock: Callable[[], float] = perf_counter) -> None:
+        self._ways = ways
+        self._clock = clock
+        self._kept = ways[0]
+        # What a command usually costs, and when that is compared again.
+        self._usual = math.inf
+        self._interval = _SHORTEST_SECONDS
+        self._soonest = self._due = 0.0
+        self._was_slower = False
+        # The block: its commands, their time, and when the one that runs began (0.0: none runs).
+        self._count, self._elapsed, self._since = 0, 0.0, 0.0
+        self._compare()
+
+    def begin(self) -> Way:
+        """Begin a command; return how to wait for its end and for the next command."""
+        now = self._clock()
+        if self._since:  # one of a stream, which has no end of its own
+            self._elapsed += now - self._since
+        self._since = now
+        count, elapsed = self._count, self._elapsed
+        self._count = count + 1
+        if count <= 0:
+            self._elapsed = 0.0  # the first began while others still waited the other way
+        elif count >= _BLOCK_COMMANDS and elapsed >= _BLOCK_SECONDS:
+            self._end_block(now, elapsed / count)
+        elif elapsed > _PATIENCE_SECONDS + 2 * self._usual * count:
+            self._end_block(now, elapsed / count, lost=True)
+        return self.way
+
+    def end(self) -> None:
+        """End the command that runs; what the caller does until the next one does not count."""
+        if self._since:
+            self._elapsed += self._clock() - self._since
+            self._since = 0.0
+
+    def _begin_block(self, way: Way) -> None:
+        self.way = way
+        self._count, self._elapsed = 0, 0.0
+
+    def _compare(self) -> None:
+        """Begin a comparison: what a command of each other way costs, by one of the kept way."""
+        self._compared = self._clock()
+        self._ratios: dict[Way, list[float]] = {
+            way: [] for way in self._ways if way is not self._kept
+        }
+        self._costs: list[float] = []
+        self._round = [self._kept, *self._ratios]
+        self._begin_block(self._round.pop(0))
+
+    def _end_block(self, now: float, cost: float, lost: bool = False) -> None:
+        """Take in what a command cost in the block that ends."""
+        if not self._ratios:
+            # Once may be a slow reset of an environment; twice is a change.
+            is_slower = cost > _SLOWER * self._usual
+            due = self._soonest if is_slower and self._was_slower else self._due
+            self._was_slower = is_slower
+            if now >= due and len(self._ways) > 1:
+                self._compare()
+            else:
+                self._begin_block(self._kept)
+            return
+        if self.way is self._kept:
+            self._usual = cost
+            self._costs.append(cost)
+        else:
+            ratios = self._ratios.setdefault(self.way, [])
+            ratios.append(cost / self._usual)
+            if lost or (len(ratios) >= _CLEAR_ROUNDS and min(ratios) > _CLEAR):
+                del self._ratios[self.way]
+        if not self._round:
+            if self._is_decided():
+                self._keep_best(now)
+                return
+            self._round = [self._kept, *self._ratios]
+        self._begin_block(self._round.pop(0))
+
+    def _is_decided(self) -> bool:
+        """Whether enough rounds were made, or one way is clearly the best."""
+        rounds = len(self._costs)
+        return (
+            not self._ratios
+            or rounds >= _ROUNDS
+            or (
+                rounds >= _CLEAR_ROUNDS
+                and any(max(ratios) < 1 / _CLEAR for ratios in self._ratios.values())
+            )
+        )
+
+    def _keep_best(self, now: float) -> None:
+        """End a comparison."""
+        found = {way: median(ratios) for way, ratios in self._ratios.items()}
+        best = min(found, key=found.__getitem__, default=self._kept)
+        self._usual = median(self._costs)
+        self._interval = min(2 * self._interval, _GREATEST_SECONDS)
+        if found.get(best, 1.0) < 1 - _GAIN:
+            self._kept, self._interval = best, _SHORTEST_SECONDS
+            self._usual *= found[best]
+        self._ratios = {}
+        wait = max(self._interval, _SELDOM * (now - self._compared))
+        self._soonest, self._due = now + wait / 4, now + wait
+        self._was_slower = False
+        self._begin_block(self._kept)
+
+
+class SpinPoll:
+    """A `select.poll` that can busy-poll before it sleeps, as long as waits lately were.
+
+    It sleeps at once where waits are long, and where another process was given the core meanwhile.
+    Between two looks it lets other threads and processes run.
+
+    Args:
+        poll: What to wait for.
+        clock: Returns seconds.
+    """
+
+    def __init__(self, poll: select.poll, clock: Callable[[], float] = perf_counter) -> None:
+        self._poll = poll.poll
+        self._clock = clock
+        # By command, what four of five waits did not exceed.
+        self._predicted: dict[int, float] = {}
+
+    def poll(self, milliseconds: int | None, command: int) -> list[tuple[int, int]]:
+        """Wait as `select.poll` does, for the end of a command, or for the one after it."""
+        look, clock = self._poll, self._clock
+        if milliseconds == 0:
+            return look(0)
+        predicted = self._predicted.get(command, _LEAST_SECONDS)
+        found: list[tuple[int, int]] = []
+        began = now = clock()
+        if predicted < _LONGEST_SECONDS:
+            seconds = 2 * predicted + _LEAST_SECONDS
+            if milliseconds is not None:
+                seconds = min(seconds, milliseconds / 1000)
+            until = began + seconds
+            while True:
+                found = look(0)
+                if found:
+                    break
+                os.sched_yield()
+                last, now = now, clock()
+                if now > until or now - last > _LOST_SECONDS:
+                    break
+        if not found:
+            if milliseconds is not None:
+                milliseconds = max(0, milliseconds - int(1000 * (now - began)))
+            found = look(milliseconds)
+        waited = clock() - began
+        self._predicted[command] = max(
+            _LEAST_SECONDS, predicted * (_UP if waited > predicted else _DOWN)
+        )
+        return found
