@@ -58,6 +58,17 @@ class Env(Generic[ObsType, ActType]):
     A subclass sets `observation_space` and `action_space` and overrides `reset` and `step`; its
     `reset` begins with `super().reset(seed=seed)`. `render` and `close` may be overridden.
 
+    An environment whose observations are arrays, or dicts and tuples of arrays, may also have a
+    method `bind(observation)`. In a vector env it is called with the arrays that `reset` and `step`
+    are to write the observation into, nested as the space is (arrays of shape `()` for the scalars
+    of a Discrete), until it is called again. Who returns that very object spares a copy. What it
+    holds before is an older observation, so all of it must be written each time. `bind` is called
+    before the `reset` or `step` that is the first to write there: once, or with `buffers` greater
+    than 1 before each step. It is also found below Gymnasium's `TimeLimit`, `OrderEnforcing`,
+    `PassiveEnvChecker` and `RecordEpisodeStatistics`; another wrapper that hands observations on as
+    they are, and keeps none, can have a `bind` of its own. A vector env with `bind` is given the
+    batch of its environments.
+
     Attributes:
         observation_space: The space that every observation lies in.
         action_space: The space that actions are taken from.

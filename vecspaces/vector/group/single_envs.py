@@ -17,6 +17,7 @@ from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvironmentFailed
 from vecspaces.vector.exchange.infos import Columns
+from vecspaces.vector.group.in_place import InPlace
 from vecspaces.vector.group.info_writer import Infos, InfoWriter
 from vecspaces.vector.group.members import (
     RAISED,
@@ -98,10 +99,14 @@ class SingleEnvs:
         self._final_writer: InfoWriter | None = None
         if buffers.final_infos is not None:
             self._final_writer = InfoWriter(buffers.final_infos, low, high, self._validate)
+        # The rows that environments write by themselves; None where none does.
+        self._in_place = InPlace.of(self.built, buffers, self.rows)
         slots: list[SlotWriter] = [
-            SlotWriter(buffers, slot, low, high)
+            SlotWriter(buffers, slot, low, high, self._in_place)
             if self._boxes is None
-            else ValidatedSlotWriter(buffers, slot, low, high, self._boxes, self._envs)
+            else ValidatedSlotWriter(
+                buffers, slot, low, high, self._in_place, self._boxes, self._envs
+            )
             for slot in range(buffers.plan.slots)
         ]
         self._slots: Sequence[SlotWriter | InfoSlotWriter] = slots
@@ -111,7 +116,7 @@ class SingleEnvs:
         self._take_actions = buffers.actions.reader(low, high)
 
     def __getstate__(self) -> dict[str, Any]:
-        views = ("_views", "_slots", "_info_writers", "_final_writer", "_take_actions")
+        views = {"_views", "_slots", "_in_place", "_info_writers", "_final_writer", "_take_actions"}
         return {name: value for name, value in vars(self).items() if name not in views}
 
     def whole(self, rows: Sequence[int]) -> list[list[int]]:
@@ -122,6 +127,7 @@ class SingleEnvs:
         """Use another environment instead of one."""
         self.built[number] = built
         self._envs[number] = self._steppers[number] = self._stepper_of(number)
+        self.view(self._views)
 
     def _stepper_of(self, number: int) -> Any:
         """Return what resets an environment, and steps it with actions as its row holds them."""
@@ -136,7 +142,6 @@ class SingleEnvs:
 
     def reset(self, slot: int, starts: Starts, keep_options: bool) -> Columns:
         """Begin episodes in some rows."""
-        write = self._views.buffers.observations[slot].write
         infos: Infos = []
         for row, (seed, options) in sorted(starts.items(), key=_row_of):
             self._views.progress[0] = row
@@ -144,8 +149,10 @@ class SingleEnvs:
                 seed = self._lost[row].seed
             arguments = reset_arguments(seed, options)
             try:
+                if self._in_place is not None:
+                    self._turn_to(slot, [row], "reset")
                 observation, info = self.reset_env(row, "reset", arguments)
-                write(row, observation)
+                self._write(slot, row, observation)
             except RAISED as error:
                 raise failed(error, (row,), "reset") from None
             if info:
@@ -157,6 +164,21 @@ class SingleEnvs:
         if self._info_writers:
             infos = self._write_infos(slot, sorted(starts), infos, "reset")
         return infos_module.merge(infos)
+
+    def _turn_to(self, slot: int, rows: Sequence[int] | None, command: str) -> None:
+        """Let the environments of some rows, or all, write their observations to a slot."""
+        assert self._in_place is not None
+        low = self.rows.start
+        try:
+            self._in_place.turn_to(slot, None if rows is None else [row - low for row in rows])
+        except RAISED as error:
+            raise EnvironmentFailed.of(error, (low + self._in_place.number,), command) from None
+
+    def _write(self, slot: int, row: int, observation: Any) -> None:
+        """Write the observation of one row, unless its environment did."""
+        in_place = self._in_place
+        if in_place is None or not in_place.has_written(row - self.rows.start, observation):
+            self._views.buffers.observations[slot].write(row, observation)
 
     def _write_infos(self, slot: int, rows: Sequence[int], infos: Infos, command: str) -> Infos:
         """Write the infos of some rows; return what is not declared."""
@@ -233,6 +255,8 @@ class SingleEnvs:
             low = self.rows.start
             actions = [self._views.buffers.actions.item(row) for row in rows]
             steppers = [self._steppers[row - low] for row in rows]
+        if self._in_place is not None:
+            self._turn_to(slot, rows, "step")
         pairs: Iterable[Any] = zip(self.rows if rows is None else rows, steppers, actions)  # noqa: B905
         observations, rewards, infos = self._loop(pairs if note is None else _noting(pairs, note))
         try:
@@ -340,11 +364,16 @@ def _noting(items: Iterable[Any], note: Note) -> Iterator[Any]:
 class SlotWriter:
     """What a step of all rows writes into one slot, bound once."""
 
-    def __init__(self, buffers: Buffers, slot: int, low: int, high: int) -> None:
+    def __init__(
+        self, buffers: Buffers, slot: int, low: int, high: int, in_place: InPlace | None
+    ) -> None:
         views = buffers.slice(slot, low, high)
         self._write_observations = views.write
-        self._write_rewards = reward_writer(views.rewards, low)
         self._write_observation = buffers.observations[slot].write
+        if in_place is not None:
+            self._write_observation = in_place.row_writer(self._write_observation, low)
+            self._write_observations = in_place.writer(views.write, self._write_observation, low)
+        self._write_rewards = reward_writer(views.rewards, low)
         # Memoryviews store single values, and few bytes, in half the time that arrays take.
         self._rewards: Any = views.rewards.data
         self._terminations, self._truncations = views.terminations.data, views.truncations.data
@@ -406,10 +435,11 @@ class ValidatedSlotWriter(SlotWriter):
         slot: int,
         low: int,
         high: int,
+        in_place: InPlace | None,
         space: Space[Any],
         envs: Sequence[Validated],
     ) -> None:
-        super().__init__(buffers, slot, low, high)
+        super().__init__(buffers, slot, low, high, in_place)
         self._written = buffers.observations[slot].read()[low:high]
         self._space, self._envs = space, envs
 

@@ -16,6 +16,7 @@ from vecspaces.seeding import derive_seed
 from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.failures import EnvIds, EnvironmentFailed, Failure, Message
 from vecspaces.vector.exchange.infos import Columns
+from vecspaces.vector.group.in_place import InPlace
 from vecspaces.vector.group.info_writer import InfoWriter
 from vecspaces.vector.group.members import (
     RAISED,
@@ -73,6 +74,8 @@ class VectorMember:
         """Look at the rows from now on."""
         self._views = views
         buffers, low, high = views.buffers, self.rows.start, self.rows.stop
+        # The rows, where the vector env writes them by itself.
+        self._in_place = InPlace.of(self.built, buffers, [self._at])
         # With an info_space, what writes the infos of each slot, and the last ones of episodes.
         self._info_writers = [
             InfoWriter(infos, low, high, self._validate) for infos in buffers.infos
@@ -82,7 +85,7 @@ class VectorMember:
             self._final_writer = InfoWriter(buffers.final_infos, low, high, self._validate)
 
     def __getstate__(self) -> dict[str, Any]:
-        views = ("_views", "_info_writers", "_final_writer")
+        views = ("_views", "_in_place", "_info_writers", "_final_writer")
         return {name: value for name, value in vars(self).items() if name not in views}
 
     def whole(self, rows: Sequence[int]) -> list[list[int]]:
@@ -93,6 +96,7 @@ class VectorMember:
         """Use another vector env instead of this one."""
         self.built[number] = built
         self._stepper = self._make_stepper()
+        self.view(self._views)
 
     def _make_stepper(self) -> Any:
         """Return what resets and steps the vector env."""
@@ -114,6 +118,7 @@ class VectorMember:
             if len(rows) < len(self.rows):
                 columns = self._reset_some(slot, rows, seed, dict(options or {}))
             else:
+                self._turn_to(slot, "reset")
                 observations, columns = self._reset("reset", seed, options)
                 self._lost, self._first = {}, None
                 self._write(slot, observations)
@@ -132,6 +137,8 @@ class VectorMember:
         # Those of vecspaces know the mask, and wrappers of them may change the other rows.
         before = None if reaches_each(self._env) else self._shown(others)
         options["reset_mask"] = np.isin(self.rows, rows)
+        if self._first is None:
+            self._turn_to(slot, "reset")
         observations, columns = self._reset("reset", seed, options)
         if before is not None and not _same(before, self._encode(observations, others)):
             raise ValueError(
@@ -227,6 +234,7 @@ class VectorMember:
 
     def _step(self, slot: int) -> Columns:
         """Step the vector env, and write what it returns."""
+        self._turn_to(slot, "step")
         actions = self._views.buffers.actions.read(copy=True, at=self._at)
         if self.built[0].translate is not None:
             actions = self.built[0].translate(actions)
@@ -264,8 +272,16 @@ class VectorMember:
         finals.copy_rows(self._views.buffers.observations[slot], list(self.rows))
         return infos_module.join([columns, marks])
 
+    def _turn_to(self, slot: int, command: str) -> None:
+        """Let the vector env write its observations to a slot, if it can."""
+        if self._in_place is not None:
+            self._run(command, self._in_place.turn_to, slot)
+
     def _write(self, slot: int, observations: Any) -> None:
-        """Write the observations of all rows."""
+        """Write the observations of all rows, unless the vector env did."""
+        if self._in_place is not None and self._in_place.has_written(0, observations):
+            self._slot = slot
+            return
         buffers = self._views.buffers
         try:
             buffers.observations[slot].write_batch(observations, at=self._at)
@@ -382,6 +398,8 @@ class VectorMember:
 
     def _columns(self, infos: Mapping[str, Any]) -> Columns:
         """Turn its infos into columns over the rows of the batch."""
+        if not infos:
+            return {}
         return infos_module.shift(infos_module.columns_of(infos, len(self.rows)), self.rows.start)
 
     @cached_property

@@ -1,0 +1,129 @@
+"""Environments that write their observations where these lie: `bind(observation=view)`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from vecspaces.vector.exchange.buffers import Buffers
+from vecspaces.vector.group.members import Built
+
+#: Called with `observation=`: where to write observations from now on.
+Bind = Callable[..., Any]
+
+# Wrappers that hand observations on as they are, and keep none.
+_TRANSPARENT = frozenset(
+    f"gymnasium.wrappers.common.{name}"
+    for name in ("OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics", "TimeLimit")
+)
+
+
+class InPlace:
+    """The rows that environments write by themselves, in whatever slot a command writes.
+
+    Args:
+        binds: For each environment what tells it where to write; None where nothing does.
+        buffers: The rows.
+        rows: For each environment its row, or the slice of its rows.
+
+    Attributes:
+        number: The environment whose `bind` was called last.
+    """
+
+    def __init__(
+        self, binds: Sequence[Bind | None], buffers: Buffers, rows: Sequence[int | slice]
+    ) -> None:
+        self._binds = binds
+        self._ring = buffers.plan.observations.ring(buffers.arena)
+        self._rows = rows
+        self._slots: list[int | None] = [None] * len(binds)
+        # What each environment returns where it has written its observation; unlike anything else
+        # where it writes nothing.
+        self._views: list[Any] = [object()] * len(binds)
+        self._all: int | None = None
+        self.number = 0
+
+    @classmethod
+    def of(
+        cls, built: Sequence[Built], buffers: Buffers, rows: Sequence[int | slice]
+    ) -> InPlace | None:
+        """Return the rows of those that have `bind`; None where none has."""
+        if not buffers.plan.observations.fixed:
+            return None
+        binds = [_find_bind(one.env) for one in built]
+        return cls(binds, buffers, rows) if any(binds) else None
+
+    def turn_to(self, slot: int, numbers: Iterable[int] | None = None) -> None:
+        """Let environments write to a slot, all or some; raises whatever a `bind` raises."""
+        if slot == self._all:
+            return
+        self._all = None
+        for number in range(len(self._binds)) if numbers is None else numbers:
+            bind = self._binds[number]
+            if bind is not None and self._slots[number] != slot:
+                self.number = number
+                view = _view(self._ring, slot, self._rows[number])
+                bind(observation=view)
+                self._views[number], self._slots[number] = view, slot
+        if numbers is None:
+            self._all = slot
+
+    def has_written(self, number: int, observation: Any) -> bool:
+        """Whether an observation is the row itself, and need not be written."""
+        return observation is self._views[number]
+
+    def row_writer(self, write: Callable[[int, Any], None], low: int) -> Callable[[int, Any], None]:
+        """Return the function that writes what one environment returned; their rows begin at `low`."""
+        views = self._views
+
+        def write_unless_written(row: int, observation: Any) -> None:
+            if observation is not views[row - low]:
+                write(row, observation)
+
+        return write_unless_written
+
+    def writer(
+        self,
+        write_all: Callable[[list[Any]], None],
+        write_one: Callable[[int, Any], None],
+        low: int,
+    ) -> Callable[[list[Any]], None]:
+        """Return the function that writes what all environments returned, as `row_writer` does."""
+        views = self._views
+
+        def write(observations: list[Any]) -> None:
+            pairs = enumerate(zip(observations, views, strict=True))
+            rest = [number for number, (observation, view) in pairs if observation is not view]
+            if len(rest) == len(views):
+                write_all(observations)
+            else:
+                for number in rest:
+                    write_one(low + number, observations[number])
+
+        return write
+
+
+def _find_bind(env: Any) -> Bind | None:
+    """Return the `bind` of an environment, also from within wrappers that change nothing."""
+    while f"{type(env).__module__}.{type(env).__qualname__}" in _TRANSPARENT:
+        env = env.env
+    bind = getattr(env, "bind", None)
+    return bind if callable(bind) and _takes_observation(bind) else None
+
+
+def _takes_observation(bind: Any) -> bool:
+    """Whether it is what `Env` documents, and not another method of this name."""
+    try:
+        return "observation" in inspect.signature(bind).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _view(ring: Any, slot: int, rows: int | slice) -> Any:
+    """Return some rows of a slot, nested as observations are; arrays without shape for scalars."""
+    if isinstance(ring, dict):
+        return {key: _view(part, slot, rows) for key, part in ring.items()}
+    if isinstance(ring, tuple):
+        return tuple(_view(part, slot, rows) for part in ring)
+    return ring[slot, rows, ...]
