@@ -74,7 +74,7 @@ class InPlace:
         return observation is self._views[number]
 
     def row_writer(self, write: Callable[[int, Any], None], low: int) -> Callable[[int, Any], None]:
-        """Return the function that writes what one environment returned; their rows begin at `low`."""
+        """Return the function that writes what one environment returned; `low` is the first row."""
         views = self._views
 
         def write_unless_written(row: int, observation: Any) -> None:
