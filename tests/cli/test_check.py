@@ -10,6 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from vecspaces.cli.app import app
+from vecspaces.cli.check import show
+from vecspaces.testing import Finding, Report
+from vecspaces.testing.check import CATALOGUE
 
 SOUND = "tests.testing.faults:Sound"
 REUSED = "tests.testing.faults:ReusedObservation"
@@ -43,6 +46,19 @@ def test_errors_are_exit_code_1_and_json_alone_goes_to_standard_output() -> None
     found = json.loads(result.stdout)
     assert found["findings"][0]["severity"] == "error"
     assert "company" in result.stderr
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_names_stay_whole_and_the_table_fits(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    names = sorted(CATALOGUE, key=len)[-3:]
+    findings = [Finding(name, CATALOGUE[name][0], "[b]" * 30, CATALOGUE[name][1]) for name in names]
+    show("module:factory", Report(tuple(findings), None, 300, 2.0), None)
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in names) and "[b][b]" in shown
+    assert {len(line) for line in shown.splitlines()[:-1]} == {width}
 
 
 @pytest.mark.parametrize(

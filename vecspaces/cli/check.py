@@ -20,6 +20,7 @@ from vecspaces.cli.console import (
 from vecspaces.testing import Report, check_env
 
 _COLORS = {"error": "red", "warning": "yellow", "note": "dim"}
+_WIDE = 100
 
 
 def check(
@@ -36,22 +37,27 @@ def check(
     prepare()
     report = check_env(find_env(env), num_steps=num_steps, seed=seed, timeout=timeout)
     write_json(json, {"env": env, **report.to_dict()})
-    _show(env, report, json)
+    show(env, report, json)
     if not report.ok:
         raise typer.Exit(1)
 
 
-def _show(env: str, report: Report, json: JsonOption) -> None:
+def show(env: str, report: Report, json: JsonOption) -> None:
+    """Print the findings and the cost of a step."""
     console = output(json)
     if report.findings:
         table = Table(title=Text(env), title_justify="left", show_lines=True)
-        for column in ("severity", "finding", "what was found", "what to do"):
+        # Side by side, the first two columns leave a narrow terminal no room for the others.
+        first = ("severity", "finding") if console.width >= _WIDE else ("finding",)
+        for column in first:
+            table.add_column(column, no_wrap=True)
+        for column in ("what was found", "what to do"):
             table.add_column(column, overflow="fold")
         for finding in report.findings:
-            color = _COLORS[finding.severity]
-            cells = (finding.name, finding.message, finding.advice)
+            severity, name = Text(finding.severity, _COLORS[finding.severity]), Text(finding.name)
+            heads = (severity, name) if len(first) == 2 else (Text("\n").join([severity, name]),)
             # As text: brackets and colons mean nothing in it.
-            table.add_row(Text(finding.severity, style=color), *map(Text, cells))
+            table.add_row(*heads, Text(finding.message), Text(finding.advice))
         console.print(table)
     else:
         console.print(f"{env}: no findings", markup=False, emoji=False)

@@ -251,5 +251,5 @@ def first_difference(one: list[Record], other: list[Record]) -> tuple[str, str] 
         for mine, theirs in zip(one, other, strict=False):
             for part in parts:
                 if getattr(mine, part) != getattr(theirs, part):
-                    return mine.where, "reward or flags" if part == "outcome" else part
+                    return mine.where, "reward or a flag" if part == "outcome" else part
     return None
