@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.vector.test_interrupts import CAN_LOSE, Counting
+from tests.vector.test_interrupts import CAN_LOSE, Counting, check_run
 from vecspaces import wrappers
 from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError
-from vecspaces.vector import SyncVectorEnv, VectorEnv, VectorWrapper
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWrapper
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX signals"),
@@ -211,3 +211,22 @@ def test_an_interrupted_reset_is_not_mistaken_for_the_next_one() -> None:
         envs.reset_wait()
         with pytest.raises(NoAsyncCallError):
             envs.reset_wait()
+
+
+class Silent(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Takes the statistics of episodes out of the infos again."""
+
+    def _after_step(self, result: Any, env_ids: Any) -> Any:
+        observations, rewards, terminations, truncations, infos = result
+        infos = {key: value for key, value in infos.items() if "episode" not in key}
+        return observations, rewards, terminations, truncations, infos
+
+
+@pytest.mark.parametrize("rounds", [30, pytest.param(3000, marks=pytest.mark.full)])
+def test_interrupts_at_random_moments_lose_nothing_either(rounds: int) -> None:
+    def made(env_fns: Any) -> Any:
+        envs: Any = wrappers.RecordEpisodeStatistics(AsyncVectorEnv(env_fns, num_workers=2))
+        envs = wrappers.TransformObservation(Silent(envs), np.positive)
+        return wrappers.TransformReward(VectorWrapper(envs), np.positive)
+
+    assert check_run(made, rounds, 2e-4, seed=5) == 0
