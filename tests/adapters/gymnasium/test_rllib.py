@@ -1,0 +1,92 @@
+"""RLlib's env runner on the Gymnasium interface, by way of `vector_entry_point`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from tests.compare import assert_identical
+from vecspaces.adapters.gymnasium import GymnasiumVectorEnv, make_vec
+
+pytest.importorskip("ray.rllib", reason="RLlib is not installed")
+pytest.importorskip("torch", reason="PyTorch is not installed")
+import torch
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+from ray.tune.registry import register_env
+
+
+def create(config: dict[str, Any]) -> Any:
+    """Return a vector env where RLlib asks for one, as docs/rllib.md has it."""
+    if "num_envs" in config:
+        return make_vec("CartPole-v1", config["num_envs"], num_workers=2, context="fork")
+    return gymnasium.make("CartPole-v1")
+
+
+def sample(name: str, mode: Any) -> tuple[Any, list[Any]]:
+    """Return what the runner steps, and the episodes that it samples."""
+    torch.manual_seed(0)
+    np.random.seed(0)
+    config = (
+        PPOConfig()
+        .environment(name)
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=4, gym_env_vectorize_mode=mode)
+        .debugging(seed=7, log_level="ERROR")
+    )
+    runner = SingleAgentEnvRunner(config=config)
+    episodes = [
+        (one.get_observations(), one.get_actions(), one.get_rewards(), one.is_terminated)
+        for one in runner.sample(num_timesteps=300)
+    ]
+    envs = runner.env.unwrapped
+    runner.stop()
+    return envs, episodes
+
+
+def test_an_env_runner_samples_what_it_samples_of_gymnasium() -> None:
+    register_env("cart_pole", create)
+    envs, ours = sample("cart_pole", gymnasium.VectorizeMode.VECTOR_ENTRY_POINT)
+    assert isinstance(envs, GymnasiumVectorEnv) and envs.closed
+    _, theirs = sample("CartPole-v1", gymnasium.VectorizeMode.SYNC)
+    assert len(ours) > 8
+    assert_identical(ours, theirs)
+
+
+PROGRAM = """
+import gymnasium, ray
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.tune.registry import register_env
+from tests.adapters.gymnasium.test_rllib import create
+
+if __name__ == "__main__":
+    register_env("cart_pole", create)
+    mode = gymnasium.VectorizeMode.VECTOR_ENTRY_POINT
+    config = PPOConfig().environment("cart_pole").debugging(seed=7, log_level="ERROR")
+    config.env_runners(num_env_runners=0, num_envs_per_env_runner=8, gym_env_vectorize_mode=mode)
+    config.training(train_batch_size=1024, minibatch_size=128, num_epochs=8, lr=1e-3)
+    algorithm = config.build_algo()
+    means = [algorithm.train()["env_runners"]["episode_return_mean"] for _ in range(6)]
+    algorithm.stop()
+    ray.shutdown()
+    print(means[0], means[-1])
+"""
+
+
+@pytest.mark.full
+@pytest.mark.timeout(240)
+def test_ppo_learns() -> None:
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    first, last = map(float, run.stdout.split()[-2:])
+    assert first < 40 < 60 < last
