@@ -11,6 +11,7 @@ import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 BRIEFLY = {
+    "cleanrl_style_ppo": ["--num-envs", "4", "--num-steps", "32", "--total-timesteps", "256"],
     "async_rollout": ["--num-envs", "4", "--steps", "200"],
     "dict_observations": ["--num-envs", "3", "--steps", "10"],
     "evaluate": ["--episodes", "20", "--num-envs", "1", "64", "--repetitions", "2"],
@@ -19,8 +20,14 @@ BRIEFLY = {
     "ppo": ["--num-envs", "4", "--steps", "32", "--updates", "2"],
     "sb3_ppo": ["--num-envs", "4", "--timesteps", "256", "--compare"],
 }
-NEEDS = {"masked_ppo": "sb3_contrib", "ppo": "torch", "sb3_ppo": "stable_baselines3"}
+NEEDS = {
+    "cleanrl_style_ppo": "torch",
+    "masked_ppo": "sb3_contrib",
+    "ppo": "torch",
+    "sb3_ppo": "stable_baselines3",
+}
 SAYS = {
+    "cleanrl_style_ppo": "steps     256",
     "async_rollout": "send/recv",
     "dict_observations": "obeyed 100% of the orders",
     "evaluate": "environments  first finished  seeded episodes",
