@@ -16,6 +16,7 @@ BRIEFLY = {
     "dict_observations": ["--num-envs", "3", "--steps", "10"],
     "evaluate": ["--episodes", "20", "--num-envs", "1", "64", "--repetitions", "2"],
     "masked_ppo": ["--num-envs", "4", "--timesteps", "256", "--compare"],
+    "overlapped_ppo": ["--num-envs", "4", "--steps", "64", "--updates", "2"],
     "pettingzoo_env": ["--steps", "100"],
     "ppo": ["--num-envs", "4", "--steps", "32", "--updates", "2"],
     "sb3_ppo": ["--num-envs", "4", "--timesteps", "256", "--compare"],
@@ -23,6 +24,7 @@ BRIEFLY = {
 NEEDS = {
     "cleanrl_style_ppo": "torch",
     "masked_ppo": "sb3_contrib",
+    "overlapped_ppo": "torch",
     "ppo": "torch",
     "sb3_ppo": "stable_baselines3",
 }
@@ -32,6 +34,7 @@ SAYS = {
     "dict_observations": "obeyed 100% of the orders",
     "evaluate": "environments  first finished  seeded episodes",
     "masked_ppo": "MaskablePPO",
+    "overlapped_ppo": "update   2  steps     512",
     "pettingzoo_env": "episodes of the agents red, green, blue",
     "ppo": "update   2  steps     256",
     "rollout": "observations (64, 4) float32",

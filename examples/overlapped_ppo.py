@@ -1,0 +1,132 @@
+"""PPO that steps one half of the environments while the policy chooses actions for the other.
+
+Two vector envs take turns: `step_async` sends one its actions, and while its worker computes, the
+policy sees what the other has returned. The order of the turns is fixed, so a seed repeats the run.
+Compare with `--halves 1`, which waits for all environments at each step.
+
+Needs PyTorch: pip install torch. Run: python examples/overlapped_ppo.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from vecspaces import make_vec
+
+GAMMA, LAMBDA, CLIP, EPOCHS = 0.98, 0.9, 0.2, 8
+MINIBATCH, RATE = 256, 1e-3
+
+
+def network(*sizes: int) -> nn.Sequential:
+    """Linear layers with tanh between them; the last begins small."""
+    layers: list[nn.Module] = []
+    for number, (inputs, outputs) in enumerate(pairwise(sizes)):
+        layer = nn.Linear(inputs, outputs)
+        nn.init.orthogonal_(layer.weight, 0.01 if number == len(sizes) - 2 else 2**0.5)
+        nn.init.zeros_(layer.bias)
+        layers += [layer, nn.Tanh()]
+    return nn.Sequential(*layers[:-1])
+
+
+class Half:
+    """Some of the environments: a vector env, and the columns of the rollout that are its own."""
+
+    def __init__(self, number: int, count: int, seed: int) -> None:
+        self.envs = make_vec("CartPole-v1", count, num_workers=1, autoreset_mode="SameStep")
+        self.columns = slice(number * count, (number + 1) * count)
+        self.observations, _ = self.envs.reset(seed=seed + number * count)
+        self.running = np.zeros(count)
+        self.returns: list[float] = []
+
+    def receive(self, rewards: Any, ends: Any, values: Any) -> None:
+        """End the step that was sent, and write down what it returned."""
+        self.observations, reward, terminated, truncated, infos = self.envs.step_wait()
+        self.running += reward
+        over = terminated | truncated
+        self.returns += self.running[over].tolist()
+        self.running[over] = 0.0
+        if truncated.any():  # the episode would have gone on
+            last = torch.as_tensor(np.stack(infos["final_obs"][truncated]))
+            reward[truncated] += GAMMA * values(last)
+        rewards[self.columns], ends[self.columns] = reward, over
+
+
+def train(halves: int, num_envs: int, steps: int, updates: int, seed: int) -> Any:
+    """Train, and return the mean return of the last 100 episodes and the actor's weights."""
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    parts = [Half(number, num_envs // halves, seed) for number in range(halves)]
+    actor, critic = network(4, 64, 64, 2), network(4, 64, 64, 1)
+    parameters = [*actor.parameters(), *critic.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=RATE, eps=1e-5)
+    states = np.zeros((steps + 1, num_envs, 4), np.float32)
+    actions = np.zeros((steps, num_envs), np.int64)
+    rewards, ends = np.zeros((2, steps, num_envs))
+
+    @torch.no_grad()
+    def values(observations: torch.Tensor) -> np.ndarray:
+        return critic(observations).squeeze(-1).numpy()
+
+    started, mean = time.perf_counter(), 0.0
+    for update in range(1, updates + 1):
+        for t in range(steps):
+            for part in parts:
+                if t:
+                    part.receive(rewards[t - 1], ends[t - 1], values)
+                with torch.no_grad():
+                    logits = actor(torch.from_numpy(part.observations))
+                chosen = torch.distributions.Categorical(logits=logits).sample().numpy()
+                part.envs.step_async(chosen)  # and on to the other half
+                states[t, part.columns], actions[t, part.columns] = part.observations, chosen
+        for part in parts:
+            part.receive(rewards[-1], ends[-1], values)
+            states[-1, part.columns] = part.observations
+
+        found, gains = values(torch.from_numpy(states)), np.zeros((steps + 1, num_envs))
+        for t in reversed(range(steps)):
+            delta = rewards[t] + GAMMA * found[t + 1] * (1 - ends[t]) - found[t]
+            gains[t] = delta + GAMMA * LAMBDA * (1 - ends[t]) * gains[t + 1]
+        seen = torch.from_numpy(states[:-1]).flatten(0, 1)
+        taken = torch.from_numpy(actions).flatten()
+        gain = torch.from_numpy(gains[:-1]).float().flatten()
+        goal = gain + torch.from_numpy(found[:-1]).flatten()
+        with torch.no_grad():
+            old = torch.distributions.Categorical(logits=actor(seen)).log_prob(taken)
+        for _ in range(EPOCHS):
+            for rows in torch.randperm(len(seen)).split(MINIBATCH):
+                policy = torch.distributions.Categorical(logits=actor(seen[rows]))
+                ratio = (policy.log_prob(taken[rows]) - old[rows]).exp()
+                scaled = (gain[rows] - gain[rows].mean()) / (gain[rows].std() + 1e-8)
+                clipped = ratio.clamp(1 - CLIP, 1 + CLIP)
+                loss = -torch.min(ratio * scaled, clipped * scaled).mean()
+                loss = loss + 0.5 * (critic(seen[rows]).squeeze(-1) - goal[rows]).pow(2).mean()
+                optimizer.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(parameters, 0.5)
+                optimizer.step()
+        mean = float(np.mean([one for part in parts for one in part.returns[-100 // halves :]]))
+        seconds = time.perf_counter() - started
+        print(
+            f"update {update:3}  steps {update * states[1:, :, 0].size:7,}  {seconds:5.1f} s  "
+            f"mean return {mean:6.1f}"
+        )
+    for part in parts:
+        part.envs.close()
+    return mean, actor.state_dict()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--halves", type=int, default=2, choices=[1, 2])
+    parser.add_argument("--num-envs", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=128, help="steps of a rollout")
+    parser.add_argument("--updates", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    train(**vars(parser.parse_args()))
