@@ -268,7 +268,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             ended = terminations | truncations
             self._session.note_ends(slice(None), ended)
             if self._mode is AutoresetMode.SAME_STEP and ended.any():
-                infos.update(buffers.final_observations(np.flatnonzero(ended)))
+                infos.update(buffers.final_observations(ended.nonzero()[0]))
         return (
             buffers.observations[slot].read(self.copy),
             written.rewards.copy(),

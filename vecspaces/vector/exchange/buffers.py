@@ -252,9 +252,9 @@ class Buffers:
     ) -> dict[str, Any]:
         """Return the last observations of the rows that ended, for all rows or for `rows`."""
         assert self.finals is not None
-        observations = np.full(self.plan.num_envs, None, dtype=object)
-        for row in ended:
-            observations[row] = self.finals.item(int(row))
+        observations = np.empty(self.plan.num_envs, object)
+        for row in np.asarray(ended).tolist():
+            observations[row] = self.finals.item(row)
         mask = np.zeros(self.plan.num_envs, dtype=np.bool_)
         mask[ended] = True
         if rows is not None:

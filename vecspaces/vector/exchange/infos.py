@@ -84,7 +84,8 @@ def merge(infos: Sequence[tuple[int, Mapping[str, Any]]]) -> Columns:
     every = [row for row, _ in infos]
     same = [info for _, info in infos]
     keys = same[0].keys() if same else ()
-    if all(info.keys() == keys for info in same):  # as it is at nearly every step
+    # As it is at nearly every step.
+    if len(same) == 1 or all(info.keys() == keys for info in same):
         at = np.array(every, dtype=np.intp)
         return {key: Column(at, _stack(key, every, [info[key] for info in same])) for key in keys}
     gathered: dict[str, tuple[list[int], list[Any]]] = {}
@@ -107,8 +108,12 @@ def _stack(key: str, rows: list[int], values: list[Any]) -> npt.NDArray[Any] | C
     """Make one array, or nested columns, of the values of a key."""
     if key == "final_obs":
         return _objects(values)
-    if _PLAIN_TYPES.issuperset(map(type, values)):
-        return _stack_kind("number", rows, values)
+    types = set(map(type, values))
+    if types <= _PLAIN_TYPES:
+        array = np.array(values)
+        return array if array.dtype.kind != "f" or float in types else _objects(values)
+    if len(types) == 1 and not isinstance(values[0], np.ndarray):
+        return _stack_kind(_kind(values[0]), rows, values)
     groups: dict[Any, list[int]] = {}
     for position, value in enumerate(values):
         groups.setdefault(_kind(value), []).append(position)
@@ -197,7 +202,8 @@ def _snapshot(value: Any, known: dict[int, Any]) -> Any:
         return value if make is None else make([_snapshot(part, known) for part in value])
     if not isinstance(value, (np.ndarray, dict, list, set, bytearray, deque)):
         return value
-    copied: Any = copy.copy(value)
+    # `copy.copy` takes a microsecond to find out how.
+    copied: Any = {} if value.__class__ is dict else copy.copy(value)
     known[id(value)] = copied
     if isinstance(value, dict):
         for key, part in value.items():
@@ -324,6 +330,8 @@ def finish(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
     reported it, and under `_key` a bool array, True where it did; a dict of the same form where
     the values are dicts.
     """
+    if len(parts) == 1:
+        return _finish_one(parts[0], num_envs)
     infos: dict[str, Any] = {}
     # Keys that the same rows report have equal masks. The columns are kept with the mask, so that
     # no other rows get the numbers by which these are known.
@@ -345,16 +353,44 @@ def finish(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
             infos[key] = finish(nested, num_envs)
         else:
             shape = (num_envs, *values.shape[1:])
-            full = (
-                np.full(shape, None, dtype=object)
-                if values.dtype == object
-                else np.zeros(shape, dtype=values.dtype)
-            )
+            full = np.zeros(shape, values.dtype) if values.dtype != object else _nothing(shape)
             for column in columns:
                 full[column.rows] = column.values
             infos[key] = full
         infos[f"_{key}"] = mask
     return infos
+
+
+def _finish_one(columns: Columns, num_envs: int) -> dict[str, Any]:
+    """Do what `finish` does of columns that need no joining."""
+    infos: dict[str, Any] = {}
+    rows: RowIndices | None = None
+    reported: npt.NDArray[np.bool_] | None = None
+    is_whole = False
+    for key, column in columns.items():
+        if reported is None or column.rows is not rows:
+            rows = column.rows
+            is_whole = rows.tolist() == list(range(num_envs))
+            reported = np.full(num_envs, is_whole)
+            if not is_whole:
+                reported[rows] = True
+        values = column.values
+        if isinstance(values, dict):
+            infos[key] = _finish_one(values, num_envs)
+        elif is_whole:
+            infos[key] = values.copy()
+        else:
+            shape = (num_envs, *values.shape[1:])
+            full = np.zeros(shape, values.dtype) if values.dtype != object else _nothing(shape)
+            full[rows] = values
+            infos[key] = full
+        infos[f"_{key}"] = reported.copy()
+    return infos
+
+
+def _nothing(shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Return an array of None."""
+    return np.empty(shape, object)
 
 
 def _is_uniform(columns: list[Column]) -> bool:

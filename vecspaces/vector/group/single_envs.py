@@ -232,18 +232,20 @@ class SingleEnvs:
             finals = self._views.buffers.finals
             assert finals is not None
             finals.write(row, observation)
-            final = infos_module.snapshot(self._write_final(row, as_info(info)))
+            final = self._write_final(row, as_info(info))
             observation, info = self.autoreset(row)
             info = {**info, **final}
         return observation, info
 
     def _write_final(self, row: int, info: dict[str, Any]) -> dict[str, Any]:
-        """Write the last info of an episode; return what else is reported of it."""
-        final = {"final_info": info}
-        if self._final_writer is None:
-            return final
-        left = self._final_writer.write([(row, final)], [row])
-        return left[0][1] if left else {}
+        """Write the last info of an episode; return a copy of what else is reported of it."""
+        final: dict[str, Any] = {"final_info": info}
+        if self._final_writer is not None:
+            left = self._final_writer.write([(row, final)], [row])
+            final = left[0][1] if left else {}
+        elif not info:
+            return {"final_info": {}}
+        return infos_module.snapshot(final)  # type: ignore[no-any-return]  # as what it copies
 
     # ------------------------------------------------------------------ step
 
