@@ -99,6 +99,7 @@ def main(
     if render:
         report, machine = load(RUN)
         write_pages(report, machine)
+        report.plot(PLOT)
         return
     names = {*COLUMNS, "vecspaces async, copy=False", LIMIT.name} - (set() if peers else {*PEERS})
     plan = Plan(
@@ -262,7 +263,7 @@ def _describe(report: Report, machine: dict[str, Any]) -> str:
     return (
         f"Medians of {report.plan.rounds} interleaved timings of {report.plan.seconds:g} s, "
         f"{WORKERS} workers, on {machine['usable_cores']} cores of a virtual machine "
-        f"({machine['processor']}), {machine['system']}, Python {machine['python']}, NumPy "
+        f"({machine['processor']}), {machine['system'].partition('-')[0]}, Python {machine['python']}, NumPy "
         f"{libraries['numpy']}, Gymnasium {libraries['gymnasium']}.\n"
     )
 

@@ -163,13 +163,10 @@ def _refusal(state: State, event: Event, call: str, pending: str) -> VecspacesEr
         return NoAsyncCallError(
             f"recv was called, but nothing was sent (the state is {pending!r}): send first", "recv"
         )
-    if state is State.STREAMING:
-        advice = "recv its results first, or reset()"
-    elif state in _OVERDUE:
-        advice = "wait for it first (reset_wait, step_wait or call_wait), or reset()"
-    else:
-        advice = "wait for it first (reset_wait, step_wait or call_wait)"
+    name = state.value.removeprefix("overdue ").partition(" ")[0]
+    advice = "recv its results first" if state is State.STREAMING else f"call {name}_wait first"
+    if state is State.STREAMING or state in _OVERDUE:
+        advice += ", or reset()"
     return AlreadyPendingCallError(
-        f"{call} was called while a {pending} is still pending: {advice}",
-        state.value.removeprefix("overdue "),
+        f"{call} was called while a {pending} is still pending: {advice}", name
     )
