@@ -217,6 +217,11 @@ def _speed_table(report: Report) -> str:
         times = None if ours is None else report.times_gymnasium(ours)
         cells += [_digits(limit), "-" if times is None else f"**{times:.1f}x**"]
         lines.append(f"| {title} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "In parentheses: the share of the limit. The last column compares vecspaces async with the",
+        "faster of Gymnasium's two vector environments.",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -260,11 +265,12 @@ def _targets(report: Report) -> str:
 def _describe(report: Report, machine: dict[str, Any]) -> str:
     """Where and how the run was made."""
     libraries = machine["libraries"]
+    system = machine["system"].partition("-")[0]
     return (
         f"Medians of {report.plan.rounds} interleaved timings of {report.plan.seconds:g} s, "
         f"{WORKERS} workers, on {machine['usable_cores']} cores of a virtual machine "
-        f"({machine['processor']}), {machine['system'].partition('-')[0]}, Python {machine['python']}, NumPy "
-        f"{libraries['numpy']}, Gymnasium {libraries['gymnasium']}.\n"
+        f"({machine['processor']}), {system}, Python {machine['python']}, "
+        f"NumPy {libraries['numpy']}, Gymnasium {libraries['gymnasium']}.\n"
     )
 
 

@@ -164,6 +164,7 @@ class CommandReference(SphinxDirective):
                 written = " ".join(one.opts) if one not in arguments else usage
                 value = "" if one in arguments or one.default is False else one.metavar or "VALUE"
                 default = "" if one.default in (None, False) else f"`{one.default}`"
+                default = one.show_default if isinstance(one.show_default, str) else default
                 lines.append(f"| `{f'{written} {value}'.strip()}` | {one.help} | {default} |")
             lines.append("")
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)

@@ -77,7 +77,7 @@ def _check(file: Path, suffixes: tuple[str, ...] = ()) -> Path:
 EnvArgument = Annotated[
     str,
     typer.Argument(
-        metavar="ENV", help="A Gymnasium id, or module:factory; the module may lie in this folder."
+        metavar="ENV", help="A Gymnasium id, or module:factory; the module may be in this folder."
     ),
 ]
 NumEnvsOption = Annotated[int, typer.Option(min=1, help="Number of environments.")]

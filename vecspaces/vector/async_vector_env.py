@@ -35,7 +35,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
     Args:
         env_fns: Factories of environments; each is called once, in its worker. One may return a
             vector env, which then counts as its `num_envs` environments.
-        shared_memory: Whether observations, actions, rewards and flags lie in shared memory;
+        shared_memory: Whether observations, actions, rewards and flags are in shared memory;
             otherwise they go over pipes, which is slower.
         copy: Whether observations are copied; otherwise they are views that a later step writes
             over.
@@ -59,7 +59,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             the lost episodes are truncated and marked in `infos["worker_restarted"]`. Or a function
             that is called with the `WorkerDiedError` of each death: the worker is restarted, unless
             the function raises, which ends the call with what it raised.
-        max_restarts: How many restarts within `restart_window` are taken for bad luck.
+        max_restarts: How many restarts are allowed within `restart_window`; one more is an error.
         restart_window: In seconds.
         step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound but
             for the first reset.

@@ -59,7 +59,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         info_space: As in `AsyncVectorEnv`.
         on_worker_death: `"raise"`, or `"restart"`: a new actor, elsewhere if its node is gone; or a
             function, as in `AsyncVectorEnv`.
-        max_restarts: How many restarts within `restart_window` are taken for bad luck.
+        max_restarts: How many restarts are allowed within `restart_window`; one more is an error.
         restart_window: In seconds.
         step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound but
             for the first reset.
