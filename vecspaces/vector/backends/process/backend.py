@@ -391,54 +391,53 @@ class ProcessBackend:
         """
         self._collecting = get_ident()
         try:
-            self._collect(timeout)
+            if self._found is not None:
+                self._settle()
+            if self.replies:
+                return self.replies
+            rests: list[tuple[CallerEnd, list[bytes]]] = []
+            replies: list[Reply] = []
+            if self._reading:
+                # Interrupted between reading and finding: nothing may be left to read.
+                ready = [(handle.channel.fd, 0) for handle in self._handles]
+            else:
+                spins = (
+                    self._policy.way is Way.BUSY_POLLS and len(self._working) <= self._spare_cores
+                )
+                ready = self._poller.wait(timeout, self._op if spins and self._working else None)
+            self._reading = True
+            seen: set[int] = set()
+            for fd, _ in ready:
+                index = self._by_fd.get(fd)
+                if index is None or index in seen:
+                    continue
+                seen.add(index)
+                handle = self._handles[index]
+                channel = handle.channel
+                if channel.pending:
+                    channel.flush()
+                    self._poller.watch_room(channel.out_fd, channel.pending)
+                frames, rest, ended = channel.receive()
+                rests.append((channel, rest))
+                for frame in frames:
+                    if not frame.data:
+                        replies.append(make_reply((index, frame.op, frame.seq, None)))
+                    elif frame.op is Op.NOT_STARTED:
+                        handle.not_started = frame.load()
+                    else:
+                        replies.append(self._understand(index, frame))
+                    if frame.op is not Op.PART:
+                        self._working.pop(index, None)
+                if ended or (fd == handle.process.watch and not frames):
+                    self._working.pop(index, None)
+                    replies.append(Reply(index, Op.DIED, 0, self._exit_status(index)))
+            self._found = rests, replies
+            if not self._working:
+                self._policy.end()
+            self._settle()
         finally:
             self._collecting = 0
         return self.replies
-
-    def _collect(self, timeout: float | None) -> None:
-        """Fill `replies`, unless it holds some."""
-        if self._found is not None:
-            self._settle()
-        if self.replies:
-            return
-        rests: list[tuple[CallerEnd, list[bytes]]] = []
-        replies: list[Reply] = []
-        if self._reading:  # interrupted between reading and finding: nothing may be left to read
-            ready = [(handle.channel.fd, 0) for handle in self._handles]
-        else:
-            spins = self._policy.way is Way.BUSY_POLLS and len(self._working) <= self._spare_cores
-            ready = self._poller.wait(timeout, self._op if spins and self._working else None)
-        self._reading = True
-        seen: set[int] = set()
-        for fd, _ in ready:
-            index = self._by_fd.get(fd)
-            if index is None or index in seen:
-                continue
-            seen.add(index)
-            handle = self._handles[index]
-            channel = handle.channel
-            if channel.pending:
-                channel.flush()
-                self._poller.watch_room(channel.out_fd, channel.pending)
-            frames, rest, ended = channel.receive()
-            rests.append((channel, rest))
-            for frame in frames:
-                if not frame.data:
-                    replies.append(make_reply((index, frame.op, frame.seq, None)))
-                elif frame.op is Op.NOT_STARTED:
-                    handle.not_started = frame.load()
-                else:
-                    replies.append(self._understand(index, frame))
-                if frame.op is not Op.PART:
-                    self._working.pop(index, None)
-            if ended or (fd == handle.process.watch and not frames):
-                self._working.pop(index, None)
-                replies.append(Reply(index, Op.DIED, 0, self._exit_status(index)))
-        self._found = rests, replies
-        if not self._working:
-            self._policy.end()
-        self._settle()
 
     def _settle(self) -> None:
         """Hand over what `collect` found."""
