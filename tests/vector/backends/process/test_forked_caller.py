@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
+import signal
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.envs import ledgers
+from tests.envs import Ledger, ledgers
 from vecspaces.errors import ClosedEnvironmentError
 from vecspaces.vector import AsyncVectorEnv
 
@@ -80,3 +84,28 @@ def test_what_a_forked_process_does_leaves_the_workers_alone(method: str, daemon
         observations = envs.step_wait()[0]
         assert observations[:, 2].tolist() == [1, 1]
         assert [process.pid for process in envs.processes] == pids
+
+
+class Slow(Ledger):
+    def step(self, action: Any) -> Any:
+        time.sleep(0.05)
+        return super().step(action)
+
+
+def _close_without_waiting(envs: Any) -> None:
+    signal.alarm(10)
+    envs.close(timeout=math.inf)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # from Python 3.12 on
+def test_a_thread_may_fork_during_a_step() -> None:
+    codes: list[int] = []
+    with AsyncVectorEnv([Slow] * 2, num_workers=2, context="fork") as envs:
+        envs.reset()
+        thread = threading.Thread(
+            target=lambda: codes.extend(in_child(_close_without_waiting, envs) for _ in range(4))
+        )
+        thread.start()
+        while thread.is_alive():
+            envs.step(ACTIONS)
+    assert codes == [0, 0, 0, 0]

@@ -559,6 +559,7 @@ class ProcessBackend:
             handle.process.disown()
             handle.channel.close()
         self._handles = []
+        self._collecting = 0  # that thread is not here
 
     def _ask_to_close(self, unanswered: set[int], deadline: Deadline, wrong: list[Reply]) -> None:
         """Ask workers to close their environments; those that have not are in `unanswered`."""
