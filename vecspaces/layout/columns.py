@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -33,38 +33,28 @@ def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
     return _vector_writer(out) if out.ndim == 2 and out.nbytes <= _SMALL else _array_writer(out)
 
 
-def _scalar_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
-    own, pack_all = {out.dtype.type}, _packer(out)
-
-    def write(values: list[Any]) -> bool:
-        kinds = set(map(type, values))
-        if kinds == own:
-            out[:] = values
-            return True
-        return pack_all is not None and pack_all(values, kinds)
-
-    return write
-
-
 # What `struct` packs as a cast would convert it, by the codes that NumPy and it share.
 _WHOLE = frozenset((bool, int))
 _REAL = _WHOLE | {float, np.float64, np.float32}
-_PACKED = {
+_PACKED: dict[str, frozenset[type]] = {
     **dict.fromkeys("bBhHiIlLqQ", _WHOLE),
     **dict.fromkeys("efd", _REAL),
     "?": frozenset((bool, np.bool_)),
 }
 
 
-def _packer(out: NDArray[Any]) -> Callable[[list[Any], set[type]], bool] | None:
-    """Return the function that writes Python's numbers, given with the set of their types."""
-    code = out.dtype.char
-    if code not in _PACKED or not out.dtype.isnative or not out.flags.c_contiguous or not len(out):
-        return None
-    accepted = _PACKED[code] | {out.dtype.type}
-    pack, memory = struct.Struct(f"{len(out)}{code}").pack_into, out.data.cast("B")
+def _scalar_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
+    code, own = out.dtype.char, {out.dtype.type}
+    packs = code in _PACKED and out.dtype.isnative and out.flags.c_contiguous and len(out) > 0
+    accepted = _PACKED[code] | own if packs else frozenset()
+    pack = struct.Struct(f"{len(out)}{code}" if packs else "").pack_into
+    memory = out.data.cast("B") if packs else bytearray()
 
-    def write(values: list[Any], kinds: set[type]) -> bool:
+    def write(values: list[Any]) -> bool:
+        kinds = set(map(type, values))
+        if kinds == own:
+            out[:] = values
+            return True
         if not kinds <= accepted:
             return False
         try:
@@ -79,23 +69,30 @@ def _packer(out: NDArray[Any]) -> Callable[[list[Any], set[type]], bool] | None:
     return write
 
 
+_get_dtype, _get_ndim = attrgetter("dtype"), attrgetter("ndim")
+
+
 def _vector_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
-    dtype, shape, ndarray = out.dtype, out.shape[1:], np.ndarray
+    n, dtype, length = len(out), out.dtype, out.shape[1]
     place = out.reshape(-1).view(np.uint8).data
+    # Of a bool, the byte is that of an integer of one byte.
+    same = [dtype, np.dtype(bool)] if dtype.char in "bB" else [dtype]
     cast_all = _array_writer(out)
 
     def write(values: list[Any]) -> bool:
         try:
-            for value in values:
-                if value.__class__ is not ndarray or value.shape != shape:
-                    return False
-                # A dtype out of a pickle is another object than NumPy's own.
-                if value.dtype is not dtype and value.dtype != dtype:
-                    return cast_all(values)
-            place[:] = b"".join(values)
-        except (BufferError, TypeError, ValueError):
-            return cast_all(values)  # strided arrays, or a dtype that has no buffer
-        return True
+            first = values[0].dtype
+            if (
+                first in same
+                and list(map(_get_dtype, values)).count(first) == n
+                and list(map(_get_ndim, values)).count(1) == n
+                and list(map(len, values)).count(length) == n
+            ):
+                place[:] = b"".join(values)
+                return True
+        except (AttributeError, BufferError, TypeError, ValueError):
+            pass  # lists, strided arrays, or a dtype that has no buffer
+        return cast_all(values)
 
     return write
 

@@ -7,7 +7,7 @@ of its own. What an info holds besides travels as columns (`infos.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -251,14 +251,27 @@ class InfoRows:
         self.keys = [BoundKey(key, rows) for key in layout.keys]
         self._bytes = presence.reshape(-1).view(np.uint8).data
         self._everything = bytes([1]) * presence.size
+        # What copies each key where all are arrays.
+        self._copies: list[tuple[str, str, Callable[[], Any]]] | None = [
+            (key.name, key.mask_name, key.array.copy) for key in self.keys if key.array is not None
+        ]
+        if len(self._copies) < len(self.keys):
+            self._copies = None
 
     def read(self, infos: dict[str, Any], copy: bool) -> None:
         """Add the keys of all rows to merged infos; arrays and masks are views without `copy`."""
         masks = self.presence.T
-        given: list[bool] | None = None
+        if copy:
+            masks = masks.copy()
         if self._bytes.tobytes() != self._everything:
             given = np.any(self.presence, axis=0).tolist()
-        self._read(self.keys, infos, masks.copy() if copy else masks, given, copy)
+            self._read(self.keys, infos, masks, given, copy)
+        elif self._copies is None or not copy:
+            self._read(self.keys, infos, masks, None, copy)
+        else:
+            # As it is at nearly every step.
+            for (name, mask_name, make_copy), mask in zip(self._copies, masks):  # noqa: B905
+                infos[name], infos[mask_name] = make_copy(), mask
 
     def _read(
         self,

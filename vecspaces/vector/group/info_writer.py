@@ -130,6 +130,11 @@ class InfoWriter:
         # A memoryview stores few bytes in half the time that an array takes.
         self._own = infos.presence.reshape(-1).view(np.uint8).data[low * width : high * width]
         self._everything = bytes([1]) * (width * (high - low))
+        # Where no key is a Dict, and none is validated: what reads, and what writes each of them.
+        writers = [key.write_all for key in self._keys if key.write_all is not None]
+        self._takes: list[Callable[[Any], Any]] = []
+        if len(writers) == len(self._keys) and not validate:
+            self._takes, self._writers = [key.take for key in self._keys], writers
 
     def write(self, infos: Infos, rows: Sequence[int] | None = None) -> Infos:
         """Write the infos of all rows, or of `rows`; those that are not among `infos` are empty.
@@ -137,6 +142,17 @@ class InfoWriter:
         Returns:
             What is not declared, of the rows where there is something.
         """
+        if rows is None and self._takes and len(infos) == len(self._rows):
+            given = [info for _, info in infos]
+            try:
+                # As it is at nearly every step: each info has all keys, and no other.
+                columns = [list(map(take, given)) for take in self._takes]
+            except KeyError:
+                columns = []
+            if columns and list(map(len, given)).count(len(columns)) == len(given):
+                self._own[:] = self._everything
+                self._write_whole(columns)
+                return []
         at = self._rows if rows is None else rows
         if len(infos) == len(at):
             given = [info for _, info in infos]
@@ -149,6 +165,15 @@ class InfoWriter:
         else:
             self._presence[list(at)] = True
         return self._write(self._keys, at, given, rows is None)
+
+    def _write_whole(self, columns: list[list[Any]]) -> None:
+        """Write the values of each key, of all rows."""
+        number = -1
+        try:
+            for number, values in enumerate(columns):
+                self._writers[number](values)
+        except Mismatch as error:
+            raise self._keys[number].mismatch(error) from error.__cause__
 
     def _write(
         self, keys: list[_Key], rows: Sequence[int], infos: list[dict[str, Any]], is_whole: bool
@@ -174,12 +199,7 @@ class InfoWriter:
                 self._mark(key, at)
             for row, rest in self._write(key.members, at, values, is_whole and at is rows):
                 nested.setdefault(row, {})[key.name] = rest
-        # Nearly always there is nothing else.
-        if not nested and (
-            list(map(len, infos)).count(len(keys)) == len(infos)
-            if found == len(keys) * len(infos)
-            else sum(map(len, infos)) == found
-        ):
+        if not nested and sum(map(len, infos)) == found:
             return []
         names = {key.name for key in keys}
         rests = (
