@@ -225,8 +225,7 @@ class _ItemFrames:
     def __init__(self, space: Space[Any], count: int, size: int, padding: Any, copy: bool) -> None:
         self._space, self._size, self._padding = space, size, padding
         self._numbers = np.arange(count)
-        first = _zero(space) if padding is None else padding
-        self._rows = [(first,) * size] * count
+        self._rows: list[tuple[Any, ...]] = [(padding,) * size] * count
 
     def pushed(self, batch: Any, rows: Rows, begun: Mask | None) -> _ItemFrames:
         """Return the frames with one more in some rows; those that begun have padding before."""
