@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -267,15 +267,15 @@ MACHINES = [SideBySide, WithoutSharedMemory, WithRestarts]
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_async_does_what_sync_does(machine: type[SideBySide]) -> None:
-    run_state_machine_as_test(
-        machine, settings=settings(max_examples=8, stateful_step_count=12, deadline=None)
-    )
+    run_state_machine_as_test(machine, settings=settings(max_examples=8, stateful_step_count=12))
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_async_does_what_sync_does_for_long(machine: type[SideBySide]) -> None:
+    # A failure that depends on time comes again by chance alone: making it smaller takes an hour.
+    phases = [Phase.reuse, Phase.generate]
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=300, stateful_step_count=40, deadline=None)
+        machine, settings=settings(max_examples=300, stateful_step_count=40, phases=phases)
     )
