@@ -1,0 +1,134 @@
+"""Calls, attributes and statistics, and which calls may follow which."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+
+from vecspaces.errors import ClosedEnvironmentError
+from vecspaces.testing.compare import assert_identical
+from vecspaces.testing.contract.part import Part
+from vecspaces.testing.envs import Ledger, ledgers, wrapped_ledger
+
+
+class CallsContract(Part):
+    """Calls, attributes and statistics, and which calls may follow which."""
+
+    # ------------------------------------------------------------------ calls and attributes
+
+    def test_calls_give_one_result_per_environment(self) -> None:
+        with self.make(ledgers(3)) as envs:
+            assert envs.call("multiply", 10, plus=1) == (1, 11, 21)
+            assert envs.call("number") == (0, 1, 2)
+            assert envs.call("multiply", 2, env_ids=[2, 0]) == (4, 0)
+            assert envs.call("multiply", 2, env_ids=np.array([1])) == (2,)
+            assert envs.get_attr("number", env_ids=[1]) == (1,)
+            envs.call_async("multiply", factor=3)
+            assert envs.call_wait() == (0, 3, 6)
+            assert envs.call("multiply", 1, env_ids=[]) == ()
+
+    def test_set_attr_takes_a_value_or_one_per_environment(self) -> None:
+        with self.make(ledgers(3)) as envs:
+            envs.set_attr("length", 9)
+            assert envs.get_attr("length") == (9, 9, 9)
+            envs.set_attr("length", [1, 2, 3])
+            assert envs.get_attr("length") == (1, 2, 3)
+            envs.set_attr("length", (7, 8), env_ids=[2, 0])
+            assert envs.get_attr("length") == (8, 2, 7)
+            envs.set_attr("length", 5, env_ids=[1])
+            assert envs.get_attr("length") == (8, 5, 7)
+            envs.set_attr("novel", np.arange(3))
+            assert_identical(envs.get_attr("novel"), (np.arange(3),) * 3)
+            with pytest.raises(ValueError, match="2 values for 3 environments"):
+                envs.set_attr("length", [1, 2])
+
+    def test_calls_look_through_wrappers(self) -> None:
+        with self.make([partial(wrapped_ledger, number) for number in range(2)]) as envs:
+            assert envs.get_attr("layers") == (1, 1)
+            assert envs.call("multiply", 2) == (0, 2)
+            envs.set_attr("length", 4)
+            envs.set_attr("layers", [2, 3])
+            envs.set_attr("novel", 6)
+            assert envs.get_attr("layers") == (2, 3)
+            inner = envs.get_attr("unwrapped")
+            assert [type(env) for env in inner] == [Ledger, Ledger]
+            assert [(env.length, env.novel) for env in inner] == [(4, 6), (4, 6)]
+
+    def test_a_missing_attribute_names_the_environment_and_breaks_nothing(self) -> None:
+        with self.make(ledgers(3)) as envs:
+            envs.reset(seed=0)
+            with pytest.raises(AttributeError, match="no_such_name") as caught:
+                envs.call("no_such_name")
+            assert "environment 0" in str(caught.value.__cause__)
+            assert envs.step([1, 1, 1])[0][:, 2].tolist() == [1, 1, 1]
+
+    def test_a_call_that_raises_breaks_nothing(self) -> None:
+        with self.make(ledgers(4)) as envs:
+            envs.reset(seed=0)
+            with pytest.raises(KeyError, match="number 1") as caught:
+                envs.call("fail", (1,))
+            assert "environment 1" in str(caught.value.__cause__)
+            assert envs.call("fail") == ("fine",) * 4
+            assert envs.step([1] * 4)[0][:, 2].tolist() == [1] * 4
+
+    # ------------------------------------------------------------------ what may be called when
+
+    def test_reset_in_two_halves(self) -> None:
+        with self.make(ledgers(2)) as envs:
+            envs.reset_async(seed=3, options={"time": 1})
+            observations, infos = envs.reset_wait()
+            assert observations[:, :4].tolist() == [[0, 1, 1, -1], [1, 1, 1, -1]]
+            assert infos["episode"].tolist() == [1, 1]
+            assert envs.np_random_seed == (3, 4)
+
+    def test_nothing_works_after_close_but_close(self) -> None:
+        envs = self.make(ledgers(2))
+        assert not envs.closed
+        envs.reset(seed=0)
+        envs.close()
+        envs.close()
+        assert envs.closed
+        for use in (
+            envs.reset,
+            partial(envs.step, [0, 0]),
+            envs.step_wait,
+            partial(envs.call, "number"),
+            partial(envs.set_attr, "number", 1),
+            envs.render,
+        ):
+            with pytest.raises(ClosedEnvironmentError, match="after close"):
+                use()
+
+    def test_the_context_manager_closes(self) -> None:
+        with self.make(ledgers(2)) as envs:
+            assert envs.reset(seed=0)[0].shape == (2, 5)
+        assert envs.closed
+
+    def test_close_takes_gymnasiums_arguments(self) -> None:
+        for arguments in ({"timeout": 3}, {"terminate": True}, {"timeout": 0.0}):
+            envs = self.make(ledgers(2))
+            envs.reset(seed=0)
+            with warnings.catch_warnings():  # whom no time at all is too short for, is warned about
+                warnings.simplefilter("ignore", RuntimeWarning)
+                envs.close(**arguments)
+            assert envs.closed
+
+    # ------------------------------------------------------------------ stats
+
+    def test_stats_count_steps_and_resets_of_each_environment(self) -> None:
+        env_fns = [partial(Ledger, number, length=3 + number) for number in range(3)]
+        with self.make(env_fns, stats=True) as envs:
+            envs.reset(seed=0)
+            for _ in range(12):
+                envs.step([0, 0, 0])
+            stats = envs.stats()
+            assert stats.resets.tolist() == [3, 2, 2]
+            assert stats.steps.tolist() == [9, 10, 10]
+            for times in (stats.step_mean, stats.step_p99, stats.reset_mean, stats.reset_p99):
+                assert times.shape == (3,) and (times > 0).all()
+            for shares in (stats.env_waiting, stats.worker_waiting):
+                assert ((shares >= 0) & (shares <= 1)).all()
+            assert [row for rows in stats.worker_envs for row in rows] == [0, 1, 2]

@@ -1,0 +1,174 @@
+"""How episodes begin and end: autoreset, reset masks, seeds and options."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vecspaces.errors import ResetNeededError
+from vecspaces.testing.compare import assert_identical
+from vecspaces.testing.contract.comparing import MODES
+from vecspaces.testing.contract.part import Part
+from vecspaces.testing.envs import Ledger, Reusing, ledgers
+from vecspaces.vector import AutoresetMode
+
+
+class EpisodesContract(Part):
+    """How episodes begin and end: autoreset, reset masks, seeds and options."""
+
+    # ------------------------------------------------------------------ autoreset
+
+    def test_next_step_resets_in_the_step_after_the_end(self) -> None:
+        with self.make([partial(Ledger, 7, length=2)], autoreset_mode="NextStep") as envs:
+            envs.reset(seed=0)
+            envs.step([1])
+            observations, rewards, terminations, _, infos = envs.step([2])
+            assert observations[0, :4].tolist() == [7, 1, 2, 2]
+            assert terminations.tolist() == [True]
+            assert infos["time"].tolist() == [2]
+            observations, rewards, terminations, truncations, infos = envs.step([3])
+            assert observations[0, :4].tolist() == [7, 2, 0, -1]
+            assert (rewards.tolist(), terminations.tolist(), truncations.tolist()) == (
+                [0.0],
+                [False],
+                [False],
+            )
+            assert infos["episode"].tolist() == [2] and "time" not in infos
+            assert envs.step([4])[0][0, :4].tolist() == [7, 2, 1, 4]
+
+    def test_same_step_gives_final_observation_and_info(self) -> None:
+        env_fns = [partial(Ledger, 7, length=2), partial(Ledger, 8, length=3)]
+        with self.make(env_fns, autoreset_mode="SameStep") as envs:
+            envs.reset(seed=0)
+            assert "final_obs" not in envs.step([1, 1])[4]
+            observations, rewards, terminations, _, infos = envs.step([2, 2])
+            assert observations[:, :4].tolist() == [[7, 2, 0, -1], [8, 1, 2, 2]]
+            assert rewards.tolist() == [7.25, 8.25]
+            assert terminations.tolist() == [True, False]
+            assert infos["_final_obs"].tolist() == [True, False]
+            assert infos["final_obs"][0][:4].tolist() == [7, 1, 2, 2]
+            assert infos["final_obs"][0].dtype == np.int64
+            assert infos["final_obs"][1] is None
+            assert infos["_final_info"].tolist() == [True, False]
+            assert infos["final_info"]["time"].tolist() == [2, 0]
+            assert infos["final_info"]["_time"].tolist() == [True, False]
+            assert infos["episode"].tolist() == [2, 0]
+            assert infos["_episode"].tolist() == [True, False]
+            assert infos["_time"].tolist() == [False, True]
+
+    def test_the_final_observation_is_copied_before_the_reset(self) -> None:
+        with self.make([Reusing] * 2, autoreset_mode="SameStep") as envs:
+            envs.reset()
+            for _ in range(3):
+                observations, *_, infos = envs.step([0, 0])
+            assert observations["count"].tolist() == [[0, 0], [0, 0]]
+            assert infos["final_obs"][1]["count"].tolist() == [3, 3]
+
+    def test_final_observations_stay_as_they_are(self) -> None:
+        with self.make([Reusing] * 2, autoreset_mode="SameStep", copy=False) as envs:
+            envs.reset()
+            finals = [envs.step([0, 0])[4].get("final_obs") for _ in range(9)]
+            for final in (finals[2], finals[5], finals[8]):
+                assert final[0]["count"].tolist() == [3, 3]
+
+    def test_disabled_leaves_the_reset_to_the_caller(self) -> None:
+        env_fns = [partial(Ledger, number, length=2 + number) for number in range(3)]
+        with self.make(env_fns, autoreset_mode="Disabled") as envs:
+            envs.reset(seed=0)
+            envs.step([0, 0, 0])
+            observations, _, terminations, _, _ = envs.step([1, 1, 1])
+            assert terminations.tolist() == [True, False, False]
+            after, infos = envs.reset(options={"reset_mask": terminations})
+            assert after[0, :4].tolist() == [0, 2, 0, -1]
+            assert_identical(after[1:], observations[1:])
+            assert infos["_episode"].tolist() == [True, False, False]
+            assert envs.step([2, 2, 2])[0][:, :3].tolist() == [[0, 2, 1], [1, 1, 3], [2, 1, 3]]
+
+    def test_disabled_names_the_finished_environments_that_are_stepped(self) -> None:
+        env_fns = [partial(Ledger, number, length=1 + number) for number in range(2)]
+        with self.make(env_fns, autoreset_mode="Disabled") as envs:
+            envs.reset(seed=0)
+            envs.step([0, 0])
+            for _ in range(2):
+                with pytest.raises(ResetNeededError, match=r"^environment 0 finished.*reset_mask"):
+                    envs.step([1, 1])
+            observations, *_ = envs.reset(options={"reset_mask": np.array([True, False])})
+            assert observations[:, :4].tolist() == [[0, 2, 0, -1], [1, 1, 1, 0]]
+
+    # ------------------------------------------------------------------ reset_mask, seeds, options
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_a_partial_reset_touches_the_chosen_alone(self, mode: AutoresetMode) -> None:
+        with self.make(ledgers(4), autoreset_mode=mode) as envs:
+            envs.reset(seed=0)
+            before, *_ = envs.step([1, 2, 3, 4])
+            mask = np.array([False, True, False, True])
+            options = {"reset_mask": mask, "time": 1}
+            observations, infos = envs.reset(seed=[9, 9, 9, None], options=options)
+            assert options == {"reset_mask": mask, "time": 1}
+            assert_identical(observations[[0, 2]], before[[0, 2]])
+            assert observations[[1, 3], :4].tolist() == [[1, 2, 1, -1], [3, 2, 1, -1]]
+            assert infos["_episode"].tolist() == mask.tolist()
+            seeds = envs.get_attr("seeds")
+            assert seeds == ([0], [1, 9], [2], [3, None])
+            given = envs.get_attr("options")
+            assert given == ([None], [None, {"time": 1}], [None], [None, {"time": 1}])
+
+    def test_a_partial_reset_takes_the_place_of_the_autoreset(self) -> None:
+        with self.make([partial(Ledger, i, length=1) for i in range(2)]) as envs:
+            envs.reset(seed=0)
+            envs.step([0, 0])
+            envs.reset(options={"reset_mask": np.array([True, False])})
+            observations, rewards, *_ = envs.step([2, 2])
+            assert observations[:, :4].tolist() == [[0, 2, 1, 2], [1, 2, 0, -1]]
+            assert rewards.tolist() == [0.125, 0.0]
+
+    def test_an_int_seed_counts_up(self) -> None:
+        with self.make(ledgers(3)) as envs:
+            envs.reset(seed=np.int64(5))
+            assert envs.get_attr("seeds") == ([5], [6], [7])
+
+    def test_a_sequence_of_seeds_may_hold_none(self) -> None:
+        with self.make(ledgers(3)) as envs:
+            envs.reset(seed=(1, None, 3))
+            envs.reset(seed=np.array([4, 5, 6]))
+            assert envs.get_attr("seeds") == ([1, 4], [None, 5], [3, 6])
+
+    def test_a_seed_sequence_is_spawned(self) -> None:
+        sequence, other = np.random.SeedSequence(3), np.random.SeedSequence(3)
+        expected = [
+            [child.generate_state(1)[0] & 0x7FFFFFFF for child in other.spawn(2)] for _ in range(2)
+        ]
+        with self.make(ledgers(2)) as envs:
+            envs.reset(seed=sequence)
+            envs.reset(seed=sequence)
+            assert envs.get_attr("seeds") == tuple(map(list, zip(*expected, strict=True)))
+        assert len({seed for pair in expected for seed in pair}) == 4
+
+    def test_options_for_all_do_not_reach_autoresets(self) -> None:
+        with self.make([partial(Ledger, i, length=1) for i in range(2)]) as envs:
+            envs.reset(options={"time": 0})
+            envs.step([0, 0])
+            envs.step([0, 0])
+            assert envs.get_attr("options") == ([{"time": 0}, None],) * 2
+
+    @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+    def test_options_of_one_environment_are_kept_for_its_autoresets(self, mode: str) -> None:
+        with self.make(
+            [partial(Ledger, i, length=2) for i in range(3)], autoreset_mode=mode
+        ) as envs:
+            given: Any = [{"time": 1}, None, {"time": 0}]
+            envs.reset(seed=0, options=given)
+            for _ in range(4):
+                envs.step([0, 0, 0])
+            options = envs.get_attr("options")
+            assert len(options[0]) >= 3 and set(map(str, options[0])) == {"{'time': 1}"}
+            assert set(map(str, options[1])) == {"None"}
+            assert set(map(str, options[2])) == {"{'time': 0}"}
+            envs.reset(seed=0)
+            for _ in range(4):
+                envs.step([0, 0, 0])
+            assert envs.get_attr("options")[0][-1] is None

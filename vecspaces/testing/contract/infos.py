@@ -1,0 +1,216 @@
+"""Merged infos, and those of an `info_space`."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vecspaces import spaces
+from vecspaces.errors import InvalidInfoError
+from vecspaces.testing.compare import assert_identical
+from vecspaces.testing.contract.comparing import (
+    MODES,
+    assert_same_infos,
+    assert_same_run,
+    assert_same_step,
+    infos_of,
+    make_reference,
+    samples,
+)
+from vecspaces.testing.contract.part import Part
+from vecspaces.testing.envs import (
+    INFO_SPACE,
+    Chosen,
+    Ledger,
+    informing,
+    informing_vector,
+    ledgers,
+    talking,
+)
+from vecspaces.vector import AutoresetMode, infos_as_list
+
+
+class InfosContract(Part):
+    """Merged infos, and those of an `info_space`."""
+
+    # ------------------------------------------------------------------ infos
+
+    def test_infos_are_arrays_with_masks(self) -> None:
+        env_fns = [partial(Ledger, 0), partial(Ledger, 1, talks=False), partial(Ledger, 2)]
+        with self.make(env_fns) as envs:
+            envs.reset(seed=0)
+            infos = envs.step([0, 0, 0])[4]
+            assert_same_infos(
+                infos,
+                {
+                    "time": np.array([1, 0, 1]),
+                    "_time": np.array([True, False, True]),
+                    "of": {
+                        "number": np.array([0, 0, 2]),
+                        "_number": np.array([True, False, True]),
+                    },
+                    "_of": np.array([True, False, True]),
+                },
+            )
+            assert infos_as_list(infos, 3) == [
+                {"time": 1, "of": {"number": 0}},
+                {},
+                {"time": 1, "of": {"number": 2}},
+            ]
+
+    def test_empty_infos_are_an_empty_dict(self) -> None:
+        with self.make(ledgers(2, talks=False)) as envs:
+            assert envs.reset(seed=0)[1] == {}
+            assert envs.step([0, 0])[4] == {}
+
+    def test_numbers_of_one_key_are_promoted(self) -> None:
+        values = [1, 1.75, True]
+        with self.make([partial(talking, {"x": value}) for value in values]) as envs:
+            envs.reset()
+            assert_identical(envs.step([0, 0, 0])[4]["x"], np.array([1.0, 1.75, 1.0]))
+
+    def test_values_that_are_no_numbers_are_objects(self) -> None:
+        values = ["text", None, [1, 2], np.bool_(True)]
+        with self.make([partial(talking, {"x": value}) for value in values]) as envs:
+            envs.reset()
+            found = envs.step([0] * 4)[4]["x"]
+            assert found.dtype == object
+            assert_identical(list(found), values)
+
+    def test_arrays_of_unequal_shapes_are_objects(self) -> None:
+        values = [np.zeros(2), np.zeros((3, 1)), np.zeros(2)]
+        with self.make([partial(talking, {"x": value}) for value in values]) as envs:
+            envs.reset()
+            assert_identical(list(envs.step([0] * 3)[4]["x"]), values)
+
+    def test_an_info_that_is_no_dict_names_the_environment(self) -> None:
+        zero = np.zeros(1, np.float32)
+        infos: list[Any] = [{}, None, [("a", 1)], 3]
+        steps = [(zero, 0.0, False, False, info) for info in infos]
+        with self.make([partial(Chosen, spaces.Box(0, 1, (1,)), [(zero, {})], steps)] * 2) as envs:
+            for number, info in enumerate(infos[1:], 1):
+                envs.reset()
+                named = f"environment 0.*{type(info).__name__}"
+                with pytest.raises(InvalidInfoError, match=named):
+                    envs.step([number, 0])
+
+    # ------------------------------------------------------------------ infos with a space
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_declared_infos_are_those_of_no_info_space(self, mode: AutoresetMode) -> None:
+        with (
+            self.make(informing(5, True), autoreset_mode=mode) as envs,
+            make_reference(informing(5, False), autoreset_mode=mode) as reference,
+        ):
+            assert envs.info_space == INFO_SPACE
+            assert reference.info_space is None
+            assert_same_run(envs, reference)
+
+    @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+    def test_declared_infos_of_some_environments(self, mode: str) -> None:
+        with (
+            self.make(informing(4, True), autoreset_mode=mode) as envs,
+            make_reference(informing(4, False), autoreset_mode=mode) as reference,
+        ):
+            assert_same_step(envs.reset(seed=2), reference.reset(seed=2))
+            for ids in ([3, 1], [0], [2, 3, 0], [1, 0, 2, 3], [3], [1, 2]):
+                actions = np.arange(len(ids))
+                assert_same_step(envs.step(actions, ids), reference.step(actions, ids))
+            mask = np.array([True, False, False, True])
+            for number in (2, 1):
+                for each in (envs, reference):
+                    each.send([number], [number])
+                assert_same_infos(envs.recv(1).infos, reference.recv(1).infos)
+            options = {"reset_mask": mask}
+            assert_same_step(
+                envs.reset(seed=7, options=options), reference.reset(seed=7, options=options)
+            )
+            assert_same_infos(envs.recv(2).infos, reference.recv(2).infos)
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_declared_infos_of_vector_envs_as_environments(self, mode: AutoresetMode) -> None:
+        def factories(declares: bool) -> list[Any]:
+            one = informing(2, declares)[1]
+            return [partial(informing_vector, 3, declares, mode), one]
+
+        with (
+            self.make(factories(True), autoreset_mode=mode) as envs,
+            make_reference(factories(False), autoreset_mode=mode) as reference,
+        ):
+            assert_same_run(envs, reference)
+
+    def test_an_info_space_given_to_the_vector_env_wins(self) -> None:
+        space = spaces.Dict(cost=spaces.Box(-9, 9, (), np.float32))
+        with self.make(informing(3, True), info_space=space) as envs:
+            assert envs.info_space == space
+            envs.reset(seed=0)
+            costs = [envs.step([0, 0, 0])[4].get("cost") for _ in range(5)]
+            assert {cost.dtype for cost in costs if cost is not None} == {np.dtype(np.float32)}
+        with self.make(informing(3, True), info_space=spaces.Dict()) as envs:
+            assert envs.info_space is None
+
+    def test_declared_infos_of_a_rollout(self) -> None:
+        with (
+            self.make(informing(3, True), copy=False, buffers=4) as envs,
+            make_reference(informing(3, False)) as reference,
+        ):
+            infos = [reference.reset(seed=0)[1]]
+            envs.reset(seed=0)
+            for _ in range(2):
+                for actions in samples(reference, 1, 3):
+                    found = envs.step(actions)[4]
+                    infos.append(reference.step(actions)[4])
+                    assert_same_infos(found, infos[-1])
+                rollout = envs.rollout_view()
+                assert set(rollout.infos) == {
+                    *("mask", "cost", "level", "inner"),
+                    *("_mask", "_cost", "_level", "_inner"),
+                }
+                for key in ("mask", "cost", "level"):
+                    for time, info in enumerate(infos):
+                        zeros = np.zeros(3, np.bool_)
+                        assert_identical(rollout.infos[f"_{key}"][time], info.get(f"_{key}", zeros))
+                        if key in info:
+                            assert_identical(rollout.infos[key][time], info[key])
+                        else:
+                            assert not rollout.infos[key][time].any()
+                assert rollout.infos["inner"]["deep"]["binary"].shape == (4, 3, 3)
+                infos = infos[-1:]
+            found = envs.step([1, 1, 1])[4]
+            while "mask" not in found:
+                found = envs.step([1, 1, 1])[4]
+            assert any(np.shares_memory(row, found["mask"]) for row in rollout.infos["mask"])
+
+    def test_declared_infos_are_fresh_copies(self) -> None:
+        with self.make(informing(3, True)) as envs:
+            envs.reset(seed=0)
+            kept = [(infos, copy.deepcopy(infos)) for infos in (infos_of(envs) for _ in range(6))]
+            for infos, before in kept:
+                assert_same_infos(infos, before)
+
+    def test_an_info_outside_its_space_names_environment_and_key(self) -> None:
+        info_space = spaces.Dict(
+            mask=spaces.MultiBinary(2), inner=spaces.Dict(level=spaces.Box(0, 9, (), np.uint8))
+        )
+        wrong: list[tuple[Any, str]] = [
+            ({"mask": np.zeros(3, np.int8)}, r"info\['mask'\]: expected int8 .*\(2,\), found .*3"),
+            ({"mask": [0.5, 1]}, r"info\['mask'\]: expected int8"),
+            ({"mask": None}, r"info\['mask'\]: .*found None.*leave the key out"),
+            ({"inner": {"level": 300}}, r"info\['inner'\]\['level'\]: .*found.*300"),
+            ({"inner": {"level": "x"}}, r"info\['inner'\]\['level'\]"),
+            ({"inner": 3}, r"info\['inner'\]: expected a dict.*'level'.*found 3"),
+        ]
+        steps: list[Any] = [(np.zeros(1, np.float32), 0.0, False, False, {})]
+        steps += [(np.zeros(1, np.float32), 0.0, False, False, info) for info, _ in wrong]
+        first: list[Any] = [(np.zeros(1, np.float32), {})]
+        env_fns = [partial(Chosen, spaces.Box(0, 1, (1,)), first, steps)] * 2
+        with self.make(env_fns, info_space=info_space) as envs:
+            for number, (_, where) in enumerate(wrong, 1):
+                envs.reset()
+                assert envs.step([0, 0])[4] == {}
+                with pytest.raises(InvalidInfoError, match=f"environment 1 .*{where}"):
+                    envs.step([0, number])

@@ -1,0 +1,146 @@
+"""What environments may return, and what becomes of what they raise."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vecspaces import spaces
+from vecspaces.errors import InvalidObservationError, InvalidRewardError, ResetNeededError
+from vecspaces.testing.compare import assert_identical
+from vecspaces.testing.contract.part import Part
+from vecspaces.testing.envs import Chosen, Echo, failing, observing, rewarding
+
+
+class ResultsContract(Part):
+    """What environments may return, and what becomes of what they raise."""
+
+    # ------------------------------------------------------------------ rewards, observations
+
+    def test_rewards_are_anything_that_converts_to_float(self) -> None:
+        twos: list[Any] = [
+            2,
+            2.0,
+            np.float32(2),
+            np.int8(2),
+            np.array(2.0),
+            np.array([2.0]),
+            np.array([2], np.uint8),
+            Fraction(4, 2),
+            Decimal(2),
+        ]
+        for others, middle in ((twos, 2.0), ([0.5] * len(twos), 0.5)):
+            with self.make([partial(rewarding, *each) for each in (twos, others, twos)]) as envs:
+                envs.reset()
+                for _ in twos:
+                    assert_identical(envs.step([0, 0, 0])[1], np.array([2.0, middle, 2.0]))
+
+    def test_rewards_may_be_beyond_integers_and_even_nan(self) -> None:
+        with self.make([partial(rewarding, r) for r in (10**30, True, np.nan, -np.inf)]) as envs:
+            envs.reset()
+            assert_identical(envs.step([0] * 4)[1], np.array([1e30, 1.0, np.nan, -np.inf]))
+
+    def test_a_reward_that_is_no_number_names_the_environment(self) -> None:
+        zero = np.zeros(1, np.float32)
+        rewards: list[Any] = [1.0, None, "2", [2.0], 1j, np.array([1.0, 2.0]), np.zeros((1, 1)), {}]
+        steps: list[Any] = [(zero, reward, False, False, {}) for reward in rewards]
+        with self.make([partial(Chosen, spaces.Box(0, 1, (1,)), [(zero, {})], steps)] * 3) as envs:
+            for number in range(1, len(rewards)):
+                envs.reset()
+                with pytest.raises(InvalidRewardError, match="environment 1 returned"):
+                    envs.step([0, number, 0])
+
+    def test_flags_are_anything_that_is_true_or_false(self) -> None:
+        zero = np.zeros(1, np.float32)
+        flags: list[Any] = [np.bool_(True), 1, np.array(True), np.array([True])]
+        steps: list[Any] = [
+            (zero, 0.0, *pair, {}) for flag in flags for pair in ((flag, False), (False, flag))
+        ]
+        echo = partial(Echo, spaces.Box(0, 1, (1,)), [(zero, {})], steps)
+        with self.make([echo, partial(rewarding, 1.0)], autoreset_mode="SameStep") as envs:
+            envs.reset()
+            for _ in flags:
+                _, _, terminated, truncated, _ = envs.step([0, 0])
+                assert (terminated.tolist(), truncated.tolist()) == ([True, False], [False] * 2)
+                _, _, terminated, truncated, _ = envs.step([0, 0])
+                assert (terminated.tolist(), truncated.tolist()) == ([False] * 2, [True, False])
+
+    def test_observations_of_the_same_kind_are_cast(self) -> None:
+        small = spaces.Box(0, 255, (2,), np.uint8)
+        env = partial(observing, small, np.array([3, 255], np.int64), [7, 8])
+        with self.make([env] * 2) as envs:
+            assert_identical(envs.reset()[0][1], np.array([3, 255], np.uint8))
+            assert_identical(envs.step([0, 0])[0][1], np.array([7, 8], np.uint8))
+        real = spaces.Box(0, 1, (2,), np.float32)
+        with self.make([partial(observing, real, np.array([0.1, 1], np.float64))]) as envs:
+            assert_identical(envs.reset()[0][0], np.array([0.1, 1], np.float32))
+
+    def test_an_observation_outside_its_space_names_environment_and_path(self) -> None:
+        left = spaces.Dict(camera=spaces.Dict(left=spaces.Box(0, 255, (2,), np.uint8)))
+        values: list[Any] = [
+            np.zeros(2, np.uint8),
+            np.zeros(3, np.uint8),
+            np.zeros(1, np.uint8),
+            np.array([300, 0]),
+            np.array([0.5, 0]),
+            None,
+            "ab",
+        ]
+        observations = [{"camera": {"left": value}} for value in values]
+        steps: list[Any] = [(observation, 0.0, False, False, {}) for observation in observations]
+        with self.make([partial(Chosen, left, [(observations[0], {})], steps)] * 2) as envs:
+            for number in range(1, len(values)):
+                envs.reset()
+                with pytest.raises(InvalidObservationError) as caught:
+                    envs.step([0, number])
+                assert "environment 1" in str(caught.value)
+                assert "observation['camera']['left']: expected uint8" in str(caught.value)
+
+    def test_an_observation_of_another_nesting_names_the_path(self) -> None:
+        space = spaces.Dict(a=spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))))
+        with (
+            self.make([partial(observing, space, {"a": (1,)})]) as envs,
+            pytest.raises(InvalidObservationError, match=r"observation\['a'\]"),
+        ):
+            envs.reset()
+
+    # ------------------------------------------------------------------ exceptions of environments
+
+    def test_an_exception_in_step_has_its_own_type_and_names_the_environment(self) -> None:
+        with self.make(failing(4)) as envs:
+            envs.reset(seed=0)
+            with pytest.raises(FloatingPointError, match=r"^number 1 got a four$") as caught:
+                envs.step([0, 4, 0, 0])
+            cause = str(caught.value.__cause__)
+            assert "environment 1" in cause and "in step" in cause and "got a four" in cause
+
+    def test_after_an_exception_in_step_a_full_reset_is_needed(self) -> None:
+        with self.make(failing(3)) as envs:
+            envs.reset(seed=0)
+            with pytest.raises(FloatingPointError):
+                envs.step([0, 4, 0])
+            with pytest.raises(ResetNeededError, match="reset"):
+                envs.step([0, 0, 0])
+            with pytest.raises(ResetNeededError, match="reset"):
+                envs.call("number")
+            with pytest.raises(ResetNeededError, match="reset"):
+                envs.reset(options={"reset_mask": np.array([False, True, False])})
+            observations, _ = envs.reset(seed=0)
+            assert observations[1, :4].tolist() == [1, 1, 0, -1], "it was built again"
+            others = [1 if row in self.built_again_with_1_of_3 else 2 for row in (0, 2)]
+            assert observations[[0, 2], 1].tolist() == others, "the others were not"
+            assert envs.step([1, 1, 1])[0][:, 2].tolist() == [1, 1, 1]
+
+    def test_an_exception_in_reset_breaks_too(self) -> None:
+        bad = partial(observing, spaces.Discrete(2), 7.5)
+        with self.make([partial(observing, spaces.Discrete(2), 1), bad]) as envs:
+            for _ in range(2):
+                with pytest.raises(InvalidObservationError, match=r"environment 1.*in reset"):
+                    envs.reset()
+            with pytest.raises(ResetNeededError):
+                envs.step([0, 0])

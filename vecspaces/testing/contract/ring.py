@@ -1,0 +1,107 @@
+"""How long results stay valid, and rollouts in shared memory."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vecspaces import spaces
+from vecspaces.testing.compare import assert_identical
+from vecspaces.testing.contract.comparing import assert_same_step, make_reference, samples
+from vecspaces.testing.contract.part import Part
+from vecspaces.testing.envs import Ledger, Sampler, ledgers
+
+
+class RingContract(Part):
+    """How long results stay valid, and rollouts in shared memory."""
+
+    def test_with_copy_false_a_result_is_valid_for_the_next_buffers_minus_one_steps(self) -> None:
+        with self.make(ledgers(2, talks=False), copy=False, buffers=3) as envs:
+            views = [envs.reset(seed=0)[0]]
+            kept = [views[0].copy()]
+            for action in range(7):
+                views.append(envs.step([action % 5] * 2)[0])
+                kept.append(views[-1].copy())
+                for view, copy in zip(views[-3:], kept[-3:], strict=True):
+                    assert_identical(view, copy)
+
+    def test_with_copy_false_a_rollout_view_in_between_costs_one_step_of_validity(self) -> None:
+        steps = 3
+        with self.make(ledgers(2, talks=False), copy=False, buffers=steps + 1) as envs:
+            views = [envs.reset(seed=0)[0]]
+            kept = [views[0].copy()]
+            for number in range(4 * steps):
+                views.append(envs.step([number % 5] * 2)[0])
+                kept.append(views[-1].copy())
+                for view, copy in zip(views[-steps:], kept[-steps:], strict=True):
+                    assert_identical(view, copy)
+                if number % steps == steps - 1:
+                    envs.rollout_view()
+
+    def test_with_copy_false_a_partial_reset_writes_over_the_rows_that_it_chooses(self) -> None:
+        with self.make(ledgers(2), copy=False, buffers=3, autoreset_mode="Disabled") as envs:
+            envs.reset(seed=0)
+            last = envs.step([1, 1])[0]
+            before = last.copy()
+            first, _ = envs.reset(options={"reset_mask": np.array([True, False])})
+            assert_identical(last, first)
+            assert_identical(last[1], before[1])
+            assert not np.array_equal(last[0], before[0])
+
+    def test_with_copy_false_nothing_is_copied(self) -> None:
+        with self.make(ledgers(2), copy=False) as envs:
+            first, _ = envs.reset(seed=0)
+            results = [envs.step([1, 2]) for _ in range(3)]
+            assert any(np.shares_memory(first, result[0]) for result in results)
+            for one, other in zip(results[0][1:4], results[2][1:4], strict=True):
+                assert not np.shares_memory(one, other)
+
+    @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+    def test_a_rollout_is_read_in_time_order_without_copies(self, mode: str) -> None:
+        steps = 4
+        arguments = {"autoreset_mode": mode}
+        with (
+            self.make(ledgers(3), copy=False, buffers=steps + 1, **arguments) as envs,
+            make_reference(ledgers(3), **arguments) as reference,
+        ):
+            envs.reset(seed=0)
+            observation, _ = reference.reset(seed=0)
+            for _ in range(3):
+                expected: list[Any] = [[observation], [], [], []]
+                for actions in samples(envs, 1, steps):
+                    result = envs.step(actions)
+                    theirs = reference.step(actions)
+                    assert_same_step(result, theirs)
+                    for column, array in zip(expected, theirs, strict=False):
+                        column.append(array)
+                observation = theirs[0]
+                rollout = envs.rollout_view()
+                for found, column in zip(rollout[:4], expected, strict=True):
+                    assert_identical(found, np.stack(column))
+                assert np.shares_memory(rollout.observations, result[0])
+                assert rollout.observations.shape == (steps + 1, 3, 5)
+                assert rollout.rewards.shape == (steps, 3)
+
+    def test_a_rollout_of_nested_observations(self) -> None:
+        space = spaces.Dict(a=spaces.Box(0, 1, (2,)), b=spaces.Tuple((spaces.Discrete(3),)))
+        with self.make([partial(Sampler, space, spaces.Discrete(2))] * 2, buffers=3) as envs:
+            kept = [envs.reset(seed=0)[0]]
+            kept += [envs.step([0, 1])[0] for _ in range(2)]
+            observations = envs.rollout_view().observations
+            assert_identical(observations["a"], np.stack([batch["a"] for batch in kept]))
+            assert_identical(observations["b"][0], np.stack([batch["b"][0] for batch in kept]))
+
+    def test_a_partial_reset_is_no_step_of_a_rollout(self) -> None:
+        arguments = {"autoreset_mode": "Disabled", "buffers": 3}
+        with self.make([partial(Ledger, i, length=1 + i) for i in range(2)], **arguments) as envs:
+            kept = [envs.reset(seed=0)[0]]
+            envs.step([1, 1])
+            kept.append(envs.reset(options={"reset_mask": np.array([True, False])})[0])
+            observations, *_ = envs.step([2, 2])
+            rollout = envs.rollout_view()
+            assert_identical(rollout.observations, np.stack([*kept, observations]))
+            assert rollout.rewards.tolist() == [[0.125, 1.125], [0.125, 1.25]]
+            assert rollout.terminations.tolist() == [[1, 0], [1, 1]]

@@ -1,0 +1,202 @@
+"""What a vector env shows, and what `reset` and `step` take and return."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vecspaces import spaces
+from vecspaces.errors import InvalidActionError
+from vecspaces.testing.compare import assert_identical
+from vecspaces.testing.contract.comparing import (
+    ALL_SPACES,
+    MODES,
+    assert_same_run,
+    make_reference,
+    samples,
+)
+from vecspaces.testing.contract.part import Part
+from vecspaces.testing.envs import Ledger, Noted, Sampler, Unlike, ledgers
+from vecspaces.vector import AutoresetMode
+from vecspaces.vector.utils import iterate
+
+
+class SteppingContract(Part):
+    """What a vector env shows, and what `reset` and `step` take and return."""
+
+    # ------------------------------------------------------------------ what it shows
+
+    def test_shows_its_spaces_and_numbers(self) -> None:
+        with self.make(ledgers(3)) as envs:
+            assert envs.num_envs == 3
+            assert envs.single_observation_space == Ledger.observation_space
+            assert envs.single_action_space == Ledger.action_space
+            assert envs.observation_space.shape == (3, 5)
+            assert envs.action_space == spaces.MultiDiscrete([5, 5, 5])
+            assert envs.spec is None
+            assert envs.unwrapped is envs
+            assert repr(envs) == f"{type(envs).__name__}(num_envs=3)"
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_metadata_tell_the_mode_and_leave_the_class_alone(self, mode: AutoresetMode) -> None:
+        before = dict(Ledger.metadata)
+        with self.make(ledgers(2), autoreset_mode=mode.value) as envs:
+            assert envs.metadata == {**before, "autoreset_mode": mode}
+            assert envs.autoreset_mode is mode
+        assert Ledger.metadata == before
+
+    def test_takes_gymnasiums_modes(self) -> None:
+        gymnasium = pytest.importorskip("gymnasium")
+        mode = gymnasium.vector.AutoresetMode.SAME_STEP
+        with self.make(ledgers(2), autoreset_mode=mode) as envs:
+            assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+
+    def test_factories_may_come_from_an_iterator(self) -> None:
+        with self.make(iter(ledgers(2))) as envs:
+            assert envs.num_envs == 2
+
+    def test_renders_all_or_chosen_environments(self) -> None:
+        with self.make(ledgers(3, render_mode="rgb_array")) as envs:
+            assert envs.render_mode == "rgb_array"
+            envs.reset(seed=0)
+            frames = envs.render()
+            assert isinstance(frames, tuple)
+            assert_identical(frames, tuple(np.full((2, 3, 3), i, np.uint8) for i in range(3)))
+            assert_identical(envs.render(env_ids=[2, 0]), (frames[2], frames[0]))
+
+    def test_generators_and_seeds_are_one_per_environment(self) -> None:
+        with self.make(ledgers(3)) as envs:
+            envs.reset(seed=[4, 5, 6])
+            assert envs.np_random_seed == (4, 5, 6)
+            for seed, generator in zip((4, 5, 6), envs.np_random, strict=True):
+                expected = np.random.default_rng(seed)
+                expected.integers(1000)  # the noise of the first observation
+                assert generator.bit_generator.state == expected.bit_generator.state
+
+    def test_an_env_fn_that_returns_no_environment_is_named(self) -> None:
+        with pytest.raises(TypeError, match=r"env_fns\[1\].*dict.*observation_space"):
+            self.make([*ledgers(1), dict])
+
+    def test_an_env_fn_that_raises_gives_its_own_error(self) -> None:
+        with pytest.raises(ZeroDivisionError) as caught:
+            self.make([*ledgers(1), partial(divmod, 1, 0)])
+        assert "environment 1" in str(caught.value.__cause__)
+
+    def test_each_env_fn_is_called_once(self, tmp_path: Any) -> None:
+        notes = tmp_path / "notes"
+        with self.make([partial(Noted, notes, number) for number in range(3)]) as envs:
+            envs.reset(seed=0)
+            for actions in samples(envs, 0, 8):
+                envs.step(actions)
+            envs.reset()
+            processes = envs.call("process")
+        lines = sorted(line.split() for line in notes.read_text().splitlines())
+        assert lines == [[str(i), str(processes[i])] for i in range(3)]
+
+    # ------------------------------------------------------------------ reset and step
+
+    def test_types_and_shapes_of_what_reset_and_step_return(self) -> None:
+        with self.make(ledgers(3)) as envs:
+            observations, infos = envs.reset(seed=0)
+            assert observations.shape == (3, 5) and observations.dtype == np.int64
+            assert isinstance(infos, dict)
+            observations, rewards, terminations, truncations, infos = envs.step(np.zeros(3, int))
+            assert observations.shape == (3, 5) and observations.dtype == np.int64
+            assert rewards.shape == (3,) and rewards.dtype == np.float64
+            assert terminations.shape == (3,) and terminations.dtype == np.bool_
+            assert truncations.shape == (3,) and truncations.dtype == np.bool_
+            assert isinstance(infos, dict)
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("name", ["Box", "Dict", "Text", "all"])
+    def test_a_run_equals_syncs_to_the_last_bit(self, name: str, mode: AutoresetMode) -> None:
+        space = ALL_SPACES[name]
+        env_fns = [partial(Sampler, space, space)] * 5
+        with (
+            self.make(env_fns, autoreset_mode=mode) as envs,
+            make_reference(env_fns, autoreset_mode=mode) as reference,
+        ):
+            assert_same_run(envs, reference)
+
+    @pytest.mark.parametrize("name", ALL_SPACES)
+    def test_all_spaces_are_observed_and_acted_upon(self, name: str) -> None:
+        space = ALL_SPACES[name]
+        with self.make([partial(Sampler, space, space, shortest=9)] * 3) as envs:
+            observations, _ = envs.reset(seed=3)
+            assert observations in envs.observation_space
+            for actions in samples(envs, 1, 4):
+                envs.step(actions)
+                for given, taken in zip(
+                    iterate(envs.action_space, actions), envs.get_attr("action"), strict=True
+                ):
+                    assert_identical(taken, given)
+
+    def test_results_are_fresh_copies(self) -> None:
+        with self.make(ledgers(2)) as envs:
+            first, _ = envs.reset(seed=0)
+            kept = first.copy()
+            results = [envs.step(np.full(2, action)) for action in range(4)]
+            assert_identical(first, kept)
+            arrays = [array for result in results for array in result[:4]]
+            for number, array in enumerate(arrays):
+                for other in arrays[number + 1 :]:
+                    assert not np.shares_memory(array, other)
+
+    def test_actions_of_the_same_kind_are_cast(self) -> None:
+        space = spaces.Box(-1, 1, (2,), np.float32)
+        with self.make([partial(Sampler, space, space)] * 2) as envs:
+            envs.reset(seed=0)
+            envs.step(np.full((2, 2), 0.1, np.float64))
+            assert_identical(envs.get_attr("action"), (np.full(2, 0.1, np.float32),) * 2)
+            envs.step([[0.25, 0.5], [1, 0]])
+            assert_identical(envs.get_attr("action")[1], np.array([1, 0], np.float32))
+
+    def test_the_actions_of_the_caller_are_not_kept(self) -> None:
+        with self.make(ledgers(2, talks=False)) as envs:
+            envs.reset(seed=0)
+            actions = np.array([1, 2])
+            envs.step_async(actions)
+            actions[:] = 0
+            assert envs.step_wait()[0][:, 3].tolist() == [1, 2]
+
+    # ------------------------------------------------------------------ actions
+
+    def test_a_wrong_number_of_actions_reaches_nobody(self) -> None:
+        with self.make(ledgers(3)) as envs:
+            envs.reset(seed=0)
+            for actions in (np.zeros(2, int), np.zeros(4, int), np.int64(0), [0, 0], (), None):
+                with pytest.raises(InvalidActionError, match="actions"):
+                    envs.step(actions)
+            assert envs.get_attr("time") == (0, 0, 0)
+            assert envs.step([1, 1, 1])[0][:, 2].tolist() == [1, 1, 1]
+
+    # ------------------------------------------------------------------ observation modes
+
+    def test_different_takes_other_bounds(self) -> None:
+        boxes = [spaces.Box(0, high, (5,), np.int64) for high in (8, 9)]
+        env_fns = [partial(Unlike, box, number) for number, box in enumerate(boxes)]
+        with self.make(env_fns, observation_mode="different") as envs:
+            assert envs.single_observation_space == boxes[0]
+            assert envs.observation_space.high.tolist() == [[8] * 5, [9] * 5]
+            assert envs.reset(seed=0)[0][:, 0].tolist() == [0, 1]
+
+    def test_a_pair_gives_the_spaces_themselves(self) -> None:
+        boxes = [spaces.Box(0, high, (5,), np.int64) for high in (8, 9)]
+        single = spaces.Box(0, 9, (5,), np.int64)
+        batched = spaces.Box(0, 9, (2, 5), np.int64)
+        env_fns = [partial(Unlike, box, number) for number, box in enumerate(boxes)]
+        with self.make(env_fns, observation_mode=(batched, single)) as envs:
+            assert envs.observation_space == batched
+            assert envs.single_observation_space == single
+            assert envs.reset(seed=0)[0][:, 0].tolist() == [0, 1]
+
+    @pytest.mark.parametrize("mode", ["same", "different"])
+    def test_an_environment_that_does_not_fit_is_named_with_both_spaces(self, mode: str) -> None:
+        odd = spaces.Box(0, 9, (6,), np.int64)
+        with pytest.raises(RuntimeError) as caught:
+            self.make([*ledgers(2), partial(Unlike, odd)], observation_mode=mode)
+        for part in ("environment 2", str(odd), str(Ledger.observation_space), mode):
+            assert part in str(caught.value)
