@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
@@ -86,4 +87,5 @@ def race(ways: Mapping[str, Callable[[float], float]], rounds: int, seconds: flo
 
 
 def show(table: Table) -> None:
-    Console(highlight=False).print(table)
+    # Into a file, tables are as wide as they need.
+    Console(highlight=False, width=None if sys.stdout.isatty() else 150).print(table)

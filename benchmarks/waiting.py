@@ -170,16 +170,8 @@ def main(
     seconds: Annotated[float, typer.Option(help="Of each round, for each choice.")] = 0.1,
 ) -> None:
     """Print one line per cell, and the cells in which another choice is better."""
-    table = make_table(
-        "us per step, and of the processor",
-        "workers",
-        "foreign",
-        "step",
-        *FIXED,
-        DECIDES,
-        "by the best",
-        left=3,
-    )
+    columns = ("workers", "foreign", "step", *FIXED, DECIDES, "by the best")
+    table = make_table("us per step / of the processor; busy-polling for", *columns, left=3)
     missed = 0
     for count in numbers(int, workers):
         for busy in numbers(int, others):

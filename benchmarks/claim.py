@@ -1,0 +1,74 @@
+"""The better of vecspaces' two vector envs against the better of Gymnasium's, everywhere.
+
+    python -m benchmarks.claim
+
+For each environment of `vecspaces bench`, and of `benchmarks.real` where it is installed, and each
+number: the ratio, and which of the two it is. It is reached from 0.95 on. From 16 environments on,
+the default (async) is to be within 25 % of the better one.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Annotated
+
+import typer
+
+from benchmarks.common import make_table, show
+from benchmarks.real import TASKS, find_task
+from vecspaces.cli.benchmark.contenders import OURS, PEERS
+from vecspaces.cli.benchmark.measure import Measurement, Plan, measure
+from vecspaces.cli.benchmark.workloads import BUILT_IN, find_workload
+
+NAMES = ("vecspaces sync", "vecspaces async", "gymnasium sync", "gymnasium async")
+CONTENDERS = [one for one in (*OURS, *PEERS) if one.name in NAMES]
+LEAST, LEAST_DEFAULT, MANY = 0.95, 0.8, 16
+
+
+def ratio(first: list[Measurement], second: list[Measurement]) -> tuple[float, str]:
+    """Return how the best of some contenders compares with the best of others, and its name.
+
+    Rounds are compared with each other, as the machine may be busy in some of them.
+    """
+    ours = max(first, key=lambda entry: entry.steps_per_second or 0.0)
+    theirs = max(second, key=lambda entry: entry.steps_per_second or 0.0)
+    pairs = zip(ours.runs, theirs.runs, strict=True)
+    return median(one / other for one, other in pairs), ours.backend
+
+
+def main(
+    envs: Annotated[str, typer.Option(metavar="NAME,NAME,...")] = ",".join([*BUILT_IN, *TASKS]),
+    num_envs: Annotated[str, typer.Option(metavar="N,N,...")] = "1,2,4,8,16,64",
+    rounds: Annotated[int, typer.Option(help="How often each contender is timed.")] = 7,
+    seconds: Annotated[float, typer.Option(help="How long one timing takes.")] = 0.1,
+) -> None:
+    """Print one line per environment, one column per number."""
+    numbers = [int(number) for number in num_envs.split(",")]
+    table = make_table("the better of each library's", "environment", *map(str, numbers))
+    missed = 0
+    for name in envs.split(","):
+        workload = find_task(name) if name in TASKS else find_workload(name)
+        if isinstance(workload, str):
+            table.add_row(name, workload)
+            continue
+        cells = []
+        for number in numbers:
+            plan = Plan([workload], [number], CONTENDERS, rounds=rounds, seconds=seconds)
+            found = [entry for entry in measure(plan) if entry.runs]
+            ours = [entry for entry in found if entry.backend.startswith("vecspaces")]
+            theirs = [entry for entry in found if entry not in ours]
+            value, best = ratio(ours, theirs)
+            default, _ = ratio([entry for entry in ours if entry.backend.endswith("async")], ours)
+            fails = value < LEAST or (number >= MANY and default < LEAST_DEFAULT)
+            missed += fails
+            cell = f"{value:.2f}x {best.rpartition(' ')[2]}"
+            if number >= MANY and not best.endswith("async"):
+                cell += f" (async {default:.2f})"
+            cells.append(f"[yellow]{cell}[/]" if fails else cell)
+        table.add_row(name, *cells)
+    show(table)
+    print(f"{missed} cells are missed")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,210 @@
+"""Environments as they are trained on: HalfCheetah, Breakout, MiniGrid and CarRacing.
+
+    pip install "gymnasium[mujoco,box2d]" ale-py minigrid opencv-python-headless envpool
+    python -m benchmarks.real
+
+For each number of environments: steps per second (the median of rounds in turns), processor time
+per step of all processes, the memory that the vector env and its workers add, and the time to the
+first observation. What is not installed is skipped, with the reason. Linux alone, as memory and
+processor time are read from /proc.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import gymnasium
+import typer
+
+from benchmarks.common import make_table, show
+from benchmarks.startup import descendants
+from vecspaces.cli.benchmark.contenders import (
+    OURS,
+    PEERS,
+    Contender,
+    Runner,
+    one_process_each,
+    open_vecspaces,
+)
+from vecspaces.cli.benchmark.limit import LIMIT
+from vecspaces.cli.benchmark.measure import calibrate, first_line, time_batches
+from vecspaces.cli.benchmark.workloads import Workload
+
+WORKERS = 2
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def _half_cheetah() -> Any:
+    return gymnasium.make("HalfCheetah-v5")
+
+
+def _breakout() -> Any:
+    gymnasium.register_envs(importlib.import_module("ale_py"))
+    env = gymnasium.make("ALE/Breakout-v5", frameskip=1)
+    wrappers = gymnasium.wrappers
+    return wrappers.FrameStackObservation(wrappers.AtariPreprocessing(env), 4)
+
+
+def _minigrid() -> Any:
+    minigrid = importlib.import_module("minigrid")
+    gymnasium.register_envs(minigrid)
+    wrappers = importlib.import_module("minigrid.wrappers")
+    return wrappers.ImgObsWrapper(gymnasium.make("MiniGrid-DoorKey-8x8-v0"))
+
+
+def _car_racing() -> Any:
+    return gymnasium.make("CarRacing-v3", continuous=False)
+
+
+#: How each environment is made, and the name of the same task in EnvPool.
+TASKS: dict[str, tuple[Callable[[], Any], str | None]] = {
+    "HalfCheetah-v5": (_half_cheetah, "HalfCheetah-v5"),
+    "Breakout": (_breakout, "Breakout-v5"),
+    "MiniGrid-DoorKey-8x8": (_minigrid, None),
+    "CarRacing-v3": (_car_racing, None),
+}
+
+
+def find_task(name: str) -> Workload | str:
+    """Return one of `TASKS`, or why it cannot be made here."""
+    make, envpool_id = TASKS[name]
+    try:
+        make().close()
+    except Exception as error:  # libraries say in many ways what they lack
+        return first_line(error)
+    return Workload(name, make, gymnasium_id=envpool_id)
+
+
+def _one_process_each(workload: Workload, num_envs: int, num_workers: int) -> Runner:
+    return open_vecspaces(workload.make, num_envs, "async", num_workers=num_envs)
+
+
+EACH = Contender("vecspaces async, one process each", _one_process_each, processes=one_process_each)
+NAMES = ("vecspaces sync", "vecspaces async", "gymnasium sync", "gymnasium async", "envpool (C++)")
+CONTENDERS = [one for one in (*OURS, *PEERS) if one.name in NAMES]
+CONTENDERS = [*CONTENDERS[:2], EACH, *CONTENDERS[2:], LIMIT]
+
+
+def family() -> Iterator[str]:
+    """Yield this process and all that it started."""
+    yield "self"
+    yield from descendants()
+
+
+def processor_seconds() -> float:
+    """Return the processor time of this process and of those that it started."""
+    total = 0
+    for pid in family():
+        # What follows the name, which may hold anything.
+        parts = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        total += int(parts[11]) + int(parts[12])
+    return total / _TICKS
+
+
+def memory_megabytes() -> float:
+    """Return the proportional memory of this process and of those that it started."""
+    total = 0
+    for pid in family():
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+        line = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
+        total += int(line.split()[1])
+    return total / 1e3
+
+
+@dataclass
+class Found:
+    """What one contender did.
+
+    Attributes:
+        first: Seconds to the first observation.
+        memory: Megabytes that it added.
+        speeds: Environment steps per second, one figure per round.
+        processor: Seconds of processor time, and environment steps, over all rounds.
+        skipped: Why it was left out.
+    """
+
+    first: float = 0.0
+    memory: float = 0.0
+    speeds: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    skipped: str = ""
+
+
+def measure(
+    task: Workload, num_envs: int, contenders: Sequence[Contender], rounds: int, seconds: float
+) -> dict[str, Found]:
+    """Open every contender, let them run in turns, and close them."""
+    found: dict[str, Found] = {}
+    runners: dict[str, tuple[Runner, int]] = {}
+    try:
+        for contender in contenders:
+            entry = found[contender.name] = Found()
+            if not contender.installed:
+                entry.skipped = f"{contender.module} is not installed"
+                continue
+            before, began = memory_megabytes(), time.perf_counter()
+            try:
+                runner = contender.open(task, num_envs, min(WORKERS, num_envs))
+            except Exception as error:  # other libraries refuse in many ways
+                entry.skipped = first_line(error)
+                continue
+            entry.first = time.perf_counter() - began
+            entry.memory = memory_megabytes() - before
+            runners[contender.name] = runner, 0
+            runners[contender.name] = runner, calibrate(runner, seconds)
+        for _ in range(rounds):
+            for name, (runner, batches) in runners.items():
+                entry, before = found[name], processor_seconds()
+                entry.speeds.append(time_batches(runner, batches))
+                entry.processor[0] += processor_seconds() - before
+                # The batches of the warm-up count too.
+                entry.processor[1] += num_envs * (batches - (-batches // 5))
+    finally:
+        for runner, _ in runners.values():
+            runner.close()
+    return found
+
+
+def _table(task: str, num_envs: int, found: dict[str, Found]) -> Any:
+    columns = ("steps/s", "processor us/step", "memory MB", "first observation s")
+    table = make_table(f"{num_envs} x {task}", "", *columns)
+    for name, entry in found.items():
+        if entry.skipped:
+            table.add_row(f"{name}: {entry.skipped}", "", "", "", "")
+            continue
+        seconds, steps = entry.processor
+        table.add_row(
+            name,
+            f"{statistics.median(entry.speeds):,.0f}",
+            f"{1e6 * seconds / steps:,.0f}",
+            f"{entry.memory:,.0f}",
+            f"{entry.first:.2f}",
+        )
+    return table
+
+
+def main(
+    tasks: Annotated[str, typer.Option(metavar="NAME,NAME,...")] = ",".join(TASKS),
+    num_envs: Annotated[str, typer.Option(metavar="N,N,...")] = "16,64",
+    rounds: Annotated[int, typer.Option(help="How often each contender is timed.")] = 5,
+    seconds: Annotated[float, typer.Option(help="How long one timing takes.")] = 0.5,
+) -> None:
+    """Print one table per environment and number."""
+    for name in tasks.split(","):
+        task = find_task(name)
+        if isinstance(task, str):
+            print(f"{name} is skipped: {task}")
+            continue
+        for count in map(int, num_envs.split(",")):
+            show(_table(name, count, measure(task, count, CONTENDERS, rounds, seconds)))
+
+
+if __name__ == "__main__":
+    typer.run(main)
