@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from gymnasium.spaces import Box, Discrete
 from torch import nn
 
 from vecspaces.adapters.gymnasium import make_vec
@@ -28,6 +29,8 @@ def layer(inputs: int, outputs: int, scale: float = 2**0.5) -> nn.Linear:
 class Agent(nn.Module):
     def __init__(self, envs: gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:
         super().__init__()
+        assert isinstance(envs.single_observation_space, Box)
+        assert isinstance(envs.single_action_space, Discrete)
         inputs = int(np.prod(envs.single_observation_space.shape))
         actions = int(envs.single_action_space.n)
         self.critic = nn.Sequential(
@@ -58,7 +61,7 @@ def train(args: argparse.Namespace) -> tuple[float, Agent]:
     agent = Agent(envs)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
     shape = (args.num_steps, args.num_envs)
-    states = torch.zeros((*shape, *envs.single_observation_space.shape))
+    states = torch.zeros((*shape, *(envs.single_observation_space.shape or ())))
     actions, logs, rewards, dones, values = (torch.zeros(shape) for _ in range(5))
 
     start = time.perf_counter()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -57,7 +58,7 @@ class PettingZooEnv(Env[dict[str, Any], dict[str, Any]]):
 class Tag:
     """What PettingZoo asks of a parallel environment: agents on a line that leave at its ends."""
 
-    possible_agents = ("red", "green", "blue")
+    possible_agents: Sequence[str] = ("red", "green", "blue")
 
     def observation_space(self, agent: str) -> Any:
         return spaces.Box(-3, 3, (len(self.possible_agents),), np.float32)
@@ -75,7 +76,8 @@ class Tag:
             self.places[agent] += int(action) - 1
         gone = {agent: abs(self.places[agent]) == 3 for agent in self.agents}
         rewards = {agent: float(gone[agent]) for agent in self.agents}
-        observations, infos = self._observe(), {agent: {} for agent in self.agents}
+        observations = self._observe()
+        infos: dict[str, dict[str, Any]] = {agent: {} for agent in self.agents}
         self.agents = [agent for agent in self.agents if not gone[agent]]
         return observations, rewards, gone, dict.fromkeys(gone, False), infos
 
@@ -95,12 +97,14 @@ def main(module: str | None, num_envs: int, steps: int) -> None:
     with make_vec(partial(make, module), num_envs) as envs:
         envs.reset(seed=0)
         envs.action_space.seed(0)
-        total, finished = np.zeros(len(envs.single_action_space.spaces)), 0
+        assert isinstance(envs.single_action_space, spaces.Dict)
+        agents = list(envs.single_action_space.spaces)
+        total, finished = np.zeros(len(agents)), 0
         for _ in range(steps):
             _, _, terminations, truncations, infos = envs.step(envs.action_space.sample())
             total += infos["rewards"].sum(axis=0)
             finished += int((terminations | truncations).sum())
-        names = ", ".join(envs.single_action_space.spaces)
+        names = ", ".join(agents)
         print(f"{finished} episodes of the agents {names}; rewards {total.round(2).tolist()}")
 
 
