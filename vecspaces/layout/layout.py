@@ -281,16 +281,19 @@ class Rows:
         write: Called as `write(row, value)`: writes one environment's value. Raises Mismatch if the
             value does not fit the space's dtypes and shapes, ValueError if it is of variable size,
             too large, and may not spill.
+        read: Called as `read(copy=False, at=None)`: returns the batch, of the rows `at` where given
+            (always copies). Its arrays are copies, or live views.
     """
 
-    __slots__ = ("_blocks", "_port", "_variable", "layout", "write")
+    __slots__ = ("_blocks", "_port", "_variable", "layout", "read", "write")
 
     def __init__(self, layout: Layout, blocks: list[ArrayBlock]) -> None:
         self.layout = layout
         self._blocks = blocks
         self._variable = [block for block in blocks if isinstance(block, VariableBlock)]
         self._port: Port = make_port(layout._node, (), iter(blocks))
-        self.write = self._port.write
+        # Called in each step: methods that pass them on would double the calls.
+        self.write, self.read = self._port.write, self._port.read
 
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
         """Return the function that writes rows `low` to `high`, much faster than `write` for each.
@@ -336,18 +339,6 @@ class Rows:
             Mismatch: If the batch does not fit; `row` is the position in the batch.
         """
         return self._port.check(batch, n)
-
-    def read(self, copy: bool = False, at: Index | None = None) -> Any:
-        """Return the batch.
-
-        Args:
-            copy: Whether arrays are copies; otherwise they are live views.
-            at: Which rows (always copies); None: all.
-
-        Returns:
-            The batch.
-        """
-        return self._port.read(copy, at)
 
     def item(self, row: int) -> Any:
         """Return one environment's value, in memory of its own."""

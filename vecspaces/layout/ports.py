@@ -71,7 +71,7 @@ class Port(ABC):
         """Return a batch of `n` values with every array cast to its dtype, or raise Mismatch."""
 
     @abstractmethod
-    def read(self, copy: bool, at: Index | None) -> Any:
+    def read(self, copy: bool = False, at: Index | None = None) -> Any:
         """Return the batch of all rows, or of the rows `at`."""
 
     @abstractmethod
@@ -158,7 +158,7 @@ class ArrayPort(Port):
         """Write all rows by one assignment."""
         self.rows[at] = prepared
 
-    def read(self, copy: bool, at: Index | None) -> Any:
+    def read(self, copy: bool = False, at: Index | None = None) -> Any:
         """Return a view, or one copy."""
         if at is None:
             return self.rows.copy() if copy else self.rows.view()
@@ -251,7 +251,7 @@ class RecordPort(Port):
         members = zip(self.children, self.split(batch), strict=True)
         return self.node.build([child.check(member, n) for child, member in members])
 
-    def read(self, copy: bool, at: Index | None) -> Any:
+    def read(self, copy: bool = False, at: Index | None = None) -> Any:
         """Return a dict or tuple of the members' batches."""
         return self.node.build([child.read(copy, at) for child in self.children])
 
@@ -302,7 +302,7 @@ class ValuePort(Port):
         self.prepare(batch, n)
         return tuple(batch)
 
-    def read(self, copy: bool, at: Index | None) -> tuple[Any, ...]:
+    def read(self, copy: bool = False, at: Index | None = None) -> tuple[Any, ...]:
         """Decode every row."""
         n = len(self.blocks[0].array)
         if at is None:

@@ -134,7 +134,7 @@ def _measure_field(
                 entry.skipped = f"starts {processes} processes"
                 continue
             try:
-                with _deaf_children():
+                with _without_interrupts():
                     runners[contender.name] = contender.open(workload, num_envs, workers), 0
                 runner = runners[contender.name][0]
                 runners[contender.name] = runner, calibrate(runner, plan.seconds)
@@ -160,7 +160,7 @@ def _measure_field(
 
 
 @contextlib.contextmanager
-def _deaf_children() -> Iterator[None]:
+def _without_interrupts() -> Iterator[None]:
     """Let processes that start in the block ignore Ctrl-C: otherwise each prints a traceback.
 
     They inherit the mask of signals. This process gets what came meanwhile when the block ends.

@@ -143,7 +143,8 @@ class Session:
         self._slot, self._steps = slot, steps
         try:
             self._backend.submit(op, slot, self._seq, payloads)
-            self.queue.send(rows)
+            if rows:
+                self.queue.send(rows)
             if self.state is _CLOSED:
                 self._check_open()
             self.state = state
