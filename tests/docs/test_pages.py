@@ -47,3 +47,9 @@ def test_the_files_that_a_page_names_are_there(name: str) -> None:
     assert len(named) > 10
     for file in named:
         assert any((root / file).exists() for root in roots), f"{name}.md names {file}"
+
+
+def test_every_example_is_shown() -> None:
+    page = (DOCS / "examples.md").read_text(encoding="utf-8")
+    for example in (ROOT / "examples").glob("*.py"):
+        assert f"{{literalinclude}} ../examples/{example.name}" in page
