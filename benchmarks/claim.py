@@ -54,9 +54,11 @@ def main(
         cells = []
         for number in numbers:
             plan = Plan([workload], [number], CONTENDERS, rounds=rounds, seconds=seconds)
-            found = [entry for entry in measure(plan) if entry.runs]
-            ours = [entry for entry in found if entry.backend.startswith("vecspaces")]
-            theirs = [entry for entry in found if entry not in ours]
+            found: list[Measurement] = []
+            measure(plan, found)
+            timed = [entry for entry in found if entry.runs]
+            ours = [entry for entry in timed if entry.backend.startswith("vecspaces")]
+            theirs = [entry for entry in timed if entry not in ours]
             value, best = ratio(ours, theirs)
             default, _ = ratio([entry for entry in ours if entry.backend.endswith("async")], ours)
             fails = value < LEAST or (number >= MANY and default < LEAST_DEFAULT)
