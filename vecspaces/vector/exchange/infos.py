@@ -371,8 +371,10 @@ def _finish_one(columns: Columns, num_envs: int) -> dict[str, Any]:
         if reported is None or column.rows is not rows:
             rows = column.rows
             is_whole = rows.tolist() == list(range(num_envs))
-            reported = np.full(num_envs, is_whole)
-            if not is_whole:
+            reported = np.zeros(num_envs, np.bool_)
+            if is_whole:
+                reported.fill(True)  # in half the time of an assignment
+            else:
                 reported[rows] = True
         values = column.values
         if isinstance(values, dict):
