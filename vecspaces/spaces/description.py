@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -224,7 +225,8 @@ def _read_number(dtype: np.dtype[Any], infinity: float, value: Any, where: str) 
     smallest, largest = dtype_limits(dtype)
     text = isinstance(value, str)
     if dtype.kind == "f" and text and (value in _INFINITE or dtype.itemsize > 8):
-        with np.errstate(over="ignore"):  # what overflows is no number of the dtype
+        with warnings.catch_warnings():  # what overflows is no number of the dtype
+            warnings.simplefilter("ignore", RuntimeWarning)
             number = dtype.type(value if re.fullmatch(_NUMBER, value) else "nan")
         if np.isfinite(number) or value in _INFINITE:
             return number, number != infinity
