@@ -99,7 +99,8 @@ def evaluate(
     Raises:
         WorkerDiedError: An episode lost its worker more than `max_retries` times.
         InvalidActionError: What the policy returned does not fit the action space.
-        ValueError: An argument is out of its range, or the journal is one of other arguments.
+        ValueError: An argument is out of its range, or the journal is one of other arguments, or
+            another evaluation writes it.
         Exception: What an environment or the policy raised; a note names episode and seed.
 
     Example:
