@@ -177,12 +177,14 @@ def main(
         found: dict[str, list[tuple[float, int]]] = {way: [] for way in chosen}
         for seed in map(int, seeds.split(",")):
             for way in chosen:
-                found[way].append(train(example, task, way, seed))
+                seconds, steps = train(example, task, way, seed)
+                found[way].append((seconds, steps))
+                print(f"{task}, seed {seed}, {way}: {seconds:.1f} s, {steps:,} steps", flush=True)
         for way, runs in found.items():
-            seconds, steps = (statistics.median(column) for column in zip(*runs, strict=True))
+            middle, length = (statistics.median(column) for column in zip(*runs, strict=True))
             most = max(seconds for seconds, _ in runs)
             speed = sum(steps for _, steps in runs) / sum(seconds for seconds, _ in runs)
-            cells = f"{seconds:.1f}", f"{most:.1f}", f"{steps:,.0f}", f"{speed:,.0f}"
+            cells = f"{middle:.1f}", f"{most:.1f}", f"{length:,.0f}", f"{speed:,.0f}"
             table.add_row(task, way, *cells)
     show(table)
 
