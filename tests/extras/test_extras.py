@@ -21,6 +21,8 @@ from vecspaces import make_vec, spaces
 
 NUM_ENVS = 3
 
+pytestmark = pytest.mark.full  # other tests hold all of this for the versions installed here
+
 
 def need(*libraries: str) -> None:
     for library in libraries:
