@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.envs import Ledger, ledgers
-from tests.vector.bounds import stretched, within
+from tests.vector.bounds import kill, stretched, within
 from vecspaces.errors import WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv
 
@@ -60,8 +60,7 @@ def with_children(count: int, method: str) -> Iterator[Any]:
 @pytest.mark.parametrize("method", METHODS)
 def test_killed_workers_whose_children_live_are_reported_at_once(method: str) -> None:
     with with_children(8, method) as envs:
-        for process in envs.processes:
-            os.kill(process.pid, signal.SIGKILL)
+        kill(envs.processes)
         with within(1.0), pytest.raises(WorkerDiedError, match=r"worker 0 .* SIGKILL") as caught:
             envs.step([0] * 8)
         assert caught.value.exitcode == -signal.SIGKILL
@@ -97,8 +96,7 @@ def test_a_program_that_ignores_its_children_hears_of_a_death_at_once() -> None:
     try:
         with AsyncVectorEnv(ledgers(8), num_workers=8, context="fork") as envs:
             envs.reset()
-            for process in envs.processes:
-                os.kill(process.pid, signal.SIGKILL)
+            kill(envs.processes)
             with within(1.0), pytest.raises(WorkerDiedError, match="ended in an unknown way"):
                 envs.step([0] * 8)
             with within(1.0):

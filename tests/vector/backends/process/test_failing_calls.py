@@ -23,7 +23,7 @@ import pytest
 
 from tests import leaks
 from tests.envs import ledgers
-from tests.vector.bounds import settled
+from tests.vector.bounds import kill, settled
 from vecspaces.errors import ResetNeededError, WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
@@ -176,8 +176,7 @@ def test_a_reset_in_which_a_call_fails_can_be_repeated(method: str, name: str, e
         before = opened()
         envs = make(method)
         envs.reset(seed=3)
-        os.kill(envs.processes[0].pid, signal.SIGKILL)
-        os.kill(envs.processes[1].pid, signal.SIGKILL)
+        kill(envs.processes)
         with pytest.raises(Exception, match="SIGKILL"):
             envs.step([1, 2])
         if not fails(name, at, envs.reset):
