@@ -229,6 +229,8 @@ def _few_table(report: Report) -> str:
     """Steps per second of few and many environments; the fastest of each row is bold."""
     backends = (OURS, OUR_SYNC, THEIR_SYNC, THEIR_ASYNC)
     lines = [
+        "Steps per second; the fastest of each row is bold:",
+        "",
         f"| environment | number | {' | '.join(COLUMNS[name] for name in backends)} |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]

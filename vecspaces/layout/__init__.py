@@ -1,4 +1,4 @@
-"""Layout: where the bytes of the values of a space lie, and the views that read and write them."""
+"""Layout: where the bytes of the values of a space are, and the views that read and write them."""
 
 from __future__ import annotations
 
