@@ -24,8 +24,9 @@ from gymnasium.wrappers import (
 from tests.envs import Drift, Sampler
 from vecspaces import spaces
 from vecspaces.testing.contract import ALL_SPACES, assert_same_run, assert_same_step, samples
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 from vecspaces.vector.group.in_place import InPlace
+from vecspaces.wrappers import FrameStackObservation
 
 MODES = list(AutoresetMode)
 ACTION = spaces.Box(-1, 1, (2,))
@@ -218,6 +219,75 @@ def test_other_wrappers_are_not() -> None:
         found = [envs.step(np.zeros(1, int))[0][0, 0] for _ in range(5)]
         assert found == [0, 0, 1, 2, 3]
         assert envs.call(lambda env: env.unwrapped.view) == (None,)
+
+
+class Replacing(PlacingSampler):
+    """Puts something else into the dict that it was given, now at one key and now at the other."""
+
+    count = 0
+
+    def bind(self, observation: Any) -> None:
+        super().bind(observation)
+        self.arrays = dict(observation)
+
+    def place(self, observation: Any) -> Any:
+        if self.view is None:
+            return observation
+        self.count += 1
+        key, other = ("a", "b") if self.count % 2 else ("b", "a")
+        self.view[key], self.view[other] = observation[key], self.arrays[other]
+        put(self.view[other], observation[other])
+        return self.view
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_dicts_whose_arrays_were_replaced_are_written(mode: AutoresetMode) -> None:
+    space = FIXED["Dict"]
+    factories = [partial(Replacing, space, ACTION), partial(PlacingSampler, space, ACTION)]
+    _, plain = twins(space, 2)
+    with (
+        SyncVectorEnv(factories, autoreset_mode=mode, buffers=2) as envs,
+        SyncVectorEnv(plain, autoreset_mode=mode) as twin,
+    ):
+        assert_same_run(envs, twin)
+        if mode is not AutoresetMode.DISABLED:
+            ids = [1, 0]
+            actions = twin.action_space.sample()
+            assert_same_step(envs.step(actions, ids), twin.step(actions, ids))
+
+
+class Late:
+    """Returns the observation before the last, and passes on what it has not itself."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.env, name)
+
+    def reset(self, **arguments: Any) -> Any:
+        self.last, info = self.env.reset(**arguments)
+        return self.last, info
+
+    def step(self, action: Any) -> Any:
+        before, (self.last, *rest) = self.last, self.env.step(action)
+        return before, *rest
+
+
+def test_a_wrapper_that_passes_on_what_it_lacks_has_no_bind() -> None:
+    with SyncVectorEnv([lambda: Late(Placed())]) as envs:
+        envs.reset(seed=1)
+        assert [envs.step(np.zeros(1, int))[0][0, 0] for _ in range(4)] == [0, 1, 2, 3]
+        assert envs.call(lambda env: env.env.view) == (None,)
+
+
+def test_neither_has_a_wrapper_of_a_vector_env() -> None:
+    members = [lambda: FrameStackObservation(PlacingDrift(3), 2), lambda: VectorWrapper(PlacingDrift(2))]
+    plain = [lambda: FrameStackObservation(Drift(3), 2), lambda: VectorWrapper(Drift(2))]
+    for member, other in zip(members, plain, strict=True):
+        with SyncVectorEnv([member]) as envs, SyncVectorEnv([other]) as twin:
+            assert_same_run(envs, twin)
+            assert envs.get_attr("view") == (None,) * envs.num_envs
 
 
 class OtherMethod(Sampler):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from vecspaces.vector.exchange.buffers import Buffers
@@ -41,6 +41,8 @@ class InPlace:
         # What each environment returns where it has written its observation; unlike anything else
         # where it writes nothing.
         self._views: list[Any] = [object()] * len(binds)
+        # Of each view, the dicts in it, their keys, and what is there where none was replaced.
+        self._parts: list[list[tuple[dict[str, Any], str, Any]]] = [[] for _ in binds]
         self._all: int | None = None
         self.number = 0
 
@@ -64,6 +66,7 @@ class InPlace:
             if bind is not None and self._slots[number] != slot:
                 self.number = number
                 view = _view(self._ring, slot, self._rows[number])
+                self._parts[number] = list(_parts(view))
                 bind(observation=view)
                 self._views[number], self._slots[number] = view, slot
         if numbers is None:
@@ -71,14 +74,19 @@ class InPlace:
 
     def has_written(self, number: int, observation: Any) -> bool:
         """Whether an observation is the row itself, and need not be written."""
-        return observation is self._views[number]
+        if observation is not self._views[number]:
+            return False
+        # Who puts another array into a dict has not written to the row.
+        for container, key, part in self._parts[number]:  # noqa: SIM110 (half the time of `all`)
+            if container.get(key) is not part:
+                return False
+        return True
 
     def row_writer(self, write: Callable[[int, Any], None], low: int) -> Callable[[int, Any], None]:
         """Return the function that writes what one environment returned; `low` is the first row."""
-        views = self._views
 
         def write_unless_written(row: int, observation: Any) -> None:
-            if observation is not views[row - low]:
+            if not self.has_written(row - low, observation):
                 write(row, observation)
 
         return write_unless_written
@@ -90,12 +98,15 @@ class InPlace:
         low: int,
     ) -> Callable[[list[Any]], None]:
         """Return the function that writes what all environments returned, as `row_writer` does."""
-        views = self._views
+        has_written = self.has_written
 
         def write(observations: list[Any]) -> None:
-            pairs = enumerate(zip(observations, views, strict=True))
-            rest = [number for number, (observation, view) in pairs if observation is not view]
-            if len(rest) == len(views):
+            rest = [
+                number
+                for number, observation in enumerate(observations)
+                if not has_written(number, observation)
+            ]
+            if len(rest) == len(observations):
                 write_all(observations)
             else:
                 for number in rest:
@@ -108,6 +119,9 @@ def _find_bind(env: Any) -> Bind | None:
     """Return the `bind` of an environment, also from within wrappers that change nothing."""
     while f"{type(env).__module__}.{type(env).__qualname__}" in _TRANSPARENT:
         env = env.env
+    # A wrapper whose `__getattr__` passes on what it lacks has no `bind` of its own.
+    if inspect.getattr_static(env, "bind", None) is None:
+        return None
     bind = getattr(env, "bind", None)
     return bind if callable(bind) and _takes_observation(bind) else None
 
@@ -118,6 +132,17 @@ def _takes_observation(bind: Any) -> bool:
         return "observation" in inspect.signature(bind).parameters
     except (TypeError, ValueError):
         return False
+
+
+def _parts(view: Any) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """Yield the dicts of a view, with each key and what it leads to."""
+    if isinstance(view, dict):
+        for key, part in view.items():
+            yield view, key, part
+            yield from _parts(part)
+    elif isinstance(view, tuple):
+        for part in view:
+            yield from _parts(part)
 
 
 def _view(ring: Any, slot: int, rows: int | slice) -> Any:
