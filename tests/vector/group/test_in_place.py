@@ -282,7 +282,10 @@ def test_a_wrapper_that_passes_on_what_it_lacks_has_no_bind() -> None:
 
 
 def test_neither_has_a_wrapper_of_a_vector_env() -> None:
-    members = [lambda: FrameStackObservation(PlacingDrift(3), 2), lambda: VectorWrapper(PlacingDrift(2))]
+    members = [
+        lambda: FrameStackObservation(PlacingDrift(3), 2),
+        lambda: VectorWrapper(PlacingDrift(2)),
+    ]
     plain = [lambda: FrameStackObservation(Drift(3), 2), lambda: VectorWrapper(Drift(2))]
     for member, other in zip(members, plain, strict=True):
         with SyncVectorEnv([member]) as envs, SyncVectorEnv([other]) as twin:
