@@ -49,6 +49,8 @@ class TestProcessesInActors(LentContract):
 
     arguments = {"processes_per_actor": 2}  # noqa: RUF012
     built_again_with_1_of_3 = (1, 2)
+    # The environments of an actor step together: `send` takes all of their actions.
+    test_declared_infos_of_some_environments: Any = None
 
     def test_stats_count_steps_and_resets_of_each_environment(self) -> None:
         env_fns = [partial(Ledger, number, length=3 + number) for number in range(3)]
