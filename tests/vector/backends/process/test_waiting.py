@@ -94,6 +94,31 @@ def test_a_change_is_noticed_long_before_the_next_comparison_is_due() -> None:
     assert caller.run(1.0) is Way.FREE
 
 
+def test_what_the_caller_does_between_commands_defers_no_comparison() -> None:
+    """A policy learns for a minute, or someone types, while the ways are compared."""
+    costly = {Way.FREE}
+    caller = Caller(
+        (Way.FREE, Way.RETURNS), lambda way, now: 2e-3 if way in costly else 1e-3, pause=60.0
+    )
+    caller.run(100 * 60.0)
+    assert caller.run(500 * 60.0) is Way.RETURNS
+    assert caller.share(Way.RETURNS) > 0.9
+    caller.pause, costly = 0.0, {Way.RETURNS}
+    caller.run(10.0)
+    assert caller.run(1.0) is Way.FREE
+
+
+def test_a_command_without_an_end_defers_the_next_comparison_and_not_forever() -> None:
+    costly = {Way.FREE}
+    caller = Caller((Way.FREE, Way.RETURNS), lambda way, now: 0.2 if way in costly else 0.1)
+    caller.policy.begin()  # interrupted
+    caller.clock.now += 1e6
+    assert caller.run(60.0) is Way.RETURNS
+    costly = {Way.RETURNS}
+    caller.run(2400.0)
+    assert caller.run(10.0) is Way.FREE
+
+
 def test_one_slow_command_is_no_change() -> None:
     """Resets of environments and the caller's own pauses come now and then."""
     slow: set[int] = set()

@@ -32,12 +32,14 @@ _PATIENCE_SECONDS = 3e-3
 _ROUNDS, _CLEAR_ROUNDS, _CLEAR = 5, 2, 1.3
 # What another way must save: busy-polling costs processor time.
 _GAIN = 0.03
-# The time from one comparison to the next: twice as long each time the result is the same. A
-# quarter of it where commands become slower by a factor. Where commands are long, so many times
-# what the comparison took.
+# The time from one comparison to the next, as commands take it: twice as long each time the result
+# is the same. A quarter of it where commands become slower by a factor. Where commands are long, so
+# many times what the comparison took, but no longer than the last: an interrupt leaves a command
+# without an end, and what passes until the next one seems to be its time.
 _SHORTEST_SECONDS, _GREATEST_SECONDS = 0.5, 8.0
 _SLOWER = 1.3
 _SELDOM = 20
+_MOST_SECONDS = 1800.0
 
 
 class Way(IntEnum):
@@ -71,6 +73,8 @@ class WaitingPolicy:
         self._usual = math.inf
         self._interval = _SHORTEST_SECONDS
         self._soonest = self._due = 0.0
+        # What all blocks took: time goes on while commands run.
+        self._spent = 0.0
         self._was_slower = False
         # The block: its commands, their time, and when the one that runs began (0.0: none runs).
         self._count, self._elapsed, self._since = 0, 0.0, 0.0
@@ -87,9 +91,9 @@ class WaitingPolicy:
         if count <= 0:
             self._elapsed = 0.0  # the first began while others still waited the other way
         elif count >= _BLOCK_COMMANDS and elapsed >= _BLOCK_SECONDS:
-            self._end_block(now, elapsed / count)
+            self._end_block(elapsed / count)
         elif elapsed > _PATIENCE_SECONDS + 2 * self._usual * count:
-            self._end_block(now, elapsed / count, lost=True)
+            self._end_block(elapsed / count, lost=True)
         return self.way
 
     def end(self) -> None:
@@ -104,7 +108,7 @@ class WaitingPolicy:
 
     def _compare(self) -> None:
         """Begin a comparison: what a command of each other way costs, by one of the kept way."""
-        self._compared = self._clock()
+        self._compared = self._spent
         self._ratios: dict[Way, list[float]] = {
             way: [] for way in self._ways if way is not self._kept
         }
@@ -112,14 +116,15 @@ class WaitingPolicy:
         self._round = [self._kept, *self._ratios]
         self._begin_block(self._round.pop(0))
 
-    def _end_block(self, now: float, cost: float, lost: bool = False) -> None:
+    def _end_block(self, cost: float, lost: bool = False) -> None:
         """Take in what a command cost in the block that ends."""
+        self._spent += self._elapsed
         if not self._ratios:
             # Once may be a slow reset of an environment; twice is a change.
             is_slower = cost > _SLOWER * self._usual
             due = self._soonest if is_slower and self._was_slower else self._due
             self._was_slower = is_slower
-            if now >= due and len(self._ways) > 1:
+            if self._spent >= due and len(self._ways) > 1:
                 self._compare()
             else:
                 self._begin_block(self._kept)
@@ -134,7 +139,7 @@ class WaitingPolicy:
                 del self._ratios[self.way]
         if not self._round:
             if self._is_decided():
-                self._keep_best(now)
+                self._keep_best()
                 return
             self._round = [self._kept, *self._ratios]
         self._begin_block(self._round.pop(0))
@@ -151,7 +156,7 @@ class WaitingPolicy:
             )
         )
 
-    def _keep_best(self, now: float) -> None:
+    def _keep_best(self) -> None:
         """End a comparison."""
         found = {way: median(ratios) for way, ratios in self._ratios.items()}
         best = min(found, key=found.__getitem__, default=self._kept)
@@ -161,7 +166,8 @@ class WaitingPolicy:
             self._kept, self._interval = best, _SHORTEST_SECONDS
             self._usual *= found[best]
         self._ratios = {}
-        wait = max(self._interval, _SELDOM * (now - self._compared))
+        now = self._spent
+        wait = min(max(self._interval, _SELDOM * (now - self._compared)), _MOST_SECONDS)
         self._soonest, self._due = now + wait / 4, now + wait
         self._was_slower = False
         self._begin_block(self._kept)
