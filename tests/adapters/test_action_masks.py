@@ -11,6 +11,12 @@ import numpy as np
 import pytest
 
 from vecspaces import Env, spaces
+from vecspaces.errors import (
+    AlreadyPendingCallError,
+    ClosedEnvironmentError,
+    InvalidActionError,
+    ResetNeededError,
+)
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
@@ -101,6 +107,37 @@ def test_masks_that_are_not_known_are_asked_for() -> None:
     vec_env.set_attr("mask", np.ones(5, np.int8))
     assert np.stack(vec_env.env_method("action_masks")).all()
     vec_env.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_masks_of_before_are_no_answer_during_a_step_and_after_an_error(
+    mode: AutoresetMode,
+) -> None:
+    class Jammed(Door):
+        def step(self, action: Any) -> Any:
+            if action == 4:
+                raise OSError("jammed")
+            return super().step(action)
+
+    vec_env = as_vec_env(AsyncVectorEnv([Jammed] * 2, num_workers=1, autoreset_mode=mode))
+    vec_env.reset()
+    with pytest.raises(InvalidActionError):
+        vec_env.step_async(["no", "action"])
+    assert len(vec_env.env_method("action_masks")) == 2  # no environment was stepped
+    vec_env.step_async(np.array([0, 4]))
+    for ask in (partial(vec_env.env_method, "action_masks"), partial(vec_env.get_attr, "action_mask")):
+        with pytest.raises(AlreadyPendingCallError):
+            ask()
+    with pytest.raises(OSError, match="jammed"):
+        vec_env.step_wait()
+    with pytest.raises(ResetNeededError):
+        vec_env.env_method("action_masks")
+    vec_env.reset()
+    expected = np.stack(vec_env.vector_env.call("action_masks"))
+    assert np.array_equal(np.stack(vec_env.env_method("action_masks")), expected)
+    vec_env.close()
+    with pytest.raises(ClosedEnvironmentError):
+        vec_env.env_method("action_masks")
 
 
 def test_masked_ppo_trains_and_takes_allowed_actions_alone() -> None:

@@ -127,6 +127,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
                 come as floats, as SB3's policies return them for MultiBinary.
         """
         self.vector_env.step_async(self._batch(actions))
+        self._masks = None  # until it has ended
 
     def _batch(self, actions: Any) -> Any:
         """Turn actions into what the vector env takes."""
@@ -189,6 +190,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
 
     def close(self) -> None:
         """End the environments and free what they hold."""
+        self._masks = None
         self.vector_env.close()
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
