@@ -125,7 +125,10 @@ def test_masks_of_before_are_no_answer_during_a_step_and_after_an_error(
         vec_env.step_async(["no", "action"])
     assert len(vec_env.env_method("action_masks")) == 2  # no environment was stepped
     vec_env.step_async(np.array([0, 4]))
-    for ask in (partial(vec_env.env_method, "action_masks"), partial(vec_env.get_attr, "action_mask")):
+    for ask in (
+        partial(vec_env.env_method, "action_masks"),
+        partial(vec_env.get_attr, "action_mask"),
+    ):
         with pytest.raises(AlreadyPendingCallError):
             ask()
     with pytest.raises(OSError, match="jammed"):
