@@ -301,6 +301,14 @@ def test_the_gymnasium_interface_is_taken_too() -> None:
     vec_env.close()
 
 
+def test_without_it_stable_baselines3_refuses_a_vector_env() -> None:
+    with SyncVectorEnv(courses(2)) as envs:
+        for given in (envs, as_gymnasium(envs)):
+            # What docs/troubleshooting.md quotes.
+            with pytest.raises(ValueError, match="The environment is of type .*vecspaces"):
+                sb3.PPO("MlpPolicy", given)
+
+
 # ---------------------------------------------------------------------- reaching the environments
 
 

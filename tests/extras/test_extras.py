@@ -140,7 +140,7 @@ def test_testing() -> None:
         assert space.contains(space.sample())
 
     lies_in_itself()
-    assert any(name.startswith("test_") for name in vars(VectorEnvContract))
+    assert any(name.startswith("test_") for name in dir(VectorEnvContract))
 
 
 def test_ray() -> None:
