@@ -305,7 +305,7 @@ def test_without_it_stable_baselines3_refuses_a_vector_env() -> None:
     with SyncVectorEnv(courses(2)) as envs:
         for given in (envs, as_gymnasium(envs)):
             # What docs/troubleshooting.md quotes.
-            with pytest.raises(ValueError, match="The environment is of type .*vecspaces"):
+            with pytest.raises(ValueError, match=r"The environment is of type .*vecspaces"):
                 sb3.PPO("MlpPolicy", given)
 
 

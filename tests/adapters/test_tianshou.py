@@ -238,6 +238,29 @@ def test_async_collector_collects(constructor: Any) -> None:
     collector.close()
 
 
+class Failing(Course):
+    """Fails at the action 2."""
+
+    def step(self, action: Any) -> Any:
+        if action == 2:
+            raise OverflowError("too far")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"wait_num": 1}], ids=["sync", "async"])
+def test_after_an_error_all_can_be_reset(constructor: Any, arguments: Any) -> None:
+    envs = constructor([partial(Failing, number) for number in range(3)], **arguments)
+    first, _ = envs.reset(seed=0)
+    with pytest.raises(OverflowError):
+        for _ in range(3):
+            envs.step([2] * len(envs.ready_id), envs.ready_id)
+    assert envs.waiting_id == []
+    assert_identical(envs.reset(seed=0)[0], first)
+    ready = [info["env_id"] for info in envs.step([1, 1, 1])[4]]
+    assert len(ready) == (1 if arguments else 3)
+    envs.close()
+
+
 # ---------------------------------------------------------------------- what it takes
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vecspaces import spaces, vector
 from vecspaces.adapters.wrapping import batch_actions, take_vector_env
-from vecspaces.errors import AlreadyPendingCallError, StepTimeoutError
+from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError, StepTimeoutError
 from vecspaces.interop import require_extra
 from vecspaces.vector.group.members import get_attribute
 from vecspaces.vector.send_recv import Transition
@@ -190,7 +190,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         self.vector_env.send_reset(rows, seed=seeds, options=options)
         found: dict[int, Row] = {}
         while len(found) < len(rows):
-            for number, row in self._split(self.vector_env.recv(1)).items():
+            for number, row in self._recv(1, None).items():
                 (found if number in rows else self._arrived)[number] = row
         items = [found[number] for number in rows]
         return _stack([item[0] for item in items]), _as_array([item[4] for item in items])
@@ -199,8 +199,8 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         """Take one action in some environments.
 
         Args:
-            action: One per entry of `id`. Where `is_async`, None: only wait for the environments
-                of `id`, which are stepping.
+            action: One per entry of `id`. Where `is_async`, None: only wait, for as many
+                environments that are stepping as `id` has entries.
             id: The environments; None: all.
 
         Returns:
@@ -245,7 +245,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         missing = count - len(self._arrived)
         if missing > 0:
             try:
-                self._arrived.update(self._split(self.vector_env.recv(missing, timeout)))
+                self._arrived.update(self._recv(missing, timeout))
             except StepTimeoutError:
                 self._receive_ready()
         found = {number: self._arrived.pop(number) for number in list(self._arrived)[:count]}
@@ -260,13 +260,23 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         timeout = 0.0 if self._arrived else None
         while len(self._arrived) < len(self.waiting_id):
             try:
-                received = self.vector_env.recv(1, timeout)
+                self._arrived.update(self._recv(1, timeout))
             except StepTimeoutError:
                 if not self._arrived:
                     raise
                 return
-            self._arrived.update(self._split(received))
             timeout = 0.0
+
+    def _recv(self, count: int, timeout: float | None) -> dict[int, Row]:
+        """Receive environments that are ready, by their numbers."""
+        try:
+            return self._split(self.vector_env.recv(count, timeout))
+        except (StepTimeoutError, NoAsyncCallError):
+            raise
+        except Exception:
+            # An environment failed: no step is pending now, and all must be reset.
+            self.waiting_id, self._arrived = [], {}
+            raise
 
     def _check_ready(self, rows: list[int], call: str) -> None:
         busy = [row for row in rows if row in self.waiting_id]
