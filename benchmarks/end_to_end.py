@@ -6,8 +6,8 @@ Needs PyTorch; Stable-Baselines3 and ALE where their rows are wanted. Every way 
 network with the same hyperparameters, by the PPO of `examples/cleanrl_style_ppo.py` (Gymnasium and
 vecspaces) on one thread of PyTorch. Stable-Baselines3's vector envs feed the same training loop, so
 that what is compared is the vector env and not the algorithm. With one seed all of them make the
-same steps, and only the time differs: the least of some rounds counts, since whatever else runs on a
-machine only adds to it. Time counts from the first reset.
+same steps, and only the time differs: the least of some rounds counts, since whatever else runs on
+a machine only adds to it. Time counts from the first reset.
 """
 
 from __future__ import annotations
