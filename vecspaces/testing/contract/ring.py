@@ -105,3 +105,22 @@ class RingContract(Part):
             assert_identical(rollout.observations, np.stack([*kept, observations]))
             assert rollout.rewards.tolist() == [[0.125, 1.125], [0.125, 1.25]]
             assert rollout.terminations.tolist() == [[1, 0], [1, 1]]
+
+    def test_neither_is_a_reset_of_all_by_a_mask(self) -> None:
+        """Where episodes have one length, all of them end in the same step."""
+        arguments = {"autoreset_mode": "Disabled", "buffers": 4}
+        with self.make([partial(Ledger, i, length=2) for i in range(2)], **arguments) as envs:
+            kept = [envs.reset(seed=0)[0]]
+            for _ in range(3):
+                for _ in range(3):
+                    observations, _, terminations, truncations, _ = envs.step([1, 1])
+                    ended = terminations | truncations
+                    if ended.all():
+                        observations, _ = envs.reset(options={"reset_mask": ended})
+                    kept.append(observations)
+                rollout = envs.rollout_view()
+                assert_identical(rollout.observations, np.stack(kept))
+                kept = kept[-1:]
+            envs.reset(seed=0)  # without a mask, another rollout begins
+            with pytest.raises(ValueError, match="found 0"):
+                envs.rollout_view()

@@ -95,12 +95,14 @@ class ResetPlan(NamedTuple):
         seeds: One per environment, reset or not.
         options: One mapping or None per environment.
         keep_options: Whether autoresets get them too.
+        is_masked: Whether a `reset_mask` chose the environments, maybe all.
     """
 
     rows: npt.NDArray[np.intp]
     seeds: list[int | None]
     options: list[Options | None]
     keep_options: bool
+    is_masked: bool = False
 
 
 def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
@@ -110,11 +112,12 @@ def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
     if options is None:
         return ResetPlan(rows, seeds, [None] * num_envs, False)
     if isinstance(options, Mapping):
-        if "reset_mask" in options:
+        is_masked = "reset_mask" in options
+        if is_masked:
             rows = _masked_rows(options["reset_mask"], num_envs)
             # Of a mask alone nothing is left, and environments without options need none.
             options = {key: given for key, given in options.items() if key != "reset_mask"} or None
-        return ResetPlan(rows, seeds, [options] * num_envs, False)
+        return ResetPlan(rows, seeds, [options] * num_envs, False, is_masked)
     if not isinstance(options, Sequence) or isinstance(options, str):
         raise TypeError(
             f"options must be a mapping, or a sequence of one mapping or None per environment, "

@@ -161,11 +161,11 @@ class Session:
     def begin_reset(self, plan: ResetPlan, call: str) -> None:
         """Send a reset, after replacing workers that are gone or busy with a call that is late.
 
-        A partial reset writes into the current slot: it takes no step. A full one begins anew with
-        the first slot.
+        One with a mask writes into the current slot: it takes no step, even if it chooses all rows.
+        Any other, and the first one, begins anew with the first slot.
         """
         self.check(Event.RESET_ASYNC, call)
-        partial = len(plan.rows) < len(plan.seeds)
+        goes_on = plan.is_masked and self.state is State.IDLE
         self._replace_unusable()
         payloads: dict[int, Any] = {}
         for worker, rows in self.by_worker(plan.rows.tolist()).items():
@@ -177,8 +177,8 @@ class Session:
                 [row for row in self._backend.slices[worker] if row in self._broken],
             )
         ring = self.ring
-        slot, steps = (ring.current, ring.steps) if partial else (0, 0)
-        if not partial:
+        slot, steps = (ring.current, ring.steps) if goes_on else (0, 0)
+        if not goes_on:
             ring.begins_rollout = ring.is_mixed = False
         for row in plan.rows:
             if plan.seeds[row] is not None:
