@@ -39,8 +39,8 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
             characters, lengths), rewards be finite, flags be bools, and infos be dicts with
             strings as keys; without it, only shapes, dtypes and nesting are checked.
         info_space: What infos hold, a Dict: its keys travel beside the observations, as arrays of
-            its dtypes, and are checked against it ([Infos](../infos.md)). None: the `info_space` of
-            the environments, if they have one; an empty Dict: nothing.
+            its dtypes, and are checked against it. None: the `info_space` of the environments, if
+            they have one; an empty Dict: nothing.
 
     Raises:
         RuntimeError: The environments' spaces differ.
