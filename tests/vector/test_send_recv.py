@@ -30,6 +30,7 @@ from vecspaces.errors import (
     StepTimeoutError,
 )
 from vecspaces.testing.contract import ALL_SPACES, assert_same_infos
+from vecspaces.testing.envs import talking
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, Transition, infos_as_list
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
@@ -396,6 +397,23 @@ def test_a_vectorised_simulator_is_streamed() -> None:
             else:
                 envs.send(actions, transition.env_ids)
                 break
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
+def test_infos_received_alone_are_those_of_an_environment_alone(kind: Any) -> None:
+    """What its neighbours in a worker report under the same key is of another kind."""
+    values = [{"q": 1}, "text", {"q": 2, "r": None}, np.zeros(2), np.zeros(3), None, 5]
+    with kind([partial(talking, {"x": value}) for value in values]) as envs:
+        envs.reset()
+        for _ in values:
+            envs.recv(1)
+        envs.send(np.zeros(len(values), np.int64))
+        for _ in values:
+            transition = envs.recv(1)
+            (row,) = transition.env_ids.tolist()
+            with SyncVectorEnv([partial(talking, {"x": values[row]})]) as alone:
+                alone.reset()
+                assert_same_infos(transition.infos, alone.step([0])[4])
 
 
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])

@@ -302,6 +302,9 @@ def split(parts: Iterable[Columns], rows: Iterable[int]) -> dict[int, Columns]:
             if isinstance(column.values, dict):
                 inner = split([column.values], numbers)
                 cells: list[Any] = [inner[row] for row in numbers]
+            elif column.values.dtype == object:
+                # Of another kind than those of other rows, perhaps, but not than itself.
+                cells = [_stack(key, [0], [value]) for value in column.values]
             else:
                 cells = [column.values[place : place + 1] for place in range(len(numbers))]
             for row, cell in zip(numbers, cells, strict=True):
