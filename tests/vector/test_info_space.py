@@ -73,9 +73,13 @@ def test_what_is_no_space_of_infos_is_refused(space: Any, error: Any, text: str)
         env.info_space = space
         return env
 
-    for kind in (SyncVectorEnv, AsyncVectorEnv):
-        with pytest.raises(error, match=rf"env_fns\[0\].*{text}"):
-            kind([declaring])
+    for kind in (SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)):
+        with pytest.raises(error, match=rf"env_fns\[1\].*{text}"):
+            kind([saying({}), declaring])
+        # The attribute may be about something else, and the environment another's.
+        for given in (spaces.Dict(), spaces.Dict(x=FLOAT)):
+            with kind([saying({}), declaring], info_space=given) as envs:
+                assert envs.info_space == (given or None)
 
 
 def test_a_space_of_gymnasium_is_converted() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from vecspaces.env import EnvLike
 from vecspaces.interop import foreign_values, is_foreign_vector_env, native_space
@@ -40,6 +40,22 @@ _REQUIRED = ("observation_space", "action_space", "reset", "step")
 
 
 @dataclass(frozen=True)
+class WrongSpace:
+    """What an environment has instead of an info_space: no error where the argument wins over it.
+
+    Args:
+        kind: The type of the error.
+        text: What is wrong with it.
+    """
+
+    kind: type[Exception]
+    text: str
+
+
+InfoSpace: TypeAlias = Dict[Any] | WrongSpace | None
+
+
+@dataclass(frozen=True)
 class Built:
     """What an env_fn made.
 
@@ -56,7 +72,7 @@ class Built:
     observation_spaces: tuple[Space[Any], ...]
     action_spaces: tuple[Space[Any], ...]
     translate: Callable[[Any], Any] | None
-    info_space: Dict[Any] | None = None
+    info_space: InfoSpace = None
 
     @property
     def count(self) -> int:
@@ -94,7 +110,7 @@ class Builder:
                 (self._native(observation_space),),
                 (self._native(action_space),),
                 foreign_values(action_space),
-                _info_space_of(env, number),
+                _info_space_of(env),
             )
         except BaseException:
             with suppress(Exception):  # the first error is the one to report
@@ -117,7 +133,7 @@ class Builder:
             spaces = [[getattr(env, f"single_{name}")] * env.num_envs for name in names]
         observations, actions = (tuple(map(self._native, each)) for each in spaces)
         translate = foreign_values(env.single_action_space)
-        return Built(env, observations, actions, translate, _info_space_of(env, number))
+        return Built(env, observations, actions, translate, _info_space_of(env))
 
     def _native(self, space: Any) -> Space[Any]:
         """Return a space as ours."""
@@ -165,7 +181,7 @@ def _check_env(env: Any, number: int) -> None:
         )
 
 
-def _info_space_of(env: Any, number: int) -> Dict[Any] | None:
+def _info_space_of(env: Any) -> InfoSpace:
     """Return the info_space of an environment, which need not have one."""
     try:
         space = get_attribute(env, "info_space")
@@ -175,10 +191,7 @@ def _info_space_of(env: Any, number: int) -> Dict[Any] | None:
     try:
         return check_info_space(space)
     except (TypeError, ValueError) as error:
-        message = Message(
-            "{} returned an environment with a wrong info_space: {}", EnvFn(number), str(error)
-        )
-        raise type(error)(message) from None
+        return WrongSpace(type(error), str(error))
 
 
 def is_vector_env(env: Any) -> bool:
@@ -218,7 +231,7 @@ class GroupDescription:
         observation_index: For each row, which of them is its own.
         action_spaces: The distinct action spaces.
         action_index: For each row, which of them is its own.
-        info_spaces: The info_space of each environment, or None.
+        info_spaces: The info_space of each environment, what is wrong with it, or None.
         metadata: The first environment's metadata.
         render_mode: The first environment's render mode.
     """
@@ -228,7 +241,7 @@ class GroupDescription:
     observation_index: tuple[int, ...]
     action_spaces: tuple[Space[Any], ...]
     action_index: tuple[int, ...]
-    info_spaces: tuple[Dict[Any] | None, ...]
+    info_spaces: tuple[InfoSpace, ...]
     metadata: dict[str, Any]
     render_mode: str | None
 
@@ -255,16 +268,16 @@ class GroupDescription:
         )
 
 
-def is_same_info_space(one: Dict[Any] | None, other: Dict[Any] | None) -> bool:
+def is_same_info_space(one: InfoSpace, other: InfoSpace) -> bool:
     """Whether two environments declare the same infos, or none."""
-    if one is None or other is None:
-        return one is other
-    return is_same(one, other)
+    if isinstance(one, Dict) and isinstance(other, Dict):
+        return is_same(one, other)
+    return one == other
 
 
-def _shared(spaces: Iterable[Dict[Any] | None]) -> tuple[Dict[Any] | None, ...]:
+def _shared(spaces: Iterable[InfoSpace]) -> tuple[InfoSpace, ...]:
     """Let equal spaces be one object, which crosses the pipe once."""
-    known: list[Dict[Any] | None] = []
+    known: list[InfoSpace] = []
     found = []
     for space in spaces:
         found.append(next((one for one in known if is_same_info_space(space, one)), space))

@@ -9,8 +9,8 @@ from vecspaces.interop import native_space
 from vecspaces.layout import Layout
 from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.equivalence import difference, is_same, is_space_dtype_shape_equiv
-from vecspaces.vector.exchange.failures import EnvIds, Message
-from vecspaces.vector.group.members import GroupDescription, is_same_info_space
+from vecspaces.vector.exchange.failures import EnvFn, EnvIds, Message
+from vecspaces.vector.group.members import GroupDescription, WrongSpace, is_same_info_space
 from vecspaces.vector.utils import batch_differing_spaces, batch_space
 
 ObservationMode: TypeAlias = Literal["same", "different"] | tuple[Space[Any], Space[Any]]
@@ -81,25 +81,34 @@ def agree(
 
 def agree_on_infos(descriptions: Sequence[GroupDescription]) -> Dict[Any] | None:
     """Return the info_space of the environments; raise RuntimeError where one has another."""
-    row, first = 0, descriptions[0].info_spaces[0]
+    found: list[tuple[int, Dict[Any] | None]] = []
     for description in descriptions:
         for count, space in zip(description.counts, description.info_spaces, strict=True):
-            if not is_same_info_space(space, first):
-                detail: str = "one of them has none"
-                if space is not None and first is not None:
-                    detail = f"the first difference: {difference(first, space)}"
-                raise RuntimeError(
-                    Message(
-                        "{} has info_space {}, {} has {}: the infos of a batch need one; {}; give "
-                        "all environments the same one, or the vector env the argument info_space",
-                        EnvIds([row]),
-                        space,
-                        EnvIds([0]),
-                        first,
-                        detail,
-                    )
+            if isinstance(space, WrongSpace):
+                text = (
+                    "{} returned an environment with a wrong info_space: {}; where the attribute "
+                    "is about something else, give the vector env the argument info_space"
                 )
-            row += count
+                raise space.kind(Message(text, EnvFn(len(found)), space.text))
+            found.append((count, space))
+    row, (_, first) = 0, found[0]
+    for count, space in found:
+        if not is_same_info_space(space, first):
+            detail: str = "one of them has none"
+            if space is not None and first is not None:
+                detail = f"the first difference: {difference(first, space)}"
+            raise RuntimeError(
+                Message(
+                    "{} has info_space {}, {} has {}: the infos of a batch need one; {}; give "
+                    "all environments the same one, or the vector env the argument info_space",
+                    EnvIds([row]),
+                    space,
+                    EnvIds([0]),
+                    first,
+                    detail,
+                )
+            )
+        row += count
     return first
 
 
