@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.vector.test_interrupts import interrupt_at
 from vecspaces.memory import ALIGNMENT, Arena
 
 START_METHODS = multiprocessing.get_all_start_methods()
@@ -186,3 +187,21 @@ def test_a_child_writes_into_it_under_every_start_method(method: str) -> None:
     assert child.exitcode == 0
     assert (arena.buffer == 42).all()
     child.close()
+
+
+@on_posix
+def test_an_interrupted_close_can_be_repeated_and_closes_once() -> None:
+    k, reached = 1, True
+    while reached:
+        arena = Arena.shared(64)
+        fd = arena.fd
+        assert fd is not None
+        reached, _, _ = interrupt_at(k, arena.close)
+        arena.close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+        other = os.open(os.devnull, os.O_RDONLY)  # may have got the same number
+        arena.close()
+        os.close(other)
+        k += 1
+    assert k > 3

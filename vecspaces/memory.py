@@ -52,18 +52,20 @@ class Arena:
         nbytes = _checked_size(nbytes)
         block = np.zeros(nbytes + ALIGNMENT, np.uint8)
         start = -block.ctypes.data % ALIGNMENT
-        self._own(block[start : start + nbytes], None, None)
+        self._own(block[start : start + nbytes], None, [])
 
     def _own(
         self,
         buffer: NDArray[np.uint8],
         handle: int | str | None,
-        closer: weakref.finalize[..., Arena] | None,
+        descriptors: list[int],
     ) -> None:
         self._buffer: NDArray[np.uint8] | None = buffer
         self._nbytes = buffer.nbytes
         self._handle = handle
-        self._closer = closer
+        # As `_close_last` takes it, empty once it is closed.
+        self._descriptors = descriptors
+        self._closer = weakref.finalize(self, _close_last, descriptors) if descriptors else None
 
     @classmethod
     def shared(cls, nbytes: int) -> Arena:
@@ -99,7 +101,6 @@ class Arena:
             An arena over the same memory.
         """
         nbytes = _checked_size(nbytes)
-        closer = None
         length = max(nbytes, 1)  # an empty mapping is no mapping
         if isinstance(handle, int):
             try:
@@ -113,9 +114,8 @@ class Arena:
         else:
             raise TypeError(f"handle: expected a file descriptor, found {handle!r}")
         arena = cls.__new__(cls)
-        if isinstance(handle, int):
-            closer = weakref.finalize(arena, os.close, handle)
-        arena._own(np.frombuffer(mapping, np.uint8, nbytes), handle, closer)
+        descriptors = [-1, handle] if isinstance(handle, int) else []
+        arena._own(np.frombuffer(mapping, np.uint8, nbytes), handle, descriptors)
         return arena
 
     @property
@@ -175,14 +175,19 @@ class Arena:
         return self.buffer[offset:end].view(dtype).reshape(shape)
 
     def close(self) -> None:
-        """Give the descriptor and the mapping back; views taken before stay valid."""
+        """Give the descriptor and the mapping back; views taken before stay valid.
+
+        After an interrupt it can be repeated.
+        """
         self._buffer = self._handle = None
+        _close_last(self._descriptors)
         if self._closer is not None:
-            self._closer()
+            self._closer.detach()
 
     def disown(self) -> None:
         """In a forked process, drop the descriptor, which was closed by number."""
         self._handle = None
+        self._descriptors.clear()
         if self._closer is not None:
             self._closer.detach()
 
@@ -202,6 +207,15 @@ class Arena:
 
 def _attach_sent(sent: Any, nbytes: int) -> Arena:
     return Arena.attach(sent.detach(), nbytes)
+
+
+def _close_last(descriptors: list[int]) -> None:
+    """Close the descriptor in `[-1, descriptor]`, once, even if interrupts make a caller repeat it.
+
+    From `pop` to `os.close` no Python code runs, and so no signal handler.
+    """
+    if descriptors:
+        any(map(os.close, iter(descriptors.pop, -1)))
 
 
 def _checked_size(nbytes: int) -> int:
