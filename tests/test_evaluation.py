@@ -138,7 +138,9 @@ def test_without_a_seed_each_evaluation_is_another_one() -> None:
 
 
 def test_exactly_these_episodes_are_begun_in_no_more_environments(tmp_path: Path) -> None:
-    result = evaluate(errand_policy, partial(Counted, tmp_path), episodes=9, seed=3, num_workers=2)
+    result = evaluate(
+        errand_policy, partial(Counted, tmp_path), episodes=9, seed=3, num_envs=8, num_workers=2
+    )
     notes = (tmp_path / "notes").read_text().splitlines()
     assert notes.count("built") == 8
     assert sorted(notes)[8:] == sorted(f"reset {seed}" for seed in result.seeds)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vecspaces.vector.options import Backend
 
 # Environments per worker: while the policy decides for some, the worker steps the others.
-_ROWS_PER_WORKER = 4
+_ROWS_PER_WORKER = 16
 # What evaluate decides itself; the environments of an actor with processes step together.
 _OWN = (
     "autoreset_mode",
@@ -75,7 +75,7 @@ def evaluate(
         seed: Episode k has seed k of `numpy.random.SeedSequence(seed).generate_state(episodes) &
             0x7fffffff`, so that the first n are those of a shorter evaluation. Or a sequence of the
             seeds themselves. None: fresh entropy.
-        num_envs: The most environments, fewer where there are fewer episodes; None: 4 per worker.
+        num_envs: The most environments, fewer where there are fewer episodes; None: 16 per worker.
         num_workers: The most workers; None: as many as there are usable cores.
         backend: `"async"`, `"sync"` or `"ray"`, as in `make_vec`.
         max_episode_steps: Where an episode is cut off, and counts as truncated; needed where the
