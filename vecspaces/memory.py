@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import mmap
 import os
-import secrets
 import sys
-import tempfile
 import weakref
 from math import prod
 from multiprocessing import context, reduction
@@ -79,7 +77,7 @@ class Arena:
         """
         nbytes = _checked_size(nbytes)
         if sys.platform == "win32":
-            return cls.attach(f"vecspaces-{secrets.token_hex(16)}", nbytes)
+            return cls.attach(f"vecspaces-{os.urandom(16).hex()}", nbytes)
         fd = _anonymous_file()
         try:
             os.ftruncate(fd, max(nbytes, 1))
@@ -228,6 +226,8 @@ def _anonymous_file() -> int:
     """Open a file without a name, closed on exec, readable by this user alone."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("vecspaces", os.MFD_CLOEXEC)
+    import tempfile  # here, since it is rarely needed and slow to import
+
     fd, path = tempfile.mkstemp(prefix="vecspaces-")
     os.unlink(path)
     return fd

@@ -12,8 +12,9 @@ import os
 import select
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from statistics import median
 from time import perf_counter
+
+import numpy as np
 
 # The longest wait to busy-poll through: of what is longer, a wake-up is a small part.
 _LONGEST_SECONDS = 5e-3
@@ -158,9 +159,9 @@ class WaitingPolicy:
 
     def _keep_best(self) -> None:
         """End a comparison."""
-        found = {way: median(ratios) for way, ratios in self._ratios.items()}
+        found = {way: float(np.median(ratios)) for way, ratios in self._ratios.items()}
         best = min(found, key=found.__getitem__, default=self._kept)
-        self._usual = median(self._costs)
+        self._usual = float(np.median(self._costs))
         self._interval = min(2 * self._interval, _GREATEST_SECONDS)
         if found.get(best, 1.0) < 1 - _GAIN:
             self._kept, self._interval = best, _SHORTEST_SECONDS
