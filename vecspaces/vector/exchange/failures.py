@@ -189,6 +189,20 @@ def without_advice(error: WorkerDiedError) -> Message:
     return what
 
 
+def with_message(error: WorkerDiedError, message: str) -> WorkerDiedError:
+    """Make the error for the same death with another message."""
+    return WorkerDiedError(
+        message,
+        error.env_ids,
+        error.worker,
+        error.command,
+        error.exitcode,
+        error.signal,
+        error.node,
+        error.running,
+    )
+
+
 def died_within(worker: int, node: str, error: WorkerDiedError) -> WorkerDiedError:
     """Make the error for a process that died in an actor from that of the actor's vector env.
 

@@ -12,7 +12,7 @@ import numpy as np
 from vecspaces.checks import check_count, check_seconds
 from vecspaces.errors import WorkerDiedError
 from vecspaces.seeding import derive_seed
-from vecspaces.vector.exchange.failures import Message, without_advice
+from vecspaces.vector.exchange.failures import Message, with_message, without_advice
 
 #: What `on_worker_death` may be besides a word: called with each death, in the caller's process.
 OnDeath: TypeAlias = Callable[[WorkerDiedError], object]
@@ -50,7 +50,8 @@ class RestartBudget:
             Message("{} s ago: {}", f"{now - when:.1f}", what)
             for when, what in self._history.values()
         ]
-        raise WorkerDiedError(
+        raise with_message(
+            error,
             Message(
                 "workers died {} times within {} s, and max_restarts is {}: fix the environment, "
                 "or raise max_restarts. History: {}",
@@ -59,13 +60,6 @@ class RestartBudget:
                 self.max_restarts,
                 Message("; ".join(["{}"] * len(deaths)), *deaths),
             ),
-            error.env_ids,
-            error.worker,
-            error.command,
-            error.exitcode,
-            error.signal,
-            error.node,
-            error.running,
         )
 
 
