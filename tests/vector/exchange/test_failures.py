@@ -254,6 +254,70 @@ def test_an_exception_that_cannot_travel_arrives_as_its_traceback(how: Any) -> N
     assert "(the exception " in str(caught.value)
 
 
+class OddMeta(type):
+    @property
+    def __module__(cls) -> Any:
+        raise ValueError("module")
+
+
+class OddTypeError(Exception, metaclass=OddMeta):
+    """Its class has a name that cannot be read."""
+
+
+def odd_attribute(name: str, raised: Any) -> type[Exception]:
+    """An exception with an attribute that raises."""
+
+    def read(self: Any, *_: Any) -> Any:
+        raise raised
+
+    value = read if name == "__repr__" else property(read)
+    return type("OddAttribute", (Exception,), {name: value, "__module__": __name__})
+
+
+class Raising(Ledger):
+    """Raises an exception of a class that is made in its step."""
+
+    def __init__(self, make: Any) -> None:
+        super().__init__()
+        self.make = make
+
+    def step(self, action: Any) -> Any:
+        raise self.make()("odd")
+
+
+@pytest.mark.parametrize("make_envs", [SyncVectorEnv, AsyncVectorEnv], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(odd_attribute, "__cause__", RuntimeError("cause")),
+        partial(odd_attribute, "__context__", RuntimeError("context")),
+        partial(odd_attribute, "__traceback__", SystemExit(3)),
+        partial(odd_attribute, "__class__", ValueError("class")),
+        partial(odd_attribute, "__repr__", SystemExit(3)),
+        partial(odd_attribute, "__reduce__", OddError("reduce")),
+        lambda: OddTypeError,
+    ],
+    ids=["cause", "context", "traceback", "class", "repr", "reduce", "metaclass"],
+)
+def test_an_exception_with_odd_attributes_names_its_environment(make_envs: Any, make: Any) -> None:
+    kwargs = {} if make_envs is SyncVectorEnv else {"num_workers": 1, "context": "fork"}
+    envs = make_envs([Ledger, partial(Raising, make)], **kwargs)
+    try:
+        envs.reset()
+        with pytest.raises(Exception) as caught:
+            envs.step(envs.action_space.sample())
+        error = caught.value
+        assert type.__dict__["__name__"].__get__(type(error)) in (
+            ("OddAttribute", "OddTypeError", "WorkerError")
+        )
+        where = error if type(error) is WorkerError else BaseException.__cause__.__get__(error)
+        assert "environment 1" in str(where)
+        assert 'raise self.make()("odd")' in str(where)
+        envs.reset()
+    finally:
+        envs.close()
+
+
 class Leaving(Ledger):
     """Raises what is no Exception when it is closed."""
 

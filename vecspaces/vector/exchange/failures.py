@@ -281,8 +281,7 @@ class Failure:
         """Record what was raised, while its traceback is at hand."""
         # SystemExit and its like must not end the caller's process: they arrive as text.
         exception = error if isinstance(error, Exception) else None
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        return cls(tuple(env_ids), command, exception, text, worker)
+        return cls(tuple(env_ids), command, exception, _format(error), worker)
 
     def adding(self, advice: str) -> Failure:
         """Return the failure with advice below its traceback."""
@@ -317,7 +316,7 @@ class Failure:
             pickled = dumps(self.exception)
         except BaseException as error:  # the environment's own __reduce__ may raise anything
             pickled = dumps(None)
-            text = f"{self.text}\n(the exception could not be pickled: {error!r})"
+            text = f"{self.text}\n(the exception could not be pickled: {_show(error)})"
         else:
             text = self.text
         return _rebuild, (self.env_ids, self.command, pickled, text, self.worker)
@@ -348,7 +347,30 @@ class EnvironmentFailed(Exception):  # noqa: N818 - carries an error
     @classmethod
     def of(cls, error: BaseException, env_ids: Sequence[int], command: str) -> EnvironmentFailed:
         """Record what was raised, unless it is recorded already."""
-        return error if isinstance(error, cls) else cls(Failure.of(error, env_ids, command))
+        # isinstance would ask the exception for its __class__, which may raise.
+        if issubclass(type(error), cls):
+            return error  # type: ignore[return-value]
+        return cls(Failure.of(error, env_ids, command))
+
+
+def _format(error: BaseException) -> str:
+    """Return the traceback as text, also of an exception whose own attributes raise."""
+    try:
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except (Exception, SystemExit) as raised:
+        frames = traceback.format_tb(BaseException.__dict__["__traceback__"].__get__(error))
+        return (
+            f"Traceback (most recent call last):\n{''.join(frames)}"
+            f"{_show(error)} (the rest cannot be shown: {_show(raised)})\n"
+        )
+
+
+def _show(error: BaseException) -> str:
+    """Return the `repr` of an exception, or its type where that raises."""
+    try:
+        return repr(error)
+    except (Exception, SystemExit):
+        return object.__repr__(error)
 
 
 def _rebuild(
@@ -359,7 +381,7 @@ def _rebuild(
         exception = pickle.loads(pickled)
     except (Exception, SystemExit) as error:  # a constructor may raise anything
         exception = None
-        text = f"{text}\n(the exception could not be unpickled: {error!r})"
+        text = f"{text}\n(the exception could not be unpickled: {_show(error)})"
     if exception is not None and not isinstance(exception, Exception):  # its __reduce__ says so
         text = (
             f"{text}\n(the exception was unpickled as another object, {type(exception).__name__})"
