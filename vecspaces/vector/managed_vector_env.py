@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from operator import index
 from typing import Any, Generic, TypeAlias
 
 import numpy as np
@@ -19,14 +18,14 @@ from vecspaces.checks import check_count, check_seconds, show_value
 from vecspaces.errors import InvalidActionError, ResetNeededError
 from vecspaces.layout import Mismatch
 from vecspaces.vector.backends.backend import Backend
+from vecspaces.vector.calls import Calls
 from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import EnvIds, Message
-from vecspaces.vector.exchange.messages import Op
-from vecspaces.vector.exchange.stats import Stats, summarise
+from vecspaces.vector.exchange.stats import Stats
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
-from vecspaces.vector.session.arguments import Settings, plan_reset, spread_seeds
+from vecspaces.vector.session.arguments import Settings, check_env_ids, plan_reset, spread_seeds
 from vecspaces.vector.session.batch_spaces import agree, agree_on_infos
 from vecspaces.vector.session.ring import Rollout
 from vecspaces.vector.session.session import Session
@@ -74,13 +73,11 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             self.close(terminate=True)
             raise
         self.batch_size = self._send_recv.batch_size
+        self._calls = Calls(self._session, backend)
         # The payloads of a step: nothing for every worker.
         self._everyone: dict[int, None] = dict.fromkeys(range(len(backend.slices)))
-        # What the pending call is for, and what reads its results.
-        self._call_ids: list[int] = []
         # What returns the results of a step: whether there is an info_space is asked once.
         self._read = self._read_step if self.info_space is None else self._read_step_and_infos
-        self._read_call: Callable[[int], tuple[Any, ...]] = self._read_nothing
 
     def _plan(self, descriptions: Sequence[GroupDescription]) -> BufferPlan:
         """Take in the descriptions of the groups, and lay out the rows."""
@@ -372,7 +369,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             [2, 0]
         """
         self._session.check(Event.SEND, "send_reset")
-        rows = self._chosen(env_ids)
+        rows = check_env_ids(env_ids, self.num_envs)
         self._send_recv.check(rows, "send_reset")
         if options is not None and not isinstance(options, Mapping):
             raise TypeError(f"options must be a mapping or None, found {show_value(options)}")
@@ -404,7 +401,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         """Send actions to some environments; return their rows."""
         try:
             self._session.check(Event.SEND, call)
-            rows = self._chosen(env_ids)
+            rows = check_env_ids(env_ids, self.num_envs)
             self._send_recv.check(rows, call)
             at = np.array(rows, dtype=np.intp)
             if self._mode is AutoresetMode.DISABLED and self._session.finished[at].any():
@@ -444,19 +441,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
                 f"rollout_view() needs steps of all environments together, so batch_size must be "
                 f"num_envs={self.num_envs}, found {self.batch_size}"
             )
-        self._session.check(Event.STEP_ASYNC, "rollout_view")
-        buffers, steps = self._buffers, self._session.ring.rollout_steps
-        observations = buffers.plan.observations.ring(buffers.arena, steps + 1)
-        declared = buffers.plan.infos
-        infos = {} if declared is None else declared.ring(buffers.arena, steps + 1)
-        self._session.end_rollout()
-        return Rollout(
-            observations,
-            buffers.rewards[1 : steps + 1].copy(),
-            buffers.terminations[1 : steps + 1].copy(),
-            buffers.truncations[1 : steps + 1].copy(),
-            infos,
-        )
+        return self._session.end_rollout()
 
     # ------------------------------------------------------------------ calls
 
@@ -496,7 +481,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Raises:
             ValueError: `name` is `reset`, `step` or `close`, which have methods of their own.
         """
-        return self._call("call", name, args, kwargs, env_ids)
+        return self._calls.call("call", name, args, kwargs, env_ids)
 
     def call_async(
         self,
@@ -506,9 +491,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         **kwargs: Any,
     ) -> None:
         """Begin a `call`; `call_wait` ends it. The arguments are those of `call`."""
-        payloads = self._call_payloads("call_async", name, args, kwargs, env_ids)
-        self._read_call = self._read_results
-        self._session.begin_call("call_async", Op.CALL, payloads)
+        self._calls.begin("call_async", name, args, kwargs, env_ids)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """End a `call` that `call_async` began.
@@ -524,53 +507,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             NoAsyncCallError: No call is pending.
             StepTimeoutError: It took too long; the call stays pending.
         """
-        return self._end_call("call_wait", timeout)
-
-    def _call(
-        self, call: str, name: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env_ids: Any
-    ) -> tuple[Any, ...]:
-        payloads = self._call_payloads(call, name, args, kwargs, env_ids)
-        return self._run(call, Op.CALL, payloads, self._read_results)
-
-    def _call_payloads(
-        self, call: str, name: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env_ids: Any
-    ) -> dict[int, Any]:
-        """Check a call; return the arguments for each worker."""
-        if name in ("reset", "step", "close"):
-            raise ValueError(
-                f"call({name!r}) would go past the bookkeeping of episodes: use {name}() itself"
-            )
-        self._session.check(Event.CALL_ASYNC, call)
-        self._call_ids = self._chosen(env_ids)
-        return {
-            worker: (name, args, kwargs, rows)
-            for worker, rows in self._session.by_worker(self._call_ids).items()
-        }
-
-    def _run(
-        self,
-        call: str,
-        op: Op,
-        payloads: Mapping[int, Any],
-        read: Callable[[int], tuple[Any, ...]],
-    ) -> tuple[Any, ...]:
-        """Begin a call and wait for it."""
-        try:
-            self._read_call = read
-            self._session.begin_call(call, op, payloads)
-            return self._end_call(call, None)
-        except BaseException as error:
-            self._session.interrupt(error)
-            raise
-
-    def _end_call(self, call: str, timeout: float | None) -> tuple[Any, ...]:
-        return self._session.finish(Event.CALL_WAIT, call, timeout, self._read_call)
-
-    def _read_results(self, slot: int) -> tuple[Any, ...]:
-        results: dict[int, Any] = {}
-        for found in self._session.results.values():
-            results.update(found)
-        return tuple(results[row] for row in self._call_ids)
+        return self._calls.end("call_wait", timeout)
 
     def get_attr(self, name: str, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Get an attribute of the environments.
@@ -582,7 +519,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Returns:
             One value per environment.
         """
-        return self._call("get_attr", name, (), {}, env_ids)
+        return self._calls.call("get_attr", name, (), {}, env_ids)
 
     def set_attr(self, name: str, values: Any, *, env_ids: Sequence[int] | None = None) -> None:
         """Set an attribute of the environments themselves, not of their wrappers.
@@ -595,25 +532,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Raises:
             ValueError: A wrong number of values.
         """
-        session = self._session
-        session.check(Event.CALL_ASYNC, "set_attr")
-        ids = self._chosen(env_ids)
-        if not isinstance(values, (list, tuple)):
-            values = [values] * len(ids)
-        if len(values) != len(ids):
-            raise ValueError(
-                f"set_attr({name!r}) got {len(values)} values for {len(ids)} environments: "
-                "give one per environment, or one that is no list or tuple for all"
-            )
-        chosen = dict(zip(ids, values, strict=True))
-        payloads = {
-            worker: (name, {row: chosen[row] for row in rows})
-            for worker, rows in session.by_worker(ids).items()
-        }
-        self._run("set_attr", Op.SET_ATTR, payloads, self._read_nothing)
-
-    def _read_nothing(self, slot: int) -> tuple[Any, ...]:
-        return ()
+        self._calls.set_attr(name, values, env_ids)
 
     def render(self, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Render environments.
@@ -627,7 +546,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Returns:
             One frame per environment, as its `render` returns it.
         """
-        return self._call("render", "render", (), {}, env_ids)
+        return self._calls.call("render", "render", (), {}, env_ids)
 
     def stats(self) -> Stats:
         """Return how long the steps and autoresets of each environment take.
@@ -638,46 +557,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         Raises:
             ValueError: The vector env was not made with `stats=True`.
         """
-        buffers, session = self._buffers, self._session
-        if buffers.plan.stats is None:
-            raise ValueError("stats() needs a vector env that was made with stats=True")
-        if session.state in (State.NEW, State.IDLE, State.CLOSED):  # the last is refused below
-            session.check(Event.CALL_ASYNC, "stats")
-            self._run("stats", Op.FLUSH, self._everyone, self._load_counters)
-        counters = buffers.counters()
-        assert counters is not None
-        return summarise(*counters, tuple(self._backend.slices))
-
-    def _load_counters(self, slot: int) -> tuple[Any, ...]:
-        """Take over the counters of workers that share no memory with this process."""
-        for worker, found in self._session.results.items():
-            if found is not None:
-                rows = self._backend.slices[worker]
-                self._buffers.load_counters(worker, rows.start, rows.stop, found)
-        return ()
-
-    def _chosen(self, env_ids: Any) -> list[int]:
-        """Check a choice of environments."""
-        if env_ids is None:
-            return list(range(self.num_envs))
-        numbers: list[Any] = list(env_ids) if np.iterable(env_ids) else [None]
-        if {bool, np.bool_}.intersection(map(type, numbers)):
-            raise TypeError(
-                f"env_ids must be the numbers of environments, found booleans, {env_ids!r}: "
-                "numpy.flatnonzero(mask) gives the numbers of a mask"
-            )
-        try:
-            ids = [index(number) for number in numbers]
-        except TypeError:
-            raise TypeError(
-                f"env_ids must be the numbers of environments, as integers, found {env_ids!r}"
-            ) from None
-        bad = [number for number in ids if not 0 <= number < self.num_envs]
-        if bad:
-            raise ValueError(f"env_ids must lie between 0 and {self.num_envs - 1}, found {bad[0]}")
-        if len(set(ids)) < len(ids):
-            raise ValueError(f"env_ids must name each environment once, found {ids}")
-        return ids
+        return self._calls.stats()
 
     # ------------------------------------------------------------------ the end
 

@@ -1,4 +1,4 @@
-"""Checking of the arguments of constructors and of `reset`."""
+"""Checking of arguments: of constructors and of `reset`, and of `env_ids`."""
 
 from __future__ import annotations
 
@@ -184,3 +184,27 @@ def _masked_rows(mask: Any, num_envs: int) -> npt.NDArray[np.intp]:
     if not mask.any():
         raise ValueError(f"{what} must choose at least one environment, found none")
     return np.flatnonzero(mask)
+
+
+def check_env_ids(env_ids: Any, num_envs: int) -> list[int]:
+    """Return the numbers of the environments that were chosen; None chooses all."""
+    if env_ids is None:
+        return list(range(num_envs))
+    numbers: list[Any] = list(env_ids) if np.iterable(env_ids) else [None]
+    if {bool, np.bool_}.intersection(map(type, numbers)):
+        raise TypeError(
+            f"env_ids must be the numbers of environments, found booleans, {env_ids!r}: "
+            "numpy.flatnonzero(mask) gives the numbers of a mask"
+        )
+    try:
+        ids = [operator.index(number) for number in numbers]
+    except TypeError:
+        raise TypeError(
+            f"env_ids must be the numbers of environments, as integers, found {env_ids!r}"
+        ) from None
+    bad = [number for number in ids if not 0 <= number < num_envs]
+    if bad:
+        raise ValueError(f"env_ids must lie between 0 and {num_envs - 1}, found {bad[0]}")
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"env_ids must name each environment once, found {ids}")
+    return ids

@@ -28,7 +28,7 @@ from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
 from vecspaces.vector.group.members import Starts
 from vecspaces.vector.session.arguments import ResetPlan, Settings
 from vecspaces.vector.session.restarts import restart_seed
-from vecspaces.vector.session.ring import SlotRing
+from vecspaces.vector.session.ring import Rollout, SlotRing
 from vecspaces.vector.session.row_queue import RowQueue
 from vecspaces.vector.session.states import TRANSITIONS, Event, State, next_state
 
@@ -198,9 +198,20 @@ class Session:
             self.queue.clear()
         self._begin(Event.STEP_ASYNC, call, _STEP, ring.next, ring.steps + 1, payloads)
 
-    def end_rollout(self) -> None:
-        """Let the next step begin another rollout."""
+    def end_rollout(self) -> Rollout:
+        """Return the steps of a complete rollout; the next step begins another."""
+        self.check(Event.STEP_ASYNC, "rollout_view")
+        buffers, steps = self._backend.buffers, self.ring.rollout_steps
+        declared = buffers.plan.infos
+        rollout = Rollout(
+            buffers.plan.observations.ring(buffers.arena, steps + 1),
+            buffers.rewards[1 : steps + 1].copy(),
+            buffers.terminations[1 : steps + 1].copy(),
+            buffers.truncations[1 : steps + 1].copy(),
+            {} if declared is None else declared.ring(buffers.arena, steps + 1),
+        )
         self.ring.begins_rollout = True
+        return rollout
 
     def send_rows(self, rows: Sequence[int], call: str, starts: Starts) -> None:
         """Send a step of some rows; the replies are theirs alone, and come as they are ready.

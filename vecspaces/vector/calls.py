@@ -1,0 +1,123 @@
+"""Call methods of environments, get and set their attributes, collect their counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vecspaces.vector.backends.backend import Backend
+from vecspaces.vector.exchange.messages import Op
+from vecspaces.vector.exchange.stats import Stats, summarise
+from vecspaces.vector.session.arguments import check_env_ids
+from vecspaces.vector.session.session import Session
+from vecspaces.vector.session.states import Event, State
+
+Results = tuple[Any, ...]
+
+
+class Calls:
+    """What a vector env has for commands that write no rows.
+
+    Args:
+        session: Sends and receives.
+        backend: Holds the counters.
+    """
+
+    def __init__(self, session: Session, backend: Backend) -> None:
+        self._session = session
+        self._backend = backend
+        # The environments of the pending call, and what reads its results.
+        self._env_ids: list[int] = []
+        self._read: Callable[[int], Results] = _read_nothing
+
+    def call(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> Results:
+        """Call a method or function, or get an attribute: one result per environment."""
+        payloads = self._payloads(call, name, args, kwargs, env_ids)
+        return self._run(call, Op.CALL, payloads, self._read_results)
+
+    def begin(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> None:
+        """Begin what `call` does."""
+        payloads = self._payloads(call, name, args, kwargs, env_ids)
+        self._read = self._read_results
+        self._session.begin_call(call, Op.CALL, payloads)
+
+    def end(self, call: str, timeout: float | None) -> Results:
+        """End the pending call."""
+        return self._session.finish(Event.CALL_WAIT, call, timeout, self._read)
+
+    def set_attr(self, name: str, values: Any, env_ids: Any) -> None:
+        """Set an attribute, to one value per environment or to one for all."""
+        by_worker = self._choose("set_attr", env_ids)
+        ids = self._env_ids
+        if not isinstance(values, (list, tuple)):
+            values = [values] * len(ids)
+        if len(values) != len(ids):
+            raise ValueError(
+                f"set_attr({name!r}) got {len(values)} values for {len(ids)} environments: "
+                "give one per environment, or one that is no list or tuple for all"
+            )
+        chosen = dict(zip(ids, values, strict=True))
+        payloads = {
+            worker: (name, {row: chosen[row] for row in rows}) for worker, rows in by_worker.items()
+        }
+        self._run("set_attr", Op.SET_ATTR, payloads, _read_nothing)
+
+    def stats(self) -> Stats:
+        """Collect the counters, if no other command is pending, and summarise them."""
+        session, backend = self._session, self._backend
+        if backend.buffers.plan.stats is None:
+            raise ValueError("stats() needs a vector env that was made with stats=True")
+        if session.state in (State.NEW, State.IDLE, State.CLOSED):  # the last is refused below
+            session.check(Event.CALL_ASYNC, "stats")
+            everyone = dict.fromkeys(range(len(backend.slices)))
+            self._run("stats", Op.FLUSH, everyone, self._load_counters)
+        counters = backend.buffers.counters()
+        assert counters is not None
+        return summarise(*counters, tuple(backend.slices))
+
+    def _payloads(
+        self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any
+    ) -> dict[int, Any]:
+        """Check a call; return the arguments for each worker."""
+        if name in ("reset", "step", "close"):
+            raise ValueError(
+                f"call({name!r}) would go past the bookkeeping of episodes: use {name}() itself"
+            )
+        chosen = self._choose(call, env_ids)
+        return {worker: (name, args, kwargs, rows) for worker, rows in chosen.items()}
+
+    def _choose(self, call: str, env_ids: Any) -> dict[int, list[int]]:
+        """Note the environments of a call that is legal now; return them by worker."""
+        self._session.check(Event.CALL_ASYNC, call)
+        self._env_ids = check_env_ids(env_ids, self._backend.buffers.plan.num_envs)
+        return self._session.by_worker(self._env_ids)
+
+    def _run(
+        self, call: str, op: Op, payloads: Mapping[int, Any], read: Callable[[int], Results]
+    ) -> Results:
+        """Begin a command and wait for it."""
+        try:
+            self._read = read
+            self._session.begin_call(call, op, payloads)
+            return self.end(call, None)
+        except BaseException as error:
+            self._session.interrupt(error)
+            raise
+
+    def _read_results(self, slot: int) -> Results:
+        results: dict[int, Any] = {}
+        for found in self._session.results.values():
+            results.update(found)
+        return tuple(results[env_id] for env_id in self._env_ids)
+
+    def _load_counters(self, slot: int) -> Results:
+        """Take over the counters of workers that share no memory with this process."""
+        for worker, found in self._session.results.items():
+            if found is not None:
+                rows = self._backend.slices[worker]
+                self._backend.buffers.load_counters(worker, rows.start, rows.stop, found)
+        return ()
+
+
+def _read_nothing(slot: int) -> Results:
+    return ()
