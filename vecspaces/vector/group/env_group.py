@@ -39,7 +39,10 @@ from vecspaces.vector.group.vector_member import VectorMember
 from vecspaces.vector.vector_env import AutoresetMode
 
 # Said where an environment of a process could be built and another one could not.
-_ONE_PER_PROCESS = "(if this environment allows one instance per process: num_workers=len(env_fns))"
+_ONE_PER_PROCESS = (
+    "(if this environment allows one instance per process: AsyncVectorEnv with "
+    "num_workers=len(env_fns))"
+)
 
 
 class EnvGroup:

@@ -423,14 +423,18 @@ def close_all(built: Iterable[Built], low: int) -> Failure | None:
 
 def check_distinct(env: Any, number: int, numbers: dict[int, int]) -> None:
     """Refuse an environment that another factory of this process has returned too."""
-    identity = id(getattr(env, "unwrapped", env))
-    other = numbers.setdefault(identity, number)
+    base = getattr(env, "unwrapped", env)
+    inside = getattr(base, "envs", None) if is_vector_env(base) else None
+    if isinstance(inside, (list, tuple)):  # objects of this process
+        for one in inside:
+            check_distinct(one, number, numbers)
+    other = numbers.setdefault(id(base), number)
     if other != number:
         raise ValueError(
             Message(
                 "{} and {} returned one and the same environment, which cannot be in two places: "
-                "let each make an environment of its own, or use num_workers=len(env_fns), which "
-                "gives each a copy in a process of its own",
+                "let each make an environment of its own, or use AsyncVectorEnv with "
+                "num_workers=len(env_fns), which gives each a copy in a process of its own",
                 EnvFn(other),
                 EnvFn(number),
             )
