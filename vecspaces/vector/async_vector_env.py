@@ -17,7 +17,7 @@ from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
-from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
+from vecspaces.vector.session.batch_spaces import ObservationMode
 from vecspaces.vector.session.restarts import OnWorkerDeath, choose_budget
 from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
 
@@ -132,7 +132,6 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         self.daemon = daemon
         self.worker = worker
         self.max_concurrency = max_concurrency
-        check_mode(observation_mode)
         settings = Settings(
             observation_mode,
             AutoresetMode.of(autoreset_mode),
@@ -145,8 +144,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             step_timeout=step_timeout,
             budget=choose_budget(on_worker_death, max_restarts, restart_window),
             info_space=check_info_space(info_space),
-        )
-        settings = settings.check(len(self.env_fns))
+        ).check(len(self.env_fns))
         if worker_threads is not None:
             check_count("worker_threads", worker_threads)
         self.num_workers = _choose_workers(len(self.env_fns), num_workers, max_concurrency)
@@ -182,19 +180,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         )
 
     def close(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
-        """Close every environment and end every worker; after an interrupt it can be repeated.
-
-        Args:
-            timeout: The longest wait for environments to close, in seconds; None: 4, or half a
-                second after Ctrl-C. What has not ended by then is terminated, and killed within
-                one second more.
-            terminate: Whether to end them without the close command.
-            **kwargs: Handed to `close_extras` of a derived class.
-
-        Raises:
-            Exception: What an environment raised in its own `close`; everything is freed all the
-                same.
-        """
+        """Close every environment and end every worker; after an interrupt it can be repeated."""
         try:
             super().close(timeout, terminate, **kwargs)
         finally:

@@ -18,7 +18,7 @@ from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
 from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
-from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
+from vecspaces.vector.session.batch_spaces import ObservationMode
 from vecspaces.vector.session.restarts import OnWorkerDeath, choose_budget
 from vecspaces.vector.utils import CloudpickleWrapper
 from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
@@ -103,7 +103,6 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         if placement not in PLACEMENTS:
             raise ValueError(f"placement must be 'spread' or 'pack', found {placement!r}")
         self.env_fns = list_factories(env_fns)
-        check_mode(observation_mode)
         settings = Settings(
             observation_mode,
             AutoresetMode.of(autoreset_mode),
@@ -116,8 +115,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             step_timeout=step_timeout,
             budget=choose_budget(on_worker_death, max_restarts, restart_window),
             info_space=check_info_space(info_space),
-        )
-        settings = settings.check(len(self.env_fns))
+        ).check(len(self.env_fns))
         if processes_per_actor < 1:
             raise ValueError(f"processes_per_actor must be at least 1, found {processes_per_actor}")
         resources = choose_resources(resources_per_worker, processes_per_actor)

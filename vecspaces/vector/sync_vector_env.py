@@ -10,7 +10,7 @@ from vecspaces.vector.backends.inline import InlineBackend
 from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
-from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
+from vecspaces.vector.session.batch_spaces import ObservationMode
 from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         info_space: Any = None,
     ) -> None:
         self.env_fns = list_factories(env_fns)
-        check_mode(observation_mode)
         settings = Settings(
             observation_mode,
             AutoresetMode.of(autoreset_mode),
@@ -77,8 +76,7 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
             stats=stats,
             validate=validate,
             info_space=check_info_space(info_space),
-        )
-        settings = settings.check(len(self.env_fns))
+        ).check(len(self.env_fns))
         self._inline = InlineBackend(self.env_fns, settings.autoreset_mode, validate)
         super().__init__(self._inline, settings, batch_size)
 

@@ -34,7 +34,7 @@ class Backend(Protocol):
     slices: list[range]
     buffers: Buffers
     replies: deque[Reply]
-    hang_advice: str
+    hang_advice: str = ""
 
     def open(self, plan: Planner, timeout: float) -> None:
         """Build every environment, receive the spaces, and bind the rows.

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vecspaces.vector.backends.backend import Planner, execute
+from vecspaces.vector.backends.backend import Backend, Planner, execute
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvironmentFailed
 from vecspaces.vector.exchange.messages import Op, Reply, Written, make_reply
@@ -14,7 +14,7 @@ from vecspaces.vector.group.env_group import EnvGroup
 from vecspaces.vector.vector_env import AutoresetMode
 
 
-class InlineBackend:
+class InlineBackend(Backend):
     """Runs every environment in the caller's process.
 
     Args:
@@ -22,11 +22,6 @@ class InlineBackend:
         autoreset_mode: What follows the end of an episode.
         validate: Whether all that environments return is checked against the spaces.
     """
-
-    slices: list[range]
-    buffers: Buffers
-    replies: deque[Reply]
-    hang_advice = ""
 
     def __init__(
         self,

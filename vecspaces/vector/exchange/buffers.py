@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vecspaces.layout import Layout, Rows
-from vecspaces.memory import Arena
+from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Dict, Space
 from vecspaces.vector.exchange.info_space import InfoLayout, InfoRows
 from vecspaces.vector.exchange.stats import ENV_SHAPE, WORKER_SHAPE
-
-_ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -62,38 +61,20 @@ class BufferPlan:
         info_space: Dict[Any] | None = None,
     ) -> BufferPlan:
         """Lay out the rows of `num_envs` environments."""
-        observations = Layout.compile(
-            observation_space, num_envs, slots=slots, variable_capacity=variable_capacity
-        )
-        end = observations.size
-        actions = Layout.compile(
-            action_space, num_envs, variable_capacity=variable_capacity, offset=end
-        )
-        end += actions.size
-        last = None
+        compile_layout = partial(Layout.compile, n=num_envs, variable_capacity=variable_capacity)
+        compile_infos = partial(InfoLayout.compile, n=num_envs, variable_capacity=variable_capacity)
+        observations = compile_layout(observation_space, slots=slots)
+        actions = compile_layout(action_space, offset=observations.size)
+        end = actions.offset + actions.size
+        last = infos = final_infos = None
         if finals:
-            last = Layout.compile(
-                observation_space, num_envs, variable_capacity=variable_capacity, offset=end
-            )
+            last = compile_layout(observation_space, offset=end)
             end += last.size
-        infos = final_infos = None
         if info_space is not None:
-            infos = InfoLayout.compile(
-                info_space,
-                num_envs,
-                slots=slots,
-                variable_capacity=variable_capacity,
-                offset=end,
-            )
+            infos = compile_infos(info_space, slots=slots, offset=end)
             end = infos.end
             if finals:
-                final_infos = InfoLayout.compile(
-                    Dict(final_info=info_space),
-                    num_envs,
-                    slots=1,
-                    variable_capacity=variable_capacity,
-                    offset=end,
-                )
+                final_infos = compile_infos(Dict(final_info=info_space), slots=1, offset=end)
                 end = final_infos.end
         scalars = _align(end)
         # Per row and slot: a float64 reward and two bools.
@@ -346,7 +327,7 @@ def _restore(plan: BufferPlan, data: bytes, spilled: list[Any]) -> Buffers:
 
 def _align(offset: int) -> int:
     """Round up to the next cache line."""
-    return -(-offset // _ALIGNMENT) * _ALIGNMENT
+    return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
 def _runs(rows: Sequence[int]) -> list[tuple[int, int]]:

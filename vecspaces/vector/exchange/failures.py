@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import signal as signals
 import traceback
@@ -168,16 +169,9 @@ def died(
         command,
         running,
     )
-    message = Message("{}: {}", what, advice)
+    message, running_env = Message("{}: {}", what, advice), busy if busy in rows else None
     error = WorkerDiedError(
-        message,
-        rows,
-        worker,
-        command,
-        death.exitcode,
-        signal,
-        death.node,
-        busy if busy in rows else None,
+        message, rows, worker, command, death.exitcode, signal, death.node, running_env
     )
     error.__cause__ = death.cause
     return error
@@ -189,18 +183,12 @@ def without_advice(error: WorkerDiedError) -> Message:
     return what
 
 
-def with_message(error: WorkerDiedError, message: str) -> WorkerDiedError:
-    """Make the error for the same death with another message."""
-    return WorkerDiedError(
-        message,
-        error.env_ids,
-        error.worker,
-        error.command,
-        error.exitcode,
-        error.signal,
-        error.node,
-        error.running,
-    )
+def with_message(error: WorkerDiedError, message: str, **attributes: Any) -> WorkerDiedError:
+    """Return the error for the same death with another message, and some other attributes."""
+    changed = copy.copy(error)
+    changed.args = (message,)
+    vars(changed).update(attributes)
+    return changed
 
 
 def died_within(worker: int, node: str, error: WorkerDiedError) -> WorkerDiedError:
@@ -214,16 +202,8 @@ def died_within(worker: int, node: str, error: WorkerDiedError) -> WorkerDiedErr
     inner = error.args[0].map(
         lambda field: f"process {field.number}" if isinstance(field, WorkerName) else field
     )
-    return WorkerDiedError(
-        Message("{} on node {}: {}", WorkerName(worker), node, inner),
-        error.env_ids,
-        worker,
-        error.command,
-        error.exitcode,
-        error.signal,
-        node,
-        error.running,
-    )
+    message = Message("{} on node {}: {}", WorkerName(worker), node, inner)
+    return with_message(error, message, worker=worker, node=node)
 
 
 def overdue(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vecspaces.checks import check_count, check_seconds
 from vecspaces.seeding import derive_seed
 from vecspaces.spaces import Dict
-from vecspaces.vector.session.batch_spaces import ObservationMode
+from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
 from vecspaces.vector.session.restarts import RestartBudget
 from vecspaces.vector.vector_env import AutoresetMode
 
@@ -48,7 +48,8 @@ class Settings(NamedTuple):
     info_space: Dict[Any] | None = None
 
     def check(self, num_factories: int) -> Settings:
-        """Check the numbers before anything is built, and return them with seconds as floats."""
+        """Return the arguments once they are checked, seconds as floats."""
+        check_mode(self.observation_mode)
         if num_factories < 1:
             raise ValueError("env_fns must hold at least one factory, found none")
         check_count("buffers", self.buffers)

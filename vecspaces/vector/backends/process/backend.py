@@ -27,7 +27,7 @@ from typing import Any
 
 from vecspaces.errors import StepTimeoutError
 from vecspaces.memory import Arena
-from vecspaces.vector.backends.backend import Planner
+from vecspaces.vector.backends.backend import Backend, Planner
 from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.affinity import CoreAffinity
 from vecspaces.vector.backends.process.channel import CallerEnd, Frame, Poller, pack
@@ -96,7 +96,7 @@ class _Handle:
     not_started: tuple[str, str] | None = None
 
 
-class ProcessBackend:
+class ProcessBackend(Backend):
     """Runs slices of the environments in worker processes.
 
     Args:
@@ -112,11 +112,6 @@ class ProcessBackend:
     Raises:
         RuntimeError: This process is importing its main module.
     """
-
-    slices: list[range]
-    buffers: Buffers
-    replies: deque[Reply]
-    hang_advice = ""
 
     def __init__(
         self,

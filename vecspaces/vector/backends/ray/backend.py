@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
-from vecspaces.vector.backends.backend import Planner
+from vecspaces.vector.backends.backend import Backend, Planner
 from vecspaces.vector.backends.ray.actor import GroupActor
 from vecspaces.vector.backends.ray.cluster import Connection, Reservation
 from vecspaces.vector.backends.worker_setup import WorkerSetup, assign_rows, space_mismatch
@@ -67,7 +67,7 @@ class _Request(NamedTuple):
         return (self.op or Op.BUILD).verb
 
 
-class RayBackend:
+class RayBackend(Backend):
     """Runs slices of the environments in actors.
 
     Args:
@@ -78,11 +78,6 @@ class RayBackend:
         start_timeout: The longest wait for an actor to be placed and its environments to be built,
             in seconds.
     """
-
-    slices: list[range]
-    buffers: Buffers
-    replies: deque[Reply]
-    hang_advice = ""
 
     def __init__(
         self,
