@@ -53,10 +53,7 @@ class Arena:
         self._own(block[start : start + nbytes], None, [])
 
     def _own(
-        self,
-        buffer: NDArray[np.uint8],
-        handle: int | str | None,
-        descriptors: list[int],
+        self, buffer: NDArray[np.uint8], handle: int | str | None, descriptors: list[int]
     ) -> None:
         self._buffer: NDArray[np.uint8] | None = buffer
         self._nbytes = buffer.nbytes

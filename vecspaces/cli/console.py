@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from vecspaces.errors import StepTimeoutError, VecspacesError, WorkerDiedError, WorkerError
 from vecspaces.make import find_factory
 from vecspaces.vector.exchange.failures import EnvIds, EnvironmentTraceback, without_advice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from vecspaces.make import Factory
     from vecspaces.vector.exchange.failures import Failure
@@ -80,6 +81,9 @@ EnvArgument = Annotated[
         metavar="ENV", help="A Gymnasium id, or module:factory; the module may be in this folder."
     ),
 ]
+BackendOption = Annotated[
+    str, typer.Option(help="async: worker processes; sync: this process; ray: actors of a cluster.")
+]
 NumEnvsOption = Annotated[int, typer.Option(min=1, help="Number of environments.")]
 JsonOption = Annotated[
     Path | None,
@@ -95,6 +99,16 @@ TracebackOption = Annotated[
 def output(json_file: Path | None = None) -> Console:
     """Return the console for results: standard output, or standard error where JSON is printed."""
     return Console(highlight=False, stderr=json_file == _STANDARD_OUTPUT)
+
+
+def make_facts(title: str, facts: Iterable[tuple[str, str]]) -> Table:
+    """Return a table of names and values."""
+    table = Table(title=title, show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    for name, value in facts:
+        table.add_row(name, value)
+    return table
 
 
 def write_json(file: Path | None, found: Any) -> None:

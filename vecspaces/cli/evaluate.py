@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from rich.table import Table
 
 from vecspaces.cli.console import (
+    BackendOption,
     EnvArgument,
     JsonOption,
     TracebackOption,
     check_file,
     check_picture,
     find_env,
+    make_facts,
     output,
     parse_numbers,
     prepare,
@@ -78,10 +79,7 @@ def evaluate(
         int | None,
         typer.Option(min=1, help="The most workers.", show_default="one per usable core"),
     ] = None,
-    backend: Annotated[
-        str,
-        typer.Option(help="async: worker processes; sync: this process; ray: actors of a cluster."),
-    ] = "async",
+    backend: BackendOption = "async",
     max_episode_steps: Annotated[
         int | None,
         typer.Option(min=1, help="Where episodes are cut off.", show_default="by the environment"),
@@ -155,7 +153,7 @@ def evaluate(
                 journal=journal,
             )
         console = output(json_file)
-        console.print(as_table(env, result))
+        console.print(make_facts(f"{result.episodes} episodes of {env}", as_facts(result)))
         found = {"env": env, "policy": policy or str(sb3), "seed": seed, **result.as_json()}
         write_json(json_file, found)
         if record is not None:
@@ -225,13 +223,8 @@ def load_model(path: Path) -> Any:
     )
 
 
-def as_table(env: str, result: Evaluation) -> Table:
-    """Return the table for the terminal."""
-    table = Table(
-        title=f"{result.episodes} episodes of {env}", show_header=False, title_justify="left"
-    )
-    table.add_column(style="bold")
-    table.add_column(justify="right")
+def as_facts(result: Evaluation) -> list[tuple[str, str]]:
+    """Return names and values for the terminal."""
     low, high = result.confidence_interval()
     rows = [
         ("mean return", f"{result.mean_return:,.2f}"),
@@ -247,6 +240,4 @@ def as_table(env: str, result: Evaluation) -> Table:
     rows.append(("seconds", f"{result.seconds:,.2f}"))
     if result.retries.any():
         rows.append(("begun anew after crashes", f"{result.retries.sum():,}"))
-    for label, value in rows:
-        table.add_row(label, value)
-    return table
+    return rows

@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from rich.table import Table
 
 from vecspaces.cli.console import (
     INTERRUPTED,
+    BackendOption,
     EnvArgument,
     JsonOption,
     NumEnvsOption,
     TracebackOption,
     check_picture,
     find_env,
+    make_facts,
     output,
     parse_numbers,
     prepare,
@@ -126,13 +127,8 @@ class Outcome:
             for key, value in flat.items()
         }
 
-    def as_table(self) -> Table:
-        """Return the table for the terminal."""
-        table = Table(
-            title=f"{self.num_envs} × {self.env}", show_header=False, title_justify="left"
-        )
-        table.add_column(style="bold")
-        table.add_column(justify="right")
+    def as_facts(self) -> list[tuple[str, str]]:
+        """Return names and values for the terminal."""
         rows: list[tuple[str, int | float]] = [
             ("steps", self.steps),
             ("seconds", self.seconds),
@@ -143,14 +139,15 @@ class Outcome:
             rows.append((f"mean {name}", summary.mean))
             rows.append((f"min {name}", summary.least))
             rows.append((f"max {name}", summary.greatest))
-        for label, value in rows:
-            if isinstance(value, float) and not math.isfinite(value):
-                shown = "-"
-            else:
-                shown = f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
-            table.add_row(label, shown)
-        table.add_row("workers", f"{self.num_workers} ({self.backend})")
-        return table
+        facts = [(name, _show(value)) for name, value in rows]
+        return [*facts, ("workers", f"{self.num_workers} ({self.backend})")]
+
+
+def _show(value: int | float) -> str:
+    """Write a number; one that does not exist as a dash."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
 def rollout(
@@ -159,10 +156,7 @@ def rollout(
     steps: Annotated[
         int, typer.Option(min=1, help="Environment steps, summed over the environments.")
     ] = 100_000,
-    backend: Annotated[
-        str,
-        typer.Option(help="async: worker processes; sync: this process; ray: actors of a cluster."),
-    ] = "async",
+    backend: BackendOption = "async",
     num_workers: Annotated[
         int | None,
         typer.Option(
@@ -229,7 +223,7 @@ def rollout(
     result = Outcome(env, backend, envs.num_envs, getattr(envs, "num_workers", 0), seed)
     finished = _run(envs, result, steps)
     console = output(json_file)
-    console.print(result.as_table())
+    console.print(make_facts(f"{result.num_envs} × {env}", result.as_facts()))
     write_json(json_file, {**result.as_json(), "interrupted": not finished})
     if isinstance(envs, RecordVideo):
         console.print(f"{envs.frames_written} frames in {record}", markup=False, soft_wrap=True)

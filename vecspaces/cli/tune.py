@@ -26,6 +26,7 @@ from vecspaces.cli.console import (
     TracebackOption,
     announce,
     find_env,
+    make_facts,
     output,
     prepare,
     progress_bar,
@@ -63,7 +64,7 @@ def tune(
         finished = False
     chosen = best(tried)
     console = output(json_file)
-    console.print(_costs_table(env, costs))
+    console.print(make_facts(f"one {env}", _costs_facts(costs)))
     console.print(_candidates_table(num_envs, tried, chosen, agent_ms))
     if not finished:
         console.print(INTERRUPTED, style="yellow")
@@ -81,12 +82,9 @@ def tune(
         raise typer.Exit(1)
 
 
-def _costs_table(env: str, costs: Costs) -> Table:
-    table = Table(title=f"one {env}", title_justify="left", show_header=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
+def _costs_facts(costs: Costs) -> list[tuple[str, str]]:
     memory = "-" if costs.memory_bytes is None else _bytes(costs.memory_bytes)
-    for label, value in (
+    return [
         ("step, mean", _time(costs.step_mean)),
         ("step, 99th percentile", _time(costs.step_p99)),
         ("step, standard deviation", f"{100 * costs.step_spread:.0f} % of the mean"),
@@ -95,9 +93,7 @@ def _costs_table(env: str, costs: Costs) -> Table:
         ("observation", _bytes(costs.observation_bytes)),
         ("memory", memory),
         ("start of a worker", _time(costs.build_seconds)),
-    ):
-        table.add_row(label, value)
-    return table
+    ]
 
 
 def _candidates_table(

@@ -15,16 +15,7 @@ from numpy.typing import NDArray
 from vecspaces.checks import Path, show_value
 from vecspaces.layout import packing
 from vecspaces.layout.casting import Mismatch, fit_batch
-from vecspaces.layout.nodes import (
-    Array,
-    Choice,
-    Encoded,
-    Fill,
-    Node,
-    Record,
-    Variable,
-    empty_batch,
-)
+from vecspaces.layout.nodes import Array, Choice, Encoded, Fill, Node, Record, Variable, empty_batch
 from vecspaces.layout.packing import dump, load, nbytes, padding
 from vecspaces.layout.ports import fit_batch_of, fit_values
 from vecspaces.spaces import (

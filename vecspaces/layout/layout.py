@@ -129,15 +129,7 @@ class Layout:
             end += -(-leaf.nbytes * n * slots // ALIGNMENT) * ALIGNMENT
         nbytes = sum(leaf.nbytes for leaf in leaves)
         return cls(
-            space,
-            n,
-            slots,
-            variable_capacity,
-            tuple(leaves),
-            nbytes,
-            offset,
-            end - offset,
-            node,
+            space, n, slots, variable_capacity, tuple(leaves), nbytes, offset, end - offset, node
         )
 
     @property
@@ -150,12 +142,7 @@ class Layout:
         """Whether every leaf is an array, so that a batch is views alone."""
         return _is_fixed(self._node)
 
-    def bind(
-        self,
-        memory: _Memory,
-        *,
-        spill: bool = False,
-    ) -> tuple[Rows, ...]:
+    def bind(self, memory: _Memory, *, spill: bool = False) -> tuple[Rows, ...]:
         """Return the views of this layout on a block of memory.
 
         Args:
@@ -181,11 +168,7 @@ class Layout:
 
         return tuple(Rows(self, blocks(slot)) for slot in range(self.slots))
 
-    def ring(
-        self,
-        memory: _Memory,
-        slots: int | None = None,
-    ) -> Any:
+    def ring(self, memory: _Memory, slots: int | None = None) -> Any:
         """Return views of many slots at once.
 
         Args:

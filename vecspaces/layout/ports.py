@@ -15,24 +15,9 @@ import numpy as np
 
 from vecspaces.checks import Path, show_value
 from vecspaces.layout import columns
-from vecspaces.layout.blocks import (
-    ArrayBlock,
-    Index,
-    VariableBlock,
-    private_block,
-    row_numbers,
-)
+from vecspaces.layout.blocks import ArrayBlock, Index, VariableBlock, private_block, row_numbers
 from vecspaces.layout.casting import Mismatch, fit, fit_batch
-from vecspaces.layout.nodes import (
-    SEQUENCES,
-    Array,
-    Choice,
-    Encoded,
-    Node,
-    Record,
-    Variable,
-    walk,
-)
+from vecspaces.layout.nodes import SEQUENCES, Array, Choice, Encoded, Node, Record, Variable, walk
 from vecspaces.layout.unrolled import Source
 from vecspaces.spaces.intervals import dtype_limits
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import os
-import zlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from vecspaces import spaces
 from vecspaces.env import Env
+from vecspaces.testing.recording import digest
 from vecspaces.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 
@@ -161,32 +161,9 @@ def wrapped_ledger(number: int, **arguments: Any) -> Passing:
     return Passing(Ledger(number, **arguments))
 
 
-def digest(value: Any) -> float:
-    """A number in [0, 1) from the types, dtypes, shapes and bits of a nested value.
-
-    The order of a dict's keys means nothing, and a scalar is an array without axes.
-    """
-    return _crc(value, 0) / 2**32
-
-
-def _crc(value: Any, start: int) -> int:
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, np.generic):
-        value = np.asarray(value)  # what has no axes may be an array or a scalar
-    crc = zlib.crc32(type(value).__name__.encode(), start)
-    if isinstance(value, dict):
-        for key, item in sorted(value.items()):
-            crc = _crc(item, zlib.crc32(str(key).encode(), crc))
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            crc = _crc(item, crc)
-    elif isinstance(value, np.ndarray):
-        crc = zlib.crc32(f"{value.dtype} {value.shape}".encode(), crc)
-        crc = zlib.crc32(value.tobytes(), crc)
-    else:
-        crc = zlib.crc32(repr(value).encode(), crc)
-    return crc
+def fraction(value: Any) -> float:
+    """A number in [0, 1) from the digest of a nested value."""
+    return int.from_bytes(digest(value)[:4], "big") / 2**32
 
 
 class Sampler(Env[Any, Any]):
@@ -216,7 +193,7 @@ class Sampler(Env[Any, Any]):
         self.left -= 1
         ended, cut = self.left <= 0, bool(self.np_random.integers(2))
         observation = self.observation_space.sample()
-        return observation, digest(action), ended and not cut, ended and cut, self._talk()
+        return observation, fraction(action), ended and not cut, ended and cut, self._talk()
 
     def _talk(self) -> dict[str, Any]:
         random = self.np_random

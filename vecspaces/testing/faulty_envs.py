@@ -178,10 +178,7 @@ INVALID_OBSERVATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda good: {**good, "place": np.zeros(1, np.float32)},
         "observation['place']",
     ),
-    "observation of wrong dtype": (
-        lambda good: {**good, "phase": 2.5},
-        "observation['phase']",
-    ),
+    "observation of wrong dtype": (lambda good: {**good, "phase": 2.5}, "observation['phase']"),
     "observation that lacks a key": (_without_phase, "phase"),
     "observation of another kind": (lambda good: "a word", "observation"),
     "observation None": (lambda good: None, "observation"),

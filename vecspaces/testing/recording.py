@@ -49,9 +49,10 @@ def digest(value: Any) -> bytes:
 
 
 def _feed(found: Any, value: Any, depth: int) -> None:
-    kind = type(value)
+    kind = np.ndarray if isinstance(value, np.generic) else type(value)
     found.update(kind.__name__.encode())
     if isinstance(value, (np.ndarray, np.generic)):
+        # A scalar is an array without axes.
         found.update(f"{value.dtype}{value.shape}".encode())
         if value.dtype.hasobject:
             for item in value.ravel().tolist():

@@ -170,9 +170,7 @@ class VectorWrapper(
         """Note that environments were sent actions whose results `recv` will return."""
 
     def _with_finals(
-        self,
-        infos: dict[str, Any],
-        change: Callable[[Any, npt.NDArray[np.intp]], Any],
+        self, infos: dict[str, Any], change: Callable[[Any, npt.NDArray[np.intp]], Any]
     ) -> dict[str, Any]:
         """Return infos whose last observations of episodes are changed, as one batch of them.
 

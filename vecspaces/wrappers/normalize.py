@@ -42,10 +42,7 @@ class RunningMeanStd:
     """
 
     def __init__(
-        self,
-        epsilon: float = 1e-4,
-        shape: Sequence[int] = (),
-        dtype: npt.DTypeLike = np.float64,
+        self, epsilon: float = 1e-4, shape: Sequence[int] = (), dtype: npt.DTypeLike = np.float64
     ) -> None:
         self.mean: Any = np.zeros(shape, dtype)
         self.var: Any = np.ones(shape, dtype)
@@ -192,10 +189,7 @@ class NormalizeReward(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType
     _changes = "rewards"
 
     def __init__(
-        self,
-        env: VectorEnv[ObsType, ActType, _Array],
-        gamma: float = 0.99,
-        epsilon: float = 1e-8,
+        self, env: VectorEnv[ObsType, ActType, _Array], gamma: float = 0.99, epsilon: float = 1e-8
     ) -> None:
         super().__init__(env)
         if not 0 <= gamma <= 1:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vecspaces.interop import require_extra
 from vecspaces.vector import VectorEnv, VectorWrapper
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.vector.wrappers import EnvIds, Mask
+from vecspaces.vector.wrappers import Mask
 
 Frame = npt.NDArray[np.uint8]
 
@@ -104,31 +104,11 @@ class RecordVideo(
         if not 0 < self._fps < math.inf:
             raise ValueError(f"fps: expected more than 0 frames per second, found {self._fps}")
 
-    def send(self, actions: Any, env_ids: EnvIds | None = None) -> NoReturn:
-        """Refuse: environments that are busy cannot be rendered.
-
-        Raises:
-            ValueError: Always.
-        """
+    def send(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise ValueError: environments that are busy cannot be rendered."""
         raise ValueError("RecordVideo cannot record send and recv: use step, or unwrap it")
 
-    def send_reset(
-        self, env_ids: EnvIds | None = None, *, seed: Any = None, options: Any = None
-    ) -> NoReturn:
-        """Refuse, as `send` does.
-
-        Raises:
-            ValueError: Always.
-        """
-        self.send(None)
-
-    def recv(self, count: int | None = None, timeout: float | None = None) -> NoReturn:
-        """Refuse, as `send` does.
-
-        Raises:
-            ValueError: Always.
-        """
-        self.send(None)
+    send_reset = recv = send
 
     def _after_reset(
         self, observations: ObsType, infos: dict[str, Any], mask: Mask | None
@@ -197,15 +177,8 @@ def _open_writer(path: Path, fps: float) -> Any:
 def tile(frames: Sequence[npt.NDArray[Any]]) -> Frame:
     """Lay frames out as a grid that is as square as may be, row by row.
 
-    Args:
-        frames: Arrays `(height, width, 3)` or `(height, width)` of uint8; smaller ones are put in
-            the middle of their place.
-
-    Returns:
-        One array `(height, width, 3)` of uint8.
-
-    Raises:
-        ValueError: A frame is no such array.
+    A frame is a uint8 array `(height, width, 3)` or `(height, width)`; ValueError is raised for
+    anything else. Smaller ones are put in the middle of their place.
 
     Example:
         >>> tile([np.zeros((10, 20, 3), np.uint8)] * 3).shape
@@ -227,14 +200,9 @@ def tile(frames: Sequence[npt.NDArray[Any]]) -> Frame:
 
 
 def shrink(image: Frame, max_size: int) -> Frame:
-    """Shrink an image by a whole factor, as the mean of squares of pixels.
+    """Shrink an image to at most `max_size` pixels, as the mean of squares of pixels.
 
-    Args:
-        image: An array `(height, width, 3)` of uint8.
-        max_size: The most pixels in width and height.
-
-    Returns:
-        The image, or a smaller one; what is left over at the right and bottom edge is cut off.
+    What is left over at the right and bottom edge is cut off.
 
     Example:
         >>> shrink(np.zeros((9, 20, 3), np.uint8), 10).shape

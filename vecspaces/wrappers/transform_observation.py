@@ -73,10 +73,7 @@ class TransformObservation(
         return self.func(observations)
 
 
-class FilterObservation(
-    VectorObservationWrapper[Any, ActType, Any, _Array],
-    Generic[ActType],
-):
+class FilterObservation(VectorObservationWrapper[Any, ActType, Any, _Array], Generic[ActType]):
     """Keeps some members of observations that are dicts or tuples.
 
     Args:

@@ -36,9 +36,7 @@ class BareLoops:
             low, high = (num_envs * i // num_workers for i in (index, index + 1))
             ours, theirs = multiprocessing.Pipe()
             process = multiprocessing.Process(
-                target=_serve,
-                args=(theirs, CloudpickleWrapper(make), high - low),
-                daemon=True,
+                target=_serve, args=(theirs, CloudpickleWrapper(make), high - low), daemon=True
             )
             process.start()
             theirs.close()

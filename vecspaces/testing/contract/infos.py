@@ -49,10 +49,7 @@ class InfosContract(Part):
                 {
                     "time": np.array([1, 0, 1]),
                     "_time": np.array([True, False, True]),
-                    "of": {
-                        "number": np.array([0, 0, 2]),
-                        "_number": np.array([True, False, True]),
-                    },
+                    "of": {"number": np.array([0, 0, 2]), "_number": np.array([True, False, True])},
                     "_of": np.array([True, False, True]),
                 },
             )

@@ -207,9 +207,7 @@ class Stats:
 
 
 def summarise(
-    environments: npt.NDArray[np.int64],
-    workers: npt.NDArray[np.int64],
-    slices: tuple[range, ...],
+    environments: npt.NDArray[np.int64], workers: npt.NDArray[np.int64], slices: tuple[range, ...]
 ) -> Stats:
     """Return the `Stats` of the counters of all environments and workers."""
     everything, counts = environments[:, :, _ALL], environments[:, :, _COUNT]

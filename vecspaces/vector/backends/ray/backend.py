@@ -28,14 +28,7 @@ from vecspaces.vector.backends.ray.cluster import Connection, Reservation
 from vecspaces.vector.backends.worker_setup import WorkerSetup, assign_rows, space_mismatch
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
-from vecspaces.vector.exchange.failures import (
-    Death,
-    EnvIds,
-    Failure,
-    Message,
-    died,
-    died_within,
-)
+from vecspaces.vector.exchange.failures import Death, EnvIds, Failure, Message, died, died_within
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
 from vecspaces.vector.group.members import GroupDescription
 
