@@ -45,6 +45,17 @@ class Point:
                 signal.raise_signal(signal.SIGINT)
 
 
+class Inside:
+    """Interrupts where a wrapper in the middle of the stack begins to change a result."""
+
+    def __call__(self, frame: Any, event: str, argument: Any) -> None:
+        wrapper = wrappers.TimeAwareObservation
+        hooks = wrapper._begin.__code__, wrapper._follow.__code__
+        if event == "call" and frame.f_code in hooks:
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGINT)
+
+
 def _undisturbed(name: str) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         sys.setprofile(None)
@@ -60,7 +71,7 @@ class Undisturbed(VectorEnv[Any, Any, Any]):
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         self.envs = envs
-        self.point: Point | None = None
+        self.point: Point | Inside | None = None
         self.num_envs, self.metadata, self.batch_size = envs.num_envs, envs.metadata, COUNT
         self.single_observation_space = envs.single_observation_space
         self.single_action_space = envs.single_action_space
@@ -162,7 +173,7 @@ def interrupted(name: str) -> Any:
     envs.reset(seed=1)
     if begin is not None:
         begin(envs)
-    inner.point = Point(40)
+    inner.point = Inside()
     with pytest.raises(KeyboardInterrupt):
         call(envs)
     inner.point = None
