@@ -49,8 +49,16 @@ def _scalar_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
     accepted = _PACKED[code] | own if packs else frozenset()
     pack = struct.Struct(f"{len(out)}{code}" if packs else "").pack_into
     memory = out.data.cast("B") if packs else bytearray()
+    # As values nearly always are: numbers of Python, which `struct` refuses out of range.
+    plain = [float if code in "efd" else bool if code == "?" else int] * len(out)
 
     def write(values: list[Any]) -> bool:
+        if packs and [value.__class__ for value in values] == plain:
+            try:
+                pack(memory, 0, *values)
+                return True
+            except (OverflowError, struct.error):
+                return False
         kinds = set(map(type, values))
         if kinds == own:
             out[:] = values

@@ -23,6 +23,8 @@ from vecspaces.spaces.intervals import dtype_limits
 
 # Of so few rows, scalars are read faster one by one than by NumPy's iteration.
 _FEW = 4
+# The numbers of Python that NumPy stores as they are, by the kind of dtype.
+_OWN: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float}
 
 
 class Port(ABC):
@@ -87,11 +89,15 @@ class ArrayPort(Port):
     def _array_writer(self) -> Callable[[int, Any], None]:
         rows, dtype, shape, path = self.rows, self.dtype, self.shape, self.path
         ndarray = np.ndarray
+        # What NumPy stores as `fit` casts it.
+        other = np.dtype(bool) if dtype.kind in "iu" else dtype
 
         def write(row: int, value: Any) -> None:
-            if value.__class__ is ndarray and value.dtype is dtype and value.shape == shape:
-                rows[row] = value
-                return
+            if value.__class__ is ndarray and value.shape == shape:
+                found = value.dtype
+                if found is dtype or found is other:
+                    rows[row] = value
+                    return
             try:
                 rows[row] = fit(value, dtype, shape, path)
             except Mismatch as error:
@@ -102,12 +108,13 @@ class ArrayPort(Port):
     def _scalar_writer(self) -> Callable[[int, Any], None]:
         rows, dtype, path = self.rows, self.dtype, self.path
         scalar = dtype.type
-        # Python's own integers need no array where they lie in range.
-        low, high = dtype_limits(dtype) if dtype.kind in "iu" else (1, 0)
+        # Python's own numbers need no array where they lie in range.
+        own = _OWN.get(dtype.kind, scalar)
+        low, high = dtype_limits(dtype) if own is int else (-np.inf, np.inf)
 
         def write(row: int, value: Any) -> None:
             kind = value.__class__
-            if kind is scalar or (kind is int and low <= value <= high):
+            if kind is scalar or (kind is own and low <= value <= high):
                 rows[row] = value
                 return
             try:
@@ -119,6 +126,9 @@ class ArrayPort(Port):
 
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
         """Write all rows in one pass where every value fits as it is."""
+        if high - low == 1:
+            write_one = self.write
+            return lambda values: write_one(low, *values)
         in_one_pass, one_by_one = columns.writer(self.rows[low:high]), super().writer(low, high)
 
         def write(values: list[Any]) -> None:

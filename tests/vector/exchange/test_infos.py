@@ -72,7 +72,7 @@ wild = st.recursive(
 
 def merged(infos: list[dict[str, Any]]) -> dict[str, Any]:
     """All infos at once."""
-    return finish([merge(list(enumerate(infos)))], len(infos))
+    return finish([merge(dict(enumerate(infos)))], len(infos))
 
 
 def gymnasiums(infos: list[dict[str, Any]]) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def test_slices_do_not_matter(infos: list[dict[str, Any]], data: st.DataObject) 
     cuts = data.draw(st.lists(st.integers(0, len(infos)), max_size=3).map(sorted))
     bounds = [0, *cuts, len(infos)]
     parts = [
-        shift(merge(list(enumerate(infos[low:high]))), low)
+        shift(merge(dict(enumerate(infos[low:high]))), low)
         for low, high in itertools.pairwise(bounds)
         if low < high
     ]
@@ -130,7 +130,7 @@ def test_chosen_rows_are_as_if_there_had_been_no_others(
     infos: list[dict[str, Any]], data: st.DataObject
 ) -> None:
     rows = data.draw(st.permutations(range(len(infos))).map(lambda order: order[: len(order) // 2]))
-    chosen = take(merge(list(enumerate(infos))), rows, range(len(rows)))
+    chosen = take(merge(dict(enumerate(infos))), rows, range(len(rows)))
     assert_same_infos(
         finish([chosen], max(len(rows), 1)), merged([infos[row] for row in rows] or [{}])
     )
@@ -220,7 +220,7 @@ def test_no_infos_are_none() -> None:
 
 def test_a_slice_travels_as_a_few_arrays() -> None:
     infos = [{"x": float(row), "deep": {"n": row, "ok": True}} for row in range(512)]
-    columns = merge(list(enumerate(infos)))
+    columns = merge(dict(enumerate(infos)))
     deep = columns["deep"].values
     assert isinstance(deep, dict)
     for column in (columns["x"], deep["n"], deep["ok"]):
@@ -232,9 +232,9 @@ def test_a_slice_travels_as_a_few_arrays() -> None:
 
 
 def test_split_gives_each_row_its_own_infos() -> None:
-    columns = merge([(3, {"a": 1, "n": {"x": 2.5}}), (5, {"a": 7}), (8, {"b": "text"})])
+    columns = merge({3: {"a": 1, "n": {"x": 2.5}}, 5: {"a": 7}, 8: {"b": "text"}})
     found = split([columns], [5, 3, 9])
     assert list(found) == [5, 3, 9]
-    assert finish([found[3]], 1) == finish([merge([(0, {"a": 1, "n": {"x": 2.5}})])], 1)
-    assert finish([found[5]], 1) == finish([merge([(0, {"a": 7})])], 1)
+    assert finish([found[3]], 1) == finish([merge({0: {"a": 1, "n": {"x": 2.5}}})], 1)
+    assert finish([found[5]], 1) == finish([merge({0: {"a": 7}})], 1)
     assert found[9] == {}

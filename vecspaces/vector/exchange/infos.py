@@ -74,22 +74,21 @@ def from_plain(plain: list[tuple[Any, ...]]) -> Columns:
     return columns
 
 
-def merge(infos: Sequence[tuple[int, Mapping[str, Any]]]) -> Columns:
-    """Merge infos of single environments, given as pairs of a row and its info.
+def merge(infos: Mapping[int, Mapping[str, Any]]) -> Columns:
+    """Merge infos of single environments, given by their rows.
 
     Numbers of one key are promoted to a dtype that holds them all; Gymnasium 1.4.0 takes the dtype
     of the first value and truncates the others. Arrays of one shape are stacked; anything else
     becomes an array of objects.
     """
-    every = [row for row, _ in infos]
-    same = [info for _, info in infos]
+    every, same = list(infos), list(infos.values())
     keys = same[0].keys() if same else ()
     # As it is at nearly every step.
     if len(same) == 1 or all(info.keys() == keys for info in same):
         at = np.array(every, dtype=np.intp)
         return {key: Column(at, _stack(key, every, [info[key] for info in same])) for key in keys}
     gathered: dict[str, tuple[list[int], list[Any]]] = {}
-    for row, info in infos:
+    for row, info in infos.items():
         for key, value in info.items():
             try:
                 rows, values = gathered[key]
@@ -112,8 +111,13 @@ def _stack(key: str, rows: list[int], values: list[Any]) -> npt.NDArray[Any] | C
     if types <= _PLAIN_TYPES:
         array = np.array(values)
         return array if array.dtype.kind != "f" or float in types else _objects(values)
-    if len(types) == 1 and not isinstance(values[0], np.ndarray):
-        return _stack_kind(_kind(values[0]), rows, values)
+    if len(types) == 1:
+        if np.ndarray not in types:
+            return _stack_kind(_kind(values[0]), rows, values)
+        first = values[0]
+        # As it is at nearly every step. NumPy takes an axis more for each array with `np.stack`.
+        if first.ndim and first.dtype != object and _are_alike(values):
+            return np.concatenate(values).reshape(len(values), *first.shape)
     groups: dict[Any, list[int]] = {}
     for position, value in enumerate(values):
         groups.setdefault(_kind(value), []).append(position)
@@ -129,6 +133,15 @@ def _stack(key: str, rows: list[int], values: list[Any]) -> npt.NDArray[Any] | C
         for position, cell in zip(positions, cells, strict=True):
             items[position] = cell
     return _objects(items)
+
+
+def _are_alike(arrays: list[npt.NDArray[Any]]) -> bool:
+    """Whether arrays have one dtype and one shape."""
+    dtype, shape, count = arrays[0].dtype, arrays[0].shape, len(arrays)
+    return (
+        [array.dtype for array in arrays].count(dtype) == count
+        and [array.shape for array in arrays].count(shape) == count
+    )
 
 
 def _kind(value: Any) -> Any:
@@ -149,7 +162,7 @@ def _stack_kind(kind: Any, rows: list[int], values: list[Any]) -> npt.NDArray[An
     if kind is None:
         return _objects(values)
     if kind == "dict":
-        return merge(list(zip(rows, values, strict=True)))
+        return merge(dict(zip(rows, values, strict=True)))
     if kind != "number":
         return np.stack(values) if _share([value.dtype for value in values]) else _objects(values)
     array = np.array(values)
@@ -383,7 +396,8 @@ def _finish_one(columns: Columns, num_envs: int) -> dict[str, Any]:
         if isinstance(values, dict):
             infos[key] = _finish_one(values, num_envs)
         elif is_whole:
-            infos[key] = values.copy()
+            # What came out of a message cannot be written to; what was merged here is not kept.
+            infos[key] = values if values.flags.writeable else values.copy()
         else:
             shape = (num_envs, *values.shape[1:])
             full = np.zeros(shape, values.dtype) if values.dtype != object else _nothing(shape)

@@ -17,8 +17,8 @@ from vecspaces.vector.exchange.infos import Column, Columns, merge
 from vecspaces.vector.group.validation import Finding
 from vecspaces.vector.utils import batch_space
 
-#: The infos of some rows: what a step or a reset of single environments returned.
-Infos = list[tuple[int, dict[str, Any]]]
+#: The infos of some rows, by their numbers: what a step or a reset of single environments returned.
+Infos = dict[int, dict[str, Any]]
 
 _DICT = {dict}
 _NOTHING: dict[str, Any] = {}
@@ -130,11 +130,10 @@ class InfoWriter:
         # A memoryview stores few bytes in half the time that an array takes.
         self._own = infos.presence.reshape(-1).view(np.uint8).data[low * width : high * width]
         self._everything = bytes([1]) * (width * (high - low))
-        # Where no key is a Dict, and none is validated: what reads, and what writes each of them.
-        writers = [key.write_all for key in self._keys if key.write_all is not None]
-        self._takes: list[Callable[[Any], Any]] = []
-        if len(writers) == len(self._keys) and not validate:
-            self._takes, self._writers = [key.take for key in self._keys], writers
+        # Where no key is a Dict, and none is validated: what writes the values of each, and one.
+        self._columns = [(key.name, key.write_all) for key in self._keys if key.write_all]
+        self._cells = [(key.name, key.bound.rows.write) for key in self._keys if key.bound.rows]
+        self._is_flat = len(self._columns) == len(self._keys) and not validate
 
     def write(self, infos: Infos, rows: Sequence[int] | None = None) -> Infos:
         """Write the infos of all rows, or of `rows`; those that are not among `infos` are empty.
@@ -142,38 +141,37 @@ class InfoWriter:
         Returns:
             What is not declared, of the rows where there is something.
         """
-        if rows is None and self._takes and len(infos) == len(self._rows):
-            given = [info for _, info in infos]
-            try:
-                # As it is at nearly every step: each info has all keys, and no other.
-                columns = [list(map(take, given)) for take in self._takes]
-            except KeyError:
-                columns = []
-            if columns and list(map(len, given)).count(len(columns)) == len(given):
-                self._own[:] = self._everything
-                self._write_whole(columns)
-                return []
-        at = self._rows if rows is None else rows
-        if len(infos) == len(at):
-            given = [info for _, info in infos]
-            at = at if rows is None else [row for row, _ in infos]
-        else:
-            known = dict(infos)
-            given = [known.get(row, _NOTHING) for row in at]
         if rows is None:
+            if self._is_flat and len(infos) == len(self._rows) and self._write_flat(infos):
+                return {}
+            at: Sequence[int] = self._rows
             self._own[:] = self._everything
         else:
+            at = rows
             self._presence[list(at)] = True
+        given = [infos.get(row, _NOTHING) for row in at]
         return self._write(self._keys, at, given, rows is None)
 
-    def _write_whole(self, columns: list[list[Any]]) -> None:
-        """Write the values of each key, of all rows."""
-        number = -1
+    def _write_flat(self, infos: Infos) -> bool:
+        """Write infos of all rows if each has all keys and no other, as at nearly every step.
+
+        What else there is, and what does not fit, is found by `_write`, which writes all again.
+        """
+        given = list(infos.values())
+        if sum(map(len, given)) != len(self._own):
+            return False
         try:
-            for number, values in enumerate(columns):
-                self._writers[number](values)
-        except Mismatch as error:
-            raise self._keys[number].mismatch(error) from error.__cause__
+            if len(given) == 1:
+                info, row = given[0], self._rows.start
+                for name, write in self._cells:
+                    write(row, info[name])
+            else:
+                for name, write_all in self._columns:
+                    write_all([info[name] for info in given])
+        except (KeyError, Mismatch):
+            return False
+        self._own[:] = self._everything
+        return True
 
     def _write(
         self, keys: list[_Key], rows: Sequence[int], infos: list[dict[str, Any]], is_whole: bool
@@ -197,10 +195,11 @@ class InfoWriter:
                 values = [_as_dict(key, row, value) for row, value in zip(at, values, strict=True)]
             if at is not rows:
                 self._mark(key, at)
-            for row, rest in self._write(key.members, at, values, is_whole and at is rows):
+            below = self._write(key.members, at, values, is_whole and at is rows)
+            for row, rest in below.items():
                 nested.setdefault(row, {})[key.name] = rest
         if not nested and sum(map(len, infos)) == found:
-            return []
+            return {}
         names = {key.name for key in keys}
         rests = (
             (
@@ -209,7 +208,7 @@ class InfoWriter:
             )
             for row, info in zip(rows, infos, strict=True)
         )
-        return [(row, rest) for row, rest in rests if rest]
+        return {row: rest for row, rest in rests if rest}
 
     def _clear(self, key: _Key, rows: Any) -> None:
         """Let rows have neither this key nor those below it."""
@@ -254,7 +253,7 @@ class InfoWriter:
                 key.members, at, [_as_dict(key, row, value) for row, value in pairs], False
             )
             if left:
-                numbers = np.array([row for row, _ in left], dtype=np.intp)
+                numbers = np.array(list(left), dtype=np.intp)
                 rest[key.name] = Column(numbers, merge(left))
         return rest
 

@@ -142,7 +142,7 @@ class SingleEnvs:
 
     def reset(self, slot: int, starts: Starts, keep_options: bool) -> Columns:
         """Begin episodes in some rows."""
-        infos: Infos = []
+        infos: Infos = {}
         for row, (seed, options) in sorted(starts.items(), key=_row_of):
             self._views.progress[0] = row
             if seed is None and row in self._lost:
@@ -156,7 +156,7 @@ class SingleEnvs:
             except RAISED as error:
                 raise failed(error, (row,), "reset") from None
             if info:
-                infos.append((row, info))
+                infos[row] = info
             self._options.pop(row, None)
             if keep_options and options is not None:
                 self._options[row] = options
@@ -241,8 +241,7 @@ class SingleEnvs:
         """Write the last info of an episode; return a copy of what else is reported of it."""
         final: dict[str, Any] = {"final_info": info}
         if self._final_writer is not None:
-            left = self._final_writer.write([(row, final)], [row])
-            final = left[0][1] if left else {}
+            final = self._final_writer.write({row: final}, [row]).get(row, {})
         elif not info:
             return {"final_info": {}}
         return infos_module.snapshot(final)  # type: ignore[no-any-return]  # as what it copies
@@ -273,7 +272,7 @@ class SingleEnvs:
         progress = self._views.progress
         observations: list[Any] = []
         rewards: list[Any] = []
-        infos: Infos = []
+        infos: Infos = {}
         ended = self._ended = []
         row = -1
         try:
@@ -294,9 +293,9 @@ class SingleEnvs:
                 observations.append(observation)
                 rewards.append(reward)
                 if info.__class__ is not dict:
-                    infos.append((row, as_info(info)))
+                    infos[row] = as_info(info)
                 elif info:
-                    infos.append((row, info))
+                    infos[row] = info
         except RAISED as error:
             raise failed(error, (row,), "step") from None
         return observations, rewards, infos

@@ -259,7 +259,7 @@ class VectorMember:
         report: dict[str, Any] = {"worker_restarted": True}
         if self._mode is AutoresetMode.SAME_STEP:
             report["final_info"] = {}
-        marks = infos_module.merge([(row, report) for row in self.rows])
+        marks = infos_module.merge(dict.fromkeys(self.rows, report))
         # Of rows that were lost, the caller shows the last observations that it knew.
         self._write(slot, observations)
         self._write_scalars(slot, 0.0, False, True)
