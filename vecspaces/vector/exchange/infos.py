@@ -138,10 +138,9 @@ def _stack(key: str, rows: list[int], values: list[Any]) -> npt.NDArray[Any] | C
 def _are_alike(arrays: list[npt.NDArray[Any]]) -> bool:
     """Whether arrays have one dtype and one shape."""
     dtype, shape, count = arrays[0].dtype, arrays[0].shape, len(arrays)
-    return (
-        [array.dtype for array in arrays].count(dtype) == count
-        and [array.shape for array in arrays].count(shape) == count
-    )
+    return [array.dtype for array in arrays].count(dtype) == count and [
+        array.shape for array in arrays
+    ].count(shape) == count
 
 
 def _kind(value: Any) -> Any:
