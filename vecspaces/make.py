@@ -90,7 +90,7 @@ def make_vec(
 ) -> ManagedVectorEnv[Any, Any]:
     """Make a vector env; the environments themselves are built where they run.
 
-    A Gymnasium id is looked up here, so that a worker need not know who registered it. The result's
+    A Gymnasium id is looked up here, so that it need not be registered in the workers. The result's
     `spec` then holds all that it was made with: `make_vec(envs.spec)` makes the same again. As in
     `gymnasium.make_vec`, what such a spec holds of `num_envs`, the backend, `vector_kwargs` and
     `wrappers` wins over the arguments.

@@ -112,7 +112,7 @@ def make_facts(title: str, facts: Iterable[tuple[str, str]]) -> Table:
 
 
 def write_json(file: Path | None, found: Any) -> None:
-    """Write a result where `--json` wants it."""
+    """Write a result to the file of `--json`."""
     if file is not None:
         text = json.dumps(found, indent=2) + "\n"
         if file == _STANDARD_OUTPUT:
@@ -211,7 +211,7 @@ def progress_bar(total: float | None = None) -> Iterator[Callable[..., None]]:
 
 
 def announce(text: str) -> None:
-    """Say on standard error what will be done and how long it will take."""
+    """Print on standard error what will be done and how long it will take."""
     typer.echo(text, err=True)
 
 

@@ -49,7 +49,7 @@ class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into an
         self.name = name
 
     def at(self, path: Path, row: int | None = None) -> Mismatch:
-        """Say where it happened, as seen from further outside.
+        """Return the finding with its place, as seen from further outside.
 
         Args:
             path: What to put before the path.

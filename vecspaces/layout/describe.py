@@ -1,4 +1,4 @@
-"""describe: space -> node, the only module of the package that handles the types of spaces."""
+"""describe: how the values of each kind of space are stored: as arrays, code points, bytes."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ _FUNDAMENTAL: dict[str, Callable[..., st.SearchStrategy[Recipe]]] = {
 
 
 def fundamentals(kinds: tuple[str, ...] = FUNDAMENTAL) -> st.SearchStrategy[Recipe]:
-    """Spaces without members, of the kinds asked for."""
+    """Spaces without members, of the given kinds."""
     return st.one_of([_FUNDAMENTAL[kind]() for kind in kinds if kind in _FUNDAMENTAL])
 
 
@@ -268,7 +268,7 @@ _COMPOSITE: dict[str, Callable[..., st.SearchStrategy[Recipe]]] = {
 def recipes(
     kinds: tuple[str, ...] = FUNDAMENTAL + COMPOSITE, max_leaves: int = 5
 ) -> st.SearchStrategy[Recipe]:
-    """Spaces of the kinds asked for, nested.
+    """Spaces of the given kinds, nested.
 
     The members of Sequence and Graph are spaces of fixed size, as batches of others are not arrays.
     """

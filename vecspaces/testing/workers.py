@@ -52,7 +52,7 @@ class Place(Env[Any, Any]):
         sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
 
     def note(self, what: str) -> None:
-        """Tell the caller, who can read it when this process is gone."""
+        """Write what is done next where the caller can read it when this process is gone."""
         self.doing = what
         self._count += 1
         what = f"{what}\n{self._count}"

@@ -76,7 +76,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         self._calls = Calls(self._session, backend)
         # The payloads of a step: nothing for every worker.
         self._everyone: dict[int, None] = dict.fromkeys(range(len(backend.slices)))
-        # What returns the results of a step: whether there is an info_space is asked once.
+        # What returns the results of a step: whether there is an info_space is tested once.
         self._read = self._read_step if self.info_space is None else self._read_step_and_infos
 
     def _plan(self, descriptions: Sequence[GroupDescription]) -> BufferPlan:

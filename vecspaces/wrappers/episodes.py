@@ -23,7 +23,7 @@ class Progress(NamedTuple):
     Attributes:
         rows: The environments of the rows.
         begun: Which rows hold the first observation of an episode, and no step; None: no row.
-        fresh: Those of them that follow a reset that was asked for, and no autoreset; None: no row.
+        fresh: Those of them that follow a reset of the caller, not an autoreset; None: no row.
         ended: Which rows hold the last step of an episode.
     """
 
@@ -37,7 +37,7 @@ class EpisodeWrapper(
     VectorWrapper[WrapperObsType, ActType, ObsType, ActType, npt.NDArray[Any]],
     Generic[WrapperObsType, ActType, ObsType],
 ):
-    """A wrapper that knows which rows begin an episode and which end one, in every autoreset mode.
+    """A wrapper that follows where the episodes of its rows begin and end, in every autoreset mode.
 
     Derived classes state what happens then in `_begin` and `_follow`, which compute the next state,
     and end with plain assignments of it: an interrupt leaves either the old state or the new one.

@@ -204,7 +204,7 @@ def _pufferlib(workload: Workload, num_envs: int, num_workers: int) -> Runner:
     vector = importlib.import_module("pufferlib.vector")
     emulation = importlib.import_module("pufferlib.emulation")
     if num_envs % num_workers:
-        raise UnsuitableError("wants as many environments in every worker")
+        raise UnsuitableError("needs as many environments in every worker")
 
     def make() -> Any:
         return emulation.GymnasiumPufferEnv(env=workload.make())

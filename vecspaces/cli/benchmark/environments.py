@@ -94,7 +94,7 @@ class Image(Prepared):
 
 
 class Skewed(Nothing):
-    """Waits, mostly briefly, as an environment that asks a server does."""
+    """Waits, mostly briefly, as an environment behind a server does."""
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Wait."""

@@ -1,4 +1,4 @@
-"""The backend without processes: one group in the caller's own process, stepped when asked."""
+"""The backend without processes: one group in the caller's own process, stepped in `submit`."""
 
 from __future__ import annotations
 

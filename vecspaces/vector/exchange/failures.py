@@ -1,4 +1,4 @@
-"""How an environment's exception reaches the caller: as itself, its traceback as the cause."""
+"""What goes wrong in a worker, as an error of the caller: an exception, a death, a late reply."""
 
 from __future__ import annotations
 
@@ -327,7 +327,7 @@ class EnvironmentFailed(Exception):  # noqa: N818 - carries an error
     @classmethod
     def of(cls, error: BaseException, env_ids: Sequence[int], command: str) -> EnvironmentFailed:
         """Record what was raised, unless it is recorded already."""
-        # isinstance would ask the exception for its __class__, which may raise.
+        # isinstance would read the exception's __class__, which may raise.
         if issubclass(type(error), cls):
             return error  # type: ignore[return-value]
         return cls(Failure.of(error, env_ids, command))

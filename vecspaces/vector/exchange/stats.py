@@ -1,4 +1,4 @@
-"""How long steps and resets take, counted at the price of a fraction of a clock reading a step."""
+"""How long steps and resets take, measured with less than one clock reading per step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 RowIndices = npt.NDArray[np.intp] | list[int]
 
-# Eight bins an octave: a percentile read from them is at most 9 % off.
+# Eight bins per octave: a percentile read from them is at most 9 % off.
 _PER_OCTAVE = 8
 _OCTAVES = 40  # 1 ns to 18 minutes
 _BINS = _PER_OCTAVE * _OCTAVES
@@ -96,7 +96,7 @@ class Timings:
         return self._stamps.append
 
     def reset(self, row: int, nanoseconds: int) -> None:
-        """A reset took so long, inside a step."""
+        """Note the time of a reset inside a step."""
         self._resets.append((row, nanoseconds, len(self._stamps) if self._is_timed else 0))
 
     def finish(self, rows: RowIndices | None) -> None:
@@ -112,7 +112,7 @@ class Timings:
             self._untimed.append(rows)
 
     def abandon(self) -> None:
-        """An environment of the pass failed: nothing of the pass counts."""
+        """Drop the pass, in which an environment failed."""
         self._is_open = False
         stamps, starts, resets = self._before
         del self._stamps[stamps:], self._starts[starts:], self._resets[resets:]

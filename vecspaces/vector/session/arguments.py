@@ -1,4 +1,4 @@
-"""Checking of arguments: of constructors and of `reset`, and of `env_ids`."""
+"""Checks of arguments: those of constructors, seeds and options with `reset_mask`, `env_ids`."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 `begin` sends a command, `finish` waits for its replies; both, and nothing else, change the state.
 Every worker that a command went to owes one reply. Every wait is bounded, a late reply is never
-taken for another command's, and what a dead worker was asked is asked again of its successor.
+taken for another command's, and the command of a dead worker is sent again to its successor.
 
 An interrupt (Ctrl-C, or any exception from a signal handler) may come at any moment. What has come
 from the workers stays with the backend until it was taken in, taking it in twice changes nothing,
@@ -304,7 +304,7 @@ class Session:
             self._gone.discard(worker)
 
     def _build(self, worker: int, lost: Mapping[int, Any] | None) -> None:
-        """Start a worker in place of another; what it is asked next waits until it is built."""
+        """Start a worker in place of another; its next command waits until it is built."""
         self._build_by.pop(worker, None)
         self._backend.submit(Op.BUILD, 0, 0, {worker: lost})
         self._build_by[worker] = Deadline(self._settings.start_timeout)
@@ -485,7 +485,7 @@ class Session:
     # ------------------------------------------------------------------ faults
 
     def _handle_death(self, worker: int, death: Death) -> None:
-        """Restart a dead worker and repeat what it was asked, or note the failure."""
+        """Restart a dead worker and repeat its command, or note the failure."""
         self._build_by.pop(worker, None)
         rows = self._backend.slices[worker]
         op, budget = self._op, self._settings.budget
