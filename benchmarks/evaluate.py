@@ -1,16 +1,22 @@
 """`vecspaces.evaluate` against Stable-Baselines3's `evaluate_policy`, and how busy its workers are.
 
-    python -m benchmarks.evaluate
+    python -m benchmarks.evaluate               # both parts: about two minutes
+    python -m benchmarks.evaluate --part speed
+    python -m benchmarks.evaluate --part busy
 
-500 episodes each, two workers: CartPole, and an environment as cheap whose episodes last 20 to 200
-steps. Both ask the same function for actions. Rounds of both take turns; the ratio is the median of
-the rounds' ratios. The time of `evaluate` includes the start of its workers, that of
+speed: 500 episodes each, two workers: CartPole, and an environment as cheap whose episodes last 20
+to 200 steps. Both ask the same function for actions. Rounds of both take turns; the ratio is the
+median of the rounds' ratios. The time of `evaluate` includes the start of its workers, that of
 `evaluate_policy` does not; the row "with its workers" adds it. SubprocVecEnv has one environment
 per worker, as it cannot have more. Without Stable-Baselines3 its rows are left out.
 
-The second table shows the share of the workers' time in which an environment steps or resets, as
-`stats()` tells it, from the first reset to the end of the last episode, where lengths vary tenfold
-too, and steps sleep for 2 or 5 ms.
+busy: the share of the workers' time in which an environment steps or resets, as `stats()` tells it,
+from the first reset to the end of the last episode, where lengths vary tenfold too. A step is a
+fixed amount of Python that takes 0.1, 0.3 or 1 ms where nothing else runs, or it sleeps, as one
+does that waits for a simulator elsewhere. Workers that compute need cores: where there are as many
+as workers, the caller takes its time from theirs, and a step that is interrupted counts as busy.
+So the last column tells how much of the ideal speed is left: steps times what one takes alone, by
+workers and seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import gymnasium
 import numpy as np
@@ -34,21 +40,26 @@ from vecspaces.evaluation.run import make_seeds
 from vecspaces.vector import AsyncVectorEnv
 
 SHORTEST, LONGEST = 20, 200
-PACES = (0.002, 0.005)  # seconds
+PACES = (100e-6, 300e-6, 1e-3)  # seconds
 
 
 def lean(observations: Any) -> Any:
     return (observations[:, 2] > 0).astype(np.int64)
 
 
+def compute(loops: int) -> None:
+    for _ in range(loops):
+        pass
+
+
 class Uneven(gymnasium.Env[Any, Any]):
-    """Episodes of 20 to 200 steps; a step costs next to nothing, or `seconds`."""
+    """Episodes of 20 to 200 steps; a step costs next to nothing, or `work` that is called."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, seconds: float = 0.0) -> None:
-        self._seconds = seconds
+    def __init__(self, work: Callable[[], object] | None = None) -> None:
+        self._work = work
         self._observation = np.zeros(4, np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -57,8 +68,8 @@ class Uneven(gymnasium.Env[Any, Any]):
         return self._observation, {}
 
     def step(self, action: Any) -> Any:
-        if self._seconds:
-            time.sleep(self._seconds)
+        if self._work is not None:
+            self._work()
         self._left -= 1
         return self._observation, 1.0, self._left == 0, False, {}
 
@@ -90,8 +101,10 @@ def time_peer(env_fn: Callable[[], Any], episodes: int, workers: int) -> tuple[f
     return alone, time.perf_counter() - began
 
 
-def busy_share(seconds: float, episodes: int, num_envs: int, workers: int) -> float:
-    """Return the share of its time in which a worker steps and resets, the mean of all workers."""
+def measure_busy(
+    work: Callable[[], object], seconds: float, episodes: int, num_envs: int, workers: int
+) -> tuple[float, float]:
+    """Return the mean share of busy time of the workers, and that of the ideal speed."""
     queue = EpisodeQueue(
         make_seeds(0, episodes),
         max_episode_steps=None,
@@ -100,26 +113,23 @@ def busy_share(seconds: float, episodes: int, num_envs: int, workers: int) -> fl
         progress=None,
     )
     with AsyncVectorEnv(
-        [partial(Uneven, seconds)] * num_envs,
+        [partial(Uneven, work)] * num_envs,
         num_workers=workers,
         autoreset_mode="Disabled",
         stats=True,
     ) as envs:
-        queue.play(envs, make_player(lean, envs), in_turns=True)
-        return float(1 - envs.stats().worker_waiting.mean())
+        took = timed(lambda: queue.play(envs, make_player(lean, envs), in_turns=True))
+        busy = float(1 - envs.stats().worker_waiting.mean())
+    return busy, queue.result(took).steps * seconds / workers / took
 
 
-def main(
-    episodes: int = 500,
-    rounds: int = 5,
-    workers: int = 2,
-    num_envs: Annotated[
-        str, typer.Option(help="Numbers of environments for `evaluate`, with commas.")
-    ] = "8,32,128",
-    busy_episodes: Annotated[int, typer.Option(help="For the second table.")] = 200,
-) -> None:
+def time_alone(work: Callable[[], object]) -> float:
+    """Return the least time that a step took in this process."""
+    return min(timed(work) for _ in range(200))
+
+
+def show_speed(episodes: int, rounds: int, workers: int, widths: list[int]) -> None:
     """Time both in turns."""
-    widths = [int(width) for width in num_envs.split(",")]
     peer = find_spec("stable_baselines3") is not None
     table = make_table(
         f"{episodes} episodes, {workers} workers", "", "", "seconds", "ratio", left=2
@@ -141,13 +151,52 @@ def main(
             ratio = statistics.median(base / own for base, own in zip(first, seconds, strict=True))
             table.add_row(name, way, f"{statistics.median(seconds):.2f}", f"{ratio:.1f}")
     show(table)
-    title = f"{busy_episodes} episodes of 20 to 200 steps, {workers} workers"
-    table = make_table(title, "a step", "num_envs", "busy")
+
+
+def show_busy(episodes: int, workers: int, widths: list[int]) -> None:
+    """Show how busy workers are with environments that compute, and with some that sleep."""
+    title = f"{episodes} episodes of 20 to 200 steps, {workers} workers"
+    table = make_table(title, "a step", "ms", "num_envs", "busy", "of the ideal speed")
+    per_loop = time_alone(partial(compute, 10_000)) / 10_000
     for pace in PACES:
-        for width in widths[:2]:
-            share = busy_share(pace, busy_episodes, width, workers)
-            table.add_row(f"{pace * 1e3:g} ms", str(width), f"{share:.1%}")
+        works = {
+            "computes": partial(compute, round(pace / per_loop)),
+            "sleeps": partial(time.sleep, pace),
+        }
+        for kind, work in works.items():
+            for width in widths:
+                seconds = time_alone(work)
+                busy, ideal = measure_busy(work, seconds, episodes, width, workers)
+                table.add_row(
+                    kind, f"{seconds * 1e3:.2f}", str(width), f"{busy:.1%}", f"{ideal:.1%}"
+                )
     show(table)
+
+
+def main(
+    part: Annotated[
+        Literal["speed", "busy", "both"], typer.Option(help="What to measure.")
+    ] = "both",
+    episodes: int = 500,
+    rounds: int = 5,
+    workers: int = 2,
+    num_envs: Annotated[
+        str | None,
+        typer.Option(
+            help="Numbers of environments for `evaluate`, with commas.",
+            show_default="8,32,128 for speed, 32 for busy",
+        ),
+    ] = None,
+) -> None:
+    """Measure the speed of `evaluate`, and how busy its workers are."""
+    if part != "busy":
+        show_speed(episodes, rounds, workers, _numbers(num_envs or "8,32,128"))
+    if part != "speed":
+        show_busy(episodes, workers, _numbers(num_envs or "32"))
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
 
 
 if __name__ == "__main__":

@@ -543,6 +543,9 @@ def vectors() -> Any:
         ({"seed": [1, 2, -3]}, ValueError, r"seed\[2\] must be"),
         ({"seed": [1, 2, 2**63]}, ValueError, "below 2"),
         ({"seed": -1}, ValueError, "seed must be"),
+        ({"seed": iter([1, 2, 3])}, TypeError, "or a list of 3 seeds, found"),
+        ({"seed": np.array(0.5)}, TypeError, "seed must be None, an integer"),
+        ({"seed": True}, TypeError, "seed must be None, an integer"),
         ({"seed": "a"}, TypeError, "seed must be"),
         ({"num_envs": 0}, ValueError, "num_envs must be"),
         ({"num_workers": 0}, ValueError, "num_workers must be"),
@@ -552,6 +555,7 @@ def vectors() -> Any:
         ({"max_retries": -1}, ValueError, "max_retries must be"),
         ({"batch_size": 0}, ValueError, "batch_size must be"),
         ({"vector_kwargs": {"autoreset_mode": "SameStep"}}, ValueError, "evaluate's own"),
+        ({"vector_kwargs": {"batch_size": 2}}, ValueError, "evaluate's own"),
     ],
 )
 def test_wrong_arguments_are_refused(
@@ -683,6 +687,21 @@ def test_a_file_that_is_no_journal_is_refused_and_left_alone(
     assert path.read_bytes() == content
 
 
+def test_a_device_is_no_journal() -> None:
+    with pytest.raises(ValueError, match="journal: expected a file or a new name"):
+        journalled(Path(os.devnull))
+
+
+def test_infos_may_have_any_key_and_number() -> None:
+    result = evaluate("random", Loud, episodes=2, seed=0, backend="sync")
+    assert {key: values[0] for key, values in result.infos.items()} == {"3": -np.inf, "n": 1e30}
+
+
+class Loud(Errand):
+    def step(self, action: Any) -> Any:
+        return self._observe(), 0.0, True, False, {3: -(10**400), "n": 10**30}
+
+
 @pytest.mark.parametrize(
     ("number", "name", "value"),
     [
@@ -712,6 +731,15 @@ def test_a_line_that_is_spoilt_is_named(tmp_path: Path, number: int, name: str, 
     with pytest.raises(ValueError, match=f"as its line {number} shows"):
         journalled(path, seed=None)
     assert path.read_bytes() == content
+
+
+def test_an_episode_that_stands_there_twice_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    journalled(path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines, lines[2]]))
+    with pytest.raises(ValueError, match="as its line 8 shows"):
+        journalled(path)
 
 
 def test_a_line_that_nests_without_end_is_named(tmp_path: Path) -> None:

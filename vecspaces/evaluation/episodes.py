@@ -52,9 +52,7 @@ class EpisodeQueue:
         self._max_retries = max_retries
         self._journal = journal
         self._progress = progress
-        self._finished: dict[int, Episode] = {}
-        for episode in () if journal is None else journal.finished:
-            self._finished[episode.episode] = episode
+        self._finished: dict[int, Episode] = {} if journal is None else dict(journal.finished)
         waiting = [k for k in range(len(seeds)) if k not in self._finished]
         self._waiting: deque[int] = deque(waiting)
         # By episode: how often it was begun anew, and how often it was running when a worker died.
@@ -110,30 +108,33 @@ class EpisodeQueue:
         """Take in what some rows returned, and send each its next reset or action."""
         rows: list[int] = received.env_ids.tolist()
         lost = self._take_lost(received)
-        first = [number for number, row in enumerate(rows) if row in self._starting - lost]
-        stepped = [number for number, row in enumerate(rows) if row not in self._starting | lost]
+        begun = [row for row in rows if row in self._starting and row not in lost]
+        stepped: Any = slice(None)
+        if begun or lost:  # which took no step
+            stepped = [row not in self._starting and row not in lost for row in rows]
         at = received.env_ids[stepped]
         self._totals[at] += received.rewards[stepped]
         self._lengths[at] += 1
         ended = (received.terminations | received.truncations)[stepped]
         ended |= self._lengths[at] >= self._limit
-        over = [number for number, end in zip(stepped, ended.tolist(), strict=True) if end]
-        going = sorted({*first, *stepped}.difference(over))
+        over = np.arange(len(rows))[stepped][ended].tolist() if ended.any() else []
+        for number in over:
+            self._finish(received, number)
         if over:
-            for number in over:
-                self._finish(received, number)
             self._report()
         self._starting.difference_update(rows)
-        self._begin(envs, [*lost, *(rows[number] for number in over)])
-        if first:
-            begun = [rows[number] for number in first]
+        free = {*lost, *(rows[number] for number in over)}
+        observations = received.observations
+        going = rows
+        if free:
+            self._begin(envs, sorted(free))
+            numbers = [number for number, row in enumerate(rows) if row not in free]
+            going = [rows[number] for number in numbers]
+            observations = pick(envs.single_observation_space, observations, numbers)
+        if begun:
             player.begin(begun, [self._seeds[self._playing[row]] for row in begun])
         if going:
-            chosen = [rows[number] for number in going]
-            observations = received.observations
-            if len(going) < len(rows):
-                observations = pick(envs.single_observation_space, observations, going)
-            envs.send(player.act(observations, chosen), chosen)
+            envs.send(player.act(observations, going), going)
 
     def _take_lost(self, received: Transition) -> set[int]:
         """Return the rows that report the loss of their episode, which then begins anew."""
@@ -266,7 +267,15 @@ def numbers_of(infos: dict[str, Any], row: int) -> dict[str, float]:
             continue
         value = np.asarray(values[row])
         if value.ndim == 0 and value.dtype.kind in "biuf":
-            found[key] = float(value)
+            found[str(key)] = float(value)
         elif isinstance(values[row], int):  # of more than 64 bits
-            found[key] = float(values[row])
+            found[str(key)] = _as_float(values[row])
     return found
+
+
+def _as_float(value: int) -> float:
+    """Return an int as a float; beyond the range of floats, infinity."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value > 0 or -1)

@@ -6,6 +6,7 @@ import errno
 import functools
 import json
 import os
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -65,10 +66,11 @@ class Journal:
 
     Attributes:
         seeds: The seeds of all episodes.
-        finished: What the journal held.
+        finished: The episodes that the journal held, by their numbers.
 
     Raises:
-        ValueError: The file is no journal, one of other arguments, or another evaluation writes it.
+        ValueError: It is no file, or no journal, or one of other arguments, or another evaluation
+            writes it.
     """
 
     def __init__(
@@ -84,12 +86,15 @@ class Journal:
             raise self._taken()
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
         self._descriptor = os.open(self.path, flags, 0o666)
-        self._file = _identify(os.fstat(self._descriptor))
+        status = os.fstat(self._descriptor)
+        self._file = _identify(status)
         try:
+            if not stat.S_ISREG(status.st_mode):  # some devices can be read forever
+                raise ValueError(f"journal: expected a file or a new name, found {self.path}")
             self._lock()
             lines, size = self._read()
             self.seeds = list(fresh if seeds is None else seeds)
-            self.finished: list[Episode] = []
+            self.finished: dict[int, Episode] = {}
             if not lines:
                 os.ftruncate(self._descriptor, 0)
                 self._write({"journal": _FORMAT, "arguments": arguments, "seeds": self.seeds})
@@ -100,7 +105,9 @@ class Journal:
             self._check(header, {"arguments": arguments, "seeds": self.seeds})
             if len(self.seeds) != len(fresh):
                 raise self._refusal(1)
-            self.finished.extend(map(self._parse_episode, lines[1:], range(2, len(lines) + 1)))
+            for number, line in enumerate(lines[1:], 2):
+                episode = self._parse_episode(line, number)
+                self.finished[episode.episode] = episode
             os.ftruncate(self._descriptor, size)
         except BaseException:
             self.close()
@@ -163,6 +170,7 @@ class Journal:
             tuple(map(type, found)) != _TYPES
             or not 0 <= found.episode < len(self.seeds)
             or found.seed != self.seeds[found.episode]
+            or found.episode in self.finished
             or not 0 <= found.length < 2**63
             or not 0 <= found.retries < 2**63
             or not all(type(value) is float for value in found.infos.values())

@@ -34,6 +34,7 @@ _OWN = (
     "restart_window",
     "num_workers",
     "processes_per_actor",
+    "batch_size",
 )
 _SECONDS_BETWEEN_LINES = 1.0
 
@@ -220,6 +221,8 @@ def make_seeds(seed: Any, episodes: int) -> list[int]:
         >>> make_seeds(0, 2), make_seeds([7, 8], 2)
         ([821328062, 1529665511], [7, 8])
     """
+    if isinstance(seed, np.ndarray) and seed.ndim == 0:
+        seed = seed[()]
     if isinstance(seed, (Sequence, np.ndarray)) and not isinstance(seed, (str, bytes)):
         if len(seed) != episodes:
             raise ValueError(f"seed: expected {episodes} seeds, one per episode, found {len(seed)}")
@@ -228,6 +231,11 @@ def make_seeds(seed: Any, episodes: int) -> list[int]:
             raise ValueError(f"seed: expected seeds below 2**63, found {max(seeds)}")
         return seeds
     if not isinstance(seed, np.random.SeedSequence):
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer, type(None))):
+            raise TypeError(
+                "seed must be None, an integer of at least 0, a numpy.random.SeedSequence, or a "
+                f"list of {episodes} seeds, found {show_value(seed)}"
+            )
         seed = np.random.SeedSequence(None if seed is None else check_count("seed", seed, least=0))
     found: list[int] = (seed.generate_state(episodes) & 0x7FFFFFFF).tolist()
     return found

@@ -412,7 +412,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
                 raise self._action_error(error, rows) from None
             if self._settings.validate:
                 self._validate_actions(call, rows)
-            self._session.send_rows(rows, call, {})
+            # A partial step waits for all of its rows.
+            self._session.send_rows(rows, call, {}, len(rows) if call == "step" else None)
         except BaseException as error:
             self._session.interrupt(error)
             raise

@@ -78,6 +78,8 @@ class SendRecv:
         if self._together:
             self._check_together(set(rows), call)
         queue = self._session.queue
+        if queue.outstanding.isdisjoint(rows) and queue.ready.keys().isdisjoint(rows):
+            return
         busy = [row for row in rows if row in queue.outstanding]
         unread = [row for row in rows if row in queue.ready and row not in queue.fresh]
         if busy or unread:
@@ -119,7 +121,7 @@ class SendRecv:
         def ready() -> list[int] | None:
             return list(islice(queue.ready, count)) if len(queue.ready) >= count else None
 
-        return session.receive_rows("recv", timeout, ready, self._read)
+        return session.receive_rows("recv", count, timeout, ready, self._read)
 
     def receive(self, rows: list[int], call: str, timeout: float | None) -> Transition:
         """Receive these rows, in this order."""
@@ -128,7 +130,7 @@ class SendRecv:
         def ready() -> list[int] | None:
             return rows if all(row in queue.ready for row in rows) else None
 
-        return self._session.receive_rows(call, timeout, ready, self._read)
+        return self._session.receive_rows(call, len(rows), timeout, ready, self._read)
 
     def _read(self, rows: list[int]) -> Transition:
         """Gather the results of rows that are ready."""

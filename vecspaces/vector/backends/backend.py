@@ -101,7 +101,7 @@ def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
     if op is Op.STEP:
         return group.step(slot)
     if op is Op.STEP_ROWS:
-        rows, starts = payload
+        rows, starts, _ = payload
         group.begin(starts)
         return group.step(slot, rows)
     if op is Op.RESET:

@@ -226,6 +226,8 @@ class EnvGroup:
 
     def _by_member(self, rows: Sequence[int]) -> list[list[int]]:
         """Part rows by the members that they are of, in the order in which they are first named."""
+        if len(self._members) == 1:
+            return [list(rows)] if rows else []
         parts: dict[int, list[int]] = {}
         for row in rows:
             parts.setdefault(self._member_of[row].rows.start, []).append(row)

@@ -192,20 +192,21 @@ def check_env_ids(env_ids: Any, num_envs: int) -> list[int]:
     if env_ids is None:
         return list(range(num_envs))
     numbers: list[Any] = list(env_ids) if np.iterable(env_ids) else [None]
-    if {bool, np.bool_}.intersection(map(type, numbers)):
+    types = set(map(type, numbers))
+    if {bool, np.bool_} & types:
         raise TypeError(
             f"env_ids must be the numbers of environments, found booleans, {env_ids!r}: "
             "numpy.flatnonzero(mask) gives the numbers of a mask"
         )
     try:
-        ids = [operator.index(number) for number in numbers]
+        ids = numbers if types == {int} else [operator.index(number) for number in numbers]
     except TypeError:
         raise TypeError(
             f"env_ids must be the numbers of environments, as integers, found {env_ids!r}"
         ) from None
-    bad = [number for number in ids if not 0 <= number < num_envs]
-    if bad:
-        raise ValueError(f"env_ids must lie between 0 and {num_envs - 1}, found {bad[0]}")
+    if ids and not 0 <= min(ids) <= max(ids) < num_envs:
+        bad = next(number for number in ids if not 0 <= number < num_envs)
+        raise ValueError(f"env_ids must lie between 0 and {num_envs - 1}, found {bad}")
     if len(set(ids)) < len(ids):
         raise ValueError(f"env_ids must name each environment once, found {ids}")
     return ids

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from vecspaces.vector.exchange.infos import Columns
 
@@ -24,12 +24,12 @@ class RowQueue:
         self.ready: dict[int, Columns] = {}
         self.fresh: set[int] = set()
 
-    def send(self, rows: Iterable[int]) -> None:
+    def send(self, rows: Sequence[int]) -> None:
         """Note that rows were sent an action: what they had ready has been seen, or never will."""
-        for row in rows:
+        self.outstanding.update(rows)
+        self.fresh.difference_update(rows)
+        for row in rows if self.ready else ():
             self.ready.pop(row, None)
-            self.fresh.discard(row)
-            self.outstanding.add(row)
 
     def answer(self, infos: Mapping[int, Columns]) -> None:
         """Take in the rows that have answered a step, and the infos of each."""

@@ -83,6 +83,8 @@ class Session:
         self._waiting: set[int] = set()
         # Of those that owe a reply, the ones whose caller gave up waiting.
         self._late: set[int] = set()
+        # How many rows the last `recv` waited for, as the next one probably will.
+        self._wanted = 1
         self._failures: list[Failure] = []
         # Environments that must be built again, and workers that are gone or must not be used.
         self._broken: set[int] = set()
@@ -92,11 +94,15 @@ class Session:
         self._deaths: dict[int, Death] = {}
         self._build_by: dict[int, Deadline] = {}
         self._restarts = [0] * len(backend.slices)
+        self._worker_of = [worker for worker, rows in enumerate(backend.slices) for _ in rows]
         self._seeds: list[int | None] = [None] * plan.num_envs
         self._options: list[Mapping[str, Any] | None] = [None] * plan.num_envs
 
     def check(self, event: Event, call: str = "") -> State:
         """Return the state that an event leads to, or raise what makes it illegal."""
+        state = TRANSITIONS[self.state].get(event)
+        if state is not None and not self._inherited:
+            return state
         if self._inherited and event is not Event.CLOSE:
             raise ClosedEnvironmentError(
                 f"{call} was called in a process that was forked from the one that made the vector "
@@ -213,15 +219,20 @@ class Session:
         self.ring.begins_rollout = True
         return rollout
 
-    def send_rows(self, rows: Sequence[int], call: str, starts: Starts) -> None:
+    def send_rows(
+        self, rows: Sequence[int], call: str, starts: Starts, wanted: int | None = None
+    ) -> None:
         """Send a step of some rows; the replies are theirs alone, and come as they are ready.
 
-        The step of a row that `starts` names begins an episode.
+        The step of a row that `starts` names begins an episode. Workers report their share of the
+        `wanted` rows together; None: of as many as the last `recv` waited for.
         """
         if not rows:
             return  # nothing would be there to receive
+        wanted = self._wanted if wanted is None else wanted
+        share = max(1, wanted // len(self._backend.slices))
         payloads = {
-            worker: (chosen, {row: starts[row] for row in chosen if row in starts})
+            worker: (chosen, {row: starts[row] for row in chosen if row in starts}, share)
             for worker, chosen in self.by_worker(rows).items()
         }
         for row, (seed, _) in starts.items():
@@ -254,15 +265,16 @@ class Session:
 
     def by_worker(self, rows: Iterable[int]) -> dict[int, list[int]]:
         """Sort rows by the worker that holds them; workers in ascending order."""
-        found: dict[int, list[int]] = {}
-        slices = self._backend.slices
-        if len(slices) == 1:
+        if len(self._backend.slices) == 1:
             return {0: list(rows)}
-        starts = [rows.start for rows in slices]
-        rows = list(rows)
-        workers = np.searchsorted(starts, rows, side="right") - 1
-        for worker, row in zip(workers.tolist(), rows, strict=True):
-            found.setdefault(worker, []).append(row)
+        found: dict[int, list[int]] = {}
+        worker_of = self._worker_of
+        for row in rows:
+            worker = worker_of[row]
+            if worker in found:
+                found[worker].append(row)
+            else:
+                found[worker] = [row]
         return dict(sorted(found.items()))
 
     def _break(self, workers: Iterable[int]) -> None:
@@ -352,12 +364,14 @@ class Session:
     def receive_rows(
         self,
         call: str,
+        count: int,
         timeout: float | None,
         ready: Callable[[], list[int] | None],
         read: Callable[[list[int]], T],
     ) -> T:
-        """Wait until `ready()` is not None, and return what `read` makes of its rows."""
+        """Wait until `ready()` returns `count` rows, and return what `read` makes of them."""
         state, queue = self.check(Event.RECV, call), self.queue
+        self._wanted = count
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)
         try:
@@ -513,7 +527,7 @@ class Session:
         payload = self._payloads.get(worker)
         if op is Op.STEP_ROWS:
             # Episodes that were to begin are lost too: their rows report it.
-            payload = sorted(self.queue.outstanding.intersection(rows)), {}
+            payload = sorted(self.queue.outstanding.intersection(rows)), {}, 1
         self.lost.update(rows)
         try:
             self._build(worker, again)

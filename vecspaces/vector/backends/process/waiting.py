@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from time import perf_counter
 
-import numpy as np
-
 # The longest wait to busy-poll through: of what is longer, a wake-up is a small part.
 _LONGEST_SECONDS = 5e-3
 # Predictions go up by one factor and down by the other: they settle where four waits of five are
@@ -159,9 +157,9 @@ class WaitingPolicy:
 
     def _keep_best(self) -> None:
         """End a comparison."""
-        found = {way: float(np.median(ratios)) for way, ratios in self._ratios.items()}
+        found = {way: _median(ratios) for way, ratios in self._ratios.items()}
         best = min(found, key=found.__getitem__, default=self._kept)
-        self._usual = float(np.median(self._costs))
+        self._usual = _median(self._costs)
         self._interval = min(2 * self._interval, _GREATEST_SECONDS)
         if found.get(best, 1.0) < 1 - _GAIN:
             self._kept, self._interval = best, _SHORTEST_SECONDS
@@ -172,6 +170,12 @@ class WaitingPolicy:
         self._soonest, self._due = now + wait / 4, now + wait
         self._was_slower = False
         self._begin_block(self._kept)
+
+
+def _median(values: Sequence[float]) -> float:
+    """Return the median of a few numbers; NumPy's takes 50 ms at its first call, to import."""
+    ordered, middle = sorted(values), len(values) // 2
+    return (ordered[middle] + ordered[~middle]) / 2
 
 
 class SpinPoll:

@@ -28,9 +28,10 @@ from vecspaces.vector.group.members import Starts
 
 # How long a worker may go on once its caller is gone, to let an idle one close its environments.
 _GRACE = 0.4
-# A part of a batch is reported once it took this long: often enough that no one waits for a slow
-# neighbour, seldom enough that cheap environments travel together.
-_PART_SECONDS = 100e-6
+# A report costs worker and caller some 100 us together: results of cheap environments travel
+# together. Where the caller waits for several rows at once, so do those of slower ones.
+_PART_SECONDS, _LONGEST_PART_SECONDS = 100e-6, 5e-3
+_LEAST_PACE = 1e-7  # a clock may stand still for a while
 
 
 def worker_main(line: Line, caller: int, setup: WorkerSetup | None = None) -> None:
@@ -90,6 +91,8 @@ class Worker:
         self._group = group
         self._index, self._affinity = setup.index, CoreAffinity(setup.core)
         self._shares_memory = True
+        # What one environment lately took, at least half of the longest.
+        self._pace = _LONGEST_PART_SECONDS
 
     def run(self) -> None:
         """Bind, then serve commands until the end."""
@@ -153,16 +156,25 @@ class Worker:
             if not send(reply):
                 return None
 
-    def _step_rows(self, slot: int, rows: list[int], starts: Starts) -> Iterator[Written]:
-        """Step some rows, and report as many at a time as one report is worth."""
+    def _step_rows(
+        self, slot: int, rows: list[int], starts: Starts, share: int
+    ) -> Iterator[Written]:
+        """Step some rows, and report as many at a time as one report is worth.
+
+        The caller waits for `share` rows of this worker, if all workers are as fast.
+        """
         self._group.begin(starts)
-        parts, at, count = self._group.whole(rows), 0, 1
+        parts, at = self._group.whole(rows), 0
         while at < len(parts):
-            chunk = [row for part in parts[at : at + count] for row in part]
+            longest = min(share, _LONGEST_PART_SECONDS / self._pace)
+            count = max(1, int(max(longest, _PART_SECONDS / self._pace)))
+            together = parts[at : at + count]
+            chunk = [row for part in together for row in part]
             began = time.perf_counter()
             written = self._group.step(slot, chunk)
+            took = time.perf_counter() - began
+            self._pace = max(took / len(together), self._pace / 2, _LEAST_PACE)
             at += count
-            count = count * 2 if time.perf_counter() - began < _PART_SECONDS else 1
             yield written
 
     def _unpack(self, data: bytes) -> Any:
