@@ -29,12 +29,10 @@ _START_SECONDS = 60.0
 
 
 class Place(Env[Any, Any]):
-    """Stands where an environment would, and holds its factory.
+    """Stands where an environment would, and holds its factory, which is not called.
 
-    Args:
-        make_env: The factory, which is not called.
-        notes: A file for what is done at the moment, in words.
-        printed: A file that takes the place of standard output and standard error.
+    What is done at the moment is written into the file `notes`, in words; `printed` takes the place
+    of standard output and standard error.
     """
 
     observation_space = action_space = Discrete(1)
@@ -94,12 +92,7 @@ def run_in_worker(
 ) -> Outcome:
     """Call `function(place, *args)` in a new process, and wait for what it returns.
 
-    Args:
-        function: A function of a module of vecspaces.
-        make_env: The factory, for `place.make_env`.
-        *args: Picklable arguments.
-        context: The start method.
-        timeout: The longest time that one thing may take, in seconds: a reset, a step.
+    `make_env` becomes `place.make_env`; `timeout` bounds one thing in it, a reset or a step.
     """
     with tempfile.TemporaryDirectory(prefix="vecspaces-check-") as folder:
         notes, printed = Path(folder, "notes"), Path(folder, "printed")

@@ -16,12 +16,7 @@ Results = tuple[Any, ...]
 
 
 class Calls:
-    """What a vector env has for commands that write no rows.
-
-    Args:
-        session: Sends and receives.
-        backend: Holds the counters.
-    """
+    """What a vector env has for commands that write no rows."""
 
     def __init__(self, session: Session, backend: Backend) -> None:
         self._session = session

@@ -45,13 +45,7 @@ ManagedStep: TypeAlias = tuple[
 
 
 class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
-    """A vector env of single environments; constructors choose the backend.
-
-    Args:
-        backend: Where the groups run.
-        settings: The rest.
-        batch_size: How many environments `recv` waits for; None: all.
-    """
+    """A vector env of single environments; derived classes choose the backend."""
 
     def __init__(self, backend: Backend, settings: Settings, batch_size: int | None) -> None:
         if batch_size is not None:

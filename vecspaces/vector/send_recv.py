@@ -42,15 +42,8 @@ class Transition(NamedTuple):
 class SendRecv:
     """What a vector env has for environments that do not step together.
 
-    Args:
-        session: Sends and receives.
-        backend: Holds the rows.
-        mode: What follows the end of an episode.
-        together: Rows that step as one, because they are one vector env.
-        batch_size: How many environments `recv` waits for; None: all.
-
-    Raises:
-        ValueError: `batch_size` does not lie between 1 and the number of environments.
+    `together` are rows that step as one, because they are one vector env. `recv` waits for
+    `batch_size` environments; None: all.
     """
 
     def __init__(

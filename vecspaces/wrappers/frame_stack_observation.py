@@ -137,14 +137,8 @@ class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTy
 class _ArrayFrames:
     """The last frames of each environment: one line of frames per row, and where each line ends.
 
-    A stack is the end of a line. What was written once is not written again.
-
-    Args:
-        space: The space of a frame, all arrays.
-        count: The number of rows.
-        size: The number of frames in a stack.
-        padding: What stands before the first frame; None: the first frame itself.
-        copy: Whether stacks are copies.
+    A stack is the end of a line. What was written once is not written again. Before the first frame
+    stands the padding; None: the first frame itself.
     """
 
     def __init__(self, space: Space[Any], count: int, size: int, padding: Any, copy: bool) -> None:

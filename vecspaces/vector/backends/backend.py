@@ -83,20 +83,10 @@ class Backend(Protocol):
 
 
 def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
-    """Perform a command in a group; the same in every backend.
+    """Perform a command in a group, in every backend; EnvironmentFailed is what it may raise.
 
-    Args:
-        group: The environments.
-        op: The command.
-        slot: The slot of the ring to write.
-        payload: Its arguments.
-
-    Returns:
-        `Written` for `STEP`, `STEP_ROWS` and `RESET`, the results by row for `CALL`, the counters
-        for `FLUSH` where no memory is shared, else None.
-
-    Raises:
-        EnvironmentFailed: An environment raised.
+    It returns `Written` for `STEP`, `STEP_ROWS` and `RESET`, the results by row for `CALL`, the
+    counters for `FLUSH` where no memory is shared, else None.
     """
     if op is Op.STEP:
         return group.step(slot)

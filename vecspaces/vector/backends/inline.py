@@ -15,13 +15,7 @@ from vecspaces.vector.vector_env import AutoresetMode
 
 
 class InlineBackend(Backend):
-    """Runs every environment in the caller's process.
-
-    Args:
-        env_fns: Factories of environments.
-        autoreset_mode: What follows the end of an episode.
-        validate: Whether all that environments return is checked against the spaces.
-    """
+    """Runs every environment in the caller's process."""
 
     def __init__(
         self,

@@ -32,13 +32,9 @@ class Rollout(NamedTuple):
 class SlotRing:
     """Counts slots; the session alone assigns to it.
 
-    Args:
-        buffers: The slots that are visible to the caller.
-        slots: The slots that there are: one more where workers are restarted, so that what a dying
-            worker wrote in part is never shown.
-
     Attributes:
-        slots: As given.
+        slots: The slots that there are: one more than the `buffers` that are visible to the caller
+            where workers are restarted, so that what a dying worker wrote in part is never shown.
         current: The slot that holds the last observations.
         steps: The steps since `reset` or since the last rollout began.
         begins_rollout: Whether the next step begins a rollout.

@@ -46,10 +46,6 @@ _CLOSED = State.CLOSED
 class Session:
     """The state of a vector env, and the only thing that changes it.
 
-    Args:
-        backend: Where the groups run, opened.
-        settings: Timeouts and the budget of restarts.
-
     Attributes:
         state: What the vector env is doing.
         ring: The slots of observations.

@@ -61,16 +61,7 @@ class _Request(NamedTuple):
 
 
 class RayBackend(Backend):
-    """Runs slices of the environments in actors.
-
-    Args:
-        setups: What each actor builds.
-        connection: The way to the cluster; closed with the backend.
-        resources: What an actor needs, as `choose_resources` gives it.
-        placement: `"spread"` over the nodes, or `"pack"`.
-        start_timeout: The longest wait for an actor to be placed and its environments to be built,
-            in seconds.
-    """
+    """Runs slices of the environments in actors; closes the connection with itself."""
 
     def __init__(
         self,
