@@ -1,8 +1,8 @@
 """Single environments in consecutive rows: the loop that steps them, and their autoresets.
 
 What the next step of a row is stands in a list of *steppers*: the environment itself, or, where a
-step is no step of the environment, an object with a `step` of its own: `_Autoreset` begins the next
-episode, `_Start` one with a given seed, `_Lost` reports one that died with its worker, `_Held`
+step is no step of the environment, an object with a `step` of its own: `_Start` begins an episode,
+by itself or because the caller sent a reset, `_Lost` reports one that died with its worker, `_Held`
 returns what a reset gave before. So the loop tests nothing.
 """
 
@@ -203,11 +203,6 @@ class SingleEnvs:
             start = _Start(self, row, reset_arguments(seed, options))
             self._steppers[row - self.rows.start] = start
 
-    def autoreset(self, row: int) -> tuple[Any, dict[str, Any]]:
-        """Begin the next episode of one environment, inside a step."""
-        options = self._options.get(row)
-        return self.timed_reset(row, {} if options is None else {"options": options})
-
     def timed_reset(self, row: int, arguments: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Reset one environment inside a step; `stats()` counts it as a reset."""
         timings = self._views.timings
@@ -224,16 +219,17 @@ class SingleEnvs:
         self._steppers[row - self.rows.start] = self._envs[row - self.rows.start]
 
     def _end(self, row: int, observation: Any, info: Any) -> tuple[Any, Any]:
-        """Do what the mode requires at the end of an episode; return what `step` returns."""
+        """Autoreset at the end of an episode, as the mode requires; return what `step` returns."""
+        arguments = {"options": self._options[row]} if row in self._options else {}
         if self._mode is AutoresetMode.NEXT_STEP:
-            self._steppers[row - self.rows.start] = _Autoreset(self, row)
+            self._steppers[row - self.rows.start] = _Start(self, row, arguments)
         elif self._mode is AutoresetMode.SAME_STEP:
             # Copied before the reset: environments reuse what they return.
             finals = self._views.buffers.finals
             assert finals is not None
             finals.write(row, observation)
             final = self._write_final(row, as_info(info))
-            observation, info = self.autoreset(row)
+            observation, info = self.timed_reset(row, arguments)
             info = {**info, **final}
         return observation, info
 
@@ -515,20 +511,8 @@ class _Translated:
         return self._env.step(self._translate(action))
 
 
-class _Autoreset:
-    """Begins the next episode of a row (NEXT_STEP)."""
-
-    def __init__(self, envs: SingleEnvs, row: int) -> None:
-        self._envs, self._row = envs, row
-
-    def step(self, action: Any) -> Result:
-        self._envs.go_on(self._row)
-        observation, info = self._envs.autoreset(self._row)
-        return observation, 0.0, False, False, info
-
-
 class _Start:
-    """Begins an episode of a row where its caller sent a reset instead of an action."""
+    """Begins an episode of a row: an autoreset (NEXT_STEP), or a reset that the caller sent."""
 
     def __init__(self, envs: SingleEnvs, row: int, arguments: Mapping[str, Any]) -> None:
         self._envs, self._row, self._arguments = envs, row, arguments
