@@ -22,7 +22,8 @@ from vecspaces.cli.benchmark.workloads import BUILT_IN, Workload, find_workload
 ROOT = Path(__file__).parents[2]
 QUICK = ("--seconds", "0.002", "--rounds", "2")
 
-MODULE = """
+MODULES = {
+    "counter": """
 from vecspaces import Env, spaces
 
 class Counter(Env):
@@ -36,16 +37,7 @@ class Counter(Env):
     def step(self, action):
         return self.observation_space.low, 0.0, False, False, {}
 """
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to run in, with a module of environments in it."""
-    (tmp_path / "counter.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "counter", raising=False)
-    return tmp_path
+}
 
 
 def bench(*arguments: str) -> Result:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import gymnasium
@@ -15,7 +14,8 @@ from vecspaces.cli.app import app
 from vecspaces.layout import Layout
 from vecspaces.spaces import Box, Discrete, from_description
 
-MODULE = """
+MODULES = {
+    "colours": """
 from vecspaces import Env, Space, spaces
 
 class Colour(Space):
@@ -26,6 +26,7 @@ class Painter(Env):
     observation_space = Colour()
     action_space = spaces.Discrete(2)
 """
+}
 
 
 def test_it_shows_both_spaces_and_their_layouts() -> None:
@@ -51,12 +52,7 @@ def test_the_json_holds_descriptions_that_give_the_spaces_back() -> None:
     assert "observation_space: Box" in result.stderr
 
 
-def test_a_space_of_another_class_has_no_description(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "colours.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def test_a_space_of_another_class_has_no_description() -> None:
     result = CliRunner().invoke(app, ["describe", "colours:Painter", "--json", "found.json"])
     assert result.exit_code == 0, result.output
     found = json.loads(Path("found.json").read_text())

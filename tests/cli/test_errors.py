@@ -17,7 +17,8 @@ from vecspaces.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 
-MODULE = """
+MODULES = {
+    "falling": """
 from vecspaces import Env, spaces
 
 class Falling(Env):
@@ -49,16 +50,7 @@ def needs(size):
 def policy(observations):
     return 1 // 0
 """
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to run in, with a module of environments in it."""
-    (tmp_path / "falling.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "falling", raising=False)
-    return tmp_path
+}
 
 
 def run(*arguments: str) -> Result:

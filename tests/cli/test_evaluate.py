@@ -20,7 +20,8 @@ from vecspaces.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 
-MODULE = """
+MODULES = {
+    "walks": """
 import time
 import numpy as np
 from vecspaces import Env, spaces
@@ -80,16 +81,7 @@ class Careless(Walk):
         observation, _, *rest = super().step(action)
         return observation, np.random.default_rng().random(), *rest
 """
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to run in, with a module of environments and policies in it."""
-    (tmp_path / "walks.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "walks", raising=False)
-    return tmp_path
+}
 
 
 def run(*arguments: str) -> Result:

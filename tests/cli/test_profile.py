@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from typer.testing import CliRunner, Result
 
 from vecspaces.cli.app import app
 
-MODULE = """
+MODULES = {
+    "steady": """
 import time
 from vecspaces import Env, spaces
 
@@ -30,16 +30,7 @@ class Steady(Env):
         time.sleep(0.01 if self.slow else 0.0005)
         return self.observation_space.low, 0.0, False, False, {}
 """
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to run in, with a module of environments in it."""
-    (tmp_path / "steady.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "steady", raising=False)
-    return tmp_path
+}
 
 
 def profile(*arguments: str) -> Result:

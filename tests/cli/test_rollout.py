@@ -22,7 +22,8 @@ from vecspaces.cli.app import app
 ROOT = Path(__file__).parents[2]
 
 # An environment that says which processes step it, and one whose step lasts a minute.
-MODULE = """
+MODULES = {
+    "busy": """
 import os, time
 from pathlib import Path
 from vecspaces import Env, spaces
@@ -71,18 +72,16 @@ def pair():
 
 not_a_factory = 3
 """
+}
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to run in, with a module of environments in it."""
-    (tmp_path / "busy.py").write_text(MODULE)
-    (tmp_path / "stepped").mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("STEPPED", str(tmp_path / "stepped"))
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "busy", raising=False)
-    return tmp_path
+def stepped(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which environments note that they were stepped."""
+    folder = here / "stepped"
+    folder.mkdir()
+    monkeypatch.setenv("STEPPED", str(folder))
+    return folder
 
 
 def rollout(*arguments: str) -> Result:

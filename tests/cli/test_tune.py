@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ from typer.testing import CliRunner, Result
 from vecspaces.cli.app import app
 from vecspaces.cli.benchmark.tuning import Candidate, Costs, best, candidates
 
-MODULE = """
+MODULES = {
+    "sleeper": """
 import os, time
 from pathlib import Path
 from vecspaces import Env, spaces
@@ -34,18 +34,16 @@ class Sleeper(Env):
         return self.observation_space.low, 0.0, False, False, {}
 
 """
+}
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to run in, with a module of environments in it."""
-    (tmp_path / "sleeper.py").write_text(MODULE)
-    (tmp_path / "built").mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("BUILT", str(tmp_path / "built"))
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "sleeper", raising=False)
-    return tmp_path
+def built(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which environments note that they were built."""
+    folder = here / "built"
+    folder.mkdir()
+    monkeypatch.setenv("BUILT", str(folder))
+    return folder
 
 
 def tune(*arguments: str) -> Result:
