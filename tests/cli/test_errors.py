@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,7 +74,7 @@ def test_an_environment_that_fails_is_one_line_and_its_own_code(command: list[st
     result = run(*command)
     assert result.exit_code == 1
     first, *frames, last = result.stderr[result.stderr.index("vecspaces: ") :].splitlines()
-    assert first.startswith("vecspaces: environment 0 failed in ")
+    assert re.match("vecspaces: environment [01] failed in ", first)  # whichever was first
     assert "KeyError: 'gravity'" in first
     files = [line for line in frames if line.startswith("  File ")]
     assert [line.rpartition(" ")[2] for line in files] == ["step", "fall"]

@@ -61,8 +61,8 @@ class CallsContract(Part):
         with self.make(ledgers(3)) as envs:
             envs.reset(seed=0)
             with pytest.raises(AttributeError, match="no_such_name") as caught:
-                envs.call("no_such_name")
-            assert "environment 0" in str(caught.value.__cause__)
+                envs.call("no_such_name", env_ids=[1])
+            assert "environment 1" in str(caught.value.__cause__)
             assert envs.step([1, 1, 1])[0][:, 2].tolist() == [1, 1, 1]
 
     def test_a_call_that_raises_breaks_nothing(self) -> None:
