@@ -33,10 +33,10 @@ class RowQueue:
 
     def answer(self, infos: Mapping[int, Columns]) -> None:
         """Take in the rows that have answered a step, and the infos of each."""
-        for row, columns in infos.items():
-            if row in self.outstanding:
-                self.ready[row] = columns
-                self.outstanding.discard(row)
+        if not self.outstanding.issuperset(infos):  # some were taken in before
+            infos = {row: infos[row] for row in infos if row in self.outstanding}
+        self.ready.update(infos)
+        self.outstanding.difference_update(infos)
 
     def refill(self, infos: Mapping[int, Columns]) -> None:
         """Take in the rows that were reset: their first observations can be received."""
