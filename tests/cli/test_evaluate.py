@@ -80,6 +80,14 @@ class Careless(Walk):
     def step(self, action):
         observation, _, *rest = super().step(action)
         return observation, np.random.default_rng().random(), *rest
+
+class Once(Walk):
+    seen = []
+
+    def step(self, action):
+        observation, reward, *_ = super().step(action)
+        self.seen.append(self.time)
+        return observation, reward, self.time >= 3 and self.seen.count(3) <= 2, False, {}
 """
 }
 
@@ -145,14 +153,15 @@ def test_a_picture_is_that_of_the_counted_episode(policy: str) -> None:
     assert f"{found['episodes'][0]['length'] + 1} frames in out.gif" in result.output
 
 
-def test_an_episode_that_cannot_be_played_again_is_told() -> None:
+@pytest.mark.parametrize("env", ["walks:Careless", "walks:Once"])
+def test_an_episode_that_cannot_be_played_again_is_told(env: str) -> None:
     pytest.importorskip("imageio", reason="imageio is not installed")
     result = run(
-        "walks:Careless", "--policy", "random", "--episodes", "2", "--record", "out.gif",
-        "--backend", "sync",
-    )  # fmt: skip
+        env, "--policy", "random", "--episodes", "2", "--record", "out.gif", "--backend", "sync"
+    )
     assert result.exit_code == 2
     assert "depend on more than the seed" in result.output
+    assert not Path("out.gif").exists()
 
 
 def test_a_journal_goes_on() -> None:

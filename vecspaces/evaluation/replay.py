@@ -39,8 +39,8 @@ def record_episodes(
         The number of frames.
 
     Raises:
-        ValueError: There is no such episode, or one went otherwise than before: then the policy or
-            the environment depends on more than the seed.
+        ValueError: There is no such episode, or one went otherwise than before, and there is no
+            picture: then the policy or the environment depends on more than the seed.
     """
     for k in episodes:
         if not 0 <= k < result.episodes:
@@ -53,16 +53,23 @@ def record_episodes(
             seed, total, length = int(result.seeds[k]), np.float64(0.0), 0
             observations, _ = recorded.reset(seed=[seed])
             player.begin([0], [seed])
-            over = False
-            while not over and length < result.lengths[k]:
+            terminated = truncated = False
+            while not (terminated or truncated) and length < result.lengths[k]:
                 actions = player.act(observations, [0])
                 observations, rewards, terminations, truncations, _ = recorded.step(actions)
-                over = bool(terminations[0] or truncations[0])
+                terminated, truncated = bool(terminations[0]), bool(truncations[0])
                 total, length = total + rewards[0], length + 1
-            if (total, length) != (result.returns[k], result.lengths[k]):
+            found = total, length, terminated
+            counted = result.returns[k], result.lengths[k], result.terminated[k]
+            if not np.array_equal(found, counted, equal_nan=True):
+                recorded.close()
+                path.unlink(missing_ok=True)
                 raise ValueError(
-                    f"episode {k} with seed {seed} returned {total:g} in {length} steps as it was "
-                    f"recorded, and {result.returns[k]:g} in {result.lengths[k]} before: policy "
-                    "or environment depend on more than the seed"
+                    f"episode {k} with seed {seed} {_tell(*found)} as it was recorded, and "
+                    f"{_tell(*counted)} before: policy or environment depend on more than the seed"
                 )
     return recorded.frames_written
+
+
+def _tell(total: float, length: int, terminated: bool) -> str:
+    return f"returned {total:g} in {length} steps, {'' if terminated else 'not '}terminated,"
