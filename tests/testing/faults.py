@@ -221,7 +221,82 @@ class LyingActionSpace(Sound):
         return super().step(action)
 
 
+@fault("info-space")
+class InfoOutOfItsSpace(Sound):
+    """A cost that is no number, where the episode ends."""
+
+    info_space = spaces.Dict(
+        time=spaces.Discrete(LENGTH + 1), step=spaces.Dict(cost=spaces.Box(0, 1, (), np.float64))
+    )
+
+    def info(self) -> Any:
+        return {"time": self.time, "step": {"cost": "high" if self.time == LENGTH else 0.5}}
+
+
+@fault("info-space")
+class InfoOutOfBounds(InfoOutOfItsSpace):
+    """A cost that is too large."""
+
+    def info(self) -> Any:
+        return {"time": self.time, "step": {"cost": float(self.time)}}
+
+
+@fault("info-space")
+class NoInfoSpace(Sound):
+    """What it calls its info_space is none."""
+
+    info_space: Any = spaces.Discrete(3)
+
+
+@fault("info-missing")
+class MissingInfo(InfoOutOfItsSpace):
+    """A key is declared that no info has."""
+
+    def info(self) -> Any:
+        return {"time": self.time, "step": {}}
+
+
 # ---------------------------------------------------------------------- what is kept and touched
+
+
+class InPlace(Sound):
+    """Writes its observation where a vector env has it; has no fault."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.bind({"place": np.zeros(2, np.float32), "time": np.zeros((), np.int64)})
+
+    def bind(self, observation: Any) -> None:
+        self.view = observation
+
+    def observe(self) -> Any:
+        self.view["place"][...] = self.place
+        self.view["time"][...] = self.time
+        return self.view
+
+
+@fault("bind")
+class PartlyWritten(InPlace):
+    """Relies on what it wrote before."""
+
+    def observe(self) -> Any:
+        if self.time != 3:
+            self.view["place"][...] = self.place
+        self.view["time"][...] = self.time
+        return self.view
+
+
+@fault("bind")
+class FailingBind(InPlace):
+    """Cannot be bound twice."""
+
+    bound = 0
+
+    def bind(self, observation: Any) -> None:
+        self.bound += 1
+        if self.bound > 2:
+            raise RuntimeError("bound already")
+        super().bind(observation)
 
 
 @fault("reused-observation")

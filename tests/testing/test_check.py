@@ -18,7 +18,17 @@ import numpy as np
 import pytest
 
 from tests.envs import Sampler
-from tests.testing.faults import FAULTS, Hanging, ReusedObservation, SharedCounter, Sound
+from tests.testing.faults import (
+    FAULTS,
+    Hanging,
+    InfoOutOfBounds,
+    InfoOutOfItsSpace,
+    InPlace,
+    MissingInfo,
+    ReusedObservation,
+    SharedCounter,
+    Sound,
+)
 from tests.vector.bounds import settled, stretched, within
 from vecspaces import Env, spaces
 from vecspaces.errors import FailedCheckError
@@ -26,13 +36,21 @@ from vecspaces.spaces import Box, Discrete, Space
 from vecspaces.testing import Report, check_env
 from vecspaces.testing.check import CATALOGUE, best_num_workers
 from vecspaces.testing.contract import ALL_SPACES
+from vecspaces.testing.declared_infos import DeclaredInfos
+from vecspaces.testing.recording import Player
 from vecspaces.testing.report import SEVERITIES
 from vecspaces.vector import SyncVectorEnv
 
 ROOT = Path(__file__).parents[2]
 STEPS = 40
 # The others take the full run.
-QUICK = {"OutOfBoundsAtTheEnd", "ReusedObservation", "GlobalRandomSeeded", "SharedCounter"}
+QUICK = {
+    "OutOfBoundsAtTheEnd",
+    "ReusedObservation",
+    "GlobalRandomSeeded",
+    "SharedCounter",
+    "PartlyWritten",
+}
 
 
 def check(make: Any, **arguments: Any) -> Report:
@@ -69,6 +87,35 @@ def test_nothing_is_found_in_a_sound_environment() -> None:
     assert report.cost is not None and 0 < report.cost.step < 0.1
     assert report.num_steps > STEPS
     report.raise_for_findings("note")
+
+
+def test_nothing_is_found_in_an_environment_that_writes_in_place() -> None:
+    assert check(InPlace).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        (
+            InfoOutOfItsSpace,
+            "info-space",
+            "step 7 of episode 1, its last: returns an info outside of its info_space: "
+            "info['step']['cost']: expected float64 array of shape (), found 'high'",
+        ),
+        (InfoOutOfBounds, "info-space", "info['step']['cost']: expected a value from 0.0 to 1.0"),
+        (MissingInfo, None, ["info['step']['cost']"]),
+        (Sound, None, ["info['cost']", "info['step']"]),
+    ],
+)
+def test_findings_about_infos_name_the_key(kind: Any, name: str | None, said: Any) -> None:
+    space = spaces.Dict(cost=Box(0, 1), step=spaces.Dict(cost=Box(0, 1)), time=Discrete(99))
+    declared = DeclaredInfos(kind.info_space or space)
+    player = Player(kind(), 0, STEPS, str, inspect=True, declared=declared)
+    player.run()
+    if name is None:
+        assert player.findings == {} and declared.missing == said
+    else:
+        assert set(player.findings) == {name} and said in player.findings[name]
 
 
 def test_nothing_is_found_in_cartpole() -> None:

@@ -45,6 +45,14 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
     "reward": ("error", "return a finite number"),
     "flag": ("error", "return bools: bool(terminated), bool(truncated)"),
     "info": ("error", "return a dict with strings as keys and values that can be pickled"),
+    "info-space": (
+        "error",
+        "return what info_space holds, widen it, or leave the key out of the info",
+    ),
+    "info-missing": (
+        "note",
+        "return it, or take it out of info_space: it costs a row in each step",
+    ),
     "nondeterministic": (
         "error",
         "draw all random numbers from self.np_random, which reset(seed=...) seeds",
@@ -58,6 +66,11 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
         "seed in reset only if seed is not None, and let the generator go on otherwise",
     ),
     "company": ("error", "keep all state in the instance: no globals, no class attributes"),
+    "bind": (
+        "error",
+        "write all of the observation where `bind` said last, in each reset and step: what is "
+        "there is older",
+    ),
     "class-attribute": ("warning", "set attributes of the instance: the class is shared"),
     "working-directory": ("error", "use absolute paths: the working directory may change"),
     "changes-directory": ("warning", "use absolute paths: the neighbours' relative ones break"),
@@ -85,6 +98,7 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
 
 # Findings that are implied by others after the end of an episode; those that prevent all others.
 _VALUES = {"observation", "reward"}
+_RESULTS = _VALUES | {"flag", "info", "info-space"}
 _FORMS = {"reset-form", "step-form"}
 _DEFAULT_STEPS = 300
 # The processor time of a probe, in seconds; slow environments make fewer steps in it.
@@ -182,6 +196,8 @@ class _Check:
         same_in_company = self._keep_company(trace, alone)
         if trace is not None:
             self._compare_processes(trace)
+            if alone.extra["binds"] and same_in_company and not _RESULTS & self.findings.keys():
+                self._run(probes.compare_bound, self._seed, self._num_steps, _BUDGET)
         self._render(trace if same_in_company else None)
         if "global-random" in self.findings:  # which is the more precise finding
             self.findings.pop("touches-globals", None)

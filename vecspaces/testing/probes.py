@@ -22,9 +22,12 @@ from typing import Any
 import numpy as np
 
 from vecspaces.checks import show_value
+from vecspaces.testing.declared_infos import DeclaredInfos
 from vecspaces.testing.recording import Player, Record, StopPlaying, digest
 from vecspaces.testing.workers import Place
-from vecspaces.vector.group.members import Builder, Built, is_vector_env
+from vecspaces.vector.group.in_place import find_bind
+from vecspaces.vector.group.members import Builder, Built, WrongSpace, is_vector_env
+from vecspaces.vector.sync_vector_env import SyncVectorEnv
 from vecspaces.vector.vector_env import AutoresetMode
 
 SIBLINGS = 8
@@ -107,14 +110,21 @@ def play_alone(
     played = Played()
     _seed_globals(globals_seed)
     with played.guard(place, "construction", "construction"):
-        env = _build(place.make_env).env
+        built = _build(place.make_env)
     if played.failure is not None:
         return played
-    player: Player | None = None
+    env, player, declared = built.env, None, None
+    played.extra["binds"] = binds = find_bind(env) is not None
+    if isinstance(built.info_space, WrongSpace):
+        played.findings["info-space"] = built.info_space.text
+    elif built.info_space is not None and inspect:
+        declared = DeclaredInfos(built.info_space)
     printed, folder, began = place.printed_bytes(), os.getcwd(), time.perf_counter()
     with played.guard(place, "reset 1"):
         classes = _read_classes(env) if inspect else {}
-        player = Player(env, seed, num_steps, place.note, inspect=inspect)
+        player = Player(
+            env, seed, num_steps, place.note, inspect=inspect, declared=declared, binds=binds
+        )
         played.trace = player.trace
         states = _global_state()
         for number, _ in enumerate(player.play()):
@@ -131,6 +141,10 @@ def play_alone(
                 break
     if inspect and player is not None:
         played.findings.update(player.findings)
+        if declared is not None and declared.missing:
+            played.findings["info-missing"] = (
+                f"no info of {len(played.trace)} resets and steps has {', '.join(declared.missing)}"
+            )
         if os.getcwd() != folder:
             played.findings["changes-directory"] = (
                 f"changes the working directory from {folder} to {os.getcwd()}"
@@ -300,6 +314,47 @@ def _disturbances(neighbours: tuple[str, ...]) -> Iterator[Callable[[], None]]:
             yield disturb
         finally:
             os.chdir(home)
+
+
+# ---------------------------------------------------------------------- in place
+
+
+class _Unbound:
+    """Hides the `bind` of an environment."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.env, name)
+
+
+def compare_bound(place: Place, seed: int, num_steps: int, budget: float) -> Played:
+    """Step an environment that writes to its row, and one that does not, and compare."""
+    played = Played()
+    _seed_globals(0)
+    factories = [place.make_env, lambda: _Unbound(place.make_env())]
+    with contextlib.ExitStack() as stack, played.guard(place, "construction, bound", "bind"):
+        # With two buffers, it is bound to another row in each step.
+        envs = [stack.enter_context(SyncVectorEnv([make], buffers=2)) for make in factories]
+        actions = envs[0].action_space
+        actions.seed(seed)
+        ends = time.perf_counter() + budget
+        for number in range(num_steps):
+            where = f"step {number} after the reset" if number else "reset"
+            place.note(f"{where}, bound")
+            action = actions.sample()
+            results = [one.step(action) if number else one.reset(seed=seed) for one in envs]
+            bound, unbound = ([digest(part) for part in result[:-1]] for result in results)
+            if bound != unbound:
+                part = "observation" if bound[0] != unbound[0] else "reward or a flag"
+                played.findings["bind"] = (
+                    f"{where}: the {part} is another one where `bind` was called"
+                )
+                break
+            if time.perf_counter() > ends and number > 3:
+                break
+    return played
 
 
 # ---------------------------------------------------------------------- render

@@ -13,6 +13,7 @@ import numpy as np
 
 from vecspaces.checks import show_value
 from vecspaces.interop import foreign_values, native_space, native_values
+from vecspaces.testing.declared_infos import DeclaredInfos
 from vecspaces.vector.group.validation import Finding, as_reward
 
 _FLAGS = ("terminated", "truncated")
@@ -86,6 +87,9 @@ class Player:
         note: Called with what is done next, in words.
         inspect: Whether what it returns is checked; `findings` then gathers what is wrong.
         action_seed: Of the actions; None: `seed`.
+        declared: What infos are checked against; None where nothing is declared.
+        binds: Whether it writes its observations where a vector env has them, so that those that
+            it returned before may change.
     """
 
     def __init__(
@@ -97,8 +101,11 @@ class Player:
         *,
         inspect: bool = False,
         action_seed: int | None = None,
+        declared: DeclaredInfos | None = None,
+        binds: bool = False,
     ) -> None:
         self.env = env
+        self._declared, self._binds = declared, binds
         self._seed, self._num_steps, self._note, self._inspect = seed, num_steps, note, inspect
         self._space = native_space(env.observation_space)
         self._native = native_values(env.observation_space)
@@ -192,10 +199,9 @@ class Player:
                 "observation", f"returns an observation outside of its space: {wrong}", where
             )
         self._check_info(info, where)
-        self._kept = [
-            ("observation", observation, digest(observation)),
-            ("info", info, digest(info)),
-        ]
+        self._kept = [("info", info, digest(info))]
+        if not self._binds:
+            self._kept.append(("observation", observation, digest(observation)))
 
     def _look_back(self, where: str) -> None:
         """Find out whether the last call wrote to what the one before it had returned."""
@@ -233,6 +239,10 @@ class Player:
             except Exception as error:  # whatever a __reduce__ raises
                 found = f"returns info[{key!r}], which cannot be pickled ({error})"
                 self._find("info", found, where)
+        wrong = None if self._declared is None else self._declared.explain(dict(info))
+        if wrong is not None:
+            found = f"returns an info outside of its info_space: {wrong}"
+            self._find("info-space", found, where)
 
     def _find(self, name: str, message: str, where: str) -> None:
         """Keep the first finding of each kind."""

@@ -53,7 +53,7 @@ class InPlace:
         """Return the rows of those that have `bind`; None where none has."""
         if not buffers.plan.observations.fixed:
             return None
-        binds = [_find_bind(one.env) for one in built]
+        binds = [find_bind(one.env) for one in built]
         return cls(binds, buffers, rows) if any(binds) else None
 
     def turn_to(self, slot: int, numbers: Iterable[int] | None = None) -> None:
@@ -115,7 +115,7 @@ class InPlace:
         return write
 
 
-def _find_bind(env: Any) -> Bind | None:
+def find_bind(env: Any) -> Bind | None:
     """Return the `bind` of an environment, also from within wrappers that change nothing."""
     while f"{type(env).__module__}.{type(env).__qualname__}" in _TRANSPARENT:
         env = env.env
