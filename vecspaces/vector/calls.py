@@ -79,7 +79,7 @@ class Calls:
                 f"call({name!r}) would go past the bookkeeping of episodes: use {name}() itself"
             )
         chosen = self._choose(call, env_ids)
-        return {worker: (name, args, kwargs, rows) for worker, rows in chosen.items()}
+        return {worker: ((name, args, kwargs), rows) for worker, rows in chosen.items()}
 
     def _choose(self, call: str, env_ids: Any) -> dict[int, list[int]]:
         """Note the environments of a call that is legal now; return them by worker."""

@@ -24,6 +24,7 @@ from vecspaces.vector.group.members import (
     SPACES_CHANGED,
     Builder,
     Built,
+    Call,
     GroupDescription,
     Member,
     Note,
@@ -267,18 +268,12 @@ class EnvGroup:
 
     # ------------------------------------------------------------------ calls and the end
 
-    def call(
-        self,
-        name: str | Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        rows: Sequence[int],
-    ) -> dict[int, Any]:
+    def call(self, call: Call, rows: Sequence[int]) -> dict[int, Any]:
         """Call a method of environments, a function with them, or get an attribute; by row."""
         results: dict[int, Any] = {}
         try:
             for part in self._by_member(rows):
-                results.update(self._member_of[part[0]].call(name, args, kwargs, part))
+                results.update(self._member_of[part[0]].call(call, part))
         finally:
             self._progress[0] = -1
         return results

@@ -33,6 +33,8 @@ SPACES_CHANGED = (
 
 #: By row, how its next episode is to begin: with which seed, and with which options.
 Starts = Mapping[int, tuple["int | None", "Mapping[str, Any] | None"]]
+#: A method, a function of an environment, or an attribute, and the arguments.
+Call = tuple["str | Callable[..., Any]", Sequence[Any], Mapping[str, Any]]
 #: Called with the clock after each environment of a pass that is timed.
 Note = Callable[[int], Any]
 
@@ -353,13 +355,7 @@ class Member(Protocol):
     def step(self, slot: int, rows: Sequence[int] | None, note: Note | None) -> Columns:
         """Step all rows (None), or some that step together, and return their infos."""
 
-    def call(
-        self,
-        name: str | Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        rows: Sequence[int],
-    ) -> dict[int, Any]:
+    def call(self, call: Call, rows: Sequence[int]) -> dict[int, Any]:
         """Call a method of the environments of some rows, and return the result of each."""
 
     def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
@@ -378,8 +374,9 @@ def get_attribute(env: EnvLike, name: str) -> Any:
     return getattr(env, name) if getter is None else getter(name)
 
 
-def call_env(env: Any, name: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def call_env(env: Any, call: Call) -> Any:
     """Call a method of an environment, or a function with it, or get an attribute that is none."""
+    name, args, kwargs = call
     if callable(name):
         return name(env, *args, **kwargs)
     attribute = get_attribute(env, name)

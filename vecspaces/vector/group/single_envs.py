@@ -22,6 +22,7 @@ from vecspaces.vector.group.info_writer import Infos, InfoWriter
 from vecspaces.vector.group.members import (
     RAISED,
     Built,
+    Call,
     Note,
     Starts,
     Views,
@@ -43,6 +44,9 @@ from vecspaces.vector.vector_env import AutoresetMode
 
 #: What a step of an environment, or of what stands in its place, returns.
 Result = tuple[Any, Any, Any, Any, Any]
+#: What environments returned: observations, rewards, ends of episodes (row, terminated, truncated),
+#: infos.
+Stepped = tuple[list[Any], list[Any], list[tuple[int, bool, bool]], Infos]
 
 
 class SingleEnvs:
@@ -255,15 +259,15 @@ class SingleEnvs:
         if self._in_place is not None:
             self._turn_to(slot, rows, "step")
         pairs: Iterable[Any] = zip(self.rows if rows is None else rows, steppers, actions)  # noqa: B905
-        observations, rewards, infos = self._loop(pairs if note is None else _noting(pairs, note))
+        stepped = self._loop(pairs if note is None else _noting(pairs, note))
         try:
             if rows is None:
-                return self._slots[slot].write(observations, rewards, self._ended, infos)
-            return self._slots[slot].write_rows(rows, observations, rewards, self._ended, infos)
+                return self._slots[slot].write(stepped)
+            return self._slots[slot].write_rows(rows, stepped)
         except RAISED as error:
             raise failed(error, rows or self.rows, "step") from None
 
-    def _loop(self, pairs: Iterable[tuple[int, Any, Any]]) -> tuple[list[Any], list[Any], Infos]:
+    def _loop(self, pairs: Iterable[tuple[int, Any, Any]]) -> Stepped:
         """Step each environment, and gather what they return."""
         progress = self._views.progress
         observations: list[Any] = []
@@ -294,7 +298,7 @@ class SingleEnvs:
                     infos[row] = info
         except RAISED as error:
             raise failed(error, (row,), "step") from None
-        return observations, rewards, infos
+        return observations, rewards, ended, infos
 
     # ------------------------------------------------------------------ lost episodes
 
@@ -321,15 +325,9 @@ class SingleEnvs:
 
     # ------------------------------------------------------------------ calls
 
-    def call(
-        self,
-        name: str | Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        rows: Sequence[int],
-    ) -> dict[int, Any]:
+    def call(self, call: Call, rows: Sequence[int]) -> dict[int, Any]:
         """Call a method of some environments."""
-        return {row: self._reach(row, "call", call_env, name, args, kwargs) for row in rows}
+        return {row: self._reach(row, "call", call_env, call) for row in rows}
 
     def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
         """Set an attribute of some environments."""
@@ -379,14 +377,9 @@ class SlotWriter:
         # Whether a flag may be set from an earlier step.
         self._marked = True
 
-    def write(
-        self,
-        observations: list[Any],
-        rewards: list[Any],
-        ended: list[tuple[int, bool, bool]],
-        infos: Infos,
-    ) -> Columns:
+    def write(self, stepped: Stepped) -> Columns:
         """Write what all environments returned; return the merged infos."""
+        observations, rewards, ended, infos = stepped
         self._write_observations(observations)
         self._write_rewards(rewards)
         if self._marked:
@@ -397,15 +390,9 @@ class SlotWriter:
             self._mark(ended)
         return infos_module.merge(infos) if infos else {}
 
-    def write_rows(
-        self,
-        rows: Sequence[int],
-        observations: list[Any],
-        rewards: list[Any],
-        ended: list[tuple[int, bool, bool]],
-        infos: Infos,
-    ) -> Columns:
+    def write_rows(self, rows: Sequence[int], stepped: Stepped) -> Columns:
         """Write what the environments of some rows returned; return the merged infos."""
+        observations, rewards, ended, infos = stepped
         for row, observation, reward in zip(rows, observations, rewards, strict=True):
             self._write_observation(row, observation)
             at = row - self._low
@@ -440,31 +427,18 @@ class ValidatedSlotWriter(SlotWriter):
         self._written = buffers.observations[slot].read()[low:high]
         self._space, self._envs = space, envs
 
-    def write(
-        self,
-        observations: list[Any],
-        rewards: list[Any],
-        ended: list[tuple[int, bool, bool]],
-        infos: Infos,
-    ) -> Columns:
+    def write(self, stepped: Stepped) -> Columns:
         """Write what all environments returned, and check it."""
-        columns = super().write(observations, rewards, ended, infos)
+        columns = super().write(stepped)
         if not self._space.contains(self._written):
-            for env, observation in zip(self._envs, observations, strict=True):
+            for env, observation in zip(self._envs, stepped[0], strict=True):
                 env.check(observation)
         return columns
 
-    def write_rows(
-        self,
-        rows: Sequence[int],
-        observations: list[Any],
-        rewards: list[Any],
-        ended: list[tuple[int, bool, bool]],
-        infos: Infos,
-    ) -> Columns:
+    def write_rows(self, rows: Sequence[int], stepped: Stepped) -> Columns:
         """Write what the environments of some rows returned, and check it."""
-        columns = super().write_rows(rows, observations, rewards, ended, infos)
-        for row, observation in zip(rows, observations, strict=True):
+        columns = super().write_rows(rows, stepped)
+        for row, observation in zip(rows, stepped[0], strict=True):
             self._envs[row - self._low].check(observation)
         return columns
 
@@ -475,27 +449,16 @@ class InfoSlotWriter:
     def __init__(self, slot: SlotWriter, infos: InfoWriter) -> None:
         self._slot, self._infos = slot, infos
 
-    def write(
-        self,
-        observations: list[Any],
-        rewards: list[Any],
-        ended: list[tuple[int, bool, bool]],
-        infos: Infos,
-    ) -> Columns:
+    def write(self, stepped: Stepped) -> Columns:
         """Write what all environments returned; return the merged infos that are not declared."""
-        return self._slot.write(observations, rewards, ended, self._infos.write(infos))
+        observations, rewards, ended, infos = stepped
+        return self._slot.write((observations, rewards, ended, self._infos.write(infos)))
 
-    def write_rows(
-        self,
-        rows: Sequence[int],
-        observations: list[Any],
-        rewards: list[Any],
-        ended: list[tuple[int, bool, bool]],
-        infos: Infos,
-    ) -> Columns:
+    def write_rows(self, rows: Sequence[int], stepped: Stepped) -> Columns:
         """Write what the environments of some rows returned, as `write` does."""
+        observations, rewards, ended, infos = stepped
         infos = self._infos.write(infos, rows)
-        return self._slot.write_rows(rows, observations, rewards, ended, infos)
+        return self._slot.write_rows(rows, (observations, rewards, ended, infos))
 
 
 class _Translated:

@@ -21,6 +21,7 @@ from vecspaces.vector.group.info_writer import InfoWriter
 from vecspaces.vector.group.members import (
     RAISED,
     Built,
+    Call,
     Note,
     Starts,
     Views,
@@ -309,13 +310,7 @@ class VectorMember:
 
     # ------------------------------------------------------------------ calls
 
-    def call(
-        self,
-        name: str | Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        rows: Sequence[int],
-    ) -> dict[int, Any]:
+    def call(self, call: Call, rows: Sequence[int]) -> dict[int, Any]:
         """Call a method of some environments, or of the vector env where it holds none.
 
         A function is called with an environment; of Gymnasium's vector envs, which call none with
@@ -324,18 +319,13 @@ class VectorMember:
         self._views.progress[0] = rows[0]
         try:
             self._reset_lost("call")
-            values = self._run("call", self._call, name, args, kwargs, rows)
+            values = self._run("call", self._call, call, rows)
             return dict(zip(rows, values, strict=True))
         except RAISED as error:
             raise failed(error, self.rows, "call") from None
 
-    def _call(
-        self,
-        name: str | Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        rows: Sequence[int],
-    ) -> list[Any]:
+    def _call(self, call: Call, rows: Sequence[int]) -> list[Any]:
+        name, args, kwargs = call
         env, at = self._env, [row - self.rows.start for row in rows]
         if name == "render":
             frames = env.render()
