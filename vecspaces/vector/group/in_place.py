@@ -119,10 +119,12 @@ def find_bind(env: Any) -> Bind | None:
     """Return the `bind` of an environment, also from within wrappers that change nothing."""
     while f"{type(env).__module__}.{type(env).__qualname__}" in _TRANSPARENT:
         env = env.env
-    # A wrapper whose `__getattr__` passes on what it lacks has no `bind` of its own.
-    if inspect.getattr_static(env, "bind", None) is None:
+    try:
+        # Without `__getattr__`, by which a wrapper passes on what it lacks; and without `__dict__`,
+        # since all attributes of an object whose `__dict__` was asked for are slower from then on.
+        bind = object.__getattribute__(env, "bind")
+    except AttributeError:
         return None
-    bind = getattr(env, "bind", None)
     return bind if callable(bind) and _takes_observation(bind) else None
 
 
