@@ -25,6 +25,8 @@ from vecspaces.spaces.intervals import dtype_limits
 _FEW = 4
 # The numbers of Python that NumPy stores as they are, by the kind of dtype.
 _OWN: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float}
+# Of so few rows, values are written faster one by one than in one pass.
+_FEWEST = 2
 
 
 class Port(ABC):
@@ -52,6 +54,15 @@ class Port(ABC):
     @abstractmethod
     def commit(self, prepared: Any, at: Index) -> None:
         """Write a prepared batch into the rows `at`."""
+
+    def batch_writer(self, n: int) -> Callable[[Any], None]:
+        """Return the function that checks a batch of all `n` rows, and then writes it."""
+        prepare, commit, everything = self.prepare, self.commit, slice(None)
+
+        def write(batch: Any) -> None:
+            commit(prepare(batch, n), everything)
+
+        return write
 
     @abstractmethod
     def check(self, batch: Any, n: int) -> Any:
@@ -125,11 +136,11 @@ class ArrayPort(Port):
         return write
 
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
-        """Write all rows in one pass where every value fits as it is."""
-        if high - low == 1:
-            write_one = self.write
-            return lambda values: write_one(low, *values)
-        in_one_pass, one_by_one = columns.writer(self.rows[low:high]), super().writer(low, high)
+        """Write all rows in one pass where every value fits as it is, and it is worth it."""
+        one_by_one = super().writer(low, high)
+        if high - low <= _FEWEST:
+            return one_by_one
+        in_one_pass = columns.writer(self.rows[low:high])
 
         def write(values: list[Any]) -> None:
             if not in_one_pass(values):
@@ -152,6 +163,19 @@ class ArrayPort(Port):
     def commit(self, prepared: Any, at: Index) -> None:
         """Write all rows by one assignment."""
         self.rows[at] = prepared
+
+    def batch_writer(self, n: int) -> Callable[[Any], None]:
+        """Write all rows by one assignment, at once where the array fits as it is."""
+        rows, dtype, shape, prepare = self.rows, self.dtype, self.rows.shape, self.prepare
+        ndarray = np.ndarray
+
+        def write(batch: Any) -> None:
+            if batch.__class__ is ndarray and batch.dtype is dtype and batch.shape == shape:
+                rows[...] = batch
+            else:
+                rows[...] = prepare(batch, n)
+
+        return write
 
     def read(self, copy: bool = False, at: Index | None = None) -> Any:
         """Return a view, or one copy."""

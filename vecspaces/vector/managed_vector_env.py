@@ -242,7 +242,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         if self._mode is AutoresetMode.DISABLED and session.finished.any():
             self._refuse_finished(np.flatnonzero(session.finished))
         try:
-            self._buffers.actions.write_batch(actions)
+            self._buffers.write_actions(actions)
         except Mismatch as error:
             raise self._action_error(error, None) from None
         if self._settings.validate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import signal
 import sys
@@ -291,6 +292,25 @@ def test_neither_has_a_wrapper_of_a_vector_env() -> None:
         with SyncVectorEnv([member]) as envs, SyncVectorEnv([other]) as twin:
             assert_same_run(envs, twin)
             assert envs.get_attr("view") == (None,) * envs.num_envs
+
+
+def test_attributes_of_environments_stay_fast() -> None:
+    # CPython keeps those of an object in a form that it reads faster, until someone asks for its
+    # `__dict__`; some versions keep them in a dict from the start.
+    make = partial(Sampler, spaces.Box(-1, 1, (4,)), ACTION)
+    with SyncVectorEnv([make]) as envs:
+        envs.reset(seed=0)
+        envs.step(envs.action_space.sample())
+        untouched = make()
+        untouched.reset(seed=0)
+        assert has_dict(envs.envs[0]) == has_dict(untouched)
+
+
+def has_dict(env: Any) -> bool:
+    """Whether an object keeps its attributes in a dict."""
+    return any(
+        "observation_space" in found for found in gc.get_referents(env) if type(found) is dict
+    )
 
 
 class OtherMethod(Sampler):

@@ -19,6 +19,8 @@ from vecspaces.vector.group.members import GroupDescription
 #: Turns what the groups report about their environments into the plan of the shared rows.
 Planner = Callable[[Sequence[GroupDescription]], BufferPlan]
 
+_STEP = Op.STEP  # read at each step, and members of enumerations are found slowly
+
 
 class Backend(Protocol):
     """Where groups run.
@@ -88,7 +90,7 @@ def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
     It returns `Written` for `STEP`, `STEP_ROWS` and `RESET`, the results by row for `CALL`, the
     counters for `FLUSH` where no memory is shared, else None.
     """
-    if op is Op.STEP:
+    if op is _STEP:
         return group.step(slot)
     if op is Op.STEP_ROWS:
         rows, starts, _ = payload

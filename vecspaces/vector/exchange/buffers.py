@@ -138,6 +138,7 @@ class Buffers:
     Attributes:
         observations: One `Rows` per slot of the ring.
         actions: The `Rows` of the actions.
+        write_actions: Called with a batch of actions of all environments.
         finals: The `Rows` of final observations, or None.
         infos: What the info_space holds, one `InfoRows` per slot; empty without one.
         final_infos: The `InfoRows` of final infos, or None.
@@ -153,6 +154,7 @@ class Buffers:
         self.arena = Arena(plan.size) if arena is None else arena
         self.observations = plan.observations.bind(self.arena, spill=True)
         (self.actions,) = plan.actions.bind(self.arena, spill=True)
+        self.write_actions = self.actions.batch_writer()
         self.finals: Rows | None = None
         if plan.finals is not None:
             (self.finals,) = plan.finals.bind(self.arena, spill=True)

@@ -27,6 +27,8 @@ _RETURNED: dict[bool, tuple[type[Exception], str, str]] = {
 #: Rewards of these types can be stored as they are; an integer may be beyond all floats.
 FLOATS = frozenset((float, np.float64, np.float32))
 _NUMBERS = FLOATS | {int, bool}
+# So few rewards are written faster one by one.
+_FEWEST = 2
 
 
 class Finding(Exception):  # noqa: N818 (a finding, of which `failed` makes the user's error)
@@ -96,7 +98,16 @@ def reward_writer(out: npt.NDArray[np.float64], low: int) -> Callable[[list[Any]
                 pass  # an integer beyond all floats, which is named below
         out[:] = as_rewards(rewards, range(low, low + len(rewards)))
 
-    return write
+    view: Any = out.data
+
+    def write_few(rewards: list[Any]) -> None:
+        for number, reward in enumerate(rewards):
+            if reward.__class__ not in FLOATS:
+                write(rewards)
+                return
+            view[number] = reward
+
+    return write_few if len(out) <= _FEWEST else write
 
 
 def as_reward(reward: Any, row: int) -> float:

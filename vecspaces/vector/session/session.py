@@ -406,8 +406,10 @@ class Session:
     def _wait(self, ready: Callable[[], Any] | None, timeout: float | None) -> None:
         """Take in replies until no worker owes one, or `ready()` is not None; raise failures."""
         waiting = self._waiting
-        if self._replies or self._deaths:  # left by an interrupt
+        if self._replies or self._deaths:  # of the caller's own group, or left by an interrupt
             self._take_in(self._replies)
+            if ready is None and not (waiting or self._failures):
+                return
         advice: str = ""
         if timeout is None:
             timeout = self._settings.step_timeout
