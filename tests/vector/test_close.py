@@ -308,6 +308,25 @@ def test_dropped_without_close_it_warns_and_cleans_up_when_collected(tmp_path: P
     assert_gone(pids)
 
 
+def test_dropped_without_close_it_is_gone_at_once(tmp_path: Path) -> None:
+    """Nothing of it refers to itself, so that no garbage collection is waited for."""
+    gc.collect()
+    gc.disable()
+    try:
+        envs = make(tmp_path)
+        envs.reset()
+        envs.step(envs.action_space.sample())
+        envs.call("render")
+        envs.send(envs.action_space.sample())
+        envs.recv()
+        pids = [process.pid for process in envs.processes]
+        with pytest.warns(ResourceWarning, match=r"dropped without close\(\)"):
+            del envs
+        assert_gone(pids)
+    finally:
+        gc.enable()
+
+
 def test_dropped_without_close_it_cleans_up_though_warnings_are_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

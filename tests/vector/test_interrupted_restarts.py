@@ -37,7 +37,9 @@ def mortals(folder: Path) -> list[Any]:
     return [partial(Mortal, folder, number) for number in range(2)]
 
 
-@pytest.mark.parametrize("stride", [97, pytest.param(1, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "stride", [97, pytest.param(1, marks=[pytest.mark.full, pytest.mark.timeout(600)])]
+)
 def test_an_interrupt_at_any_point_of_a_restart(tmp_path: Path, stride: int) -> None:
     arguments: dict[str, Any] = {"on_worker_death": "restart", "max_restarts": 10_000}
     actions = np.array([1, 1])

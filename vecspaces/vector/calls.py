@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from vecspaces.vector.backends.backend import Backend
@@ -21,24 +22,25 @@ class Calls:
     def __init__(self, session: Session, backend: Backend) -> None:
         self._session = session
         self._backend = backend
-        # The environments of the pending call, and what reads its results.
+        # The environments of the pending call, and what reads its results. It is no bound method,
+        # which would keep this object alive until the next garbage collection.
         self._env_ids: list[int] = []
-        self._read: Callable[[int], Results] = _read_nothing
+        self._read: Callable[[Calls, int], Results] = Calls._read_nothing
 
     def call(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> Results:
         """Call a method or function, or get an attribute: one result per environment."""
         payloads = self._payloads(call, name, args, kwargs, env_ids)
-        return self._run(call, Op.CALL, payloads, self._read_results)
+        return self._run(call, Op.CALL, payloads, Calls._read_results)
 
     def begin(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> None:
         """Begin what `call` does."""
         payloads = self._payloads(call, name, args, kwargs, env_ids)
-        self._read = self._read_results
+        self._read = Calls._read_results
         self._session.begin_call(call, Op.CALL, payloads)
 
     def end(self, call: str, timeout: float | None) -> Results:
         """End the pending call."""
-        return self._session.finish(Event.CALL_WAIT, call, timeout, self._read)
+        return self._session.finish(Event.CALL_WAIT, call, timeout, partial(self._read, self))
 
     def set_attr(self, name: str, values: Any, env_ids: Any) -> None:
         """Set an attribute, to one value per environment or to one for all."""
@@ -55,7 +57,7 @@ class Calls:
         payloads = {
             worker: (name, {row: chosen[row] for row in rows}) for worker, rows in by_worker.items()
         }
-        self._run("set_attr", Op.SET_ATTR, payloads, _read_nothing)
+        self._run("set_attr", Op.SET_ATTR, payloads, Calls._read_nothing)
 
     def stats(self) -> Stats:
         """Collect the counters, if no other command is pending, and summarise them."""
@@ -65,7 +67,7 @@ class Calls:
         if session.state in (State.NEW, State.IDLE, State.CLOSED):  # the last is refused below
             session.check(Event.CALL_ASYNC, "stats")
             everyone = dict.fromkeys(range(len(backend.slices)))
-            self._run("stats", Op.FLUSH, everyone, self._load_counters)
+            self._run("stats", Op.FLUSH, everyone, Calls._load_counters)
         counters = backend.buffers.counters()
         assert counters is not None
         return summarise(*counters, tuple(backend.slices))
@@ -88,7 +90,7 @@ class Calls:
         return self._session.by_worker(self._env_ids)
 
     def _run(
-        self, call: str, op: Op, payloads: Mapping[int, Any], read: Callable[[int], Results]
+        self, call: str, op: Op, payloads: Mapping[int, Any], read: Callable[[Calls, int], Results]
     ) -> Results:
         """Begin a command and wait for it."""
         try:
@@ -113,6 +115,5 @@ class Calls:
                 self._backend.buffers.load_counters(worker, rows.start, rows.stop, found)
         return ()
 
-
-def _read_nothing(slot: int) -> Results:
-    return ()
+    def _read_nothing(self, slot: int) -> Results:
+        return ()

@@ -70,8 +70,6 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         self._calls = Calls(self._session, backend)
         # The payloads of a step: nothing for every worker.
         self._everyone: dict[int, None] = dict.fromkeys(range(len(backend.slices)))
-        # What returns the results of a step: whether there is an info_space is tested once.
-        self._read = self._read_step if self.info_space is None else self._read_step_and_infos
 
     def _plan(self, descriptions: Sequence[GroupDescription]) -> BufferPlan:
         """Take in the descriptions of the groups, and lay out the rows."""
@@ -211,7 +209,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             return self._send_recv.receive(rows, "step", None)[:5]
         try:
             self._begin_step("step", actions)
-            return self._session.finish(Event.STEP_WAIT, "step", None, self._read)
+            return self._session.finish(Event.STEP_WAIT, "step", None, self._read_step)
         except BaseException as error:
             self._session.interrupt(error)
             raise
@@ -233,7 +231,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             NoAsyncCallError: No step is pending.
             StepTimeoutError: It took too long; the step stays pending.
         """
-        return self._session.finish(Event.STEP_WAIT, "step_wait", timeout, self._read)
+        return self._session.finish(Event.STEP_WAIT, "step_wait", timeout, self._read_step)
 
     def _begin_step(self, call: str, actions: Any) -> None:
         session = self._session
@@ -255,11 +253,16 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         terminations = written.terminations.copy()
         truncations = written.truncations.copy()
         infos = self._infos() if any(self._session.results.values()) else {}
+        if buffers.infos:
+            buffers.infos[slot].read(infos, self.copy)
         if self._mode is not AutoresetMode.NEXT_STEP:
             ended = terminations | truncations
             self._session.note_ends(slice(None), ended)
             if self._mode is AutoresetMode.SAME_STEP and ended.any():
-                infos.update(buffers.final_observations(ended.nonzero()[0]))
+                rows = ended.nonzero()[0]
+                infos.update(buffers.final_observations(rows))
+                if buffers.final_infos is not None:
+                    buffers.final_infos.gather(infos, rows, rows, self.num_envs)
         return (
             buffers.observations[slot].read(self.copy),
             written.rewards.copy(),
@@ -267,17 +270,6 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             truncations,
             infos,
         )
-
-    def _read_step_and_infos(self, slot: int) -> ManagedStep[ObsType]:
-        """Return the results of a step, and what the info_space holds."""
-        result = self._read_step(slot)
-        buffers, infos = self._buffers, result[4]
-        buffers.infos[slot].read(infos, self.copy)
-        if buffers.final_infos is not None:
-            ended = np.flatnonzero(result[2] | result[3])
-            if len(ended):
-                buffers.final_infos.gather(infos, ended, ended, self.num_envs)
-        return result
 
     def _action_error(self, error: Mismatch, rows: Sequence[int] | None) -> InvalidActionError:
         """Return the error for actions that do not fit; no environment was stepped."""
@@ -589,7 +581,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             self._buffers.release()
         if forced:
             warnings.warn(
-                f"{EnvIds(forced)} did not close within {seconds:g} s and were ended by force",
+                f"{EnvIds(forced)} did not close within {seconds:g} s and had to be ended by force",
                 RuntimeWarning,
                 stacklevel=5,
             )

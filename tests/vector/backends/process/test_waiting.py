@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any
 
 import pytest
 
+from vecspaces.vector.backends.process import waiting
 from vecspaces.vector.backends.process.waiting import SpinPoll, WaitingPolicy, Way
 
 ALL = (Way.RETURNS, Way.FREE, Way.BUSY_POLLS)
@@ -251,6 +256,45 @@ def test_a_wait_of_no_time_looks_once(poll: SpinPoll, script: Script) -> None:
     script.ready = script._clock.now + 1.0
     assert poll.poll(0, 3) == []
     assert script.asked == [0]
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt at the k-th line that the policy runs."""
+
+    def __init__(self, k: int) -> None:
+        self.left = k
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Interrupt | None:
+        if frame.f_code.co_filename != waiting.__file__:
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self
+
+
+@pytest.mark.parametrize("best", ALL)
+@pytest.mark.parametrize("first", [1, pytest.param(0, marks=pytest.mark.full)])
+def test_an_interrupt_at_any_line_leaves_a_policy_that_finds_the_best_way(
+    best: Way, first: int
+) -> None:
+    k, left = first, 0
+    while left <= 0:
+        k += 1 + 6 * first
+        caller = Caller(ALL, lambda way, now: 5e-3 if way is best else 9e-3)
+        interrupt = Interrupt(k)
+        with contextlib.suppress(KeyboardInterrupt):
+            sys.settrace(interrupt)
+            try:
+                caller.run(1.0)
+            finally:
+                sys.settrace(None)
+        left = interrupt.left
+        caller.run(2.0)
+        assert caller.run(10.0) is best, k
+    assert k > 100
 
 
 @pytest.fixture

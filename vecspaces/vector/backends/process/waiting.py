@@ -128,12 +128,13 @@ class WaitingPolicy:
             else:
                 self._begin_block(self._kept)
             return
+        # Whatever an interrupt leaves out here is a measurement less, and no error.
         if self.way is self._kept:
             self._usual = cost
             self._costs.append(cost)
-        else:
+        elif self._costs:
             ratios = self._ratios.setdefault(self.way, [])
-            ratios.append(cost / self._usual)
+            ratios.append(cost / self._costs[-1])
             if lost or (len(ratios) >= _CLEAR_ROUNDS and min(ratios) > _CLEAR):
                 del self._ratios[self.way]
         if not self._round:
@@ -151,15 +152,16 @@ class WaitingPolicy:
             or rounds >= _ROUNDS
             or (
                 rounds >= _CLEAR_ROUNDS
-                and any(max(ratios) < 1 / _CLEAR for ratios in self._ratios.values())
+                and any(max(ratios, default=1.0) < 1 / _CLEAR for ratios in self._ratios.values())
             )
         )
 
     def _keep_best(self) -> None:
         """End a comparison."""
-        found = {way: _median(ratios) for way, ratios in self._ratios.items()}
+        found = {way: _median(ratios) for way, ratios in self._ratios.items() if ratios}
         best = min(found, key=found.__getitem__, default=self._kept)
-        self._usual = _median(self._costs)
+        if self._costs:
+            self._usual = _median(self._costs)
         self._interval = min(2 * self._interval, _GREATEST_SECONDS)
         if found.get(best, 1.0) < 1 - _GAIN:
             self._kept, self._interval = best, _SHORTEST_SECONDS
