@@ -30,7 +30,7 @@ from vecspaces.errors import (
     StepTimeoutError,
 )
 from vecspaces.testing.contract import ALL_SPACES, assert_same_infos
-from vecspaces.testing.envs import talking
+from vecspaces.testing.envs import Echo, talking
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, Transition, infos_as_list
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
@@ -427,3 +427,41 @@ def test_sending_to_no_environment_leaves_nothing_to_receive(kind: Any) -> None:
         assert envs.step(np.zeros(2, int))[1].shape == (2,)
         with pytest.raises(TypeError, match=r"^env_ids must be the numbers .* found array\(1\)"):
             envs.get_attr("number", env_ids=np.array(1))
+
+
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2.5, True],
+        [np.float32(0.1), 0.1, np.int8(1)],
+        [2**63, -1, 2**70],
+        [np.zeros(2, np.int8), np.ones(2, np.uint8), np.ones(2)],
+        [np.array(1), np.array(2.5), 3],
+        [np.array("a"), np.array("long"), "b"],
+        [{"a": 1}, {"a": 2.5}, {"a": {"b": 3}}],
+        [None, 1, [2.5]],
+    ],
+    ids=str,
+)
+def test_numbers_of_infos_keep_their_types_whatever_came_with_them(make: Any, values: Any) -> None:
+    zero, actions = np.zeros(1, np.float32), np.zeros(3, np.int64)
+    box = spaces.Box(0, 1, (1,))
+    infos = [{"x": value} for value in values]
+    env_fns = [
+        partial(Echo, box, [(zero, info)], [(zero, 0.0, False, False, info)]) for info in infos
+    ]
+    alone = []
+    for env_fn in env_fns:
+        with SyncVectorEnv([env_fn]) as one:
+            alone.append(one.reset()[1])
+            assert_same_infos(one.step(actions[:1])[4], alone[-1])
+    with make(env_fns) as envs:
+        first = envs.reset()[1]
+        for _ in range(2):  # of a reset, and of a step
+            for _ in env_fns:
+                found = envs.recv(1)
+                assert_same_infos(found.infos, alone[found.env_ids[0]])
+            envs.send(actions)
+        envs.recv(3)
+        assert_same_infos(envs.step(actions)[4], first)

@@ -169,7 +169,11 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         return self._session.finish_reset(call, timeout, self._read_reset)
 
     def _read_reset(self, slot: int, rows: list[int]) -> tuple[ObsType, dict[str, Any]]:
-        infos = self._infos()
+        results = self._session.results
+        columns = [
+            infos_module.together(results[worker]) for worker in sorted(results) if results[worker]
+        ]
+        infos = infos_module.finish(columns, self.num_envs)
         if self._buffers.infos:
             declared = self._buffers.infos[slot]
             if len(rows) == self.num_envs:

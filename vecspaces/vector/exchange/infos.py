@@ -24,6 +24,7 @@ RowIndices = npt.NDArray[np.intp]
 _PLAIN = (int, float, bool)
 _PLAIN_TYPES = frozenset(_PLAIN)
 _INTEGERS = (int, np.integer)
+_INT64 = np.iinfo(np.int64)
 _NUMERIC = frozenset("biufc")
 _IMMUTABLE = frozenset((int, float, bool, str, bytes, type(None)))
 
@@ -74,8 +75,11 @@ def from_plain(plain: list[tuple[Any, ...]]) -> Columns:
     return columns
 
 
-def merge(infos: Mapping[int, Mapping[str, Any]]) -> Columns:
+def merge(infos: Mapping[int, Mapping[str, Any]], apart: bool = False) -> Columns:
     """Merge infos of single environments, given by their rows.
+
+    With `apart`, values of different types or dtypes stay objects, as the rows may be handed out
+    one by one: which of them came together depends on the time, and their dtypes must not.
 
     Numbers of one key are promoted to a dtype that holds them all; Gymnasium 1.4.0 takes the dtype
     of the first value and truncates the others. Arrays of one shape are stacked; anything else
@@ -86,7 +90,9 @@ def merge(infos: Mapping[int, Mapping[str, Any]]) -> Columns:
     # As it is at nearly every step.
     if len(same) == 1 or all(info.keys() == keys for info in same):
         at = np.array(every, dtype=np.intp)
-        return {key: Column(at, _stack(key, every, [info[key] for info in same])) for key in keys}
+        return {
+            key: Column(at, _stack(key, every, [info[key] for info in same], apart)) for key in keys
+        }
     gathered: dict[str, tuple[list[int], list[Any]]] = {}
     for row, info in infos.items():
         for key, value in info.items():
@@ -98,22 +104,26 @@ def merge(infos: Mapping[int, Mapping[str, Any]]) -> Columns:
                 rows.append(row)
                 values.append(value)
     return {
-        key: Column(np.array(rows, dtype=np.intp), _stack(key, rows, values))
+        key: Column(np.array(rows, dtype=np.intp), _stack(key, rows, values, apart))
         for key, (rows, values) in gathered.items()
     }
 
 
-def _stack(key: str, rows: list[int], values: list[Any]) -> npt.NDArray[Any] | Columns:
+def _stack(
+    key: str, rows: list[int], values: list[Any], apart: bool = False
+) -> npt.NDArray[Any] | Columns:
     """Make one array, or nested columns, of the values of a key."""
     if key == "final_obs":
         return _objects(values)
     types = set(map(type, values))
+    if apart and not _is_one_type(types, values):
+        return _objects(values)
     if types <= _PLAIN_TYPES:
         array = np.array(values)
         return array if array.dtype.kind != "f" or float in types else _objects(values)
     if len(types) == 1:
         if np.ndarray not in types:
-            return _stack_kind(_kind(values[0]), rows, values)
+            return _stack_kind(_kind(values[0]), rows, values, apart)
         first = values[0]
         # As it is at nearly every step. NumPy takes an axis more for each array with `np.stack`.
         if first.ndim and first.dtype != object and _are_alike(values):
@@ -122,17 +132,41 @@ def _stack(key: str, rows: list[int], values: list[Any]) -> npt.NDArray[Any] | C
     for position, value in enumerate(values):
         groups.setdefault(_kind(value), []).append(position)
     if len(groups) == 1:
-        return _stack_kind(next(iter(groups)), rows, values)
+        return _stack_kind(next(iter(groups)), rows, values, apart)
     # Values of different kinds are objects, each promoted as in a slice that holds its kind alone:
     # results do not depend on the slices.
     items = list(values)
     for kind, positions in groups.items():
         chosen = [rows[position] for position in positions]
-        stacked = _stack_kind(kind, chosen, [values[position] for position in positions])
+        own = [values[position] for position in positions]
+        stacked = _stack_kind(kind, chosen, own, apart)
         cells = _cells(Column(np.array(chosen, dtype=np.intp), stacked))
         for position, cell in zip(positions, cells, strict=True):
             items[position] = cell
     return _objects(items)
+
+
+def _is_one_type(types: set[type], values: list[Any]) -> bool:
+    """Whether each value has the dtype by itself that an array of all has."""
+    if np.ndarray in types and len(types) == 1:
+        return len({array.dtype for array in values}) == 1
+    if int in types and len(types) == 1:
+        return bool(min(values) >= _INT64.min and max(values) <= _INT64.max)
+    return len(types) == 1
+
+
+def together(columns: Columns) -> Columns:
+    """Merge what `merge(apart=True)` kept apart."""
+    found: Columns = {}
+    for key, column in columns.items():
+        values = column.values
+        if isinstance(values, dict):
+            found[key] = Column(column.rows, together(values))
+        elif values.dtype == object:
+            found[key] = Column(column.rows, _stack(key, column.rows.tolist(), list(values)))
+        else:
+            found[key] = column
+    return found
 
 
 def _are_alike(arrays: list[npt.NDArray[Any]]) -> bool:
@@ -152,18 +186,23 @@ def _kind(value: Any) -> Any:
         return "dict"
     if issubclass(kind, np.ndarray):
         code = value.dtype.kind
+        if value.shape == () and code in _NUMERIC:
+            return "number"
         return value.shape, "number" if code in "biufc" else code if code in "US" else value.dtype
     return None
 
 
-def _stack_kind(kind: Any, rows: list[int], values: list[Any]) -> npt.NDArray[Any] | Columns:
+def _stack_kind(
+    kind: Any, rows: list[int], values: list[Any], apart: bool = False
+) -> npt.NDArray[Any] | Columns:
     """Make one array, or nested columns, of values of one kind."""
     if kind is None:
         return _objects(values)
     if kind == "dict":
-        return merge(dict(zip(rows, values, strict=True)))
+        return merge(dict(zip(rows, values, strict=True)), apart)
     if kind != "number":
         return np.stack(values) if _share([value.dtype for value in values]) else _objects(values)
+    values = [value[()] if isinstance(value, np.ndarray) else value for value in values]
     array = np.array(values)
     # Integers beyond 64 bits become objects by themselves; of two ranges they would be rounded.
     rounded = array.dtype.kind == "f" and all(isinstance(value, _INTEGERS) for value in values)

@@ -167,7 +167,7 @@ class SingleEnvs:
             self.go_on(row)
         if self._info_writers:
             infos = self._write_infos(slot, sorted(starts), infos, "reset")
-        return infos_module.merge(infos)
+        return infos_module.merge(infos, apart=True)
 
     def _turn_to(self, slot: int, rows: Sequence[int] | None, command: str) -> None:
         """Let the environments of some rows, or all, write their observations to a slot."""
@@ -400,7 +400,7 @@ class SlotWriter:
             self._terminations[at] = self._truncations[at] = False
         if ended:
             self._mark(ended)
-        return infos_module.merge(infos) if infos else {}
+        return infos_module.merge(infos, apart=True) if infos else {}
 
     def _mark(self, ended: list[tuple[int, bool, bool]]) -> None:
         """Set the flags of episodes that ended."""
