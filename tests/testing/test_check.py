@@ -369,6 +369,6 @@ class Slow(Sound):
 
 @pytest.mark.full
 def test_what_is_slow_does_not_hang() -> None:
-    report = check(Slow, num_steps=300, timeout=0.5)
+    report = check(Slow, num_steps=300, timeout=stretched(0.5))
     assert names_of(report) == set()
     assert report.num_steps < 100

@@ -107,14 +107,9 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         """Return one flat object for JSON; a number that does not exist is None."""
+        own = {key: value for key, value in vars(self).items() if not isinstance(value, Summary)}
         flat = {
-            "env": self.env,
-            "backend": self.backend,
-            "num_envs": self.num_envs,
-            "num_workers": self.num_workers,
-            "seed": self.seed,
-            "steps": self.steps,
-            "seconds": self.seconds,
+            **own,
             "steps_per_second": self.steps_per_second,
             "episodes": self.returns.count,
             "mean_return": self.returns.mean,
