@@ -51,7 +51,7 @@ QUICK = (
     "tests/vector/session/",
     "tests/vector/utils/test_batching.py",
     "tests/vector/utils/test_items.py",
-    "tests/vector/utils/test_misc.py",
+    "tests/vector/utils/test_processes.py",
     "tests/vector/test_contract_async.py::TestTwoWorkers",
     "tests/vector/test_contract_sync.py",
     "tests/vector/test_vector_env.py",

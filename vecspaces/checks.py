@@ -1,4 +1,4 @@
-"""Checks of arguments, and how error messages write values and the places where they are."""
+"""Errors about values: how they describe a value and its place, and checks that raise them."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from typer.core import TyperCommand, TyperGroup
 from vecspaces import __version__
 from vecspaces.cli.bench import bench
 from vecspaces.cli.check import check
-from vecspaces.cli.console import refuse, report
 from vecspaces.cli.describe import describe
+from vecspaces.cli.errors import refuse, report
 from vecspaces.cli.evaluate import evaluate
 from vecspaces.cli.profile import profile
 from vecspaces.cli.rollout import rollout

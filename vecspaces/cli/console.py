@@ -1,50 +1,34 @@
-"""What the commands share: their options, where they print, and how they refuse bad input."""
+"""What the commands share: their options, their output, their progress bar."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import os
-import re
 import sys
-import sysconfig
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from traceback import format_exception
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from vecspaces.errors import StepTimeoutError, VecspacesError, WorkerDiedError, WorkerError
 from vecspaces.make import find_factory
-from vecspaces.vector.exchange.failures import EnvIds, EnvironmentTraceback, without_advice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from vecspaces.make import Factory
-    from vecspaces.vector.exchange.failures import Failure
 
-# Errors whose message is complete; of others (KeyError: 'gravity') the type is half of it.
-_SELF_EXPLAINING = (AttributeError, ImportError, TypeError, ValueError, VecspacesError)
 _STANDARD_OUTPUT = Path("-")
 #: Below what a command shows after Ctrl-C.
 INTERRUPTED = "interrupted: this is what was found so far"
 _PICTURES = (".gif", ".mp4")
 # What matplotlib writes.
 _PLOTS = (".eps", ".jpg", ".jpeg", ".pdf", ".pgf", ".png", ".ps", ".svg", ".svgz", ".tif", ".webp")
-_PACKAGE = str(Path(__file__).parents[1])
-# Libraries: of what they raise about an argument, the message is enough.
-_OF_LIBRARIES = tuple(
-    f'  File "{sysconfig.get_path(name)}' for name in ("stdlib", "purelib", "platlib")
-)
-_WRAPPERS = (os.path.join("gymnasium", "wrappers"), os.path.join("gymnasium", "core.py"))
-_FRAME = re.compile(r'^  File "(.+?)", line \d+, in .+\n(?:    .*\n)*', re.MULTILINE)
-_HEADING = "Traceback (most recent call last):\n"
 
 
 def check_file(file: Path | None) -> Path | None:
@@ -119,67 +103,6 @@ def write_json(file: Path | None, found: Any) -> None:
             typer.echo(text, nl=False)
         else:
             file.write_text(text, encoding="utf-8")
-
-
-def refuse(message: str) -> NoReturn:
-    """Print in one line what is wrong with the input, and end with exit code 2."""
-    typer.echo(f"vecspaces: {' '.join(message.split())}", err=True)
-    raise typer.Exit(2)
-
-
-def report(error: Exception, options: Mapping[str, str]) -> NoReturn:
-    """Print what went wrong, and end with an exit code: 2 for bad input, 1 for what failed.
-
-    An environment or a policy that fails is shown with its own lines of code. `options` holds how
-    the arguments of the command are written there, for messages that begin with a name.
-    """
-    cause = error.__cause__
-    failure = cause.failure if isinstance(cause, EnvironmentTraceback) else None
-    frames = _own_frames(error, failure)
-    message = "; ".join([_describe(error, failure, options), *getattr(error, "__notes__", [])])
-    typer.echo(f"vecspaces: {' '.join(message.split())}", err=True)
-    if frames or failure is not None:
-        typer.echo(f"{frames}(--traceback shows the rest)", err=True)
-    failed = isinstance(error, (WorkerError, StepTimeoutError)) or failure is not None
-    imported = isinstance(error, (ImportError, AttributeError))
-    raise typer.Exit(1 if failed or (frames and not imported) else 2) from None
-
-
-def _describe(error: Exception, failure: Failure | None, options: Mapping[str, str]) -> str:
-    """Return the message of an error, with options instead of the arguments behind them."""
-    clear = isinstance(error, _SELF_EXPLAINING) and str(error)
-    message = str(error) if clear else f"{type(error).__name__}: {error}"
-    if failure is not None and isinstance(error, VecspacesError):
-        return message  # it names the environment itself
-    if failure is not None:
-        what = (
-            "could not be built" if failure.command == "build" else f"failed in {failure.command}"
-        )
-        return f"{EnvIds(failure.env_ids)} {what}: {type(error).__name__}: {error}"
-    if isinstance(error, WorkerDiedError):
-        return without_advice(error)
-    name = re.match(r"\w+(?=[:=]| must)", message)
-    if name is not None and name[0] in options:
-        return f"{options[name[0]]}{message[name.end() :]}"
-    return message
-
-
-def _own_frames(error: Exception, failure: Failure | None) -> str:
-    """Return the lines of code that vecspaces called: the environment's or the policy's."""
-    text = "".join(format_exception(error)) if failure is None else failure.text
-    for section in reversed(text.split(_HEADING)[1:]):
-        own: list[str] = []
-        for frame in _FRAME.finditer(section):
-            file = frame[1]
-            if file.startswith(_PACKAGE):
-                own.clear()
-            elif not file.startswith("<frozen") and not any(part in file for part in _WRAPPERS):
-                own.append(frame[0])
-        if failure is None:
-            own = [frame for frame in own if not frame.startswith(_OF_LIBRARIES)]
-        if own:
-            return "".join(own)
-    return ""
 
 
 def parse_numbers(option: str, text: str, least: int, most: int | None = None) -> list[int]:

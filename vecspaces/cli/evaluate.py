@@ -29,9 +29,9 @@ from vecspaces.cli.console import (
     parse_numbers,
     prepare,
     progress_bar,
-    refuse,
     write_json,
 )
+from vecspaces.cli.errors import refuse
 from vecspaces.evaluation import Evaluation
 from vecspaces.evaluation import evaluate as run_evaluation
 from vecspaces.evaluation.replay import record_episodes

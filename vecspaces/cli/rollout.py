@@ -27,9 +27,9 @@ from vecspaces.cli.console import (
     parse_numbers,
     prepare,
     progress_bar,
-    refuse,
     write_json,
 )
+from vecspaces.cli.errors import refuse
 from vecspaces.make import make_vec
 from vecspaces.wrappers import RecordEpisodeStatistics, RecordVideo
 

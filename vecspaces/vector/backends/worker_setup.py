@@ -21,7 +21,7 @@ from vecspaces.vector.backends.process.cores import count_usable_cores, usable_c
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.group.members import SPACES_CHANGED, GroupDescription
 from vecspaces.vector.utils import CloudpickleWrapper
-from vecspaces.vector.utils.misc import MPI_PREFIXES
+from vecspaces.vector.utils.processes import MPI_PREFIXES
 from vecspaces.vector.vector_env import AutoresetMode
 
 _THREAD_VARIABLES = (

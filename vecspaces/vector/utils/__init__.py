@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vecspaces.spaces.batching import batch_differing_spaces, batch_space
 from vecspaces.vector.utils.items import concatenate, create_empty_array, iterate
-from vecspaces.vector.utils.misc import CloudpickleWrapper, clear_mpi_env_vars
+from vecspaces.vector.utils.processes import CloudpickleWrapper, clear_mpi_env_vars
 from vecspaces.vector.utils.shared_memory import (
     create_shared_memory,
     read_from_shared_memory,

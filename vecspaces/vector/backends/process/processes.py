@@ -21,7 +21,7 @@ from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.line import Line, process_descriptor
 from vecspaces.vector.backends.process.startup import StartupName
 from vecspaces.vector.exchange.messages import HEADER, Op
-from vecspaces.vector.utils.misc import MPI_PREFIXES
+from vecspaces.vector.utils.processes import MPI_PREFIXES
 
 # How often to look where there is no process descriptor.
 _LOOK_SECONDS = 2e-3

@@ -1,4 +1,4 @@
-"""What starting workers needs: functions that travel, and an environment without MPI."""
+"""Starting processes: functions that can be pickled, and an environment without MPI variables."""
 
 from __future__ import annotations
 
