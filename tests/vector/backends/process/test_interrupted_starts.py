@@ -157,7 +157,7 @@ def test_what_is_interrupted_leaves_nothing_and_can_be_repeated(what: str) -> No
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("handler")
 @pytest.mark.parametrize("what", INTERRUPTED)
-@pytest.mark.parametrize(("method", "rounds"), [("fork", 2000), ("spawn", 60), ("forkserver", 300)])
+@pytest.mark.parametrize(("method", "rounds"), [("fork", 1000), ("spawn", 30), ("forkserver", 150)])
 def test_what_is_interrupted_often_leaves_nothing(what: str, method: str, rounds: int) -> None:
     INTERRUPTED[what](method, rounds)
 
