@@ -13,10 +13,9 @@ per worker, as it cannot have more. Without Stable-Baselines3 its rows are left 
 busy: the share of the workers' time in which an environment steps or resets, as `stats()` tells it,
 from the first reset to the end of the last episode, where lengths vary tenfold too. A step is a
 fixed amount of Python that takes 0.1, 0.3 or 1 ms where nothing else runs, or it sleeps, as one
-does that waits for a simulator elsewhere. Workers that compute need cores: where there are as many
-as workers, the caller takes its time from theirs, and a step that is interrupted counts as busy.
-So the last column tells how much of the ideal speed is left: steps times what one takes alone, by
-workers and seconds.
+does that waits for a simulator elsewhere. Where there are as many workers as cores, the caller
+takes its time from the workers that compute, and a step that is interrupted counts as busy. So the
+last column compares the steps per second with those of as many processes that do nothing else.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal
@@ -32,15 +32,16 @@ import gymnasium
 import numpy as np
 import typer
 
-from benchmarks.common import cart_pole, make_table, show
+from benchmarks.common import cart_pole, make_table, repeat, show
 from vecspaces import evaluate
 from vecspaces.evaluation.episodes import EpisodeQueue
 from vecspaces.evaluation.policies import make_player
-from vecspaces.evaluation.run import make_seeds
+from vecspaces.evaluation.run import choose_width, make_seeds
 from vecspaces.vector import AsyncVectorEnv
 
 SHORTEST, LONGEST = 20, 200
 PACES = (100e-6, 300e-6, 1e-3)  # seconds
+LIMIT_SECONDS = 0.5
 
 
 def lean(observations: Any) -> Any:
@@ -102,9 +103,9 @@ def time_peer(env_fn: Callable[[], Any], episodes: int, workers: int) -> tuple[f
 
 
 def measure_busy(
-    work: Callable[[], object], seconds: float, episodes: int, num_envs: int, workers: int
+    work: Callable[[], object], episodes: int, num_envs: int, workers: int
 ) -> tuple[float, float]:
-    """Return the mean share of busy time of the workers, and that of the ideal speed."""
+    """Return the mean share of busy time of the workers, and the steps per second."""
     queue = EpisodeQueue(
         make_seeds(0, episodes),
         max_episode_steps=None,
@@ -120,12 +121,18 @@ def measure_busy(
     ) as envs:
         took = timed(lambda: queue.play(envs, make_player(lean, envs), in_turns=True))
         busy = float(1 - envs.stats().worker_waiting.mean())
-    return busy, queue.result(took).steps * seconds / workers / took
+    return busy, queue.result(took).steps / took
 
 
-def time_alone(work: Callable[[], object]) -> float:
-    """Return the least time that a step took in this process."""
-    return min(timed(work) for _ in range(200))
+def measure_limit(work: Callable[[], object], workers: int) -> float:
+    """Return the steps per second of processes without communication."""
+    with ProcessPoolExecutor(workers) as pool:
+        return sum(pool.map(measure_alone, [work] * workers))
+
+
+def measure_alone(work: Callable[[], object]) -> float:
+    """Return the steps per second of this process."""
+    return repeat(lambda _: work(), LIMIT_SECONDS)
 
 
 def show_speed(episodes: int, rounds: int, workers: int, widths: list[int]) -> None:
@@ -156,20 +163,19 @@ def show_speed(episodes: int, rounds: int, workers: int, widths: list[int]) -> N
 def show_busy(episodes: int, workers: int, widths: list[int]) -> None:
     """Show how busy workers are with environments that compute, and with some that sleep."""
     title = f"{episodes} episodes of 20 to 200 steps, {workers} workers"
-    table = make_table(title, "a step", "ms", "num_envs", "busy", "of the ideal speed")
-    per_loop = time_alone(partial(compute, 10_000)) / 10_000
+    table = make_table(title, "a step", "ms", "num_envs", "busy", "of the limit", left=2)
+    loops_per_second = 10_000 * measure_alone(partial(compute, 10_000))
     for pace in PACES:
         works = {
-            "computes": partial(compute, round(pace / per_loop)),
+            "computes": partial(compute, round(pace * loops_per_second)),
             "sleeps": partial(time.sleep, pace),
         }
         for kind, work in works.items():
             for width in widths:
-                seconds = time_alone(work)
-                busy, ideal = measure_busy(work, seconds, episodes, width, workers)
-                table.add_row(
-                    kind, f"{seconds * 1e3:.2f}", str(width), f"{busy:.1%}", f"{ideal:.1%}"
-                )
+                limit = measure_limit(work, workers)
+                busy, speed = measure_busy(work, episodes, width, workers)
+                share = f"{speed / limit:.1%}"
+                table.add_row(kind, f"{pace * 1e3:g}", str(width), f"{busy:.1%}", share)
     show(table)
 
 
@@ -184,19 +190,17 @@ def main(
         str | None,
         typer.Option(
             help="Numbers of environments for `evaluate`, with commas.",
-            show_default="8,32,128 for speed, 32 for busy",
+            show_default="8, 32, 128 and evaluate's own choice; for busy the latter alone",
         ),
     ] = None,
 ) -> None:
     """Measure the speed of `evaluate`, and how busy its workers are."""
+    default, _ = choose_width(None, workers, "async", episodes)
+    widths = [int(number) for number in (num_envs or f"8,32,{default},128").split(",")]
     if part != "busy":
-        show_speed(episodes, rounds, workers, _numbers(num_envs or "8,32,128"))
+        show_speed(episodes, rounds, workers, widths)
     if part != "speed":
-        show_busy(episodes, workers, _numbers(num_envs or "32"))
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
+        show_busy(episodes, workers, widths if num_envs else [default])
 
 
 if __name__ == "__main__":

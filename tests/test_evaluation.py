@@ -34,7 +34,9 @@ from tests.evaluation_envs import (
 from tests.vector.bounds import within
 from vecspaces import Evaluation, evaluate, make_vec, spaces
 from vecspaces.errors import InvalidActionError, StepTimeoutError, WorkerDiedError
+from vecspaces.evaluation.episodes import EpisodeQueue
 from vecspaces.evaluation.journal import Journal
+from vecspaces.evaluation.policies import make_player
 from vecspaces.evaluation.result import interquartile_mean
 from vecspaces.vector import AsyncVectorEnv
 
@@ -231,6 +233,26 @@ def test_a_random_policy_draws_from_every_space() -> None:
         env = partial(Sampler, space, space)
         one = evaluate("random", env, episodes=4, seed=2, backend="sync", num_envs=1)
         assert_same(evaluate("random", env, episodes=4, seed=2, backend="sync"), one)
+
+
+def test_the_policy_decides_for_one_half_while_workers_step_the_other() -> None:
+    queue = EpisodeQueue(
+        seeds_of(3, 40), max_episode_steps=None, max_retries=0, journal=None, progress=None
+    )
+    with AsyncVectorEnv([Errand] * 8, num_workers=2, autoreset_mode="Disabled") as envs:
+        rows = envs._session.queue
+
+        def watching(observations: Any) -> Any:
+            asked = len(observations["mission"])
+            if queue.remaining > 8 and asked + len(rows.outstanding) + len(rows.ready) == 8:
+                asked_for.append(asked)
+            return errand_policy(observations)
+
+        asked_for: list[int] = []
+        queue.play(envs, make_player(watching, envs), in_turns=True)
+    # Rows of the half that begin an episode are not asked for.
+    assert len(asked_for) > 50
+    assert max(asked_for) == 4
 
 
 class Network:
@@ -774,7 +796,9 @@ def test_one_journal_has_one_writer(tmp_path: Path) -> None:
 
 HOLDER = """
 import sys
+from vecspaces.evaluation.episodes import EpisodeQueue
 from vecspaces.evaluation.journal import Journal
+from vecspaces.evaluation.policies import make_player
 
 journal = Journal(sys.argv[1], {}, [1], [1])
 print("open", flush=True)

@@ -73,7 +73,8 @@ def evaluate(
         typer.Option(min=0, help="Fixes the seeds of all episodes.", show_default="fresh entropy"),
     ] = None,
     num_envs: Annotated[
-        int | None, typer.Option(min=1, help="The most environments.", show_default="16 per worker")
+        int | None,
+        typer.Option(min=1, help="The most environments.", show_default="16 to 32 per worker"),
     ] = None,
     num_workers: Annotated[
         int | None,

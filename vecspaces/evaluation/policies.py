@@ -70,6 +70,8 @@ class _Padded(_Stateless):
 
     def act(self, observations: Any, rows: Sequence[int]) -> Any:
         envs, size, count = self._envs, self._batch_size, len(rows)
+        if count == size:
+            return self._policy(observations)
         parts: list[Any] = []
         for begin in range(0, count, size):
             at = [min(number, count - 1) for number in range(begin, begin + size)]

@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
     from vecspaces.vector.options import Backend
 
-# Environments per worker: while the policy decides for some, the worker steps the others.
-_ROWS_PER_WORKER = 16
+# Environments per worker: while the policy decides for some, the worker steps the others. With more
+# of them each batch is larger, so that a step costs less; to build one takes memory and time, which
+# that is worth where it plays some episodes.
+_ROWS_PER_WORKER, _MOST_ROWS_PER_WORKER = 16, 32
+_EPISODES_PER_ROW = 8
 # What evaluate decides itself; the environments of an actor with processes step together.
 _OWN = (
     "autoreset_mode",
@@ -76,7 +79,8 @@ def evaluate(
         seed: Episode k has seed k of `numpy.random.SeedSequence(seed).generate_state(episodes) &
             0x7fffffff`, so that the first n are those of a shorter evaluation. Or a sequence of the
             seeds themselves. None: fresh entropy.
-        num_envs: The most environments, fewer where there are fewer episodes; None: 16 per worker.
+        num_envs: The most environments, fewer where there are fewer episodes; None: 16 per worker,
+            and up to 32 where each then plays at least eight episodes.
         num_workers: The most workers; None: as many as there are usable cores.
         backend: `"async"`, `"sync"` or `"ray"`, as in `make_vec`.
         max_episode_steps: Where an episode is cut off, and counts as truncated; needed where the
@@ -133,7 +137,7 @@ def evaluate(
         if name in given:
             raise ValueError(f"vector_kwargs: {name} is evaluate's own to decide, found {name!r}")
     seeds = make_seeds(seed, episodes)
-    width, workers = _choose_width(num_envs, num_workers, backend)
+    width, workers = choose_width(num_envs, num_workers, backend, episodes)
     file = None
     if journal is not None:
         arguments = {
@@ -241,10 +245,18 @@ def make_seeds(seed: Any, episodes: int) -> list[int]:
     return found
 
 
-def _choose_width(
-    num_envs: int | None, num_workers: int | None, backend: str
+def choose_width(
+    num_envs: int | None, num_workers: int | None, backend: str, episodes: int
 ) -> tuple[int, int | None]:
-    """Return the most environments and the most workers; None leaves the latter to the backend."""
+    """Return the most environments and the most workers; None leaves the latter to the backend.
+
+    Example:
+        >>> for episodes in (100, 500, 5000):
+        ...     print(choose_width(None, 2, "async", episodes))
+        (32, 2)
+        (62, 2)
+        (64, 2)
+    """
     for name, value in (("num_envs", num_envs), ("num_workers", num_workers)):
         if value is not None:
             check_count(name, value)
@@ -253,7 +265,9 @@ def _choose_width(
             f"num_workers: backend 'sync' has no workers, found num_workers={num_workers}"
         )
     if num_envs is None:
-        num_envs = _ROWS_PER_WORKER * (num_workers or count_usable_cores())
+        count = num_workers or count_usable_cores()
+        rows = max(_ROWS_PER_WORKER, episodes // (_EPISODES_PER_ROW * count))
+        num_envs = count * min(rows, _MOST_ROWS_PER_WORKER)
     return num_envs, num_workers
 
 

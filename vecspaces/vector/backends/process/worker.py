@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import select
@@ -167,7 +168,9 @@ class Worker:
         parts, at = self._group.whole(rows), 0
         while at < len(parts):
             longest = min(share, _LONGEST_PART_SECONDS / self._pace)
-            count = max(1, int(max(longest, _PART_SECONDS / self._pace)))
+            most = max(1, longest, _PART_SECONDS / self._pace)
+            left = len(parts) - at
+            count = math.ceil(left / max(1, round(left / most)))  # so that no small rest is left
             together = parts[at : at + count]
             chunk = [row for part in together for row in part]
             began = time.perf_counter()
