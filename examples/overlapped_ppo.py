@@ -1,8 +1,8 @@
 """PPO that steps one half of the environments while the policy chooses actions for the other.
 
-Two vector envs take turns: `step_async` sends one its actions, and while its worker computes, the
-policy sees what the other has returned. The order of the turns is fixed, so a seed repeats the run.
-Compare with `--halves 1`, which waits for all environments at each step.
+The halves take turns: `send` gives the worker the actions of one, and while it computes, the policy
+sees what the other has returned. One worker steps in the order of the calls, so a seed repeats the
+run. Compare with `--halves 1`, which waits for all environments at each step.
 
 Needs PyTorch: pip install torch. Run: python examples/overlapped_ppo.py
 """
@@ -35,59 +35,51 @@ def network(*sizes: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-class Half:
-    """Some of the environments: a vector env, and the columns of the rollout that are its own."""
-
-    def __init__(self, number: int, count: int, seed: int) -> None:
-        self.envs = make_vec("CartPole-v1", count, num_workers=1, autoreset_mode="SameStep")
-        self.columns = slice(number * count, (number + 1) * count)
-        self.observations, _ = self.envs.reset(seed=seed + number * count)
-        self.running = np.zeros(count)
-        self.returns: list[float] = []
-
-    def receive(self, rewards: Any, ends: Any, values: Any) -> None:
-        """End the step that was sent, and write down what it returned."""
-        self.observations, reward, terminated, truncated, infos = self.envs.step_wait()
-        self.running += reward
-        over = terminated | truncated
-        self.returns += self.running[over].tolist()
-        self.running[over] = 0.0
-        if truncated.any():  # the episode would have gone on
-            last = torch.as_tensor(np.stack(infos["final_obs"][truncated]))
-            reward[truncated] += GAMMA * values(last)
-        rewards[self.columns], ends[self.columns] = reward, over
-
-
 def train(halves: int, num_envs: int, steps: int, updates: int, seed: int) -> Any:
     """Train, and return the mean return of the last 100 episodes and the actor's weights."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)
-    parts = [Half(number, num_envs // halves, seed) for number in range(halves)]
+    envs = make_vec("CartPole-v1", num_envs, num_workers=1, autoreset_mode="SameStep")
+    parts = np.arange(num_envs).reshape(halves, -1)
     actor, critic = network(4, 64, 64, 2), network(4, 64, 64, 1)
     parameters = [*actor.parameters(), *critic.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=RATE, eps=1e-5)
     states = np.zeros((steps + 1, num_envs, 4), np.float32)
     actions = np.zeros((steps, num_envs), np.int64)
     rewards, ends = np.zeros((2, steps, num_envs))
+    running = np.zeros(num_envs)
+    returns: list[float] = []
 
     @torch.no_grad()
     def values(observations: torch.Tensor) -> np.ndarray:
         return critic(observations).squeeze(-1).numpy()
 
+    def receive(t: int) -> None:
+        """Write down what the part that was sent its actions first returned: state t."""
+        observations, reward, terminated, truncated, infos, rows = envs.recv(num_envs // halves)
+        running[rows] += reward
+        over = terminated | truncated
+        returns.extend(running[rows[over]])
+        running[rows[over]] = 0.0
+        if truncated.any():  # the episode would have gone on
+            last = torch.as_tensor(np.stack(infos["final_obs"][truncated]))
+            reward[truncated] += GAMMA * values(last)
+        states[t, rows], rewards[t - 1, rows], ends[t - 1, rows] = observations, reward, over
+
+    states[-1], _ = envs.reset(seed=seed)
     started, mean = time.perf_counter(), 0.0
     for update in range(1, updates + 1):
+        states[0] = states[-1]
         for t in range(steps):
-            for part in parts:
+            for rows in parts:
                 if t:
-                    part.receive(rewards[t - 1], ends[t - 1], values)
+                    receive(t)
                 with torch.no_grad():
-                    logits = actor(torch.from_numpy(part.observations))
-                chosen = torch.distributions.Categorical(logits=logits).sample().numpy()
-                part.envs.step_async(chosen)  # and on to the other half
-                states[t, part.columns], actions[t, part.columns] = part.observations, chosen
-        for part in parts:
-            part.receive(rewards[-1], ends[-1], values)
-            states[-1, part.columns] = part.observations
+                    logits = actor(torch.from_numpy(states[t, rows]))
+                actions[t, rows] = torch.distributions.Categorical(logits=logits).sample().numpy()
+                envs.send(actions[t, rows], rows)  # and on to the other half
+        for _ in parts:
+            receive(steps)
 
         found, gains = values(torch.from_numpy(states)), np.zeros((steps + 1, num_envs))
         for t in reversed(range(steps)):
@@ -111,14 +103,13 @@ def train(halves: int, num_envs: int, steps: int, updates: int, seed: int) -> An
                 loss.backward()
                 nn.utils.clip_grad_norm_(parameters, 0.5)
                 optimizer.step()
-        mean = float(np.mean([one for part in parts for one in part.returns[-100 // halves :]]))
+        mean = float(np.mean(returns[-100:] or [0.0]))
         seconds = time.perf_counter() - started
         print(
             f"update {update:3}  steps {update * states[1:, :, 0].size:7,}  {seconds:5.1f} s  "
             f"mean return {mean:6.1f}"
         )
-    for part in parts:
-        part.envs.close()
+    envs.close()
     return mean, actor.state_dict()
 
 

@@ -237,6 +237,25 @@ def test_send_chooses_environments_and_orders_actions_by_them() -> None:
         assert found.get(1, -1) == -1
 
 
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
+def test_one_worker_answers_in_the_order_of_the_calls(make: Any) -> None:
+    with make([*ledgers(4)]) as together, make([*ledgers(4)]) as halves:
+        together.reset(seed=0)
+        halves.reset(seed=0)
+        rng, parts = np.random.default_rng(0), ([2, 0], [1, 3])
+        actions = rng.integers(5, size=(20, 4))
+        for part in parts:
+            halves.send(actions[0, part], part)
+        for t in range(20):
+            expected = together.step(actions[t])
+            for part in parts:
+                found = halves.recv(2)
+                assert found.env_ids.tolist() == part
+                assert_identical(list(found[:4]), [column[part] for column in expected[:4]])
+                if t < 19:
+                    halves.send(actions[t + 1, part], found.env_ids)
+
+
 def test_send_without_ids_is_to_all() -> None:
     with AsyncVectorEnv(ledgers(3), num_workers=2) as envs:
         envs.reset(seed=0)
