@@ -1,16 +1,23 @@
-"""Sampling speed of sb3-contrib's MaskablePPO, as a share of that of PPO.
+"""Sampling speed of sb3-contrib's MaskablePPO beside PPO, and whose work the difference is.
 
     python -m benchmarks.masks
 
-Both sample from the same environments, in turns. The environments are busy for a
-given time per step. What MaskablePPO does more: it gets the masks, and torch makes two more
-distributions per step, whatever the environments cost. Needs sb3-contrib.
+In turns, for some times that a step of an environment takes:
+
+- PPO on vecspaces' adapter, as the measure.
+- MaskablePPO on the adapter, which answers from the infos of the last step.
+- MaskablePPO on the adapter with environments that have no infos, and one list of masks that never
+  changes: what MaskablePPO itself costs, with any vector env.
+- MaskablePPO on Stable-Baselines3's SubprocVecEnv.
+
+Of the second, as a share of the third, is what masks cost in vecspaces. Needs sb3-contrib.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -18,20 +25,20 @@ import numpy as np
 import torch
 import typer
 from sb3_contrib import MaskablePPO
-from sb3_contrib.common.maskable.utils import get_action_masks
 from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import SubprocVecEnv
 
-from benchmarks.common import make_table, show, time_in_turns
+from benchmarks.common import make_table, show
 from benchmarks.infos import Masked
-from vecspaces.adapters.stable_baselines3 import as_vec_env
+from vecspaces.adapters.stable_baselines3 import VecspacesVecEnv
 from vecspaces.vector import AsyncVectorEnv
 
 
 class BusyMasked(Masked):
     """Has masks, and is busy for some microseconds in each step."""
 
-    def __init__(self, work: int) -> None:
-        super().__init__(informs=True, declares=True)
+    def __init__(self, work: int, informs: bool = True) -> None:
+        super().__init__(informs=informs, declares=informs)
         self.work = work * 1e-6
 
     def step(self, action: Any) -> Any:
@@ -39,6 +46,28 @@ class BusyMasked(Masked):
         while time.perf_counter() < end:
             pass
         return super().step(action)
+
+    def action_masks(self) -> Any:
+        """Return the mask, as SubprocVecEnv asks for it."""
+        return self.mask
+
+
+class ConstantMasks(VecspacesVecEnv):
+    """Has masks without any environment."""
+
+    def _wrap(self, vector_env: Any) -> None:
+        super()._wrap(vector_env)
+        self._constant = [np.ones(16, np.bool_) for _ in range(self.num_envs)]
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether there is an attribute: the masks are."""
+        return attr_name == "action_masks" or super().has_attr(attr_name)
+
+    def env_method(self, method_name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Return the masks."""
+        if method_name == "action_masks":
+            return self._constant
+        return super().env_method(method_name, *args, **kwargs)
 
 
 def sample(algorithm: type[Any], vec_env: Any, steps: int) -> float:
@@ -58,29 +87,40 @@ def sample(algorithm: type[Any], vec_env: Any, steps: int) -> float:
 def main(
     num_envs: int = 64,
     num_workers: int = 2,
-    steps: int = 150,
+    steps: int = 60,
     rounds: int = 5,
-    work: Annotated[str, typer.Option(metavar="US,US,...")] = "0,50,100,200",
+    work: Annotated[str, typer.Option(metavar="US,US,...")] = "0,300,1000",
 ) -> None:
     """Measure for some times of the environments' steps."""
     torch.set_num_threads(1)
-    columns = ("us per step of an environment", "PPO ms", "MaskablePPO ms", "share", "masks us")
-    table = make_table(f"{num_envs} environments, {num_workers} workers", *columns, left=0)
+    columns = ("PPO ms", "MaskablePPO ms", "constant masks ms", "SubprocVecEnv ms")
+    shares = ("of PPO", "of constant masks", "of SubprocVecEnv")
+    title = f"{num_envs} environments, {num_workers} workers; speeds as shares of others'"
+    table = make_table(title, "us per step of an environment", *columns, *shares, left=0)
     for busy in map(int, work.split(",")):
-        env_fns = [partial(BusyMasked, busy)] * num_envs
-        envs = AsyncVectorEnv(env_fns, num_workers=num_workers, autoreset_mode="SameStep")
-        vec_env = as_vec_env(envs)
+
+        def ours(informs: bool, busy: int = busy) -> Any:
+            env_fns = [partial(BusyMasked, busy, informs)] * num_envs
+            return AsyncVectorEnv(env_fns, num_workers=num_workers, autoreset_mode="SameStep")
+
+        masked = VecspacesVecEnv(ours(True))
+        contenders: list[tuple[Callable[..., Any], Any]] = [
+            (PPO, masked),
+            (MaskablePPO, masked),
+            (MaskablePPO, ConstantMasks(ours(False))),
+            (MaskablePPO, SubprocVecEnv([partial(BusyMasked, busy)] * num_envs, "fork")),
+        ]
         found = [
-            [sample(algorithm, vec_env, steps) for algorithm in (PPO, MaskablePPO)]
+            [sample(algorithm, vec_env, steps) for algorithm, vec_env in contenders]
             for _ in range(rounds)
         ]
-        (masks,) = time_in_turns([partial(get_action_masks, vec_env)], 50)
-        vec_env.close()
-        ours, masked = (statistics.median(each) for each in zip(*found, strict=True))
-        share = statistics.median(plain / other for plain, other in found)
-        table.add_row(
-            str(busy), f"{ours:.2f}", f"{masked:.2f}", f"{share * 100:.0f} %", f"{masks:.0f}"
-        )
+        for _, vec_env in contenders[1:]:
+            vec_env.close()
+        cells = [f"{statistics.median(column):.2f}" for column in zip(*found, strict=True)]
+        for other in (0, 2, 3):
+            share = statistics.median(row[other] / row[1] for row in found)
+            cells.append(f"{share * 100:.0f} %")
+        table.add_row(str(busy), *cells)
     show(table)
 
 

@@ -182,6 +182,8 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         if self._masks is None:
             return None
         values, given = self._masks
+        if indices is None:
+            return list(values.copy()) if given.all() else None
         rows = self._rows(indices)
         return list(values[rows]) if given[rows].all() else None
 

@@ -311,7 +311,7 @@ def _join_columns(key: str, columns: list[Column]) -> Column:
 def _cells(column: Column) -> list[Any]:
     """Give the value of each row of a column by itself."""
     if isinstance(column.values, dict):
-        infos: dict[int, dict[str, Any]] = {int(row): {} for row in column.rows}
+        infos: dict[int, dict[str, Any]] = {row: {} for row in column.rows.tolist()}
         _spread(column.values, infos)
         return list(infos.values())
     if column.values.ndim == 1 and column.values.dtype in _PLAIN:
@@ -322,8 +322,8 @@ def _cells(column: Column) -> list[Any]:
 def _spread(columns: Columns, infos: dict[int, dict[str, Any]]) -> None:
     """Write each value of the columns into the info of its row."""
     for key, column in columns.items():
-        for row, value in zip(column.rows, _cells(column), strict=True):
-            infos[int(row)][key] = value
+        for row, value in zip(column.rows.tolist(), _cells(column), strict=True):
+            infos[row][key] = value
 
 
 def take(columns: Columns, rows: Sequence[int], at: Sequence[int]) -> Columns:
