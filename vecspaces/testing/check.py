@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -18,6 +17,7 @@ from vecspaces.testing.probes import Played
 from vecspaces.testing.recording import Record, first_difference
 from vecspaces.testing.report import SEVERITIES, Cost, Finding, Report
 from vecspaces.testing.workers import refuse_imports, run_in_worker, start_methods
+from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.options import StartMethod
 
 #: By the name of a finding: its severity, and what to do.
@@ -437,22 +437,19 @@ def _frames_differ(one: Played, other: Played) -> bool:
     return any(mine != theirs for mine, theirs in pairs)
 
 
-def best_num_workers(seconds: float, num_envs: int = _ENVS, cores: int | None = None) -> int:
+def best_num_workers(seconds: float, num_envs: int = _ENVS, cores: int = 0) -> int:
     """Return the number of workers that steps environments fastest; 0 for `SyncVectorEnv`.
 
-    Args:
-        seconds: The time of a step, resets included.
-        num_envs: The number of environments.
-        cores: The usable cores; None: those of this process.
+    `seconds` is the time of a step, resets included; `cores` are the usable ones, or 0: those of
+    this process.
 
     Example:
         >>> best_num_workers(1e-3, cores=8), best_num_workers(1e-7, cores=8)
         (8, 0)
     """
-    if cores is None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = cores or count_usable_cores()
     rounds = {0: _SYNC_ROUND + num_envs * seconds}
-    for workers in range(1, min(cores or 1, num_envs) + 1):
+    for workers in range(1, min(cores, num_envs) + 1):
         signalling = _ASYNC_ROUND + _WORKER_ROUND * workers
         rounds[workers] = signalling + -(-num_envs // workers) * seconds
     return min(rounds, key=rounds.__getitem__)

@@ -242,18 +242,25 @@ def _episode(place: Place, env: Any, seed: int | None, action_seed: int, num_ste
 # ---------------------------------------------------------------------- in company
 
 
+def _make_players(
+    place: Place, envs: list[Any], seed: int, num_steps: int
+) -> tuple[int, list[Player]]:
+    """Return which environment is recorded, and a player of each; the others have other seeds."""
+    subject = min(_SUBJECT, len(envs) - 1)
+    seeds = [seed if i == subject else seed + 1000 + i for i in range(len(envs))]
+    players = [
+        Player(env, own, num_steps, place.note) for env, own in zip(envs, seeds, strict=True)
+    ]
+    return subject, players
+
+
 def play_in_company(
     place: Place, seed: int, num_steps: int, budget: float, neighbours: tuple[str, ...]
 ) -> Played:
     """Play one of eight environments in this process, beside neighbours that disturb it.
 
-    Args:
-        place: Where.
-        seed: Of the environment that is recorded; the others have their own.
-        num_steps: As alone.
-        budget: As alone, times eight.
-        neighbours: `"siblings"`: the others are played; `"random"`: the global generators are drawn
-            from and seeded; `"directory"`: the working directory changes.
+    `"siblings"`: the others are played; `"random"`: the global generators are drawn from and
+    seeded; `"directory"`: the working directory changes. `budget` is eight times that of one alone.
     """
     played = Played()
     _seed_globals(7)
@@ -268,11 +275,7 @@ def play_in_company(
             )
             return played
         envs = [one.env for one in each]
-        subject = min(_SUBJECT, number - 1)
-        players = [
-            Player(env, seed if i == subject else seed + 1000 + i, num_steps, place.note)
-            for i, env in enumerate(envs)
-        ]
+        subject, players = _make_players(place, envs, seed, num_steps)
         played.trace = players[subject].trace
         turns = [player.play() for player in players]
         # Out of step with each other: episodes begin and end at different times.
@@ -374,11 +377,7 @@ def render_frames(
         mode = getattr(envs[0], "render_mode", None)
         if mode is None or mode == "human":
             return played
-        subject = min(_SUBJECT, number - 1)
-        players = [
-            Player(env, seed if i == subject else seed + 1000 + i, num_steps, place.note)
-            for i, env in enumerate(envs)
-        ]
+        subject, players = _make_players(place, envs, seed, num_steps)
         played.trace = players[subject].trace
         turns = [player.play() for player in players]
         ends = time.perf_counter() + budget

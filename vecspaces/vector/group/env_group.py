@@ -49,16 +49,9 @@ _ONE_PER_PROCESS = (
 class EnvGroup:
     """Environments that share one process and consecutive rows.
 
-    Every method raises `EnvironmentFailed`, and nothing else, for what an environment did.
-
-    Args:
-        env_fns: Factories; each is called once, here.
-        autoreset_mode: What follows the end of an episode.
-        first: The index of the first factory among all of the vector env's, for messages.
-        validate: Whether all that environments return is checked against their spaces.
-
-    Raises:
-        EnvironmentFailed: A factory raised, or returned what is no environment.
+    Every method raises `EnvironmentFailed`, and nothing else, for what an environment or a factory
+    did. Each factory is called once, here; `first` is the index of the first among all of the
+    vector env's, for messages.
     """
 
     def __init__(

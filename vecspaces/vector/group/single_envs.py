@@ -50,13 +50,7 @@ Stepped = tuple[list[Any], list[Any], list[tuple[int, bool, bool]], Infos]
 
 
 class SingleEnvs:
-    """A run of single environments, and their rows.
-
-    Args:
-        built: The environments.
-        mode: What follows the end of an episode.
-        validate: Whether all that they return is checked against their spaces.
-    """
+    """A run of single environments, and their rows."""
 
     def __init__(self, built: Sequence[Built], mode: AutoresetMode, validate: bool) -> None:
         self.built = list(built)

@@ -33,12 +33,7 @@ _FLAGS = ("terminated", "truncated")
 
 
 class _Contents:
-    """What observations must be.
-
-    Args:
-        space: Their space.
-        original: The space that it was converted from.
-    """
+    """What observations must be: values of `space`, which was converted from `original`."""
 
     def __init__(self, space: Space[Any], original: Any) -> None:
         self.space, self._convert = space, native_values(original)
@@ -63,12 +58,8 @@ class _Contents:
 class Validated:
     """Resets and steps an environment; raises where it returns what it must not.
 
-    Args:
-        stepper: What resets and steps it.
-        built: The environment, and its spaces.
-        row: Its row, for messages.
-        defers: Whether the bounds are checked together with those of other rows, and `check` is
-            called where they may be violated.
+    `defers`: the bounds are checked together with those of other rows, and `check` is called where
+    they may be violated.
     """
 
     def __init__(self, stepper: Any, built: Built, row: int, defers: bool) -> None:
@@ -160,12 +151,7 @@ def batch_of_boxes(spaces: Sequence[Space[Any]]) -> Space[Any] | None:
 
 
 class ValidatedVector:
-    """Resets and steps a vector env; raises where one of its rows is what it must not be.
-
-    Args:
-        built: The vector env, and the spaces of its rows.
-        rows: Its rows, for messages.
-    """
+    """Resets and steps a vector env; raises where one of its rows is what it must not be."""
 
     def __init__(self, built: Built, rows: range) -> None:
         self._env, self._rows = built.env, rows
