@@ -484,3 +484,23 @@ def test_numbers_of_infos_keep_their_types_whatever_came_with_them(make: Any, va
             envs.send(actions)
         envs.recv(3)
         assert_same_infos(envs.step(actions)[4], first)
+
+
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
+def test_what_a_caller_does_to_infos_is_not_received(make: Any) -> None:
+    zero, box = np.zeros(1, np.float32), spaces.Box(0, 1, (1,))
+    info = {"x": 1, "y": np.arange(2), "z": {"w": 2.5}}
+    env_fn = partial(Echo, box, [(zero, info)], [(zero, 0.0, False, False, info)])
+    with make([env_fn] * 2) as envs:
+        infos = envs.reset()[1]
+        for _ in range(2):
+            for array in (infos["x"], infos["y"], infos["z"]["w"]):
+                array[...] = 7
+            infos = envs.recv(2).infos
+            assert_same_infos(infos_as_list(infos, 2)[1], info)
+            envs.send(np.zeros(2, np.int64))
+        infos = envs.recv(1).infos
+        for array in (infos["x"], infos["y"], infos["z"]["w"]):
+            array[...] = 7
+        assert_same_infos(infos_as_list(envs.recv(1).infos, 1)[0], info)
+    assert info["y"].tolist() == [0, 1]

@@ -156,7 +156,7 @@ def _is_one_type(types: set[type], values: list[Any]) -> bool:
 
 
 def together(columns: Columns) -> Columns:
-    """Merge what `merge(apart=True)` kept apart."""
+    """Merge what `merge(apart=True)` kept apart, into arrays of their own."""
     found: Columns = {}
     for key, column in columns.items():
         values = column.values
@@ -165,7 +165,7 @@ def together(columns: Columns) -> Columns:
         elif values.dtype == object:
             found[key] = Column(column.rows, _stack(key, column.rows.tolist(), list(values)))
         else:
-            found[key] = column
+            found[key] = Column(column.rows, values.copy())
     return found
 
 
