@@ -504,3 +504,31 @@ def test_what_a_caller_does_to_infos_is_not_received(make: Any) -> None:
             array[...] = 7
         assert_same_infos(infos_as_list(envs.recv(1).infos, 1)[0], info)
     assert info["y"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
+@pytest.mark.parametrize(
+    "values", [[1, 2.5, 3], [1, 1, 2.5], [{"a": np.int8(1)}, {"a": 300}, {"a": 2.5}]], ids=str
+)
+def test_numbers_keep_their_types_beside_a_vector_env(make: Any, values: list[Any]) -> None:
+    zero, box = np.zeros(1, np.float32), spaces.Box(0, 1, (1,))
+    env_fns = [
+        partial(Echo, box, [(zero, {"x": value})], [(zero, 0.0, False, False, {"x": value})])
+        for value in values
+    ]
+    alone = []
+    for env_fn in env_fns:
+        with SyncVectorEnv([env_fn]) as one:
+            alone.append(one.reset()[1])
+    mixed = [env_fns[0], partial(SyncVectorEnv, [env_fns[1]] * 2), env_fns[2]]
+    with SyncVectorEnv([env_fns[at] for at in (0, 1, 1, 2)]) as flat:
+        expected = flat.reset()[1]
+    with make(mixed) as envs:
+        assert_same_infos(envs.reset()[1], expected)
+        for _ in range(2):  # of a reset, and of a step
+            for _ in range(4):
+                found = envs.recv(1)
+                assert_same_infos(found.infos, alone[(0, 1, 1, 2)[found.env_ids[0]]])
+            envs.send(np.zeros(4, np.int64))
+        envs.recv()
+        assert_same_infos(envs.step(np.zeros(4, np.int64))[4], expected)

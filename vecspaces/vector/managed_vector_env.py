@@ -171,7 +171,9 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     def _read_reset(self, slot: int, rows: list[int]) -> tuple[ObsType, dict[str, Any]]:
         results = self._session.results
         columns = [
-            infos_module.together(results[worker]) for worker in sorted(results) if results[worker]
+            infos_module.together(results[worker], self._together)
+            for worker in sorted(results)
+            if results[worker]
         ]
         infos = infos_module.finish(columns, self.num_envs)
         if self._buffers.infos:

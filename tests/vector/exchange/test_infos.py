@@ -238,3 +238,30 @@ def test_split_gives_each_row_its_own_infos() -> None:
     assert finish([found[3]], 1) == finish([merge({0: {"a": 1, "n": {"x": 2.5}}})], 1)
     assert finish([found[5]], 1) == finish([merge({0: {"a": 7}})], 1)
     assert found[9] == {}
+
+
+class Marked(np.ndarray):
+    """An array of a class of its own."""
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_arrays_of_a_derived_class_need_not_have_one_shape(apart: bool) -> None:
+    one, other = np.zeros(2, np.int8).view(Marked), np.ones((3, 1)).view(Marked)
+    columns = merge({0: {"x": one}, 1: {"x": other}}, apart)
+    found = infos_as_list(finish([columns], 2), 2)
+    assert_identical(np.asarray(found[0]["x"]), np.zeros(2, np.int8))
+    assert_identical(np.asarray(found[1]["x"]), np.ones((3, 1)))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [np.zeros(2, np.int8).view(Marked), np.ones(2).view(Marked)],
+        [np.timedelta64(1, "s"), np.timedelta64(1, "ms")],
+    ],
+    ids=["derived", "timedelta64"],
+)
+def test_dtypes_that_differ_stay_apart_also_where_types_do_not(values: list[Any]) -> None:
+    columns = merge({row: {"x": value} for row, value in enumerate(values)}, apart=True)
+    for row, cell in split([columns], range(2)).items():
+        assert_same_infos(finish([cell], 1), merged([{"x": values[row]}]))

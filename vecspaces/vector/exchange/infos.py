@@ -26,6 +26,7 @@ _PLAIN_TYPES = frozenset(_PLAIN)
 _INTEGERS = (int, np.integer)
 _INT64 = np.iinfo(np.int64)
 _NUMERIC = frozenset("biufc")
+_OF_MANY_DTYPES = (np.ndarray, np.timedelta64)
 _IMMUTABLE = frozenset((int, float, bool, str, bytes, type(None)))
 
 
@@ -122,11 +123,11 @@ def _stack(
         array = np.array(values)
         return array if array.dtype.kind != "f" or float in types else _objects(values)
     if len(types) == 1:
-        if np.ndarray not in types:
-            return _stack_kind(_kind(values[0]), rows, values, apart)
         first = values[0]
+        if not isinstance(first, np.ndarray):
+            return _stack_kind(_kind(first), rows, values, apart)
         # As it is at nearly every step. NumPy takes an axis more for each array with `np.stack`.
-        if first.ndim and first.dtype != object and _are_alike(values):
+        if np.ndarray in types and first.ndim and first.dtype != object and _are_alike(values):
             return np.concatenate(values).reshape(len(values), *first.shape)
     groups: dict[Any, list[int]] = {}
     for position, value in enumerate(values):
@@ -148,20 +149,25 @@ def _stack(
 
 def _is_one_type(types: set[type], values: list[Any]) -> bool:
     """Whether each value has the dtype by itself that an array of all has."""
-    if np.ndarray in types and len(types) == 1:
-        return len({array.dtype for array in values}) == 1
+    if len(types) == 1 and isinstance(values[0], _OF_MANY_DTYPES):
+        return len({value.dtype for value in values}) == 1
     if int in types and len(types) == 1:
         return bool(min(values) >= _INT64.min and max(values) <= _INT64.max)
     return len(types) == 1
 
 
-def together(columns: Columns) -> Columns:
-    """Merge what `merge(apart=True)` kept apart, into arrays of their own."""
+def together(columns: Columns, vector_envs: Sequence[range] = ()) -> Columns:
+    """Merge what `merge(apart=True)` kept apart, into arrays of their own.
+
+    What one of the `vector_envs`, each given by its rows, reported alone stays as it merged it.
+    """
     found: Columns = {}
     for key, column in columns.items():
         values = column.values
         if isinstance(values, dict):
-            found[key] = Column(column.rows, together(values))
+            found[key] = Column(column.rows, together(values, vector_envs))
+        elif any(set(column.rows.tolist()) <= set(rows) for rows in vector_envs):
+            found[key] = Column(column.rows, snapshot(values))
         elif values.dtype == object:
             found[key] = Column(column.rows, _stack(key, column.rows.tolist(), list(values)))
         else:
@@ -268,11 +274,11 @@ def _snapshot(value: Any, known: dict[int, Any]) -> Any:
     return copied
 
 
-def join(parts: Sequence[Columns]) -> Columns:
-    """Join columns over disjoint rows."""
+def join(parts: Sequence[Columns], apart: bool = False) -> Columns:
+    """Join columns over disjoint rows; `apart` as in `merge`."""
     if len(parts) == 1:
         return parts[0]
-    return {key: _join_columns(key, columns) for key, columns in _gather(parts).items()}
+    return {key: _join_columns(key, columns, apart) for key, columns in _gather(parts).items()}
 
 
 def _gather(parts: Sequence[Columns]) -> dict[str, list[Column]]:
@@ -284,14 +290,14 @@ def _gather(parts: Sequence[Columns]) -> dict[str, list[Column]]:
     return found
 
 
-def _join_columns(key: str, columns: list[Column]) -> Column:
+def _join_columns(key: str, columns: list[Column], apart: bool = False) -> Column:
     """Join the columns of one key."""
     if len(columns) == 1:
         return columns[0]
     rows = np.concatenate([column.rows for column in columns])
     nested = [column.values for column in columns if isinstance(column.values, dict)]
     if len(nested) == len(columns):
-        return Column(rows, join(nested))
+        return Column(rows, join(nested, apart))
     arrays = [column.values for column in columns if isinstance(column.values, np.ndarray)]
     if (
         len(arrays) == len(columns)
@@ -299,11 +305,14 @@ def _join_columns(key: str, columns: list[Column]) -> Column:
             array.dtype != object and array.shape[1:] == arrays[0].shape[1:] for array in arrays
         )
         and _share([array.dtype for array in arrays])
+        and not (apart and len({array.dtype for array in arrays}) > 1)
     ):
         return Column(rows, np.concatenate(arrays))
     values: list[Any] = []
     for column in columns:
         values.extend(_cells(column))
+    if apart:
+        return Column(rows, _objects(values))
     order = [int(row) for row in rows]
     return Column(rows, _stack(key, order, values))
 

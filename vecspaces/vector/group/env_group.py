@@ -180,7 +180,7 @@ class EnvGroup:
                     parts.append(member.reset(slot, chosen, keep_options))
         finally:
             self._progress[0] = -1
-        return Written(rows, infos_module.join(parts))
+        return Written(rows, infos_module.join(parts, apart=True))
 
     def begin(self, starts: Starts) -> None:
         """Let the next step of rows begin an episode, instead of taking their action."""
@@ -216,7 +216,7 @@ class EnvGroup:
             parts = [
                 self._member_of[part[0]].step(slot, part, note) for part in self._by_member(rows)
             ]
-        return infos_module.join([part for part in parts if part])
+        return infos_module.join([part for part in parts if part], apart=rows is not None)
 
     def _by_member(self, rows: Sequence[int]) -> list[list[int]]:
         """Part rows by the members that they are of, in the order in which they are first named."""
