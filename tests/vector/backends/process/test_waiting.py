@@ -275,8 +275,9 @@ class Interrupt:
         return self
 
 
-@pytest.mark.parametrize("best", ALL)
-@pytest.mark.parametrize("first", [1, pytest.param(0, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "best, first", [(Way.FREE, 1), *(pytest.param(way, 0, marks=pytest.mark.full) for way in ALL)]
+)
 def test_an_interrupt_at_any_line_leaves_a_policy_that_finds_the_best_way(
     best: Way, first: int
 ) -> None:
