@@ -53,22 +53,17 @@ def _scalar_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
     plain = [float if code in "efd" else bool if code == "?" else int] * len(out)
 
     def write(values: list[Any]) -> bool:
-        if packs and [value.__class__ for value in values] == plain:
-            try:
-                pack(memory, 0, *values)
+        if not packs or [value.__class__ for value in values] != plain:
+            kinds = set(map(type, values))
+            if kinds == own:
+                out[:] = values
                 return True
-            except (OverflowError, struct.error):
+            if not kinds <= accepted:
                 return False
-        kinds = set(map(type, values))
-        if kinds == own:
-            out[:] = values
-            return True
-        if not kinds <= accepted:
-            return False
-        try:
             # Integers beyond 64 bits are no numbers of NumPy's, and are refused one by one.
             if int in kinds and not (min(values) >= -(2**63) and max(values) < 2**64):
                 return False
+        try:
             pack(memory, 0, *values)
         except (OverflowError, struct.error):
             return False  # one that is out of range

@@ -169,12 +169,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         return self._session.finish_reset(call, timeout, self._read_reset)
 
     def _read_reset(self, slot: int, rows: list[int]) -> tuple[ObsType, dict[str, Any]]:
-        results = self._session.results
-        columns = [
-            infos_module.together(results[worker], self._together)
-            for worker in sorted(results)
-            if results[worker]
-        ]
+        columns = [infos_module.together(part, self._together) for part in self._columns()]
         infos = infos_module.finish(columns, self.num_envs)
         if self._buffers.infos:
             declared = self._buffers.infos[slot]
@@ -258,7 +253,9 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         written = buffers.whole[slot]
         terminations = written.terminations.copy()
         truncations = written.truncations.copy()
-        infos = self._infos() if any(self._session.results.values()) else {}
+        infos: dict[str, Any] = {}
+        if any(self._session.results.values()):
+            infos = infos_module.finish(self._columns(), self.num_envs)
         if buffers.infos:
             buffers.infos[slot].read(infos, self.copy)
         if self._mode is not AutoresetMode.NEXT_STEP:
@@ -307,11 +304,10 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             )
         )
 
-    def _infos(self) -> dict[str, Any]:
-        """Join the infos of the workers."""
+    def _columns(self) -> list[infos_module.Columns]:
+        """Return the infos of the workers that have some, in their order."""
         results = self._session.results
-        columns = [results[worker] for worker in sorted(results) if results[worker]]
-        return infos_module.finish(columns, self.num_envs)
+        return [results[worker] for worker in sorted(results) if results[worker]]
 
     # ------------------------------------------------------------------ some environments
 

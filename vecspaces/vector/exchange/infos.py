@@ -149,11 +149,11 @@ def _stack(
 
 def _is_one_type(types: set[type], values: list[Any]) -> bool:
     """Whether each value has the dtype by itself that an array of all has."""
-    if len(types) == 1 and isinstance(values[0], _OF_MANY_DTYPES):
+    if len(types) != 1:
+        return False
+    if isinstance(values[0], _OF_MANY_DTYPES):
         return len({value.dtype for value in values}) == 1
-    if int in types and len(types) == 1:
-        return bool(min(values) >= _INT64.min and max(values) <= _INT64.max)
-    return len(types) == 1
+    return int not in types or (min(values) >= _INT64.min and max(values) <= _INT64.max)
 
 
 def together(columns: Columns, vector_envs: Sequence[range] = ()) -> Columns:
