@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import pickletools
+from collections import defaultdict
 from typing import Any
 
 import gymnasium
@@ -238,6 +239,16 @@ def test_split_gives_each_row_its_own_infos() -> None:
     assert finish([found[3]], 1) == finish([merge({0: {"a": 1, "n": {"x": 2.5}}})], 1)
     assert finish([found[5]], 1) == finish([merge({0: {"a": 7}})], 1)
     assert found[9] == {}
+
+
+@pytest.mark.parametrize("kind", [dict, lambda info: defaultdict(int, info)])
+def test_as_many_keys_need_not_be_the_same(kind: Any) -> None:
+    infos = [kind({"a": 1, "b": 2}), kind({"a": 3, "c": 4})]
+    for nested in (False, True):
+        given = [{"n": info} for info in infos] if nested else infos
+        found = finish([merge(dict(enumerate(given)))], 2)
+        assert infos_as_list(found, 2) == given
+    assert [list(info) for info in infos] == [["a", "b"], ["a", "c"]]
 
 
 class Marked(np.ndarray):

@@ -29,7 +29,7 @@ _NUMERIC = frozenset("biufc")
 _OF_MANY_DTYPES = (np.ndarray, np.timedelta64)
 _IMMUTABLE = frozenset((int, float, bool, str, bytes, type(None)))
 
-
+_DICT = {dict}
 _FIRST: RowIndices = np.zeros(1, dtype=np.intp)
 
 
@@ -88,12 +88,19 @@ def merge(infos: Mapping[int, Mapping[str, Any]], apart: bool = False) -> Column
     """
     every, same = list(infos), list(infos.values())
     keys = same[0].keys() if same else ()
-    # As it is at nearly every step.
-    if len(same) == 1 or all(info.keys() == keys for info in same):
+    # As it is at nearly every step. Of as many keys none is another where each of the first info's
+    # is found; a subclass of dict may find what it does not have.
+    if len(same) == 1 or (
+        sum(map(len, same)) == len(keys) * len(same) and set(map(type, same)) == _DICT
+    ):
         at = np.array(every, dtype=np.intp)
-        return {
-            key: Column(at, _stack(key, every, [info[key] for info in same], apart)) for key in keys
-        }
+        try:
+            return {
+                key: Column(at, _stack(key, every, [info[key] for info in same], apart))
+                for key in keys
+            }
+        except KeyError:
+            pass  # as many keys, but others
     gathered: dict[str, tuple[list[int], list[Any]]] = {}
     for row, info in infos.items():
         for key, value in info.items():
