@@ -133,3 +133,20 @@ def test_bad_input_is_refused_in_one_line(arguments: list[str], message: str) ->
     assert result.exit_code == 2
     assert message in result.output
     assert len(result.output.splitlines()) == 1
+
+
+def test_ctrl_c_while_the_environment_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(make: Any, seconds: float) -> Costs:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vecspaces.cli.tune.inspect", interrupt)
+    result = tune("CartPole-v1", "--num-envs", "2", "--json", "found.json")
+    assert result.exit_code == 130
+    assert "interrupted" in result.stdout
+    found = json.loads(Path("found.json").read_text())
+    assert (found["interrupted"], found["costs"], found["tried"], found["code"]) == (
+        True,
+        None,
+        [],
+        None,
+    )

@@ -95,6 +95,7 @@ INT64 = np.iinfo(np.int64)
         Box(0, np.iinfo(np.uint64).max, (1,), np.uint64),
         Box(np.array([-np.inf, 0.1]), np.array([np.inf, 0.2]), dtype=np.float64),
         Box(np.inf, np.inf, (2,)),
+        Box(np.array([0.0, -0.0]), np.array([-0.0, 0.0])),
         Box(0.1, 0.3, (2, 2), np.float16),
         Box(0.1, 1.0, (2,), np.longdouble),
         Box(np.array([0.1, -np.inf], np.longdouble), np.longdouble(1) / 3, (2,), np.longdouble),

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.vector.bounds import assert_gone, interrupted_after, stretched, within
+from tests.leaks import made_here, possessions
+from tests.vector.bounds import assert_gone, interrupted_after, settled, stretched, within
 from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError, WorkerDiedError
 from vecspaces.testing.faulty_envs import (
     Factory,
@@ -330,16 +331,18 @@ def test_dropped_without_close_it_is_gone_at_once(tmp_path: Path) -> None:
 def test_dropped_without_close_it_cleans_up_though_warnings_are_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raised: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda found: raised.append(found.exc_type))
+    raised: list[Any] = []  # the tracebacks keep what cleaned up, and all that it refers to
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: raised.append(found.exc_value))
+    before = possessions()
     envs = make(tmp_path, daemon=False)
     pids = [process.pid for process in envs.processes]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         del envs
         gc.collect()
-    assert raised == [ResourceWarning]
+    assert [type(error) for error in raised] == [ResourceWarning]
     assert_gone(pids)
+    assert settled(lambda: made_here(possessions() - before), set()) == set()
 
 
 def run_script(body: str) -> subprocess.CompletedProcess[str]:

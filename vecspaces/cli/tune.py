@@ -53,10 +53,12 @@ def tune(
     prepare()
     make = find_env(env)
     announce(f"Trying settings for {num_envs} environments for about {seconds:g} s.")
-    costs = inspect(make, seconds * _INSPECTION_SHARE)
-    tried = candidates(num_envs, costs)
+    costs: Costs | None = None
+    tried: list[Candidate] = []
     finished = True
     try:
+        costs = inspect(make, seconds * _INSPECTION_SHARE)
+        tried = candidates(num_envs, costs)
         with progress_bar(ROUNDS * len(tried)) as update:
             share = 1.0 - _INSPECTION_SHARE
             try_out(make, num_envs, tried, seconds * share, agent_ms / 1e3, update)
@@ -64,11 +66,12 @@ def tune(
         finished = False
     chosen = best(tried)
     console = output(json_file)
-    console.print(make_facts(f"one {env}", _costs_facts(costs)))
-    console.print(_candidates_table(num_envs, tried, chosen, agent_ms))
+    if costs is not None:
+        console.print(make_facts(f"one {env}", _costs_facts(costs)))
+        console.print(_candidates_table(num_envs, tried, chosen, agent_ms))
     if not finished:
         console.print(INTERRUPTED, style="yellow")
-    if chosen is not None:
+    if costs is not None and chosen is not None:
         console.print("Paste:", style="bold")
         console.print("  from vecspaces import make_vec")
         console.print(f"  envs = {chosen.code(env, num_envs)}", markup=False, soft_wrap=True)
@@ -126,7 +129,7 @@ def _as_json(
     env: str,
     num_envs: int,
     agent_ms: float,
-    costs: Costs,
+    costs: Costs | None,
     tried: list[Candidate],
     chosen: Candidate | None,
 ) -> dict[str, Any]:
@@ -135,7 +138,7 @@ def _as_json(
         "num_envs": num_envs,
         "agent_ms": agent_ms,
         "machine": describe_machine(),
-        "costs": asdict(costs),
+        "costs": None if costs is None else asdict(costs),
         "tried": [{**asdict(one), "steps_per_second": one.steps_per_second} for one in tried],
         "code": None if chosen is None else chosen.code(env, num_envs),
     }

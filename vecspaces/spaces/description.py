@@ -250,7 +250,7 @@ def _entries(values: Any, shape: tuple[int, ...], where: str) -> Iterator[tuple[
 
 
 def _describe_numbers(array: npt.NDArray[Any], bounded: Any = True, infinity: str = "") -> Any:
-    """Return exact numbers, one if all are equal; infinite ones, which JSON has not, as strings."""
+    """Return exact numbers, one if all are the same; infinite ones as strings, as JSON has none."""
     numbers: Any = array.astype(object)
     if array.dtype.kind == "f":
         if array.dtype.itemsize > 8:  # no number of Python's is as exact
@@ -258,7 +258,9 @@ def _describe_numbers(array: npt.NDArray[Any], bounded: Any = True, infinity: st
         numbers[array == np.inf], numbers[array == -np.inf] = "inf", "-inf"
     else:
         numbers[np.logical_not(bounded)] = infinity
-    return numbers.flat[0] if all_equal(numbers) else numbers.tolist()
+    # Zeros are equal, whatever their signs.
+    one = all_equal(numbers) and (array.dtype.kind != "f" or all_equal(np.signbit(array)))
+    return numbers.flat[0] if one else numbers.tolist()
 
 
 def _describe_dtype(dtype: np.dtype[Any]) -> str:

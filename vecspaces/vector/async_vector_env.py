@@ -207,9 +207,11 @@ if hasattr(os, "register_at_fork"):
 
 
 def _clean_up(backend: ProcessBackend) -> None:
-    """End the workers of a vector env that was not closed."""
+    """End the workers of a vector env that was not closed, and free the memory."""
     if backend.processes:
-        backend.close(1.0)  # first: a warning may be turned into an error
+        # First: a warning may be turned into an error, whose traceback keeps the backend.
+        backend.close(1.0)
+        backend.abandon()
         warnings.warn(
             "an AsyncVectorEnv was dropped without close(): use `with` or call close()",
             ResourceWarning,
