@@ -107,17 +107,33 @@ class WorkerProcess:
         watch, self.watch = self.watch, None
         if watch is not None:
             forking.close(watch)
-        with contextlib.suppress(ValueError):
-            self.process.close()
+        _close(self.process)
 
     def disown(self) -> None:
         """In a forked process, leave the process alone, which is the child of another one."""
-        # multiprocessing would end it when this process exits.
-        multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]
+        _forget(self.process)
         self.closed = True
         watch, self.watch = self.watch, None
         if watch is not None:
             forking.close(watch)
+
+
+def _close(process: Any) -> None:
+    """Free what multiprocessing holds of a process, if it has ended.
+
+    `process.close()` takes `_popen` away as well, which a thread that starts another process may
+    be using: before Python 3.11 it would fail with an AttributeError.
+    """
+    popen = process._popen
+    if popen.poll() is not None:
+        popen.close()
+        _forget(process)
+        process._closed = True
+
+
+def _forget(process: BaseProcess) -> None:
+    """Let multiprocessing not end a process when this one exits, nor ask whether it has ended."""
+    multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
 
 
 def end_all(workers: list[WorkerProcess], timeout: float) -> None:
@@ -192,7 +208,7 @@ def start_process(
         except BaseException:
             process.kill()
             process.join(_KILL_SECONDS)
-            process.close()
+            _close(process)
             raise
     finally:
         forking.close(*copy)
