@@ -50,6 +50,12 @@ def needs(size):
 
 def policy(observations):
     return 1 // 0
+
+def too_many(observations):
+    return [0] * (len(observations) + 1)
+
+def of_another_kind(observations):
+    return [0.5] * len(observations)
 """
 }
 
@@ -99,6 +105,26 @@ def test_a_dead_worker_is_named_without_advice_for_programs() -> None:
         "vecspaces: worker 0 (environments 0, 1) exited with code 3 during step while environment "
         "0 was running\n"
     )
+
+
+def test_an_episode_that_ends_its_worker_each_time_is_one_line() -> None:
+    given = "--policy random --episodes 1 --seed 0 --max-retries 1 --num-workers 1 --no-progress"
+    result = run("evaluate", "falling:Dying", *given.split())
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "vecspaces: episode 0 with seed 821328062 lost its worker 2 times, and max_retries is 1; "
+        "the last time worker 0 (environment 0) exited with code 3 during step while environment 0 "
+        "was running\n"
+    )
+
+
+@pytest.mark.parametrize("policy", ["too_many", "of_another_kind"])
+def test_a_policy_whose_actions_do_not_fit_has_failed(policy: str) -> None:
+    given = f"--policy falling:{policy} --episodes 2 --num-envs 2 --backend sync --no-progress"
+    result = run("evaluate", "CartPole-v1", *given.split())
+    assert result.exit_code == 1
+    assert result.stderr.startswith("vecspaces: the policy returned invalid actions")
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_policy_that_fails_shows_its_own_code() -> None:

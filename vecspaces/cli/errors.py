@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from vecspaces.errors import StepTimeoutError, VecspacesError, WorkerDiedError, WorkerError
+from vecspaces.errors import (
+    InvalidActionError,
+    StepTimeoutError,
+    VecspacesError,
+    WorkerDiedError,
+    WorkerError,
+)
 from vecspaces.vector.exchange.failures import EnvIds, EnvironmentTraceback, without_advice
 
 if TYPE_CHECKING:
@@ -21,6 +27,8 @@ if TYPE_CHECKING:
 
 # Errors whose message is complete; of others (KeyError: 'gravity') the type is half of it.
 _SELF_EXPLAINING = (AttributeError, ImportError, TypeError, ValueError, VecspacesError)
+# What is no matter of the input: actions come from a policy.
+_FAILED = (InvalidActionError, StepTimeoutError, WorkerError)
 _PACKAGE = str(Path(__file__).parents[1])
 # Libraries: of what they raise about an argument, the message is enough.
 _OF_LIBRARIES = tuple(
@@ -50,7 +58,7 @@ def report(error: Exception, options: Mapping[str, str]) -> NoReturn:
     typer.echo(f"vecspaces: {' '.join(message.split())}", err=True)
     if frames or failure is not None:
         typer.echo(f"{frames}(--traceback shows the rest)", err=True)
-    failed = isinstance(error, (WorkerError, StepTimeoutError)) or failure is not None
+    failed = failure is not None or isinstance(error, _FAILED)
     imported = isinstance(error, (ImportError, AttributeError))
     raise typer.Exit(1 if failed or (frames and not imported) else 2) from None
 
@@ -68,6 +76,8 @@ def _describe(error: Exception, failure: Failure | None, options: Mapping[str, s
         return f"{EnvIds(failure.env_ids)} {what}: {type(error).__name__}: {error}"
     if isinstance(error, WorkerDiedError):
         return without_advice(error)
+    if isinstance(error, InvalidActionError):
+        return f"the policy returned invalid {message}"
     name = re.match(r"\w+(?=[:=]| must)", message)
     if name is not None and name[0] in options:
         return f"{options[name[0]]}{message[name.end() :]}"

@@ -15,7 +15,12 @@ from vecspaces.evaluation.journal import Episode, Journal
 from vecspaces.evaluation.policies import Player, pick
 from vecspaces.evaluation.result import Evaluation
 from vecspaces.vector import Transition
-from vecspaces.vector.exchange.failures import EnvironmentTraceback, with_message, without_advice
+from vecspaces.vector.exchange.failures import (
+    EnvironmentTraceback,
+    Message,
+    with_message,
+    without_advice,
+)
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 
 #: Called with the number of finished episodes and that of all.
@@ -207,12 +212,15 @@ class EpisodeQueue:
         lost = [k for k in suspects if self._deaths[k] > self._max_retries]
         if lost:
             names = " or ".join(f"episode {k} with seed {self._seeds[k]}" for k in lost)
-            raise with_message(
-                error,
-                f"{names} lost its worker {self._deaths[lost[0]]} times, and max_retries is "
-                f"{self._max_retries}: evaluate(..., episodes=1, seed=[{self._seeds[lost[0]]}]) "
-                f"plays it alone. The last time {without_advice(error)}",
+            what = Message(
+                "{} lost its worker {} times, and max_retries is {}; the last time {}",
+                names,
+                self._deaths[lost[0]],
+                self._max_retries,
+                without_advice(error),
             )
+            alone = f"evaluate(..., episodes=1, seed=[{self._seeds[lost[0]]}]) plays it alone"
+            raise with_message(error, Message("{}: {}", what, alone))
 
     def _add_note(self, error: Exception) -> None:
         """Name the episodes that an environment's error concerns."""

@@ -178,12 +178,12 @@ def died(
 
 
 def without_advice(error: WorkerDiedError) -> Message:
-    """Return the part of the message of `died` that describes the death itself."""
+    """Return the part of the message that says what happened, which is its first field."""
     what: Message = error.args[0].fields[0]
     return what
 
 
-def with_message(error: WorkerDiedError, message: str, **attributes: Any) -> WorkerDiedError:
+def with_message(error: WorkerDiedError, message: Message, **attributes: Any) -> WorkerDiedError:
     """Return the error for the same death with another message, and some other attributes."""
     changed = copy.copy(error)
     changed.args = (message,)
@@ -202,7 +202,9 @@ def died_within(worker: int, node: str, error: WorkerDiedError) -> WorkerDiedErr
     inner = error.args[0].map(
         lambda field: f"process {field.number}" if isinstance(field, WorkerName) else field
     )
-    message = Message("{} on node {}: {}", WorkerName(worker), node, inner)
+    what, *advice = inner.fields
+    what = Message("{} on node {}: {}", WorkerName(worker), node, what)
+    message = Message(inner.template, what, *advice)
     return with_message(error, message, worker=worker, node=node)
 
 

@@ -50,17 +50,15 @@ class RestartBudget:
             Message("{} s ago: {}", f"{now - when:.1f}", what)
             for when, what in self._history.values()
         ]
-        raise with_message(
-            error,
-            Message(
-                "workers died {} times within {} s, and max_restarts is {}: fix the environment, "
-                "or raise max_restarts. History: {}",
-                len(deaths),
-                f"{self.window:g}",
-                self.max_restarts,
-                Message("; ".join(["{}"] * len(deaths)), *deaths),
-            ),
+        what = Message(
+            "workers died {} times within {} s, and max_restarts is {}",
+            len(deaths),
+            f"{self.window:g}",
+            self.max_restarts,
         )
+        history = Message("; ".join(["{}"] * len(deaths)), *deaths)
+        advice = "fix the environment, or raise max_restarts. History: {}"
+        raise with_message(error, Message(f"{{}}: {advice}", what, history))
 
 
 def choose_budget(
