@@ -10,7 +10,8 @@
     │                                      an environment returned what its space does not hold
     ├── InvalidRewardError (ValueError)    a reward that is no number
     ├── InvalidFlagError (TypeError)       `terminated` or `truncated` is no bool (validate=True)
-    ├── InvalidInfoError (TypeError)       an info that is no dict, or cannot be pickled
+    ├── InvalidInfoError (TypeError)       an info that is no dict, cannot be pickled, or does not
+    │                                      fit the info_space
     ├── ResetNeededError (AssertionError)  stepping a finished or broken environment
     ├── ClosedEnvironmentError             used after close()
     ├── AlreadyPendingCallError            a call while another one is still pending
@@ -62,7 +63,8 @@ class InvalidFlagError(VecspacesError, TypeError):
 class InvalidInfoError(VecspacesError, TypeError):
     """An environment returned an info that is no dict, or that cannot be pickled.
 
-    With `validate=True`, also one with a key that is no string.
+    Or one with a key of the `info_space` whose value does not fit there; with `validate=True`, one
+    with a key that is no string.
     """
 
 
@@ -79,7 +81,7 @@ class AlreadyPendingCallError(VecspacesError):
 
     Args:
         message: What happened and what to do next.
-        name: The pending call: `"reset"`, `"step"` or `"call"`.
+        name: The pending call: `"reset"`, `"step"`, `"call"` or `"send"`.
     """
 
     def __init__(self, message: str, name: str = "") -> None:
@@ -92,7 +94,7 @@ class NoAsyncCallError(VecspacesError):
 
     Args:
         message: What happened and what to do next.
-        name: The call that was waited for: `"reset"`, `"step"` or `"call"`.
+        name: The call that was waited for: `"reset"`, `"step"`, `"call"` or `"recv"`.
     """
 
     def __init__(self, message: str, name: str = "") -> None:

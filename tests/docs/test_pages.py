@@ -31,6 +31,13 @@ def test_the_examples_of_a_page_run(path: Path) -> None:
     assert runner.summarize(verbose=False).failed == 0, "".join(told)
 
 
+@pytest.mark.parametrize("path", sorted(DOCS.glob("tutorials/*.md")), ids=lambda path: path.stem)
+def test_all_of_the_code_of_a_tutorial_runs(path: Path) -> None:
+    for block in BLOCK.findall(path.read_text(encoding="utf-8")):
+        if ">>>" not in block:
+            exec(compile(block, str(path), "exec"), {"__name__": "__main__"})
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_the_links_of_a_page_lead_to_files(path: Path) -> None:
     for target in LINK.findall(path.read_text(encoding="utf-8")):

@@ -458,6 +458,21 @@ def test_views_are_valid_for_the_next_buffers_minus_one_steps() -> None:
         assert np.shares_memory(views[-1]["_time"], views[-4]["_time"])
 
 
+@pytest.mark.parametrize("chosen", [[True, False], [True, True]])
+def test_infos_of_a_reset_with_a_mask_are_copies(chosen: list[bool]) -> None:
+    with SyncVectorEnv(
+        [partial(Ticking, 9)] * 2, copy=False, buffers=2, autoreset_mode="Disabled"
+    ) as envs:
+        envs.reset(seed=0)
+        envs.step([0, 0])
+        infos = envs.reset(options={"reset_mask": np.array(chosen)})[1]
+        before = copy.deepcopy(infos)
+        assert infos["_time"].tolist() == chosen
+        for _ in range(3):
+            envs.step([0, 0])
+            assert_same_infos(infos, before)
+
+
 class Ticking(Env[Any, Any]):
     """Tells its time, and its mask, in each info; of some length."""
 

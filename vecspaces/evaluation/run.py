@@ -106,7 +106,8 @@ def evaluate(
         InvalidActionError: What the policy returned does not fit the action space.
         ValueError: An argument is out of its range, or the journal is one of other arguments, or
             another evaluation writes it.
-        Exception: What an environment or the policy raised; a note names episode and seed.
+        Exception: What the policy raised, or an environment; a note then names episode and seed
+            (on Python 3.11 and newer).
 
     Example:
         >>> def lean(observations):

@@ -173,11 +173,11 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         infos = infos_module.finish(columns, self.num_envs)
         if self._buffers.infos:
             declared = self._buffers.infos[slot]
-            if len(rows) == self.num_envs:
-                declared.read(infos, self.copy)
-            else:
+            if self._session.is_masked:
                 at = np.array(rows, dtype=np.intp)
                 declared.gather(infos, at, at, self.num_envs)
+            else:
+                declared.read(infos, self.copy)
         return self._buffers.observations[slot].read(copy=self.copy), infos
 
     # ------------------------------------------------------------------ step

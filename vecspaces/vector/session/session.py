@@ -54,6 +54,7 @@ class Session:
         lost: Rows whose episode died with their worker, until a step has reported it.
         finished: In DISABLED mode, the rows whose episode is over; shape `(num_envs,)`.
         interrupted: Whether an interrupt ended the last wait.
+        is_masked: Whether the last reset had a mask, and wrote into the current slot.
     """
 
     def __init__(self, backend: Backend, settings: Settings) -> None:
@@ -67,7 +68,7 @@ class Session:
         self.results: dict[int, Any] = {}
         self.lost: set[int] = set()
         self.finished: npt.NDArray[np.bool_] = np.zeros(plan.num_envs, dtype=np.bool_)
-        self.interrupted = False
+        self.interrupted = self.is_masked = False
         self._was_reset = False
         self._inherited = False
         # The last command: enough to repeat it for a worker that had to be replaced, the call that
@@ -167,7 +168,7 @@ class Session:
         Any other, and the first one, begins anew with the first slot.
         """
         self.check(Event.RESET_ASYNC, call)
-        goes_on = plan.is_masked and self.state is State.IDLE
+        goes_on = self.is_masked = plan.is_masked and self.state is State.IDLE
         self._replace_unusable()
         payloads: dict[int, Any] = {}
         for worker, rows in self.by_worker(plan.rows.tolist()).items():
