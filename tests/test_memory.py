@@ -62,6 +62,12 @@ def test_a_view_outside_the_memory_is_refused(make: Any, offset: int) -> None:
         make(128).view("float64", (), offset)
 
 
+def test_a_view_of_a_negative_size_is_refused(make: Any) -> None:
+    for shape in (-1, (2, -1), (-2, -2)):
+        with pytest.raises(ValueError, match="inside the 128 bytes"):
+            make(128).view("uint8", shape)
+
+
 def test_views_outlive_the_arena_and_its_closing(make: Any) -> None:
     arena = make(64)
     view = arena.view("int64", 8)

@@ -162,10 +162,10 @@ class Arena:
         dtype = np.dtype(dtype)
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         end = offset + prod(shape) * dtype.itemsize
-        if offset < 0 or end > self._nbytes:
+        if offset < 0 or min(shape, default=0) < 0 or end > self._nbytes:
             raise ValueError(
                 f"expected a view inside the {self._nbytes} bytes of the arena, "
-                f"found bytes {offset} to {end}"
+                f"found shape {shape} at bytes {offset} to {end}"
             )
         return self.buffer[offset:end].view(dtype).reshape(shape)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from vecspaces.layout import Encoded, Layout, Mismatch, Variable, describe
+from vecspaces.layout import Array, Encoded, Layout, Mismatch, Variable, describe
 from vecspaces.layout.packing import dump, load
 from vecspaces.memory import Arena
 from vecspaces.spaces import Dict, Space, Tuple
@@ -115,6 +115,21 @@ def test_a_space_says_how_a_value_is_written_and_read() -> None:
     memory = create_shared_memory(Tuple((Fraction(), Huge())), 2)
     write_to_shared_memory(memory.layout.space, 1, (7, 10**50), memory)
     assert memory.rows.read() == ((0j, 7 + 1j), (0, 10**50))
+
+
+def test_arrays_of_fields_keep_their_fields() -> None:
+    dtype = np.dtype([("position", ">f4", (2,)), ("hit", "?")])
+    record = type("RecordSpace", (Space,), {"__eq__": lambda self, other: True})()
+    describe.register(type(record), lambda space: Array(dtype, (3,)))
+    value = np.zeros(3, dtype)
+    value["position"], value["hit"] = np.arange(6).reshape(3, 2), [True, False, True]
+    space = Dict(x=record)
+    memory = create_shared_memory(space, 2)
+    write_to_shared_memory(space, 1, {"x": value}, memory)
+    batch = read_from_shared_memory(space, memory, 2)["x"]
+    assert batch.dtype == dtype
+    assert (batch[1] == value).all() and not batch[0]["hit"].any()
+    assert (concatenate(space, [{"x": value}] * 2, None)["x"][1] == value).all()
 
 
 def test_what_it_cannot_encode_is_a_mismatch_with_its_cause() -> None:

@@ -7,10 +7,13 @@ import pickle
 import warnings
 from typing import Any
 
+import gymnasium.spaces
 import numpy as np
 import pytest
 from hypothesis import given
 
+import vecspaces.spaces
+from tests.compare import assert_identical
 from tests.strategies import Recipe, boxes, seeds
 from vecspaces.spaces import Box
 
@@ -200,3 +203,15 @@ def test_a_mask_is_refused() -> None:
 def test_what_is_no_dtype_is_refused_and_named() -> None:
     with pytest.raises(TypeError, match=r"^dtype: expected a NumPy dtype, found 'number'"):
         Box(0, 1, dtype="number")
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float32, ">f4", ">u2"])
+def test_samples_keep_the_dtype_whatever_the_dtype_of_assigned_bounds(dtype: Any) -> None:
+    samples = []
+    for library in (gymnasium.spaces, vecspaces.spaces):
+        box: Any = library.Box(0, 9, (3,), dtype, seed=0)
+        box.low = np.array([1.0, 2.0, 3.0])
+        pickled = pickle.loads(pickle.dumps(library.Box(0, 9, (3,), dtype, seed=0)))
+        samples.append([space.sample() for space in (box, pickled)])
+    assert_identical(*samples)
+    assert samples[1][1].dtype == dtype

@@ -114,6 +114,9 @@ INT64 = np.iinfo(np.int64)
         MultiDiscrete(np.zeros((0, 3), np.int64)),
         Text(4, charset="zyx"),
         Text(3, min_length=0, charset="\ud800\n\"'é😀"),
+        Text(2, charset="\ud800\udc00a"),  # which JSON would make two characters of
+        Text(2, charset="\udc00\ud800😀"),
+        Dict([("\ud800", Discrete(2)), ("\udc00", Discrete(2))]),
         Dict({}),
         Dict({1: Discrete(2), "1": Discrete(3), None: Discrete(4)}, sort_keys=False),  # type: ignore[dict-item]
         Dict(b=Discrete(2), a=Discrete(3)),
@@ -131,6 +134,8 @@ def test_limits_survive(space: Space[Any]) -> None:
     assert repr(back) == repr(space)
     assert_equal_bounds(space, back)
     assert to_description(back) == description
+    if isinstance(space, Text):
+        assert back.character_list == space.character_list  # type: ignore[attr-defined]
 
 
 def test_one_number_stands_for_equal_bounds() -> None:

@@ -113,3 +113,11 @@ def test_an_array_without_axes_as_n_is_refused() -> None:
 def test_a_wrong_n_is_named(n: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MultiBinary(n)
+
+
+def test_without_axes_scalars_are_contained_as_arrays_are() -> None:
+    space = MultiBinary([], seed=0)
+    assert space.sample() in space
+    assert i8(1) in space and np.array(1) in space
+    assert i8(2) not in space and np.str_("1") not in space
+    assert i8(1) not in MultiBinary(1)

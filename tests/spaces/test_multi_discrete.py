@@ -147,3 +147,15 @@ def test_repr_shows_a_start() -> None:
 def test_a_wrong_argument_is_named(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MultiDiscrete(**arguments)
+
+
+def test_without_axes_samples_are_scalars_and_contained() -> None:
+    for space in (MultiDiscrete(5, seed=0), MultiDiscrete(3, dtype=i8, start=-3, seed=0)):  # type: ignore[arg-type]
+        sample = space.sample()
+        assert isinstance(sample, np.generic)
+        assert sample in space and np.asarray(sample) in space
+        assert space.explain(space.dtype.type(5)) == (
+            f"expected an integer from {space.start} to {space.start + space.nvec - 1} "
+            "at index (), found 5"
+        )
+        assert np.float64(0) not in space

@@ -233,3 +233,27 @@ def test_a_space_that_refers_to_itself_can_be_shown() -> None:
     space = Node()
     space.parent = Tuple([space])
     assert repr(space) == "Node(parent=Tuple(...))"
+
+
+def test_what_a_subclass_is_made_of_is_deep_copied_too() -> None:
+    class Around(Even):
+        def __init__(self, inner: Space[Any]) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def __reduce__(self) -> Any:
+            return Around, (self.inner,), None
+
+    space = Around(Discrete(100, seed=0))
+    twin = copy.deepcopy(space)
+    assert twin.inner is not space.inner and twin.inner == space.inner
+    assert [twin.inner.sample() for _ in range(3)] == [space.inner.sample() for _ in range(3)]
+
+
+def test_a_global_object_is_its_own_deep_copy() -> None:
+    class Named(Even):
+        def __reduce__(self) -> str:
+            return "the_only_one"
+
+    space = Named()
+    assert copy.deepcopy([space])[0] is space

@@ -169,3 +169,8 @@ def test_equality_is_of_lengths_and_character_set() -> None:
 def test_a_wrong_argument_is_named(arguments: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         Text(**arguments)
+
+
+def test_zeros_are_characters_as_all_others() -> None:
+    for space in (Text(4, min_length=4, charset="\0", seed=0), Text(1, charset="\0")):
+        assert space.sample() == "\0" * space.max_length

@@ -398,3 +398,27 @@ def test_the_functions_are_public_where_gymnasium_has_them() -> None:
     for name in ("flatdim", "flatten", "flatten_space", "unflatten"):
         assert getattr(spaces, name) is getattr(utils, name)
         assert hasattr(getattr(utils, name), "register")
+
+
+def test_flattened_batches_keep_the_byte_order() -> None:
+    for stack in (False, True):
+        space = Sequence(Box(0, 9, (2,), ">u2"), stack=stack, seed=0)
+        theirs = gymnasium.spaces.Sequence(
+            gymnasium.spaces.Box(0, 9, (2,), ">u2"), stack=stack, seed=0
+        )
+        assert_identical(flatten(space, space.sample()), THEIRS.flatten(theirs, theirs.sample()))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Graph(Sequence(Discrete(2)), Graph(Discrete(3), None), seed=0),
+        Sequence(Sequence(MultiDiscrete([2, 3], np.uint64), stack=True), stack=True, seed=0),
+    ],
+    ids=repr,
+)
+def test_batches_of_values_without_a_fixed_size_come_back(space: Any) -> None:
+    value = space.sample()
+    flat = flatten(space, value)
+    assert flat in flatten_space(space)
+    assert_identical(unflatten(space, flat), value)

@@ -49,6 +49,9 @@ def _scalar_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
     accepted = _PACKED[code] | own if packs else frozenset()
     pack = struct.Struct(f"{len(out)}{code}" if packs else "").pack_into
     memory = out.data.cast("B") if packs else bytearray()
+    # Integers beyond 64 bits are no numbers of NumPy's, and are refused one by one; those that
+    # float64 rounds would be rounded twice on their way to a narrower one.
+    smallest, largest = (-(2**53), 2**53) if code in "ef" else (-(2**63), 2**64)
     # As values nearly always are: numbers of Python, which `struct` refuses out of range.
     plain = [float if code in "efd" else bool if code == "?" else int] * len(out)
 
@@ -60,8 +63,7 @@ def _scalar_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
                 return True
             if not kinds <= accepted:
                 return False
-            # Integers beyond 64 bits are no numbers of NumPy's, and are refused one by one.
-            if int in kinds and not (min(values) >= -(2**63) and max(values) < 2**64):
+            if int in kinds and not (min(values) >= smallest and max(values) < largest):
                 return False
         try:
             pack(memory, 0, *values)

@@ -6,6 +6,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from functools import singledispatch
+from operator import is_
 from struct import Struct
 from typing import Any, TypeAlias
 
@@ -66,35 +67,43 @@ def described(space: Space[Any]) -> Node:
     """Return `describe(space)`, cached while the space exists, for functions called step by step.
 
     Spaces have no hash, so they are known by identity. Only what cannot change is cached: no
-    classes of third parties, and no Dict after one of its members was replaced.
+    classes of third parties, and no Dict, Tuple or OneOf after its members were changed.
     """
     known = _remembered.get(id(space))
     if known is not None and known[0]() is space:
-        for members, seen in known[1]:
-            if tuple(members.values()) != seen:
+        for holder, spaces, keys, members in known[1]:
+            if (space if holder is None else holder).spaces is not spaces or (
+                keys is not None
+                and (tuple(spaces) != keys or not all(map(is_, spaces.values(), members)))
+            ):
                 break
         else:
             return known[2]
     node = describe(space)
-    dicts: list[tuple[dict[str, Any], tuple[Any, ...]]] = []
-    if _is_settled(space, dicts):
+    holders: list[tuple[Any, ...]] = []
+    if _is_settled(space, None, holders):
         key = id(space)
-        _remembered[key] = weakref.ref(space, lambda _: _remembered.pop(key, None)), dicts, node
+        _remembered[key] = weakref.ref(space, lambda _: _remembered.pop(key, None)), holders, node
     return node
 
 
-_remembered: dict[int, tuple[weakref.ref[Any], list[Any], Node]] = {}
+_remembered: dict[int, tuple[weakref.ref[Any], list[tuple[Any, ...]], Node]] = {}
 
 
-def _is_settled(space: Any, dicts: list[Any]) -> bool:
-    """Return whether a space holds vecspaces' own classes alone; note the members of its Dicts."""
+def _is_settled(space: Any, holder: Any, holders: list[tuple[Any, ...]]) -> bool:
+    """Return whether a space holds vecspaces' own classes alone; note what its members are.
+
+    The space itself is noted as None: a reference to it would keep it alive.
+    """
     if type(space) is Dict:
         members = tuple(space.spaces.values())
-        dicts.append((space.spaces, members))
-        return all(_is_settled(member, dicts) for member in members)
-    if type(space) in (OneOf, Tuple):
-        return all(_is_settled(member, dicts) for member in space.spaces)
-    return type(space) in (Box, Discrete, MultiBinary, MultiDiscrete, Text)
+        holders.append((holder, space.spaces, tuple(space.spaces), members))
+    elif type(space) in (OneOf, Tuple):
+        members = space.spaces
+        holders.append((holder, members, None, members))
+    else:
+        return type(space) in (Box, Discrete, MultiBinary, MultiDiscrete, Text)
+    return all(_is_settled(member, member, holders) for member in members)
 
 
 @describe.register(Space)
@@ -312,4 +321,6 @@ def _pack_links(links: Any) -> tuple[int, Any]:
     links = np.ascontiguousarray(links)
     if links.dtype.kind not in "iu" or links.ndim != 2 or links.shape[1] != 2:
         raise Mismatch("integers of shape (edges, 2)", show_value(links), ("edge_links",))
+    # The character of a dtype does not tell its byte order.
+    links = links.astype(links.dtype.newbyteorder("="), copy=False)
     return ord(links.dtype.char), links

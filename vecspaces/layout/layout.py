@@ -124,7 +124,9 @@ class Layout:
             else:
                 # A dtype out of a pickle equals NumPy's own but is another object, and the hot
                 # path compares by identity.
-                leaf = Leaf(path, np.dtype(found.dtype.str), found.shape, end)
+                dtype = found.dtype
+                dtype = dtype if dtype.kind == "V" else np.dtype(dtype.str)
+                leaf = Leaf(path, dtype, found.shape, end)
             leaves.append(leaf)
             end += -(-leaf.nbytes * n * slots // ALIGNMENT) * ALIGNMENT
         nbytes = sum(leaf.nbytes for leaf in leaves)

@@ -129,7 +129,7 @@ class ArrayPort(Port):
                 rows[row] = value
                 return
             try:
-                rows[row] = fit(value, dtype, (), path)
+                rows[row] = fit(value, dtype, (), path)[()]
             except Mismatch as error:
                 raise error.at((), row) from error.__cause__
 

@@ -46,7 +46,7 @@ class ArraySpace(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
 
     def _to_array(self, x: Any) -> npt.NDArray[Any] | None:
         """Return what is no array as one; None if that cannot be done."""
-        if isinstance(x, Sequence):
+        if isinstance(x, (Sequence, np.generic)):
             try:
                 return np.array(x)
             except Exception:  # ragged, or objects whose methods raise anything

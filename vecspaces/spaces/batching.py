@@ -174,8 +174,8 @@ def _(first: Tuple[Any], spaces: Seq[Any], name: str) -> Tuple[Any]:
 @_batch_as.register(Dict)
 def _(first: Dict[Any], spaces: Seq[Any], name: str) -> Dict[Any]:
     _same([set(space.spaces) for space in spaces], "set of keys", name)
-    members = [
-        (key, _batch([space.spaces[key] for space in spaces], f"{name}[:][{key!r}]"))
+    members = {
+        key: _batch([space.spaces[key] for space in spaces], f"{name}[:][{key!r}]")
         for key in first.spaces
-    ]
+    }
     return Dict(members, seed=copy_generator(first.np_random), sort_keys=first.sort_keys)

@@ -145,7 +145,9 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
             if limit is not None:
                 raise VecspacesError(mismatch(word, "None for a Box", show_value(limit)))
         if self._sampler is None:
-            self._sampler = Sampler(self.low, self.high, self.bounded_below, self.bounded_above)
+            self._sampler = Sampler(
+                self.low, self.high, self.bounded_below, self.bounded_above, self.dtype
+            )
         sample: npt.NDArray[ScalarT_cov] = self._sampler.draw(self.np_random)
         return sample
 

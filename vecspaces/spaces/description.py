@@ -189,6 +189,13 @@ class _Fields:
         bounded = np.array([is_bound for _, is_bound in pairs], np.bool_)
         return numbers.reshape(shape), bounded.reshape(shape)
 
+    def characters(self, name: str) -> Any:
+        """Return a field with characters, as one str or as a list of them."""
+        found = self._fields[name]
+        if isinstance(found, list) and all(type(one) is str and len(one) == 1 for one in found):
+            return found
+        return self.take(name, str)
+
     def space(self, name: str) -> Space[Any]:
         """Return the space of a field."""
         return _build(self._fields[name], self.place(name))
@@ -217,7 +224,18 @@ class _Fields:
 
 def _is_key(key: Any) -> bool:
     """Return whether JSON can hold a key of a Dict; nan would not be found again."""
-    return type(key) in _KEY_TYPES and key == key
+    return type(key) in _KEY_TYPES and key == key and (type(key) is not str or _is_kept(key))
+
+
+def _is_kept(text: str) -> bool:
+    """Return whether JSON keeps a str: it makes one character of two surrogates that are a pair."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") == text
+
+
+def _describe_characters(characters: tuple[str, ...]) -> str | list[str]:
+    """Return characters as one str, or one by one where JSON would join two of them."""
+    text = "".join(characters)
+    return text if _is_kept(text) else list(characters)
 
 
 def _read_number(dtype: np.dtype[Any], infinity: float, value: Any, where: str) -> tuple[Any, bool]:
@@ -376,13 +394,13 @@ _FORMS = {
             lambda space, where: {
                 "min_length": space.min_length,
                 "max_length": space.max_length,
-                "charset": "".join(space.character_list),
+                "charset": _describe_characters(space.character_list),
             },
             lambda fields: partial(
                 Text,
                 fields.take("max_length", int),
                 min_length=fields.take("min_length", int),
-                charset=fields.take("charset", str),
+                charset=fields.characters("charset"),
             ),
         ),
         _Form(

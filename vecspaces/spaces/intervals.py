@@ -124,7 +124,8 @@ class Sampler:
     Example:
         >>> bounds = np.zeros(3, np.uint8), np.full(3, 9, np.uint8)
         >>> everywhere = np.ones(3, bool)
-        >>> Sampler(*bounds, everywhere, everywhere).draw(np.random.default_rng(0))
+        >>> sampler = Sampler(*bounds, everywhere, everywhere, np.dtype(np.uint8))
+        >>> sampler.draw(np.random.default_rng(0))
         array([6, 2, 0], dtype=uint8)
     """
 
@@ -134,9 +135,12 @@ class Sampler:
         high: npt.NDArray[Any],
         bounded_below: npt.NDArray[np.bool_],
         bounded_above: npt.NDArray[np.bool_],
+        dtype: np.dtype[Any],
     ) -> None:
+        # Bounds that were assigned, or unpickled, may be of another dtype.
+        low, high = low.astype(dtype, copy=False), high.astype(dtype, copy=False)
         self._low, self._high = low, high
-        self._shape, self._dtype = low.shape, low.dtype
+        self._shape, self._dtype = low.shape, dtype
         bottom, top = _ends(low.reshape(-1), high.reshape(-1))
         below, above = bounded_below.reshape(-1), bounded_above.reshape(-1)
         self._parts = [

@@ -199,10 +199,15 @@ class Space(Generic[T_cov]):
             elif type(value) is np.ndarray and value.base is None and not value.flags.writeable:
                 memo[id(value)] = value
         reduced: Any = self.__reduce_ex__(4)
-        twin: Space[T_cov] = reduced[0](*reduced[1])
+        if isinstance(reduced, str):  # the name of a global object, which is not copied
+            return self
+        make, arguments, *state = reduced
+        if arguments != (type(self),):
+            arguments = copy.deepcopy(arguments, memo)
+        twin: Space[T_cov] = make(*arguments)
         memo[id(self)] = twin
-        if len(reduced) > 2:
-            twin.__setstate__(copy.deepcopy(reduced[2], memo))
+        if state and state[0] is not None:
+            twin.__setstate__(copy.deepcopy(state[0], memo))
         return twin
 
     def __setstate__(self, state: Iterable[tuple[str, Any]] | Mapping[str, Any]) -> None:
@@ -218,7 +223,7 @@ class Space(Generic[T_cov]):
         if isinstance(dtype := attributes.get("dtype"), np.dtype):
             # A pickle brings a twin of NumPy's own object, which all samples would then carry;
             # comparing by identity is what makes checks of dtypes cheap.
-            attributes["dtype"] = np.dtype(dtype.str) if dtype.names is None else dtype
+            attributes["dtype"] = dtype if dtype.kind == "V" else np.dtype(dtype.str)
         self.__dict__.update(attributes)
 
 

@@ -438,7 +438,11 @@ def _flatten_batch(space: Any, x: Any, stacked: bool = True) -> Any:
         return tuple(rows)
     if not space.is_np_flattenable:
         return stack(flatten_space(space), rows)
-    return np.stack(rows) if rows else np.empty((0, flatdim(space)), _flat_dtype(space))
+    return (
+        np.stack(rows, dtype=rows[0].dtype)
+        if rows
+        else np.empty((0, flatdim(space)), _flat_dtype(space))
+    )
 
 
 def _unflatten_batch(space: Any, x: Any, stacked: bool = True) -> Any:

@@ -136,6 +136,10 @@ DIFFERING: list[list[Recipe]] = [
     [Recipe("MultiBinary", (3,))] * 2,
     [Recipe("Text", (n,)) for n in (2, 5)],
     [Recipe("Sequence", (Recipe("Discrete", (n,)),)) for n in (2, 5)],
+    [
+        Recipe("Dict", ([("b", Recipe("Discrete", (n,))), ("a", Recipe("Discrete", (2,)))],))
+        for n in (2, 5)
+    ],
     [Recipe("Graph", (Recipe("Discrete", (n,)), None)) for n in (2, 5)],
     [Recipe("OneOf", ([Recipe("Discrete", (n,)), Recipe("Text", (n,))],)) for n in (2, 5)],
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import weakref
 from collections import OrderedDict
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from tests.compare import assert_identical, without_0d_arrays
 from tests.strategies import Recipe, recipes, seeds
 from vecspaces.errors import CustomSpaceError
+from vecspaces.layout.describe import _remembered
 from vecspaces.spaces import (
     Box,
     Dict,
@@ -231,6 +234,47 @@ def test_a_wrong_out_is_named(out: Any, message: str) -> None:
         concatenate(Dict(a=Box(0, 1, (2,))), [{"a": [0, 0]}], out)
 
 
+@pytest.mark.parametrize(
+    ("out", "error", "message"),
+    [
+        ([0, 0], TypeError, r"out: expected an array of shape \(2,\), found \[0, 0\] of type list"),
+        (
+            np.zeros((), int),
+            ValueError,
+            r"out: expected an array of shape \(2,\), found int64 array",
+        ),
+        (
+            np.broadcast_to(0, 2),
+            ValueError,
+            "out: expected an array to write to, found a read-only",
+        ),
+    ],
+)
+def test_an_out_that_cannot_be_written_to_is_named(out: Any, error: Any, message: str) -> None:
+    for items in ([1, 2], [np.int64(1), np.int64(2)]):
+        with pytest.raises(error, match=message):
+            concatenate(Discrete(3), items, out)
+        with pytest.raises(error):
+            theirs.concatenate(gymnasium.spaces.Discrete(3), items, out)
+
+
+def test_scalars_are_stored_in_an_array_of_objects_as_themselves() -> None:
+    out = np.zeros(2, object)
+    assert concatenate(Discrete(3), [np.int64(1), 2], out) is out
+    assert [type(value) for value in out] == [int, int]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_integers_become_floats_by_one_rounding(dtype: Any) -> None:
+    """By way of float64, 2**54 + 2**30 + 1 would lose the bit that decides how float32 rounds."""
+    items = [2**54 + 2**30 + 1, -(2**54) - 2**30 - 1, 2**53 + 1, 3]
+    if dtype is np.float16:
+        items = [2049, 2051, -2049, 3]
+    expected = np.array(items).astype(dtype)
+    for given_items in (items, [*items[:3], 3.0]):
+        assert_identical(concatenate(Box(-np.inf, np.inf, (), dtype), given_items, None), expected)
+
+
 def test_items_without_data_are_a_batch_too() -> None:
     space = Dict(a=Tuple(()), b=Dict({}))
     assert concatenate(space, [{"a": (), "b": {}}] * 2, create_empty_array(space, 2)) == {
@@ -252,6 +296,34 @@ def test_a_dict_that_changes_is_seen_to_change() -> None:
     assert_identical(batch["b"]["c"], np.array([[0, 1]], np.float32))
     space["d"] = Discrete(2)
     assert list(create_empty_array(space, 1)) == ["a", "b", "d"]
+    space.spaces["e"] = space.spaces.pop("d")
+    assert list(create_empty_array(space, 1)) == ["a", "b", "e"]
+    inner = space["b"] = Dict(c=Box(0, 1, (2,)))  # equal to the one before, until it changes
+    assert list(create_empty_array(space, 1)["b"]) == ["c"]
+    inner["f"] = Discrete(2)
+    assert list(create_empty_array(space, 1)["b"]) == ["c", "f"]
+
+
+def test_without_characters_the_empty_batch_has_empty_texts() -> None:
+    assert create_empty_array(Text(3, min_length=1, charset=""), 2) == ("", "")
+
+
+def test_members_that_are_assigned_are_seen() -> None:
+    for space in (Dict(a=Discrete(3)), Tuple((Discrete(3),)), Dict(a=Tuple((Discrete(3),)))):
+        create_empty_array(space, 1)
+        holder: Any = space["a"] if isinstance(space, Dict) and "Tuple" in repr(space) else space
+        holder.spaces = {"z": Text(3)} if isinstance(holder, Dict) else (Text(3), Discrete(2))
+        expected = create_empty_array(pickle.loads(pickle.dumps(space)), 1)
+        assert_identical(create_empty_array(space, 1), expected)
+
+
+def test_what_is_remembered_of_a_space_does_not_keep_it() -> None:
+    space = Dict(a=Tuple((Discrete(3), Dict(b=Text(3)))))
+    create_empty_array(space, 1)
+    reference, key = weakref.ref(space), id(space)
+    assert key in _remembered
+    del space
+    assert reference() is None and key not in _remembered
 
 
 # --- iterate ------------------------------------------------------------------------------------

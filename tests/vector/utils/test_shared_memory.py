@@ -178,6 +178,19 @@ def test_memory_never_written_reads_as_the_empty_batch(recipe: Recipe, n: int) -
     assert_identical(read_from_shared_memory(space, create_shared_memory(space, n), n), empty)
 
 
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("kind", ["i4", "u2", "i8"])
+def test_edge_links_of_any_byte_order_are_read_as_they_were_written(kind: str, order: str) -> None:
+    space = Graph(Discrete(3), Discrete(2))
+    links = np.array([[0, 1], [2, 1]], order + kind)
+    value = GraphInstance(np.array([0, 1, 2]), np.array([1, 1]), links)
+    assert value in space
+    memory = create_shared_memory(space, 1)
+    write_to_shared_memory(space, 0, value, memory)
+    (read,) = read_from_shared_memory(space, memory)
+    assert read in space and read.edge_links.tolist() == links.tolist()
+
+
 def test_a_text_longer_than_its_space_is_an_error_and_leaves_the_row() -> None:
     memory = create_shared_memory(Text(3), 1)
     write_to_shared_memory(Text(3), 0, "abc", memory)

@@ -84,12 +84,20 @@ def _stack(node: Array, items: list[Any], out: Any, path: Path) -> Any:
     n = len(items)
     if out is None:
         out = np.empty((n, *node.shape), node.dtype)
-    elif out.shape != (n, *node.shape):
-        if out.shape[1:] == node.shape:
+    elif not isinstance(out, np.ndarray) or out.shape != (n, *node.shape):
+        if not isinstance(out, np.ndarray):
+            error: type[Exception] = TypeError
+        elif out.ndim and out.shape[1:] == node.shape:
             _wrong_number(len(out), n, path)
-        raise ValueError(
+        else:
+            error = ValueError
+        raise error(
             f"out{show_path(path)}: expected an array of shape {(n, *node.shape)}, "
             f"found {show_value(out)}"
+        )
+    elif not out.flags.writeable:
+        raise ValueError(
+            f"out{show_path(path)}: expected an array to write to, found a read-only one"
         )
     try:
         if not columns.writer(out)(items):
