@@ -217,6 +217,20 @@ def test_an_index_out_of_range_is_refused(index: int) -> None:
         write_to_shared_memory(Discrete(3), index, 1, memory)
 
 
+@pytest.mark.parametrize("space", [Discrete(9), Text(3, charset="4"), Sequence(Discrete(9))])
+def test_an_index_is_one_number(space: Any) -> None:
+    value = space.sample()
+    for index in (True, np.int8(1), np.array(1)):
+        memory = create_shared_memory(space, 3)
+        untouched = read_from_shared_memory(space, memory, 3)[2]
+        write_to_shared_memory(space, index, value, memory)
+        _, written, other = read_from_shared_memory(space, memory, 3)
+        assert_identical((written, other), (value, untouched))
+    for wrong in (1.0, None, "1", [1], np.array([1]), np.bool_(True)):
+        with pytest.raises(TypeError):
+            write_to_shared_memory(space, wrong, value, memory)  # type: ignore[arg-type]
+
+
 def test_memory_of_another_space_or_number_is_refused() -> None:
     memory = create_shared_memory(Discrete(3), 2)
     with pytest.raises(ValueError, match=r"space: expected Discrete\(3\).*found Discrete\(4\)"):

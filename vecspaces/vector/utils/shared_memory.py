@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from operator import index as to_index
 from typing import Any
 
 from vecspaces.checks import show_value
@@ -87,7 +88,7 @@ def write_to_shared_memory(
 
     Raises:
         IndexError: If there is no such environment.
-        TypeError: If `shared_memory` is none.
+        TypeError: If `shared_memory` is none, or `index` no integer.
         ValueError: If the value's dtypes or shapes do not fit the space, or a value of variable
             size is larger than its place: the message names `variable_capacity` and what it needs.
     """
@@ -97,6 +98,8 @@ def write_to_shared_memory(
         raise _no_memory(shared_memory) from None
     if space is not known:
         shared_memory.check(space)
+    if index.__class__ is not int:  # a bool would be a mask of all rows
+        index = int(to_index(index))
     if not 0 <= index < shared_memory.n:
         raise IndexError(f"index: expected 0 to {shared_memory.n - 1}, found {index}")
     shared_memory.write(index, value)
