@@ -19,5 +19,6 @@ def main() -> None:
         )
         sys.exit(2)
     except KeyboardInterrupt:  # imports take long enough to be interrupted
+        print("vecspaces: interrupted", file=sys.stderr)
         sys.exit(130)
     app(prog_name="vecspaces")

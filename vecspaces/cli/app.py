@@ -13,6 +13,7 @@ from vecspaces.cli.check import check
 from vecspaces.cli.describe import describe
 from vecspaces.cli.errors import refuse, report
 from vecspaces.cli.evaluate import evaluate
+from vecspaces.cli.interrupts import reported
 from vecspaces.cli.profile import profile
 from vecspaces.cli.rollout import rollout
 from vecspaces.cli.tune import tune
@@ -23,7 +24,8 @@ class _OneLineErrors(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with reported():
+                return super().invoke(ctx)
         except typer.BadParameter as error:
             refuse(error.format_message())
 
@@ -36,8 +38,6 @@ class _Command(TyperCommand):
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
         except Exception as error:
             if ctx.params["traceback"]:
                 raise

@@ -15,7 +15,6 @@ from vecspaces.cli.benchmark.measure import Measurement, Plan, measure
 from vecspaces.cli.benchmark.report import GYMNASIUM, Report
 from vecspaces.cli.benchmark.workloads import BUILT_IN, find_workload
 from vecspaces.cli.console import (
-    INTERRUPTED,
     JsonOption,
     TracebackOption,
     announce,
@@ -26,6 +25,7 @@ from vecspaces.cli.console import (
     progress_bar,
     write_json,
 )
+from vecspaces.cli.interrupts import Work
 from vecspaces.interop import require_extra
 
 # Columns of a terminal that the name of a backend takes, and a cell such as `1.23M 12.3x  45%`.
@@ -94,18 +94,12 @@ def bench(
     )
     announce(f"{plan.timings:,} timings, about {describe_duration(plan.expected_seconds)}.")
     report = Report(plan, [])
-    finished = True
-    try:
-        with progress_bar(plan.timings) as update:
-            measure(plan, report.measurements, update)
-    except KeyboardInterrupt:
-        finished = False
+    with Work() as work, progress_bar(plan.timings) as update:
+        measure(plan, report.measurements, update)
     console = output(json_file)
     show(report, console)
-    write_json(json_file, {**report.as_json(), "interrupted": not finished})
-    if not finished:
-        console.print(INTERRUPTED, style="yellow")
-        raise typer.Exit(130)
+    write_json(json_file, {**report.as_json(), "interrupted": not work.finished})
+    work.conclude(console)
     if plot is not None:
         report.plot(plot)
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from vecspaces.make import Factory
 
 _STANDARD_OUTPUT = Path("-")
-#: Below what a command shows after Ctrl-C.
-INTERRUPTED = "interrupted: this is what was found so far"
 _PICTURES = (".gif", ".mp4")
 # What matplotlib writes.
 _PLOTS = (".eps", ".jpg", ".jpeg", ".pdf", ".pgf", ".png", ".ps", ".svg", ".svgz", ".tif", ".webp")

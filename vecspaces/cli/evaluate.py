@@ -163,9 +163,9 @@ def evaluate(
             )
             console.print(f"{frames} frames in {record}", markup=False, soft_wrap=True)
     except KeyboardInterrupt:
-        if journal is not None:
-            typer.echo(f"vecspaces: the same command goes on from {journal}", err=True)
-        raise typer.Exit(130) from None
+        if journal is None:
+            raise
+        raise KeyboardInterrupt(f"the same command goes on from {journal}") from None
 
 
 @contextlib.contextmanager

@@ -14,7 +14,6 @@ from rich.table import Table
 from vecspaces.cli.benchmark.contenders import BATCHES, sample_actions
 from vecspaces.cli.benchmark.tracing import Recorder, Traced, chrome_trace
 from vecspaces.cli.console import (
-    INTERRUPTED,
     EnvArgument,
     NumEnvsOption,
     TracebackOption,
@@ -25,6 +24,7 @@ from vecspaces.cli.console import (
     prepare,
     progress_bar,
 )
+from vecspaces.cli.interrupts import Work
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.exchange.stats import Stats
 
@@ -60,26 +60,25 @@ def profile(
     with AsyncVectorEnv([make] * num_envs, num_workers=num_workers, stats=True) as envs:
         announce(f"Stepping {num_envs} environments for {seconds:g} s.")
         recorder = Recorder(_SPANS)
-        finished = _step(envs, recorder, seconds)
-        stats = envs.stats()
         timeline = None
-        if trace is not None and finished:
-            timeline = chrome_trace(envs, recorder.spans)
+        with Work() as work:
+            _step(envs, recorder, seconds)
+            if trace is not None:
+                timeline = chrome_trace(envs, recorder.spans)
+        stats = envs.stats()
     console = output()
     console.print(_workers_table(stats))
     console.print(_environments_table(env, stats))
     for finding in _findings(stats):
         console.print(finding, soft_wrap=True)
-    if not finished:
-        console.print(INTERRUPTED, style="yellow")
-        raise typer.Exit(130)
+    work.conclude(console)
     if trace is not None:
         trace.write_text(json.dumps(timeline), encoding="utf-8")
         console.print(f"{trace}: open it in https://ui.perfetto.dev", style="dim", soft_wrap=True)
 
 
-def _step(envs: AsyncVectorEnv[Any, Any], recorder: Recorder, seconds: float) -> bool:
-    """Step until the time is up, or until Ctrl-C; return whether it was up."""
+def _step(envs: AsyncVectorEnv[Any, Any], recorder: Recorder, seconds: float) -> None:
+    """Step until the time is up."""
     reset = recorder.timed("reset", envs.reset)
     send = recorder.timed("step_async", envs.step_async)
     wait = recorder.timed("step_wait", envs.step_wait)
@@ -87,19 +86,15 @@ def _step(envs: AsyncVectorEnv[Any, Any], recorder: Recorder, seconds: float) ->
     reset(seed=0)
     began = shown = now = time.perf_counter()
     turn = 0
-    try:
-        with progress_bar() as update:
-            while now < began + seconds or not turn:
-                send(actions[turn % BATCHES])
-                wait()
-                turn += 1
-                now = time.perf_counter()
-                if now > shown + _REFRESH_SECONDS:
-                    shown = now
-                    update(description=f"{turn * envs.num_envs:,} steps")
-    except KeyboardInterrupt:
-        return False
-    return True
+    with progress_bar() as update:
+        while now < began + seconds or not turn:
+            send(actions[turn % BATCHES])
+            wait()
+            turn += 1
+            now = time.perf_counter()
+            if now > shown + _REFRESH_SECONDS:
+                shown = now
+                update(description=f"{turn * envs.num_envs:,} steps")
 
 
 def _workers_table(stats: Stats) -> Table:

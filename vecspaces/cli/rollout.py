@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import multiprocessing
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from vecspaces.cli.console import (
-    INTERRUPTED,
     BackendOption,
     EnvArgument,
     JsonOption,
@@ -30,6 +28,7 @@ from vecspaces.cli.console import (
     write_json,
 )
 from vecspaces.cli.errors import refuse
+from vecspaces.cli.interrupts import Work
 from vecspaces.make import make_vec
 from vecspaces.wrappers import RecordEpisodeStatistics, RecordVideo
 
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 _STATS_KEY = "vecspaces rollout"  # "episode" may be in the environments' own infos
 _REFRESH_SECONDS = 0.2  # drawing the bar costs a millisecond or two: under 1 % of the rollout
 _FRAMES = 300  # what a person looks at: six seconds of CartPole
-_CLOSE_SECONDS = 0.5  # close() ends within this plus one: under the two seconds after Ctrl-C
 
 
 @dataclass
@@ -216,15 +214,14 @@ def rollout(
     if record is not None:
         envs = _recorded(envs, record, shown)
     result = Outcome(env, backend, envs.num_envs, getattr(envs, "num_workers", 0), seed)
-    finished = _run(envs, result, steps)
+    with Work() as work, envs, progress_bar(steps) as update:
+        _step(envs, result, steps, update)
     console = output(json_file)
     console.print(make_facts(f"{result.num_envs} × {env}", result.as_facts()))
-    write_json(json_file, {**result.as_json(), "interrupted": not finished})
+    write_json(json_file, {**result.as_json(), "interrupted": not work.finished})
     if isinstance(envs, RecordVideo):
         console.print(f"{envs.frames_written} frames in {record}", markup=False, soft_wrap=True)
-    if not finished:
-        console.print(INTERRUPTED, style="yellow")
-        raise typer.Exit(130)
+    work.conclude(console)
 
 
 def _recorded(
@@ -237,25 +234,8 @@ def _recorded(
             env_ids = parse_numbers("--envs", shown, 0, envs.num_envs - 1)
         return _Recorder(envs, path, env_ids=env_ids, length=_FRAMES)
     except BaseException:
-        envs.close(timeout=_CLOSE_SECONDS)
+        envs.close()
         raise
-
-
-def _run(envs: VectorEnv[Any, Any, Any], result: Outcome, steps: int) -> bool:
-    """Step until there are enough steps, or Ctrl-C; close; return whether there were enough."""
-    try:
-        with progress_bar(steps) as update:
-            _step(envs, result, steps, update)
-    except KeyboardInterrupt:
-        with warnings.catch_warnings():  # that a slow step was cut off is what Ctrl-C asked for
-            warnings.simplefilter("ignore", RuntimeWarning)
-            envs.close(timeout=_CLOSE_SECONDS)
-        return False
-    except Exception:
-        envs.close(timeout=_CLOSE_SECONDS)
-        raise
-    envs.close()
-    return True
 
 
 def _step(

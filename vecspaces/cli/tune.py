@@ -19,7 +19,6 @@ from vecspaces.cli.benchmark.tuning import (
     try_out,
 )
 from vecspaces.cli.console import (
-    INTERRUPTED,
     EnvArgument,
     JsonOption,
     NumEnvsOption,
@@ -32,6 +31,7 @@ from vecspaces.cli.console import (
     progress_bar,
     write_json,
 )
+from vecspaces.cli.interrupts import Work
 
 _INSPECTION_SHARE = 0.1
 
@@ -55,22 +55,17 @@ def tune(
     announce(f"Trying settings for {num_envs} environments for about {seconds:g} s.")
     costs: Costs | None = None
     tried: list[Candidate] = []
-    finished = True
-    try:
+    with Work() as work:
         costs = inspect(make, seconds * _INSPECTION_SHARE)
         tried = candidates(num_envs, costs)
         with progress_bar(ROUNDS * len(tried)) as update:
             share = 1.0 - _INSPECTION_SHARE
             try_out(make, num_envs, tried, seconds * share, agent_ms / 1e3, update)
-    except KeyboardInterrupt:
-        finished = False
     chosen = best(tried)
     console = output(json_file)
     if costs is not None:
         console.print(make_facts(f"one {env}", _costs_facts(costs)))
         console.print(_candidates_table(num_envs, tried, chosen, agent_ms))
-    if not finished:
-        console.print(INTERRUPTED, style="yellow")
     if costs is not None and chosen is not None:
         console.print("Paste:", style="bold")
         console.print("  from vecspaces import make_vec")
@@ -78,9 +73,8 @@ def tune(
         for hint in _hints(chosen, costs):
             console.print(f"  # {hint}", style="dim", soft_wrap=True)
     found = _as_json(env, num_envs, agent_ms, costs, tried, chosen)
-    write_json(json_file, {**found, "interrupted": not finished})
-    if not finished:
-        raise typer.Exit(130)
+    write_json(json_file, {**found, "interrupted": not work.finished})
+    work.conclude(console)
     if chosen is None:
         raise typer.Exit(1)
 

@@ -18,6 +18,7 @@ from vecspaces.cli.benchmark.contenders import (
     Contender,
     Runner,
     sample_actions,
+    without_interrupts,
 )
 from vecspaces.cli.benchmark.workloads import Workload
 from vecspaces.vector.utils import CloudpickleWrapper
@@ -38,11 +39,16 @@ class BareLoops:
             process = multiprocessing.Process(
                 target=_serve, args=(theirs, CloudpickleWrapper(make), high - low), daemon=True
             )
-            process.start()
+            with without_interrupts():
+                process.start()
             theirs.close()
             self._ends.append(ours)
             self._processes.append(process)
-        self.run(1)
+        try:
+            self.run(1)
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, batches: int) -> int:
         """Let every process step all of its environments `batches` times, and wait for the last."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from vecspaces.cli.benchmark.contenders import Contender, Runner, UnsuitableError
+from vecspaces.cli.benchmark.contenders import (
+    Contender,
+    Runner,
+    UnsuitableError,
+    without_interrupts,
+)
 from vecspaces.cli.benchmark.workloads import Workload
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.exchange.failures import EnvironmentTraceback
@@ -123,7 +127,7 @@ def _measure_field(
     workers = plan.workers(workload, num_envs)
     entries: list[tuple[Contender, Measurement]] = []
     runners: dict[str, tuple[Runner, int]] = {}
-    try:
+    with contextlib.ExitStack() as opened:  # closes all of them, even if Ctrl-C comes meanwhile
         for contender in plan.field(workload):
             show(description=f"{workload.name} x {num_envs}: opening {contender.name}")
             processes = contender.processes(num_envs, workers)
@@ -134,9 +138,10 @@ def _measure_field(
                 entry.skipped = f"starts {processes} processes"
                 continue
             try:
-                with _without_interrupts():
-                    runners[contender.name] = contender.open(workload, num_envs, workers), 0
-                runner = runners[contender.name][0]
+                # Ours start processes that ignore Ctrl-C; the environment itself may take long.
+                with without_interrupts() if contender.module else contextlib.nullcontext():
+                    runner = contender.open(workload, num_envs, workers)
+                    opened.callback(_close, runner)
                 runners[contender.name] = runner, calibrate(runner, plan.seconds)
             except UnsuitableError as finding:
                 entry.skipped = str(finding)
@@ -148,31 +153,17 @@ def _measure_field(
         for _ in range(plan.rounds):
             for contender, entry in entries:
                 show(description=f"{workload.name} x {num_envs}: {contender.name}", advance=1)
-                if contender.name in runners and not entry.skipped:
+                if contender.name in runners:
                     runner, batches = runners[contender.name]
                     entry.runs.append(time_batches(runner, batches))
                     time.sleep(contender.cooldown)
-    finally:
-        for runner, _ in runners.values():
-            with contextlib.suppress(Exception), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                runner.close()
 
 
-@contextlib.contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Let processes that start in the block ignore Ctrl-C: otherwise each prints a traceback.
-
-    They inherit the mask of signals. This process gets what came meanwhile when the block ends.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+def _close(runner: Runner) -> None:
+    """Close a contender, whatever its library says to that."""
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runner.close()
 
 
 def time_batches(runner: Runner, batches: int) -> float:

@@ -1,0 +1,164 @@
+"""Ctrl-C at each stage of each command: it says so in one line, and shows what it found before."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.crosses import ordinarily
+from vecspaces.cli.app import app
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="SIGINT is sent in another way")
+
+# An environment that stops at the stage that the test names, for longer than a test may take.
+MODULES = {
+    "staged": """
+import os, time
+from pathlib import Path
+
+def stop_at(stage):
+    reached = Path(os.environ["REACHED"])
+    if stage == os.environ["STAGE"] and not reached.exists():
+        reached.mkdir(exist_ok=True)  # one system call, with nothing to close after it
+        for _ in range(600):  # a signal may come right before a sleep
+            time.sleep(0.1)
+
+stop_at("import")
+
+from vecspaces import Env, spaces
+
+class Staged(Env):
+    observation_space = spaces.Box(0, 1, (2,))
+    action_space = spaces.Discrete(2)
+    steps = 0
+
+    def __init__(self):
+        stop_at("build")
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        stop_at("reset")
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        stop_at("step")
+        self.steps += 1
+        return self.observation_space.low, 1.0, self.steps % 5 == 0, False, {}
+
+    def close(self):
+        stop_at("close")
+"""
+}
+
+COMMANDS = {
+    "rollout": "--num-envs 2 --num-workers 1 --steps 20",
+    "evaluate": "--policy random --episodes 2 --num-workers 1",
+    "describe": "",
+    "check": "--num-steps 10",
+    "bench": "--num-envs 2 --rounds 1 --seconds 0.01 --backends vecspaces",
+    "tune": "--num-envs 2 --seconds 0.1",
+    "profile": "--num-envs 2 --num-workers 1 --seconds 0.1",
+}
+STAGES = ["import", "build", "reset", "step", "close"]
+# From which stage on there is something to show.
+SHOWN_FROM = {"rollout": "reset", "bench": "build", "tune": "build", "profile": "reset"}
+ORDINARY = [("profile", "reset"), ("bench", "close"), ("rollout", "close")]
+
+
+@contextmanager
+def interrupted_at(stage: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Send SIGINT to this process once an environment has reached a stage."""
+    reached, over = Path("reached").absolute(), threading.Event()
+    monkeypatch.setenv("STAGE", stage)
+    monkeypatch.setenv("REACHED", str(reached))
+
+    def interrupt() -> None:
+        while not over.wait(0.01):
+            if reached.exists():
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    assert reached.exists(), f"no environment reached {stage!r}"
+
+
+def run(command: str, stage: str, monkeypatch: pytest.MonkeyPatch, *more: str) -> Result:
+    with interrupted_at(stage, monkeypatch):
+        return CliRunner().invoke(
+            app, [command, "staged:Staged", *COMMANDS[command].split(), *more]
+        )
+
+
+@pytest.mark.parametrize(
+    ("command", "stage"),
+    ordinarily(
+        lambda command, stage: stage == "build" or (command, stage) in ORDINARY,
+        [
+            (command, stage)
+            for command, stage in itertools.product(COMMANDS, STAGES)
+            if command != "describe" or stage not in ("reset", "step")
+        ],
+    ),
+)
+def test_ctrl_c_is_said_once_and_shows_what_was_found(
+    command: str, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = run(command, stage, monkeypatch)
+    assert result.exit_code == 130, result.output
+    assert result.output.count("interrupted") == 1
+    announced = ("Stepping", "Trying settings", "3 timings")
+    errors = [line for line in result.stderr.splitlines() if not line.startswith(announced)]
+    shows = command in SHOWN_FROM and STAGES.index(stage) >= STAGES.index(SHOWN_FROM[command])
+    if shows and (command, stage) != ("profile", "close"):
+        assert result.stdout.splitlines()[-1] == "interrupted: this is what was found so far"
+        assert errors == []
+    else:
+        assert errors == ["vecspaces: interrupted"]
+        assert result.stdout == ""
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_evaluation_with_a_journal_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run("evaluate", "step", monkeypatch, "--journal", "runs.jsonl")
+    assert result.exit_code == 130
+    assert result.stderr == ("vecspaces: interrupted: the same command goes on from runs.jsonl\n")
+
+
+def test_the_json_says_that_it_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run("rollout", "step", monkeypatch, "--json", "found.json")
+    assert result.exit_code == 130
+    found = json.loads(Path("found.json").read_text())
+    assert (found["interrupted"], found["steps"]) == (True, 0)
+
+
+def test_an_interrupt_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As in a program that `nohup` or a shell script started in the background.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        monkeypatch.setenv("STAGE", "never")
+        monkeypatch.setenv("REACHED", "never")
+        monkeypatch.setattr(
+            "vecspaces.cli.describe.prepare", lambda: signal.raise_signal(signal.SIGINT)
+        )
+        monkeypatch.syspath_prepend(Path.cwd())
+        assert CliRunner().invoke(app, ["describe", "staged:Staged"]).exit_code == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
