@@ -17,6 +17,7 @@ from tests.strategies import Recipe, recipes, seeds
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import from_gymnasium, to_gymnasium
 from vecspaces.errors import CustomSpaceError
+from vecspaces.interop import foreign_values, native_values
 
 counts = st.integers(0, 3)
 
@@ -152,6 +153,16 @@ def test_the_path_of_an_unknown_space_is_named() -> None:
 def test_what_is_no_gymnasium_space_is_refused(wrong: Any) -> None:
     with pytest.raises(CustomSpaceError, match=type(wrong).__name__):
         from_gymnasium(wrong)
+
+
+def test_graphs_in_lists_are_converted_too() -> None:
+    theirs = gymnasium.spaces.Tuple([gymnasium.spaces.Graph(gymnasium.spaces.Discrete(2), None)])
+    value = list(theirs.sample())
+    assert value in theirs
+    convert = native_values(theirs)
+    assert convert is not None and convert(value) in from_gymnasium(theirs)
+    back = foreign_values(theirs)
+    assert back is not None and back(convert(value)) in theirs
 
 
 def test_without_gymnasium_the_error_names_the_extra() -> None:

@@ -109,8 +109,9 @@ def _with_graphs(kind: Any, value: Any) -> Any:
         return kind(*(_with_graphs(kind, part) for part in value))
     if isinstance(value, dict):
         return {key: _with_graphs(kind, item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_with_graphs(kind, item) for item in value)
+    if isinstance(value, (tuple, list)):  # a value of a Tuple may be a list
+        items = (_with_graphs(kind, item) for item in value)
+        return list(items) if isinstance(value, list) else tuple(items)
     return value
 
 
