@@ -45,6 +45,7 @@ class Noise(gymnasium.Env[Any, Any]):
         return self.observation_space.sample(), reward, done and self.number != 1, done, {}
 
 
+SMALL = Spaces.Box(0, 5, (2,), np.int32)
 IMAGE = Spaces.Box(0, 255, (12, 10, 3), np.uint8)
 NESTED = Spaces.Dict(
     image=Spaces.Box(-1, 1, (2, 3), np.float32),
@@ -85,7 +86,7 @@ VECTOR: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
         {"min_obs": np.array([0, -np.inf]), "max_obs": np.array([1, np.inf])},
         noise(MIXED),
     ),
-    "rescale image": ("RescaleObservation", {"min_obs": 10, "max_obs": 120}, noise(IMAGE)),
+    "rescale integers": ("RescaleObservation", {"min_obs": 3, "max_obs": 28}, noise(SMALL)),
     "dtype box": ("DtypeObservation", {"dtype": np.float64}, noise(BOX)),
     "dtype discrete": ("DtypeObservation", {"dtype": np.uint8}, noise(Spaces.Discrete(5, start=1))),
     "dtype bits": ("DtypeObservation", {"dtype": np.float32}, noise(Spaces.MultiBinary((2, 2)))),
@@ -218,7 +219,26 @@ def test_spaces_that_do_not_fit_together_warn(kind: str) -> None:
         assert getattr(wrapped, key).shape == (3, 9)
 
 
+def test_one_bound_of_rewards_in_an_array_leaves_their_shape() -> None:
+    with ours.ClipReward(SyncVectorEnv(noise(BOX)), max_reward=np.array([[0.5]])) as envs:
+        envs.reset(seed=1)
+        rewards = envs.step(envs.action_space.sample())[1]
+        assert rewards.shape == (COUNT,) and rewards.dtype == np.float64
+        assert rewards.max() == 0.5
+
+
 # ---------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("kind", ["RescaleObservation", "RescaleAction"])
+def test_integers_are_not_rescaled_to_fractions(kind: str) -> None:
+    # Gymnasium's map every observation to one number, and divide actions by zero.
+    with SyncVectorEnv(noise(IMAGE, SMALL)) as envs:
+        with pytest.raises(ValueError, match=r"whole multiples .* found 0.0 and 1.0: cast"):
+            getattr(ours, kind)(envs, 0.0, 1.0)
+        floats = ours.DtypeObservation(envs, np.float32)
+        assert ours.RescaleObservation(floats, 0.0, 1.0).reset(seed=1)[0].max() > 0.5
+
 
 WRONG: dict[str, tuple[str, dict[str, Any], Any]] = {
     "no reward bound": ("ClipReward", {}, BOX),

@@ -52,7 +52,15 @@ def rescaling(box: Box, low: Bound, high: Bound, names: tuple[str, str]) -> Resc
     # The difference of two bounds may exceed the range of the dtype.
     width = box.high[both].astype(np.longdouble) - box.low[both].astype(np.longdouble)
     gradient = np.ones(box.shape, box.dtype)
-    gradient[both] = (high[both] - low[both]) / width
+    exact = (high[both] - low[both]) / width
+    gradient[both] = exact
+    if not np.issubdtype(box.dtype, np.floating) and np.any(gradient[both] != exact):
+        raise ValueError(
+            f"{names[0]}, {names[1]}: expected whole multiples of the bounds of {box}, whose dtype "
+            f"has no fractions, found {low.min()} and {high.max()}: cast it to floats before, with "
+            "DtypeObservation, or use a function of your own (TransformObservation, "
+            "TransformAction)"
+        )
     intercept = np.zeros(box.shape, box.dtype)
     intercept[has_high] = high[has_high] - box.high[has_high]
     intercept[has_low] = gradient[has_low] * -box.low[has_low] + low[has_low]

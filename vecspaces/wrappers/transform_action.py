@@ -100,7 +100,7 @@ class RescaleAction(VectorActionWrapper[ObsType, _Array, _Array, _Array], Generi
     Raises:
         TypeError: The action space is no Box, or a bound is no number.
         ValueError: A bound has another shape, is infinite where the Box is not, or is not below
-            the other one.
+            the other one; or the Box is of integers, which the map would round.
 
     Example:
         >>> from vecspaces import make_vec

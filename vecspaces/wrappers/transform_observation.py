@@ -173,7 +173,8 @@ class RescaleObservation(
 
     Raises:
         TypeError: The observation space is no Box, or a bound is no number.
-        ValueError: A bound has another shape, is infinite where the Box is not, or above the other.
+        ValueError: A bound has another shape, is infinite where the Box is not, or above the other;
+            or the Box is of integers, which the map would round.
 
     Example:
         >>> from vecspaces import make_vec

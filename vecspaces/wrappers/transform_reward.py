@@ -80,8 +80,11 @@ class ClipReward(VectorRewardWrapper[ObsType, ActType, _Array], Generic[ObsType,
             raise ValueError(
                 f"min_reward: expected at most max_reward={max_reward}, found {min_reward}"
             )
-        self._bounds = min_reward, max_reward
+        self._bounds: Any = tuple(
+            None if bound is None else np.reshape(bound, ()) for bound in (min_reward, max_reward)
+        )
 
     def rewards(self, rewards: _Array) -> _Array:
         """Clip an array of rewards."""
-        return np.clip(rewards, *self._bounds)
+        clipped: _Array = np.clip(rewards, *self._bounds)
+        return clipped
