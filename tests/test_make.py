@@ -194,7 +194,7 @@ def test_an_id_without_version_is_the_latest() -> None:
 
 
 def test_the_spec_is_what_gymnasium_would_say() -> None:
-    arguments = {"max_episode_steps": 9}
+    arguments = {"max_episode_steps": 9, "wrappers": [two_steps_at_most]}
     theirs = gymnasium.make_vec("CartPole-v1", 3, "sync", **arguments)
     with closing(theirs), make_vec("CartPole-v1", 3, backend="sync", **arguments) as ours:
         assert ours.spec == theirs.spec
@@ -209,6 +209,8 @@ def test_the_spec_makes_the_same_again(backend: str) -> None:
         wrappers=[two_steps_at_most],
         vector_kwargs={"autoreset_mode": "SameStep"},
         sutton_barto_reward=True,
+        max_episode_steps=4,
+        disable_env_checker=True,
     )
     with made, make_vec(made.spec) as again:
         assert type(again) is type(made)

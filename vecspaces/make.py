@@ -35,6 +35,9 @@ _REGISTERED_BY = {
     "highway-": "highway_env",
 }
 
+# Arguments of `gymnasium.make`.
+_OF_MAKE = ("max_episode_steps", "disable_env_checker")
+
 _BACKENDS: dict[str, Callable[..., ManagedVectorEnv[Any, Any]]] = {
     "async": AsyncVectorEnv,
     "sync": SyncVectorEnv,
@@ -127,7 +130,7 @@ def make_vec(
         (3, 4)
     """
     given = dict(vector_kwargs or {})
-    wrappers = tuple(wrappers or ())
+    wrappers = wrappers or ()
     spec: EnvSpec | None = None
     if isinstance(env, Sequence) and not isinstance(env, str):
         factories = [find_factory(factory) for factory in env]
@@ -144,7 +147,7 @@ def make_vec(
             num_envs = spec.kwargs.pop("num_envs", num_envs)
             backend = spec.kwargs.pop("vectorization_mode", backend)
             given = spec.kwargs.pop("vector_kwargs", given)
-            wrappers = tuple(spec.kwargs.pop("wrappers", wrappers))
+            wrappers = spec.kwargs.pop("wrappers", wrappers)
         factories = [factory] * operator.index(num_envs)
     if not factories:
         raise ValueError(f"num_envs: expected at least 1, found {num_envs}")
@@ -158,7 +161,8 @@ def make_vec(
     for factory in factories if kwargs else ():
         _check_names(factory, kwargs, kind, known)
     try:
-        envs = kind([_Recipe(factory, arguments, wrappers) for factory in factories], **given)
+        applied = tuple(wrappers)
+        envs = kind([_Recipe(factory, arguments, applied) for factory in factories], **given)
     except TypeError as error:
         # The arguments of a Gymnasium id are checked where one environment is built.
         for name in kwargs:
@@ -208,7 +212,11 @@ class GymnasiumFactory:
 
     def __call__(self, **kwargs: Any) -> Any:
         """Make the environment, as `gymnasium.make` does."""
-        return require_extra("gymnasium", "gymnasium").make(self.spec, **kwargs)
+        # The spec of a vector env also holds what is no argument of the environment itself.
+        spec = copy.copy(self.spec)
+        spec.kwargs = {name: value for name, value in spec.kwargs.items() if name not in _OF_MAKE}
+        kwargs = {**self.spec.kwargs, **kwargs}
+        return require_extra("gymnasium", "gymnasium").make(spec, **kwargs)
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,16 @@ def test_a_reset_by_mask_begins_the_sums_of_its_rows_alone() -> None:
 def test_the_limit_of_steps_is_found_where_the_environments_are() -> None:
     with ours.TimeAwareObservation(make_vec("CartPole-v1", 2, backend="sync")) as envs:
         assert envs.max_timesteps == 500
+    envs = make_vec("CartPole-v1", 2, backend="sync", max_episode_steps=7)
+    with ours.TimeAwareObservation(envs, normalize_time=True) as aware:
+        aware.reset(seed=1)
+        for step in range(7):
+            observations, _, _, truncations, _ = aware.step([step % 2] * 2)
+        assert truncations.all() and observations[:, -1].tolist() == [1.0, 1.0]
+    shorter = [partial(gymnasium.wrappers.TimeLimit, max_episode_steps=3)]
+    envs = make_vec("CartPole-v1", 2, backend="sync", wrappers=shorter)
+    with ours.TimeAwareObservation(envs) as aware:
+        assert aware.max_timesteps == 3
     env_fns = [partial(gymnasium.make, "CartPole-v1", max_episode_steps=7)] * 2
     with ours.TimeAwareObservation(AsyncVectorEnv(env_fns, num_workers=1)) as envs:
         assert envs.max_timesteps == 7

@@ -122,12 +122,14 @@ class TimeAwareObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTyp
 
 
 def _find_limit(env: VectorEnv[Any, Any, Any]) -> int:
-    """Return the limit of steps of the environments."""
-    limit: int | None = getattr(env.spec, "max_episode_steps", None)
-    limits = {limit}
-    if limit is None and hasattr(env, "call"):
-        limits = set(env.call(_limit_of))
-        limit = limits.pop() if len(limits) == 1 else None
+    """Return the limit of steps of the environments.
+
+    They are asked first: the spec of a vector env has the limit that was registered.
+    """
+    limits: set[int | None] = set(env.call(_limit_of)) if hasattr(env, "call") else set()
+    if not limits - {None}:
+        limits = {getattr(env.spec, "max_episode_steps", None)}
+    limit = limits.pop() if len(limits) == 1 else None
     if limit is None:
         raise ValueError(
             "TimeAwareObservation needs environments with one limit of steps: give "
