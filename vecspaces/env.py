@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, SupportsFloat
 from vecspaces import seeding
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import numpy as np
     from typing_extensions import Self, TypeVar
 
@@ -212,12 +210,7 @@ class Env(Generic[ObsType, ActType]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __str__(self) -> str:

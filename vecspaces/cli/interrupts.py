@@ -12,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType, TracebackType
+    from types import FrameType
 
     from rich.console import Console
 
@@ -31,13 +31,8 @@ class Work:
     def __enter__(self) -> Work:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        self.finished = kind is None
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        self.finished = error is None
         return isinstance(error, KeyboardInterrupt)
 
     def conclude(self, console: Console) -> None:

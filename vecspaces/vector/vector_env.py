@@ -16,8 +16,6 @@ from vecspaces import seeding
 from vecspaces.spaces import Dict, Space
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import numpy.typing as npt
     from gymnasium.vector import AutoresetMode as GymnasiumAutoresetMode
     from typing_extensions import Self, TypeVar
@@ -184,12 +182,7 @@ class VectorEnv(Generic[ObsType, ActType, ArrayType]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property
