@@ -11,7 +11,7 @@ import numpy as np
 from vecspaces.seeding import derive_seed
 from vecspaces.spaces import Dict, Space, Tuple
 from vecspaces.vector import VectorEnv
-from vecspaces.vector.utils import concatenate, create_empty_array
+from vecspaces.vector.utils import concatenate
 
 Policy = Callable[[Any], Any]
 
@@ -78,8 +78,7 @@ class _Padded(_Stateless):
             actions = self._policy(pick(envs.single_observation_space, observations, at))
             wanted = range(min(size, count - begin))
             parts.extend(pick(envs.single_action_space, actions, number) for number in wanted)
-        space = envs.single_action_space
-        return concatenate(space, parts, create_empty_array(space, count))
+        return concatenate(envs.single_action_space, parts, None)
 
 
 class _Stateful:
@@ -99,8 +98,7 @@ class _Stateful:
         space = self._envs.single_observation_space
         for number, row in enumerate(rows):
             self._last[row] = pick(space, observations, number)
-        out = create_empty_array(space, len(self._last))
-        actions = self._policy(concatenate(space, self._last, out))
+        actions = self._policy(concatenate(space, self._last, None))
         return pick(self._envs.single_action_space, actions, rows)
 
 
@@ -121,7 +119,7 @@ class _Random:
 
     def act(self, observations: Any, rows: Sequence[int]) -> Any:
         actions = [self._spaces[row].sample() for row in rows]
-        return concatenate(self._space, actions, create_empty_array(self._space, len(rows)))
+        return concatenate(self._space, actions, None)
 
 
 def pick(space: Space[Any], batch: Any, at: int | Sequence[int]) -> Any:

@@ -30,7 +30,7 @@ from vecspaces.spaces import (
     Text,
     Tuple,
 )
-from vecspaces.vector.utils import concatenate, create_empty_array
+from vecspaces.vector.utils import concatenate
 
 require_extra("hypothesis", "testing")
 
@@ -413,17 +413,13 @@ def _of_sequence(space: Sequence) -> st.SearchStrategy[Any]:
     items = st.lists(_values(space.feature_space), max_size=_LONGEST)
     if not space.stack:
         return items.map(tuple)
-    return items.map(lambda drawn: _batch(space.feature_space, drawn))
-
-
-def _batch(space: Space[Any], items: list[Any]) -> Any:
-    return concatenate(space, items, create_empty_array(space, len(items)))
+    return items.map(lambda drawn: concatenate(space.feature_space, drawn, None))
 
 
 @st.composite
 def _of_graph(draw: st.DrawFn, space: Graph) -> GraphInstance:
     nodes = draw(st.lists(_values(space.node_space), min_size=1, max_size=_LONGEST))
-    batch = _batch(space.node_space, nodes)
+    batch = concatenate(space.node_space, nodes, None)
     edges = []
     if space.edge_space is not None:
         edges = draw(st.lists(_values(space.edge_space), max_size=_LONGEST))
@@ -431,7 +427,9 @@ def _of_graph(draw: st.DrawFn, space: Graph) -> GraphInstance:
         return GraphInstance(batch, None, None)
     node = st.integers(0, len(nodes) - 1)
     links = draw(st.lists(st.tuples(node, node), min_size=len(edges), max_size=len(edges)))
-    return GraphInstance(batch, _batch(space.edge_space, edges), np.array(links, np.int32))
+    return GraphInstance(
+        batch, concatenate(space.edge_space, edges, None), np.array(links, np.int32)
+    )
 
 
 _VALUES: dict[type[Space[Any]], Any] = {

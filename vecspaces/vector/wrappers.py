@@ -32,7 +32,7 @@ import numpy.typing as npt
 from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError, StepTimeoutError
 from vecspaces.spaces import Dict, Space
 from vecspaces.vector.send_recv import Transition
-from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from vecspaces.vector.utils import batch_space, concatenate, iterate
 from vecspaces.vector.vector_env import ActType, ArrayType, ObsType, Seed, StepResult, VectorEnv
 
 if TYPE_CHECKING:
@@ -180,8 +180,7 @@ class VectorWrapper(
         if not len(ended):
             return infos
         space, finals = self.env.single_observation_space, infos["final_obs"]
-        items = [finals[row] for row in ended]
-        batch = concatenate(space, items, create_empty_array(space, len(ended)))
+        batch = concatenate(space, [finals[row] for row in ended], None)
         changed = np.full(len(finals), None, dtype=object)
         batched = batch_space(self.single_observation_space, len(ended))
         for row, item in zip(ended, iterate(batched, change(batch, ended)), strict=True):

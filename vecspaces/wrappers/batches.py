@@ -20,7 +20,7 @@ from vecspaces.spaces import (
     flatten,
     flatten_space,
 )
-from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from vecspaces.vector.utils import batch_space, concatenate, iterate
 
 _ARRAYS = (Box, Discrete, MultiBinary, MultiDiscrete)
 
@@ -62,11 +62,6 @@ def count_rows(space: Space[Any], batch: Any) -> int:
     return len(batch)
 
 
-def stack_rows(space: Space[Any], rows: list[Any]) -> Any:
-    """Return a batch of values of a space, in new memory."""
-    return concatenate(space, rows, create_empty_array(space, len(rows)))
-
-
 def flatten_rows(space: Space[Any], batch: Any) -> Any:
     """Flatten every row of a batch, by arrays where the space has a flat form of a fixed size.
 
@@ -92,4 +87,4 @@ def flatten_rows(space: Space[Any], batch: Any) -> Any:
             begin = end
         return flat
     rows = [flatten(space, row) for row in iterate(batch_space(space, count), batch)]
-    return stack_rows(flatten_space(space), rows)
+    return concatenate(flatten_space(space), rows, None)

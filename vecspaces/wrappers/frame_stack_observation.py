@@ -24,10 +24,10 @@ from vecspaces.spaces import (
     Tuple,
 )
 from vecspaces.vector import VectorEnv
-from vecspaces.vector.utils import batch_space, create_empty_array, iterate
+from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
 from vecspaces.vector.wrappers import Mask
-from vecspaces.wrappers.batches import has_arrays_only, map_arrays, stack_rows
+from vecspaces.wrappers.batches import has_arrays_only, map_arrays
 from vecspaces.wrappers.episodes import ALL, EpisodeWrapper, Progress, Rows
 
 _Array = npt.NDArray[Any]
@@ -109,7 +109,7 @@ class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTy
         if rows is not ALL:
             space = self.env.single_observation_space
             items = list(iterate(self.env.observation_space, observations))
-            chosen = stack_rows(space, [items[row] for row in rows])
+            chosen = concatenate(space, [items[row] for row in rows], None)
         frames = self._frames.pushed(chosen, rows, begun)
         changed = frames.stacks(ALL)
         self._frames = frames
@@ -148,7 +148,7 @@ class _ArrayFrames:
         self._line = batch_space(space, _STACKS * size)
         self._lines = create_empty_array(self._line, count)
         if padding is not None:
-            map_arrays(space, lambda line, value: np.copyto(line, value), self._lines, padding)
+            map_arrays(space, np.copyto, self._lines, padding)
         self._ends = np.full(count, size - 1)
 
     def pushed(self, batch: Any, rows: Rows, begun: Mask | None) -> _ArrayFrames:
@@ -237,8 +237,8 @@ class _ItemFrames:
 
     def stacks(self, rows: Rows) -> Any:
         """Return the last frames of some rows."""
-        stacked = [stack_rows(self._space, list(self._rows[row])) for row in self._numbers[rows]]
-        return stack_rows(batch_space(self._space, self._size), stacked)
+        stacked = [concatenate(self._space, self._rows[row], None) for row in self._numbers[rows]]
+        return concatenate(batch_space(self._space, self._size), stacked, None)
 
 
 def _are_equal(ends: _Array) -> bool:

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from vecspaces.spaces import Box
 from vecspaces.vector import VectorEnv
-from vecspaces.vector.utils import batch_space
+from vecspaces.vector.utils import batch_space, concatenate
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.wrappers.batches import stack_rows
 from vecspaces.wrappers.episodes import ALL, EpisodeWrapper, Progress, Rows
 
 _Array = npt.NDArray[Any]
@@ -133,7 +132,7 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
             counted = observations[~(progress.fresh & self._shown[progress.rows])]
         if "_final_obs" in infos and infos["_final_obs"].any():
             finals = list(infos["final_obs"][infos["_final_obs"]])
-            finals = stack_rows(self.env.single_observation_space, finals)
+            finals = concatenate(self.env.single_observation_space, finals, None)
             counted = np.concatenate([finals, counted])
         moments = self._moments_with(counted)
         if "_final_obs" in infos:
