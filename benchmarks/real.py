@@ -24,7 +24,7 @@ import gymnasium
 import typer
 
 from benchmarks.common import make_table, show
-from benchmarks.startup import descendants
+from benchmarks.startup import descendants, proportional_memory
 from vecspaces.cli.benchmark.contenders import (
     OURS,
     PEERS,
@@ -108,16 +108,6 @@ def processor_seconds() -> float:
     return total / _TICKS
 
 
-def memory_megabytes() -> float:
-    """Return the proportional memory of this process and of those that it started."""
-    total = 0
-    for pid in family():
-        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-        line = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
-        total += int(line.split()[1])
-    return total / 1e3
-
-
 @dataclass
 class Found:
     """What one contender did.
@@ -149,14 +139,14 @@ def measure(
             if not contender.installed:
                 entry.skipped = f"{contender.module} is not installed"
                 continue
-            before, began = memory_megabytes(), time.perf_counter()
+            before, began = proportional_memory(family()), time.perf_counter()
             try:
                 runner = contender.open(task, num_envs, min(WORKERS, num_envs))
             except Exception as error:  # other libraries refuse in many ways
                 entry.skipped = first_line(error)
                 continue
             entry.first = time.perf_counter() - began
-            entry.memory = memory_megabytes() - before
+            entry.memory = proportional_memory(family()) - before
             runners[contender.name] = runner, 0
             runners[contender.name] = runner, calibrate(runner, seconds)
         for _ in range(rounds):

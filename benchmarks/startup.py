@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,10 +34,10 @@ def descendants(pid: int | str = "self") -> Iterator[str]:
             yield from descendants(child)
 
 
-def workers_pss() -> float:
-    """Return the proportional memory of this process's descendants, in MB."""
+def proportional_memory(pids: Iterable[str]) -> float:
+    """Return the proportional memory of processes, in MB."""
     total = 0
-    for pid in descendants():
+    for pid in pids:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
         line = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
         total += int(line.split()[1])
@@ -50,7 +50,7 @@ def start(make: Callable[[], Any]) -> tuple[float, float]:
     envs = make()
     envs.reset(seed=0)
     seconds = time.perf_counter() - began
-    memory = workers_pss()
+    memory = proportional_memory(descendants())
     envs.close()
     return seconds, memory
 
@@ -94,7 +94,7 @@ def main(
         for _ in range(20):
             envs.step(envs.action_space.sample())
         rate = 20 * MANY / (time.perf_counter() - stepping)
-        memory = workers_pss()
+        memory = proportional_memory(descendants())
     print(
         f"{MANY:,} CartPoles in two workers: first observation after {seconds:.2f} s, "
         f"{rate:,.0f} steps/s, {memory:,.0f} MB"

@@ -146,7 +146,8 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         result = self.vector_env.step_wait()
         observations, rewards, terminations, truncations, merged = result
         dones = terminations | truncations
-        infos = vector.infos_as_list(merged, self.num_envs) if merged else self._no_infos()
+        count = self.num_envs
+        infos = vector.infos_as_list(merged, count) if merged else [{} for _ in range(count)]
         if self._declares_masks:
             self._keep_masks(merged)
         ended = dones.nonzero()[0].tolist()
@@ -186,9 +187,6 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             return list(values.copy()) if given.all() else None
         rows = self._rows(indices)
         return list(values[rows]) if given[rows].all() else None
-
-    def _no_infos(self) -> Infos:
-        return [{} for _ in range(self.num_envs)]
 
     def close(self) -> None:
         """End the environments and free what they hold."""

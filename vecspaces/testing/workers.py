@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,7 +102,7 @@ def run_in_worker(
         envs: AsyncVectorEnv[Any, Any] | None = None
         try:
             envs = AsyncVectorEnv(
-                [_Setup(make_env, notes, printed)],
+                [partial(Place, make_env, notes, printed)],
                 context=context,
                 daemon=False,  # an environment may have processes of its own
                 num_workers=1,
@@ -146,16 +147,6 @@ def _wait(envs: AsyncVectorEnv[Any, Any], notes: Path, timeout: float) -> Any:
         except StepTimeoutError:
             if notes.read_text() == before:
                 raise
-
-
-class _Setup:
-    """Makes the place, in its process."""
-
-    def __init__(self, *args: Any) -> None:
-        self._args = args
-
-    def __call__(self) -> Place:
-        return Place(*self._args)
 
 
 def start_methods() -> tuple[StartMethod, StartMethod | None]:
