@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from tests.adapters.course import DICT, Course
 from tests.compare import assert_identical
 from tests.envs import Drift, Ledger, Sampler, wrapped_ledger
 from tests.vector.test_wrappers import Halved
@@ -42,45 +43,6 @@ FASTEST = "fork" if "fork" in METHODS else "spawn"
 @pytest.fixture(params=BACKENDS)
 def constructor(request: pytest.FixtureRequest) -> Any:
     return BACKENDS[request.param]
-
-
-class Course(gymnasium.Env[Any, Any]):
-    """Terminates, or is truncated, after some steps; talks at resets and at steps."""
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012
-    action_space = gymnasium.spaces.Discrete(3)
-
-    def __init__(self, number: int, space: Any = None, render_mode: str | None = None) -> None:
-        box = gymnasium.spaces.Box(-100, 100, (2,), np.float32)
-        self.observation_space = box if space is None else space
-        self.number, self.render_mode = number, render_mode
-        self.time = 0
-        self.options: list[Any] = []
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        self.time = 0
-        self.options.append(options)
-        return self._observe(), {"start": int(self.np_random.integers(100))}
-
-    def step(self, action: Any) -> Any:
-        self.time += 1
-        over = self.time > 2 + self.number
-        cut = over and self.number % 2 == 1
-        return self._observe(), 0.1 * self.number, over and not cut, cut, {"time": self.time}
-
-    def _observe(self) -> Any:
-        noise = self.np_random.random()
-        array = np.array([self.time, noise], np.float32)
-        if isinstance(self.observation_space, gymnasium.spaces.Dict):
-            return {"array": array, "time": self.time % 5}
-        return array
-
-    def render(self) -> Any:
-        return np.full((4, 6, 3), self.number, np.uint8)
-
-    def multiply(self, factor: int, plus: int = 0) -> int:
-        return self.number * factor + plus
 
 
 def courses(count: int = 4, **arguments: Any) -> list[Any]:
@@ -116,10 +78,7 @@ def test_a_run_is_that_of_dummy_vec_env(constructor: Any, mode: AutoresetMode) -
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
 def test_a_run_with_a_dict_of_observations_is_that_of_dummy_vec_env(mode: AutoresetMode) -> None:
-    space = gymnasium.spaces.Dict(
-        array=gymnasium.spaces.Box(-100, 100, (2,), np.float32), time=gymnasium.spaces.Discrete(5)
-    )
-    env_fns = courses(space=space)
+    env_fns = courses(space=DICT)
     ours = followed(as_vec_env(SyncVectorEnv(env_fns, autoreset_mode=mode)))
     theirs = followed(sb3_vec_env.DummyVecEnv(env_fns))
     for mine, other in zip(ours, theirs, strict=True):

@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from tests.adapters.course import DICT, Course
 from tests.compare import assert_identical
 from tests.envs import Sampler
 from vecspaces import Env, spaces
@@ -38,37 +39,6 @@ def constructor(request: pytest.FixtureRequest) -> Any:
     return CONSTRUCTORS[request.param]
 
 
-class Course(gymnasium.Env[Any, Any]):
-    """Ends after 3 + its number steps; talks of its time, and at some steps of a word."""
-
-    def __init__(self, number: int, space: Any = None) -> None:
-        self.action_space = gymnasium.spaces.Discrete(3)
-        box = gymnasium.spaces.Box(-100, 100, (2,), np.float32)
-        self.observation_space = box if space is None else space
-        self.number = number
-        self.time = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        self.time = 0
-        return self._observe(), {"start": int(self.np_random.integers(100))}
-
-    def step(self, action: Any) -> Any:
-        self.time += 1
-        over = self.time > 2 + self.number
-        cut = over and self.number % 2 == 1
-        info = {"time": self.time, "action": int(action)}
-        return self._observe(), 0.1 * self.number, over and not cut, cut, info
-
-    def _observe(self) -> Any:
-        array = np.array([self.time, self.np_random.random()], np.float32)
-        if isinstance(self.observation_space, gymnasium.spaces.Dict):
-            return {"array": array, "time": self.time % 5}
-        if isinstance(self.observation_space, gymnasium.spaces.Discrete):
-            return self.time % 5
-        return array
-
-
 class Obedient(Env[Any, Any]):
     """Observes its last action."""
 
@@ -80,11 +50,6 @@ class Obedient(Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         return action, 0.0, False, False, {}
-
-
-DICT = gymnasium.spaces.Dict(
-    array=gymnasium.spaces.Box(-100, 100, (2,), np.float32), time=gymnasium.spaces.Discrete(5)
-)
 
 
 class Fixed(Policy):

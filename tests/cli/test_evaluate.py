@@ -1,13 +1,9 @@
-"""`vecspaces evaluate`: its table, its JSON, its pictures, its refusals, and Ctrl-C."""
+"""`vecspaces evaluate`: its table, its JSON, its pictures, and its refusals."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,11 +14,8 @@ from typer.testing import CliRunner, Result
 from vecspaces import evaluate
 from vecspaces.cli.app import app
 
-ROOT = Path(__file__).parents[2]
-
 MODULES = {
     "walks": """
-import time
 import numpy as np
 from vecspaces import Env, spaces
 
@@ -46,7 +39,7 @@ class Walk(Env):
     observation_space = spaces.Box(-99, 99, (1,))
     action_space = spaces.Discrete(2)
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
-    seconds, endless = 0.0, False
+    endless = False
 
     def __init__(self, render_mode=None):
         self.render_mode = render_mode
@@ -57,7 +50,6 @@ class Walk(Env):
         return self.at, {}
 
     def step(self, action):
-        time.sleep(self.seconds)
         self.time += 1
         self.at = self.at + np.float32(2 * int(action) - 1)
         won = bool(abs(self.at[0]) > 2)
@@ -68,9 +60,6 @@ class Walk(Env):
 
 class Endless(Walk):
     endless = True
-
-class Slow(Walk):
-    seconds = 0.01
 
 class Burning(Walk):
     def step(self, action):
@@ -205,32 +194,6 @@ def test_an_error_of_the_environment_names_the_episode() -> None:
     assert "KeyError: 'fire'" in result.output
     if sys.version_info >= (3, 11):
         assert "evaluate was playing episode 0 with seed" in " ".join(result.output.split())
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
-def test_ctrl_c_says_how_to_go_on(here: Path) -> None:
-    command = [
-        sys.executable, "-m", "vecspaces", "evaluate", "walks:Slow", "--policy", "random",
-        "--episodes", "5000", "--seed", "1", "--journal", "runs.jsonl", "--num-workers", "2",
-    ]  # fmt: skip
-    journal = here / "runs.jsonl"
-    with subprocess.Popen(
-        command,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        give_up = time.monotonic() + 60
-        while time.monotonic() < give_up:
-            if journal.exists() and journal.read_text().count("\n") > 2:
-                break
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "the same command goes on from runs.jsonl" in errors
-    assert "Traceback" not in errors
 
 
 # ---------------------------------------------------------------------- Stable-Baselines3
