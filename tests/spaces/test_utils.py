@@ -224,6 +224,12 @@ def test_no_members_promote_no_dtype() -> None:
     ("space", "flat"),
     [
         (Discrete(3), np.zeros(3)),
+        (Discrete(3), np.array([0, 0, 0, 1])),
+        (Discrete(3), np.array(2)),
+        (Text(2, charset="ab"), np.array([0, 1, 1])),
+        (Text(2, charset="ab"), np.array([-1, 0])),
+        (OneOf([Discrete(2)]), np.array([1, 0, 1])),
+        (OneOf([Discrete(2)]), np.array([-1, 0, 1])),
         (MultiDiscrete([2, 2]), np.zeros(4)),
         (MultiDiscrete([2, 2]), np.array([1, 1, 0, 0])),
         (MultiDiscrete([2, 2]), np.array([1, 1, 1, 0])),
@@ -231,8 +237,23 @@ def test_no_members_promote_no_dtype() -> None:
     ],
 )
 def test_a_vector_that_flatten_cannot_have_made_is_refused(space: Any, flat: Any) -> None:
-    with pytest.raises(ValueError, match=r"^x: expected "):
+    with pytest.raises(ValueError, match=r"^x(\[0\])?: expected "):
         unflatten(space, flat)
+
+
+@pytest.mark.parametrize(
+    ("space", "value"),
+    [
+        *((Discrete(3, start=5), value) for value in (4, 8, 5.5, -1)),
+        *((MultiDiscrete([2, 3]), value) for value in ([-1, 0], [2, 0], [0, 3], [0.5, 0])),
+        (MultiDiscrete([2, 3], np.uint64, start=[2**63, 2**63]), np.array([0, 0], np.uint64)),
+    ],
+)
+def test_a_value_outside_the_space_is_not_flattened_to_another(space: Any, value: Any) -> None:
+    with pytest.raises(IndexError, match="^x: expected "):
+        flatten(space, value)
+    with pytest.raises(IndexError, match=r"^x\['a'\]: expected "):
+        flatten(Dict(a=space), {"a": value})
 
 
 @pytest.mark.parametrize(

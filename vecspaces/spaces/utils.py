@@ -216,16 +216,23 @@ def _(space: Box | MultiBinary, x: Any) -> Vector:
 
 @_flatten.register(Discrete)
 def _(space: Discrete[Any], x: Any) -> Vector:
+    index = int(x) - int(space.start)
+    if int(x) != x or not 0 <= index < space.n:  # NumPy counts negative indices from the end
+        raise IndexError(f"no value of {space!r}")
     onehot = np.zeros(int(space.n), space.dtype)
-    onehot[int(x) - int(space.start)] = 1
+    onehot[index] = 1
     return onehot
 
 
 @_flatten.register(MultiDiscrete)
 def _(space: MultiDiscrete[Any], x: Any) -> Vector:
+    x = np.asarray(x)
+    low, high = space._bounds()
+    if ((x < low) | (x > high) | (x != np.trunc(x))).any():
+        raise IndexError(f"no value of {space!r}")
     firsts, n = _onehot_starts(space)
     onehot = np.zeros(n, space.dtype)
-    onehot[firsts + (np.asarray(x).astype(np.int64) - space.start.astype(np.int64)).ravel()] = 1
+    onehot[firsts + (x.astype(np.int64) - space.start.astype(np.int64)).ravel()] = 1
     return onehot
 
 
@@ -305,7 +312,7 @@ def _(space: Box | MultiBinary, x: Any) -> Vector:
 @unflatten.register(Discrete)
 def _(space: Discrete[Any], x: Any) -> Any:
     hot = np.flatnonzero(x)
-    if not len(hot):
+    if not len(hot) or hot[0] >= space.n or not np.ndim(x):
         raise ValueError(f"x: expected a one-hot vector for {space!r}, found {x}")
     return space.dtype.type(int(space.start) + int(hot[0]))
 
@@ -328,6 +335,10 @@ def _(space: MultiDiscrete[Any], x: Any) -> Any:
 def _(space: Text, x: Any) -> str:
     characters = space.character_list
     codes = np.asarray(x).astype(np.int64).tolist()
+    if len(codes) > space.max_length or min(codes, default=0) < 0:
+        raise ValueError(
+            f"x: expected at most {space.max_length} indices of characters for {space!r}, found {x}"
+        )
     return "".join([characters[code] for code in codes if code < len(characters)])
 
 
@@ -348,6 +359,8 @@ def _(space: Product[Any], x: Any) -> Any:
 @unflatten.register(OneOf)
 def _(space: OneOf, x: Any) -> tuple[int, Any]:
     index = np.int64(x[0])
+    if not 0 <= index < len(space):
+        raise ValueError(f"x[0]: expected the index of a member of {space!r}, found {index}")
     member = space.spaces[index]
     return index, unflatten(member, x[1 : 1 + flatdim(member)].astype(_flat_dtype(member)))
 
