@@ -250,7 +250,7 @@ def test_a_vector_that_flatten_cannot_have_made_is_refused(space: Any, flat: Any
     ],
 )
 def test_a_value_outside_the_space_is_not_flattened_to_another(space: Any, value: Any) -> None:
-    with pytest.raises(IndexError, match="^x: expected "):
+    with pytest.raises(IndexError, match=r"^x: expected "):
         flatten(space, value)
     with pytest.raises(IndexError, match=r"^x\['a'\]: expected "):
         flatten(Dict(a=space), {"a": value})
