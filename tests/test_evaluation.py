@@ -545,8 +545,8 @@ def test_actions_that_do_not_fit_are_refused() -> None:
         evaluate(lambda observations: np.zeros(99, np.int64), Errand, episodes=4, num_workers=1)
 
 
-def vectors() -> Any:
-    return make_vec("CartPole-v1", 2, backend="sync", autoreset_mode="Disabled")
+def vectors(mode: Any) -> Any:
+    return make_vec("CartPole-v1", 2, backend="sync", autoreset_mode=mode)
 
 
 @pytest.mark.parametrize(
@@ -558,7 +558,8 @@ def vectors() -> Any:
         ({"policy": "rnadom"}, ValueError, "'random', found 'rnadom'"),
         ({"env": [Errand, Errand]}, TypeError, "found a list"),
         ({"env": "no:where"}, ImportError, "no:where"),
-        ({"env": vectors}, ValueError, "vector envs of 2"),
+        ({"env": partial(vectors, "Disabled")}, ValueError, "single environments, found .*2"),
+        ({"env": partial(vectors, "NextStep")}, ValueError, "single environments, found .*2"),
         ({"episodes": 0}, ValueError, "episodes must be"),
         ({"episodes": 2.5}, TypeError, "episodes must be"),
         ({"seed": [1, 2]}, ValueError, "expected 3 seeds, one per episode, found 2"),

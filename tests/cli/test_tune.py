@@ -33,6 +33,9 @@ class Sleeper(Env):
         time.sleep(0.002)
         return self.observation_space.low, 0.0, False, False, {}
 
+def vectors():
+    from vecspaces import make_vec
+    return make_vec("CartPole-v1", 2, backend="sync")
 """
 }
 
@@ -133,6 +136,13 @@ def test_bad_input_is_refused_in_one_line(arguments: list[str], message: str) ->
     assert result.exit_code == 2
     assert message in result.output
     assert len(result.output.splitlines()) == 1
+
+
+def test_vector_envs_are_not_measured() -> None:
+    result = tune("sleeper:vectors", "--num-envs", "2", "--seconds", "1")
+    assert result.exit_code == 2
+    message = "vecspaces: ENV: tune needs a factory of single environments, found one that makes"
+    assert result.output.splitlines()[-1].startswith(message)
 
 
 def test_ctrl_c_while_the_environment_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from vecspaces.evaluation.policies import Policy, make_player
 from vecspaces.evaluation.result import Evaluation
 from vecspaces.make import Factory, GymnasiumFactory, find_factory, make_vec
 from vecspaces.vector.backends.process.cores import count_usable_cores
+from vecspaces.vector.group.members import is_vector_env
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -175,13 +177,9 @@ def evaluate(
                 count,
                 backend=backend,
                 env_kwargs=env_kwargs,
+                wrappers=[_refuse_vector_env],
                 vector_kwargs={**given, "autoreset_mode": "Disabled"},
             ) as envs:
-                if envs.num_envs != count:
-                    raise ValueError(
-                        "env: evaluate needs a factory of single environments, found one that "
-                        f"makes vector envs of {envs.num_envs // count}"
-                    )
                 player = make_player(policy, envs, batch_size)
                 queue.play(envs, player, in_turns=backend != "sync")
     finally:
@@ -217,6 +215,17 @@ def _find(env: Any) -> Factory:
         for name in ("num_envs", "vectorization_mode", "vector_kwargs"):
             factory.spec.kwargs.pop(name, None)
     return factory
+
+
+def _refuse_vector_env(env: Any) -> Any:
+    """Return an environment; of a vector env, only some rows could begin an episode."""
+    if is_vector_env(env):
+        with contextlib.suppress(Exception):  # the error below is the one to report
+            env.close()
+        raise ValueError(
+            f"env: evaluate needs a factory of single environments, found one that makes {env!r}"
+        )
+    return env
 
 
 def make_seeds(seed: Any, episodes: int) -> list[int]:

@@ -66,6 +66,11 @@ def inspect(make: Callable[[], Any], seconds: float) -> Costs:
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([make], num_workers=1)
     with envs:
         build_seconds = time.perf_counter() - began
+        if envs.num_envs > 1:
+            raise ValueError(
+                "env: tune needs a factory of single environments, found one that makes vector "
+                f"envs of {envs.num_envs}: give each worker one of them"
+            )
         observation_bytes = Layout.compile(envs.single_observation_space).nbytes
         (found,) = envs.call(_exercise, seconds)
         (memory,) = envs.call(_memory_of_copies, make)
