@@ -575,5 +575,5 @@ def test_deaths_older_than_the_window_are_forgotten(monkeypatch: pytest.MonkeyPa
 def test_max_restarts_zero_raises_at_once(tmp_path: Path) -> None:
     with start(tmp_path, max_restarts=0) as envs:
         arm(tmp_path)
-        with pytest.raises(WorkerDiedError, match="died 1 times"):
+        with pytest.raises(WorkerDiedError, match="died once"):
             envs.step(ACTIONS)

@@ -213,9 +213,9 @@ class EpisodeQueue:
         if lost:
             names = " or ".join(f"episode {k} with seed {self._seeds[k]}" for k in lost)
             what = Message(
-                "{} lost its worker {} times, and max_retries is {}; the last time {}",
+                "{} lost its worker {}, and max_retries is {}; the last time {}",
                 names,
-                self._deaths[lost[0]],
+                "once" if self._max_retries == 0 else f"{self._deaths[lost[0]]} times",
                 self._max_retries,
                 without_advice(error),
             )

@@ -459,7 +459,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
 
         Args:
             name: The method or attribute; wrappers are looked through. Or a function: it is called
-                where the environment runs, with the environment as its first argument.
+                where the environment runs, with the environment as its first argument (with a
+                vector env of Gymnasium as a whole, where one is an environment).
             *args: Positional arguments.
             env_ids: The environments concerned; None: all.
             **kwargs: Keyword arguments.

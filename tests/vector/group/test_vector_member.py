@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from functools import partial
 from typing import Any
@@ -312,6 +313,22 @@ def test_a_simulator_has_one_attribute_for_all_of_its_rows() -> None:
             envs.set_attr("gain", [0.0, 1.0], env_ids=[0, 1])
         with pytest.raises(ValueError, match="together"):
             envs.set_attr("gain", 1.0, env_ids=[0])
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
+def test_values_that_are_equal_are_one_attribute_and_one_mapping_of_options(kind: Any) -> None:
+    array = np.array([1.0, np.nan])
+    with kind([partial(Drift, 2)]) as envs:
+        # Neither a float nor a large int is one object again when a message is read.
+        for value in (2.5, 10**9, float("nan"), [1.5, 2.5], array, {"a": array, "b": 0.5}):
+            envs.set_attr("note", [value, copy.deepcopy(value)])
+            assert_identical(envs.get_attr("note"), (value, value))
+        for values in ([1, True], [1.0, 2.0], [array, array[:1]], [{"a": 1}, {"b": 1}]):
+            with pytest.raises(ValueError, match="different values"):
+                envs.set_attr("note", values)
+        envs.reset(options=[{"array": array.copy(), "x": 0.5} for _ in range(2)])
+        with pytest.raises(ValueError, match="different ones"):
+            envs.reset(options=[{"array": array}, {"array": -array}])
 
 
 # --- errors and the end -----------------------------------------------------------------------

@@ -357,7 +357,7 @@ class VectorMember:
         self._check_all(rows, f"set_attr({name!r})")
         if holds_envs(env):
             env.set_attr(name, [values[row] for row in self.rows])
-        elif any(value is not each[0] for value in each):
+        elif not all(_same(value, each[0]) for value in each):
             raise ValueError(
                 f"set_attr({name!r}) got different values for the environments of {env!r}, "
                 "which has one attribute for all of them"
@@ -425,7 +425,7 @@ class VectorMember:
         """
         if keep and reaches_each(self._env) and any(given is not None for given in options):
             return list(options)
-        if any(given != options[0] for given in options):
+        if not all(_same(given, options[0]) for given in options):
             raise ValueError(
                 f"{self._env!r} is a vector env: its environments take one mapping of options, "
                 "and different ones were given"
@@ -434,11 +434,24 @@ class VectorMember:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two batches of observations are equal to the last bit."""
+    """Whether two values are equal, arrays to the last bit.
+
+    On the way to a worker one object becomes several, some of them (numbers) even within one
+    message.
+    """
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
     if isinstance(one, dict):
-        return all(_same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, (tuple, list)):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, np.ndarray):
-        return bool(one.shape == other.shape and one.tobytes() == other.tobytes())
-    return bool(one == other)
+        return bool(one.dtype == other.dtype and one.shape == other.shape) and (
+            one.tobytes() == other.tobytes()
+        )
+    try:
+        return bool(one == other or (one != one and other != other))  # the last is true of NaN
+    except Exception:
+        return False

@@ -51,8 +51,8 @@ class RestartBudget:
             for when, what in self._history.values()
         ]
         what = Message(
-            "workers died {} times within {} s, and max_restarts is {}",
-            len(deaths),
+            "workers died {} within {} s, and max_restarts is {}",
+            "once" if len(deaths) == 1 else f"{len(deaths)} times",
             f"{self.window:g}",
             self.max_restarts,
         )
