@@ -174,3 +174,9 @@ def test_a_wrong_argument_is_named(arguments: Any, error: Any, message: str) -> 
 def test_zeros_are_characters_as_all_others() -> None:
     for space in (Text(4, min_length=4, charset="\0", seed=0), Text(1, charset="\0")):
         assert space.sample() == "\0" * space.max_length
+
+
+def test_a_charset_without_characters_is_named_where_one_is_needed() -> None:
+    assert Text(3, min_length=0, charset="").sample() == ""
+    with pytest.raises(ValueError, match=r"^charset: expected a character to draw from"):
+        Text(3, min_length=1, charset="").sample()

@@ -150,7 +150,8 @@ class Text(Space[str]):
             if self.min_length == 0:
                 return ""
             expected = f"a character to draw from, as min_length={self.min_length}"
-            raise ValueError(mismatch(word, expected, "none; allow at least one"))
+            name = word if characters else "charset"
+            raise ValueError(mismatch(name, expected, "none; allow at least one"))
         if weights is None:
             picks = self._characters.ends.searchsorted(self.np_random.random(length), side="right")
         else:
