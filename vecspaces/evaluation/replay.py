@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,6 @@ def record_episodes(
     env: str | Factory,
     *,
     batch_size: int | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
 ) -> int:
     """Record episodes of an evaluation, one after the other, into a GIF or MP4.
 
@@ -33,7 +31,6 @@ def record_episodes(
         policy: What played them.
         env: The environment.
         batch_size: How many rows the policy was asked for.
-        env_kwargs: The environment's arguments.
 
     Returns:
         The number of frames.
@@ -45,7 +42,7 @@ def record_episodes(
     for k in episodes:
         if not 0 <= k < result.episodes:
             raise ValueError(f"episode: expected 0 to {result.episodes - 1}, found {k}")
-    rendering = {**(env_kwargs or {}), "render_mode": "rgb_array"}
+    rendering = {"render_mode": "rgb_array"}
     envs = make_vec(env, backend="sync", autoreset_mode="Disabled", env_kwargs=rendering)
     with envs, RecordVideo(envs, path) as recorded:
         player = make_player(policy, envs, batch_size)

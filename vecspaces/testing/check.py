@@ -18,7 +18,6 @@ from vecspaces.testing.recording import Record, first_difference
 from vecspaces.testing.report import SEVERITIES, Cost, Finding, Report
 from vecspaces.testing.workers import refuse_imports, run_in_worker, start_methods
 from vecspaces.vector.backends.process.cores import count_usable_cores
-from vecspaces.vector.options import StartMethod
 
 #: By the name of a finding: its severity, and what to do.
 CATALOGUE: Mapping[str, tuple[str, str]] = {
@@ -209,16 +208,10 @@ class _Check:
         severity, advice = CATALOGUE[name]
         self.findings.setdefault(name, Finding(name, severity, message, advice))
 
-    def _run(
-        self,
-        probe: Callable[..., Played],
-        *args: Any,
-        context: StartMethod | None = None,
-        keep: bool = True,
-    ) -> Played | None:
+    def _run(self, probe: Callable[..., Played], *args: Any, keep: bool = True) -> Played | None:
         """Run a probe; return what it recorded, None where its process did not end by itself."""
         outcome = run_in_worker(
-            probe, self._make_env, *args, context=context or self._fast, timeout=self._timeout
+            probe, self._make_env, *args, context=self._fast, timeout=self._timeout
         )
         played: Played | None = outcome.result
         if played is None:
@@ -228,9 +221,7 @@ class _Check:
                 self._find(name, message)
         return played
 
-    def _play_alone(
-        self, globals_seed: int, *, inspect: bool = False, context: StartMethod | None = None
-    ) -> Played | None:
+    def _play_alone(self, globals_seed: int, *, inspect: bool = False) -> Played | None:
         return self._run(
             probes.play_alone,
             self._seed,
@@ -238,7 +229,6 @@ class _Check:
             2 * _BUDGET if inspect else _BUDGET,
             globals_seed,
             inspect,
-            context=context,
         )
 
     # ------------------------------------------------------------------ comparing

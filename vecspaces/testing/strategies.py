@@ -106,11 +106,6 @@ def _build(value: Any, library: ModuleType) -> Any:
 # --- fundamental spaces -----------------------------------------------------------------------
 
 
-def shapes(min_side: int = 0, max_dims: int = 3) -> st.SearchStrategy[tuple[int, ...]]:
-    """Small shapes, 0-d and empty ones too."""
-    return hnp.array_shapes(min_dims=0, max_dims=max_dims, min_side=min_side, max_side=3)
-
-
 def _width(dtype: np.dtype[Any]) -> Literal[16, 32, 64]:
     widths: dict[int, Literal[16, 32, 64]] = {2: 16, 4: 32, 8: 64}
     return widths[dtype.itemsize]
@@ -130,18 +125,16 @@ def _bounds(dtype: np.dtype[Any]) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def boxes(
-    draw: st.DrawFn, dtypes: list[Any] = BOX_DTYPES, min_side: int = 0, finite: bool = False
-) -> Recipe:
+def boxes(draw: st.DrawFn) -> Recipe:
     """Boxes of any dtype: scalar or array bounds, none, one or both of them infinite."""
-    dtype = np.dtype(draw(st.sampled_from(dtypes)))
-    shape = draw(shapes(min_side))
+    dtype = draw(st.sampled_from(BOX_DTYPES))
+    shape = draw(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3))
     size = int(np.prod(shape)) if draw(st.booleans()) else 1
     pairs = draw(st.lists(st.tuples(_bounds(dtype), _bounds(dtype)), min_size=size, max_size=size))
     source: Any = dtype if dtype.kind in "fb" else np.int64
     low = np.array([min(pair) for pair in pairs], source)
     high = np.array([max(pair) for pair in pairs], source)
-    if not finite and dtype.kind not in "ub":
+    if dtype.kind not in "ub":
         open_sides = st.lists(st.booleans(), min_size=size, max_size=size)
         below, above = draw(open_sides), draw(open_sides)
         if dtype == np.int64:  # Gymnasium rounds these to 2**63, which wraps: its report 1699
@@ -158,11 +151,11 @@ def boxes(
 
 
 @st.composite
-def discretes(draw: st.DrawFn, max_n: int = 6) -> Recipe:
+def discretes(draw: st.DrawFn) -> Recipe:
     """Discrete spaces with every integer dtype, also at the dtype's ends."""
     dtype = draw(st.sampled_from(INTEGERS))
     info = np.iinfo(dtype)
-    n = draw(st.integers(1, max_n))
+    n = draw(st.integers(1, 6))
     start = draw(
         st.one_of(
             st.just(0),
@@ -183,11 +176,11 @@ def multi_binaries(draw: st.DrawFn) -> Recipe:
 
 
 @st.composite
-def multi_discretes(draw: st.DrawFn, max_n: int = 5) -> Recipe:
+def multi_discretes(draw: st.DrawFn) -> Recipe:
     """MultiDiscrete spaces of one or more axes, with every integer dtype and with starts."""
     dtype = draw(st.sampled_from(INTEGERS))
     shape = draw(hnp.array_shapes(min_dims=1, max_dims=2, max_side=3))
-    nvec = draw(hnp.arrays(np.int64, shape, elements=st.integers(1, max_n)))
+    nvec = draw(hnp.arrays(np.int64, shape, elements=st.integers(1, 5)))
     kwargs: dict[str, Any] = {} if dtype == np.int64 else {"dtype": dtype}
     if draw(st.booleans()):
         smallest = st.integers(max(int(np.iinfo(dtype).min), -10), 10)
@@ -293,10 +286,10 @@ def recipes(
     )
 
 
-def fixed_recipes(max_leaves: int = 5) -> st.SearchStrategy[Recipe]:
+def fixed_recipes() -> st.SearchStrategy[Recipe]:
     """Spaces whose values have a fixed size: all kinds but Sequence and Graph."""
     kinds = tuple(kind for kind in FUNDAMENTAL + COMPOSITE if kind not in DYNAMIC)
-    return recipes(kinds, max_leaves)
+    return recipes(kinds)
 
 
 def spaces(
