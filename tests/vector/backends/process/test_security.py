@@ -29,7 +29,7 @@ def descriptors() -> dict[int, str]:
     return found
 
 
-@pytest.fixture(params=["fork", "spawn"])
+@pytest.fixture(params=["fork", "spawn"], scope="module")
 def envs(request: pytest.FixtureRequest) -> Any:
     # A fork server is multiprocessing's own, and lives as long as the caller.
     before = descriptors()
