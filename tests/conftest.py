@@ -67,8 +67,8 @@ tag_names()
 # The programs and workers that tests start, some hundred interpreters, share compiled modules.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# A thread of NumPy's OpenBLAS asks for work for 2**26 ticks before it sleeps: a sixth of the time that
-# such an interpreter takes.
+# A thread of NumPy's OpenBLAS asks for work for 2**26 ticks before it sleeps, a sixth of the time
+# that such an interpreter takes.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 # Fork servers import this once, instead of each worker.
