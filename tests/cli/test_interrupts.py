@@ -6,10 +6,7 @@ import itertools
 import json
 import os
 import signal
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,18 +17,21 @@ from vecspaces.cli.app import app
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="SIGINT is sent in another way")
 
-# An environment that stops at the stage that the test names, for longer than a test may take.
+# An environment that interrupts the command at the stage that the test names, and waits then.
 MODULES = {
     "staged": """
-import os, time
-from pathlib import Path
+import os, signal, time
 
 def stop_at(stage):
-    reached = Path(os.environ["REACHED"])
-    if stage == os.environ["STAGE"] and not reached.exists():
-        reached.mkdir(exist_ok=True)  # one system call, with nothing to close after it
-        for _ in range(600):  # a signal may come right before a sleep
-            time.sleep(0.1)
+    if stage != os.environ["STAGE"]:
+        return
+    try:
+        os.mkdir(os.environ["REACHED"])  # one system call, with nothing to close after it
+    except FileExistsError:
+        return
+    os.kill(int(os.environ["CALLER"]), signal.SIGINT)
+    for _ in range(600):  # a signal may come right before a sleep
+        time.sleep(0.1)
 
 stop_at("import")
 
@@ -75,34 +75,14 @@ SHOWN_FROM = {"rollout": "reset", "bench": "build", "tune": "build", "profile": 
 ORDINARY = [("profile", "reset"), ("bench", "close"), ("rollout", "close")]
 
 
-@contextmanager
-def interrupted_at(stage: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Send SIGINT to this process once an environment has reached a stage."""
-    reached, over = Path("reached").absolute(), threading.Event()
-    monkeypatch.setenv("STAGE", stage)
-    monkeypatch.setenv("REACHED", str(reached))
-
-    def interrupt() -> None:
-        while not over.wait(0.01):
-            if reached.exists():
-                os.kill(os.getpid(), signal.SIGINT)
-                return
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-    assert reached.exists(), f"no environment reached {stage!r}"
-
-
 def run(command: str, stage: str, monkeypatch: pytest.MonkeyPatch, *more: str) -> Result:
-    with interrupted_at(stage, monkeypatch):
-        return CliRunner().invoke(
-            app, [command, "staged:Staged", *COMMANDS[command].split(), *more]
-        )
+    reached = Path("reached").absolute()
+    for name, value in {"STAGE": stage, "REACHED": reached, "CALLER": os.getpid()}.items():
+        monkeypatch.setenv(name, str(value))
+    arguments = [command, "staged:Staged", *COMMANDS[command].split(), *more]
+    result = CliRunner().invoke(app, arguments)
+    assert reached.exists(), f"no environment reached {stage!r}"
+    return result
 
 
 @pytest.mark.parametrize(
