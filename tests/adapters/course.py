@@ -17,11 +17,12 @@ class Course(gymnasium.Env[Any, Any]):
     """Ends after 3 + its number steps, with an odd number by truncation; talks at each call."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012
-    action_space = gymnasium.spaces.Discrete(3)
 
     def __init__(self, number: int, space: Any = None, render_mode: str | None = None) -> None:
         box = gymnasium.spaces.Box(-100, 100, (2,), np.float32)
         self.observation_space = box if space is None else space
+        # Not of the class: what samples from one would move the others of its process.
+        self.action_space = gymnasium.spaces.Discrete(3)
         self.number, self.render_mode = number, render_mode
         self.time = 0
         self.options: list[Any] = []
