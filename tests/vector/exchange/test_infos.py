@@ -147,6 +147,9 @@ def test_chosen_rows_are_as_if_there_had_been_no_others(
         ([np.uint8(200), np.int8(-1)], np.int16),
         ([np.int64(1), np.float32(0.5)], np.float64),
         ([1, np.complex64(2j)], np.complex128),
+        ([np.float32(0.5), np.float32(2)], np.float32),
+        ([np.float64(0.1), 2, True], np.float64),
+        ([np.int32(3), True], np.int32),
     ],
 )
 def test_numbers_are_promoted(values: list[Any], dtype: Any) -> None:
@@ -157,7 +160,15 @@ def test_numbers_are_promoted(values: list[Any], dtype: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [[2**63, -1], [2**64, 1], [10**30], [2**63 + 1, -5], [True, 2**63 + 1, -5]]
+    "values",
+    [
+        [2**63, -1],
+        [2**64, 1],
+        [10**30],
+        [2**63 + 1, -5],
+        [True, 2**63 + 1, -5],
+        [np.int64(-5), 2**63 + 1],
+    ],
 )
 def test_integers_that_no_dtype_holds_stay_as_they_are(values: list[Any]) -> None:
     found = merged([{"x": value} for value in values])["x"]

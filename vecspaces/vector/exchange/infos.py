@@ -22,7 +22,10 @@ import numpy.typing as npt
 RowIndices = npt.NDArray[np.intp]
 
 _PLAIN = (int, float, bool)
-_PLAIN_TYPES = frozenset(_PLAIN)
+# Of these and no others, NumPy makes one array as they are, unless all are integers that no dtype
+# holds together, which it rounds.
+_REAL = frozenset((float, np.float64, np.float32))
+_NUMBERS = _REAL | {int, bool, np.int64, np.int32}
 _INTEGERS = (int, np.integer)
 _INT64 = np.iinfo(np.int64)
 _NUMERIC = frozenset("biufc")
@@ -126,9 +129,9 @@ def _stack(
     types = set(map(type, values))
     if apart and not _is_one_type(types, values):
         return _objects(values)
-    if types <= _PLAIN_TYPES:
+    if types <= _NUMBERS:
         array = np.array(values)
-        return array if array.dtype.kind != "f" or float in types else _objects(values)
+        return array if array.dtype.kind != "f" or types & _REAL else _objects(values)
     if len(types) == 1:
         first = values[0]
         if not isinstance(first, np.ndarray):
