@@ -412,7 +412,7 @@ def finish(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
     for key, columns in _gather(parts).items():
         if not _is_uniform(columns):
             columns = [_join_columns(key, columns)]
-        reporting = tuple(id(column.rows) for column in columns)
+        reporting = tuple([id(column.rows) for column in columns])
         if reporting in masks:
             mask = masks[reporting][0].copy()
         else:
@@ -471,18 +471,16 @@ def _nothing(shape: tuple[int, ...]) -> npt.NDArray[Any]:
 
 def _is_uniform(columns: list[Column]) -> bool:
     """Whether the columns of a key can be written into one array, or dict, as they are."""
-    first = columns[0].values
-    if len(columns) == 1:
-        return True
+    first, *others = [column.values for column in columns]
     if isinstance(first, dict):
-        return all(isinstance(column.values, dict) for column in columns)
+        return all(isinstance(values, dict) for values in others)
+    if others and first.dtype == object:
+        return False
     dtype, shape = first.dtype, first.shape[1:]
-    return dtype.kind != "O" and all(
-        isinstance(column.values, np.ndarray)
-        and column.values.dtype == dtype
-        and column.values.shape[1:] == shape
-        for column in columns
-    )
+    for values in others:
+        if isinstance(values, dict) or values.dtype != dtype or values.shape[1:] != shape:
+            return False
+    return True
 
 
 def columns_of(
