@@ -33,9 +33,11 @@ def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
     return _vector_writer(out) if out.ndim == 2 and out.nbytes <= _SMALL else _array_writer(out)
 
 
+#: Numbers of these types can be stored as float64 as they are.
+FLOATS = frozenset((float, np.float64, np.float32))
 # What `struct` packs as a cast would convert it, by the codes that NumPy and it share.
 _WHOLE = frozenset((bool, int))
-_REAL = _WHOLE | {float, np.float64, np.float32}
+_REAL = _WHOLE | FLOATS
 _PACKED: dict[str, frozenset[type]] = {
     **dict.fromkeys("bBhHiIlLqQ", _WHOLE),
     **dict.fromkeys("efd", _REAL),

@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vecspaces.layout.columns import FLOATS
+
 RowIndices = npt.NDArray[np.intp]
 
 _PLAIN = (int, float, bool)
 # Of these and no others, NumPy makes one array as they are, unless all are integers that no dtype
 # holds together, which it rounds.
-_REAL = frozenset((float, np.float64, np.float32))
-_NUMBERS = _REAL | {int, bool, np.int64, np.int32}
+_NUMBERS = FLOATS | {int, bool, np.int64, np.int32}
 _INTEGERS = (int, np.integer)
 _INT64 = np.iinfo(np.int64)
 _NUMERIC = frozenset("biufc")
@@ -131,7 +132,7 @@ def _stack(
         return _objects(values)
     if types <= _NUMBERS:
         array = np.array(values)
-        return array if array.dtype.kind != "f" or types & _REAL else _objects(values)
+        return array if array.dtype.kind != "f" or types & FLOATS else _objects(values)
     if len(types) == 1:
         first = values[0]
         if not isinstance(first, np.ndarray):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any
 
+from vecspaces.layout.columns import FLOATS
 from vecspaces.spaces import Space
 from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.buffers import Buffers
@@ -32,7 +33,6 @@ from vecspaces.vector.group.members import (
 )
 from vecspaces.vector.group.validated import Validated, batch_of_boxes
 from vecspaces.vector.group.validation import (
-    FLOATS,
     as_info,
     as_reward,
     failed,

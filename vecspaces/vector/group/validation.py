@@ -13,6 +13,7 @@ import numpy.typing as npt
 from vecspaces.checks import show_value
 from vecspaces.errors import InvalidInfoError, InvalidObservationError, InvalidRewardError
 from vecspaces.layout import Mismatch
+from vecspaces.layout.columns import FLOATS
 from vecspaces.vector.exchange.failures import EnvIds, EnvironmentFailed, Failure, Message
 
 _PARTS = {
@@ -24,8 +25,7 @@ _RETURNED: dict[bool, tuple[type[Exception], str, str]] = {
     False: (InvalidObservationError, "observation", ""),
     True: (InvalidInfoError, "info", ", or leave the key out"),
 }
-#: Rewards of these types can be stored as they are; an integer may be beyond all floats.
-FLOATS = frozenset((float, np.float64, np.float32))
+# An integer may be beyond all floats.
 _NUMBERS = FLOATS | {int, bool}
 # So few rewards are written faster one by one.
 _FEWEST = 2

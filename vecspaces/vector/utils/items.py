@@ -85,13 +85,10 @@ def _stack(node: Array, items: list[Any], out: Any, path: Path) -> Any:
     if out is None:
         out = np.empty((n, *node.shape), node.dtype)
     elif not isinstance(out, np.ndarray) or out.shape != (n, *node.shape):
-        if not isinstance(out, np.ndarray):
-            error: type[Exception] = TypeError
-        elif out.ndim and out.shape[1:] == node.shape:
+        is_array = isinstance(out, np.ndarray)
+        if is_array and out.ndim and out.shape[1:] == node.shape:
             _wrong_number(len(out), n, path)
-        else:
-            error = ValueError
-        raise error(
+        raise (ValueError if is_array else TypeError)(
             f"out{show_path(path)}: expected an array of shape {(n, *node.shape)}, "
             f"found {show_value(out)}"
         )
