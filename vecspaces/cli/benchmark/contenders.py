@@ -9,10 +9,9 @@ import contextlib
 import importlib
 import importlib.util
 import io
-import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -80,22 +79,6 @@ def no_process(num_envs: int, num_workers: int) -> int:
 def one_process_each(num_envs: int, num_workers: int) -> int:
     """Return the number of processes of a contender that starts one per environment."""
     return num_envs
-
-
-@contextlib.contextmanager
-def without_interrupts() -> Iterator[None]:
-    """Let processes that start in the block ignore Ctrl-C: otherwise each prints a traceback.
-
-    They inherit the mask of signals. This process gets what came meanwhile when the block ends.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @dataclass(frozen=True)

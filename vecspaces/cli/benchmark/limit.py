@@ -18,9 +18,9 @@ from vecspaces.cli.benchmark.contenders import (
     Contender,
     Runner,
     sample_actions,
-    without_interrupts,
 )
 from vecspaces.cli.benchmark.workloads import Workload
+from vecspaces.vector.backends.process.interrupts import blocked
 from vecspaces.vector.utils import CloudpickleWrapper
 
 _JOIN_SECONDS = 5.0
@@ -39,7 +39,7 @@ class BareLoops:
             process = multiprocessing.Process(
                 target=_serve, args=(theirs, CloudpickleWrapper(make), high - low), daemon=True
             )
-            with without_interrupts():
+            with blocked():  # or each prints a traceback after Ctrl-C
                 process.start()
             theirs.close()
             self._ends.append(ours)

@@ -9,14 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from vecspaces.cli.benchmark.contenders import (
-    Contender,
-    Runner,
-    UnsuitableError,
-    without_interrupts,
-)
+from vecspaces.cli.benchmark.contenders import Contender, Runner, UnsuitableError
 from vecspaces.cli.benchmark.workloads import Workload
 from vecspaces.vector.backends.process.cores import count_usable_cores
+from vecspaces.vector.backends.process.interrupts import blocked
 from vecspaces.vector.exchange.failures import EnvironmentTraceback
 
 _FIRST_SECONDS = 0.02  # a timing shorter than this says little about how many batches to run
@@ -138,8 +134,9 @@ def _measure_field(
                 entry.skipped = f"starts {processes} processes"
                 continue
             try:
-                # Ours start processes that ignore Ctrl-C; the environment itself may take long.
-                with without_interrupts() if contender.module else contextlib.nullcontext():
+                # Processes of others would each print a traceback after Ctrl-C; ours ignore it, and
+                # the environment itself may take long.
+                with blocked() if contender.module else contextlib.nullcontext():
                     runner = contender.open(workload, num_envs, workers)
                     opened.callback(_close, runner)
                 runners[contender.name] = runner, calibrate(runner, plan.seconds)

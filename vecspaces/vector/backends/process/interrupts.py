@@ -44,6 +44,23 @@ def uninterrupted() -> Iterator[None]:
         _deliver(handlers)
 
 
+@contextlib.contextmanager
+def blocked() -> Iterator[None]:
+    """Block Ctrl-C, and in processes that start in the block from their start on.
+
+    This process gets what came meanwhile when the block ends; a worker unblocks it once it ignores
+    it.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _note(number: int, frame: FrameType | None) -> None:
     """Note that a signal arrived."""
     _arrived.append(number)

@@ -10,7 +10,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing import reduction, util
 from multiprocessing.context import BaseContext
@@ -18,6 +18,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from vecspaces.vector.backends.process import forking
+from vecspaces.vector.backends.process.interrupts import blocked
 from vecspaces.vector.backends.process.line import Line, process_descriptor
 from vecspaces.vector.backends.process.startup import StartupName
 from vecspaces.vector.exchange.messages import HEADER, Op
@@ -198,7 +199,8 @@ def start_process(
         if method == "forkserver":
             _check_descriptors(line.out_fd)
         try:
-            with _interrupts_blocked(method):
+            # Not where a fork server would pass it on to the processes of others.
+            with blocked() if method != "forkserver" else contextlib.nullcontext():
                 process.start()
         except (EOFError, ConnectionError) as error:
             raise RuntimeError(_NO_SERVER) from error
@@ -226,20 +228,6 @@ def _check_descriptors(some: int) -> None:
     finally:
         for descriptor in opened:
             os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _interrupts_blocked(method: str) -> Iterator[None]:
-    """Block Ctrl-C in a process from its start on; a worker unblocks it once it ignores it."""
-    # Not where a fork server would inherit that, and pass it on to the processes of others.
-    if sys.platform == "win32" or method == "forkserver":
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 if sys.platform != "win32":
