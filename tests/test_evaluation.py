@@ -221,7 +221,11 @@ def test_the_result_does_not_depend_on_who_plays(expected: Evaluation, way: str)
 @pytest.mark.parametrize("policy", [lean, "random"], ids=["lean", "random"])
 def test_nor_does_that_of_cartpole(policy: Any) -> None:
     one = evaluate(policy, "CartPole-v1", episodes=60, seed=8, backend="sync", num_envs=1)
-    for way in ({"num_workers": 2}, {"num_workers": 3, "num_envs": 20}, {"backend": "sync"}):
+    for way in (
+        {"num_workers": 2},
+        {"num_workers": 3, "num_envs": 20},
+        {"backend": "sync", "num_workers": 2},
+    ):
         assert_same(evaluate(policy, "CartPole-v1", episodes=60, seed=8, **way), one)
 
 
@@ -571,7 +575,6 @@ def vectors(mode: Any) -> Any:
         ({"seed": "a"}, TypeError, "seed must be"),
         ({"num_envs": 0}, ValueError, "num_envs must be"),
         ({"num_workers": 0}, ValueError, "num_workers must be"),
-        ({"num_workers": 2, "backend": "sync"}, ValueError, "'sync' has no workers"),
         ({"backend": "threads"}, ValueError, "backend: expected one of"),
         ({"max_episode_steps": 0}, ValueError, "max_episode_steps must be"),
         ({"max_retries": -1}, ValueError, "max_retries must be"),

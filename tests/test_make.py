@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import subprocess
 import sys
@@ -336,6 +337,30 @@ def test_arguments_of_the_vector_env_are_taken_directly() -> None:
         assert envs.spec.kwargs["vector_kwargs"] == {"num_workers": 2, "copy": False}
         with make_vec(envs.spec) as again:
             assert (again.num_workers, again.copy) == (2, False)
+
+
+class Settings(Counter):
+    """Takes any argument."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self.settings = settings
+
+
+def test_arguments_of_processes_have_no_effect_in_one_process() -> None:
+    constructors = [inspect.signature(kind).parameters for kind in (AsyncVectorEnv, SyncVectorEnv)]
+    names = constructors[0].keys() - constructors[1].keys()
+    assert {"num_workers", "context", "step_timeout"} <= names
+    ignored: dict[str, Any] = dict.fromkeys(sorted(names), 1)
+    with make_vec(Settings, 2, backend="sync", note="kept", buffers=2, **ignored) as envs:
+        assert envs.get_attr("settings") == ({"note": "kept"},) * 2
+    for arguments in (ignored, {"vector_kwargs": ignored}):
+        with make_vec("CartPole-v1", 2, backend="sync", **arguments) as envs:
+            assert "vector_kwargs" not in envs.spec.kwargs
+            with make_vec(envs.spec) as again:
+                assert again.reset(seed=1)[0].shape == (2, 4)
+    with pytest.raises(TypeError, match=r"neither SyncVectorEnv nor .*did you mean 'num_workers'"):
+        make_vec("CartPole-v1", 2, backend="sync", num_worker=2)
 
 
 class Copying(Counter):

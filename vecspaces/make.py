@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 from vecspaces.interop import require_extra
 from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
+from vecspaces.vector.options import PROCESS_ARGUMENTS
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
     from typing_extensions import Unpack
 
-    from vecspaces.vector.options import AsyncOptions, RayOptions, SyncOptions
+    from vecspaces.vector.options import AsyncOptions, RayOptions
 
 Factory: TypeAlias = Callable[..., Any]
 
@@ -67,7 +68,7 @@ def make_vec(
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
     render_mode: str | None = ...,
-    **kwargs: Unpack[SyncOptions],
+    **kwargs: Unpack[AsyncOptions],
 ) -> SyncVectorEnv[Any, Any]: ...
 @overload
 def make_vec(
@@ -105,7 +106,8 @@ def make_vec(
         num_envs: How many environments; for a list of factories its length, or left at 1.
         backend: `"async"` for worker processes, `"sync"` for this process, `"ray"` for the actors
             of a Ray cluster.
-        vector_kwargs: Arguments of `AsyncVectorEnv`, `SyncVectorEnv` or `RayVectorEnv`.
+        vector_kwargs: Arguments of `AsyncVectorEnv`, `SyncVectorEnv` or `RayVectorEnv`. With
+            `backend="sync"`, those of `AsyncVectorEnv` that concern processes have no effect.
         env_kwargs: Arguments of the factory, or of `gymnasium.make`.
         wrappers: Applied to each environment where it runs, the first one innermost.
         **kwargs: Arguments of the vector env by their names; all others are arguments of the
@@ -156,7 +158,10 @@ def make_vec(
 
     kind = _BACKENDS[backend]
     known = [name for name in inspect.signature(kind).parameters if name != "env_fns"]
+    ignored = PROCESS_ARGUMENTS if backend == "sync" else frozenset()
+    known += sorted(ignored)
     given = {**{name: kwargs.pop(name) for name in known if name in kwargs}, **given}
+    given = {name: value for name, value in given.items() if name not in ignored}
     arguments = {**kwargs, **(env_kwargs or {})}
     for factory in factories if kwargs else ():
         _check_names(factory, kwargs, kind, known)

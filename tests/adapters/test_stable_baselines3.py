@@ -154,7 +154,7 @@ def test_whole_numbers_may_come_as_floats() -> None:
 
 CLASSES = {
     "ours": partial(VecspacesVecEnv, num_workers=2),
-    "ours sync": partial(VecspacesVecEnv, backend="sync"),
+    "ours sync": partial(VecspacesVecEnv, backend="sync", num_workers=2),
     "ours next step": partial(VecspacesVecEnv, autoreset_mode="NextStep", num_workers=1),
     "subproc": partial(SubprocVecEnv, start_method=FASTEST, num_workers=99),
     "dummy": DummyVecEnv,

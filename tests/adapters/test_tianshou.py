@@ -29,7 +29,7 @@ from tianshou.env import BaseVectorEnv, DummyVectorEnv
 from vecspaces.adapters.tianshou import VectorEnv
 
 CONSTRUCTORS: dict[str, Callable[..., Any]] = {
-    "sync": partial(VectorEnv, backend="sync"),
+    "sync": partial(VectorEnv, backend="sync", num_workers=2),
     "async": partial(VectorEnv, num_workers=2),
 }
 

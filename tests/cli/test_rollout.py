@@ -155,8 +155,10 @@ def test_without_an_episode_the_json_has_nulls() -> None:
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 def test_one_seed_is_one_result_wherever_it_runs(context: str) -> None:
     arguments = ("CartPole-v1", "--num-envs", "5", "--steps", "2000", "--seed", "3")
-    in_workers = as_json(*arguments, "--num-workers", "2", "--context", context)
+    arguments += ("--num-workers", "2", "--context", context)  # without effect with "sync"
+    in_workers = as_json(*arguments)
     in_process = as_json(*arguments, "--backend", "sync")
+    assert (in_workers["num_workers"], in_process["num_workers"]) == (2, 0)
     for key in ("steps", "episodes", "mean_return", "min_return", "max_return", "mean_length"):
         assert in_workers[key] == in_process[key]
 
@@ -184,7 +186,7 @@ def test_a_factory_of_vector_envs_counts_their_environments() -> None:
         (["CartPole-v1", "--num-envs", "2", "--num-workers", "3"], "--num-workers=3"),
         (["CartPole-v1", "--num-workers", "0"], "--num-workers"),
         (["CartPole-v1", "--backend", "threads"], "async, sync"),
-        (["CartPole-v1", "--backend", "sync", "--num-workers", "2"], "--backend async"),
+        (["CartPole-v1", "--backend", "ray", "--context", "spawn"], "--backend async"),
         (["CartPole-v1", "--context", "teleport"], "teleport"),
         (["CartPole-v1", "--steps", "0"], "--steps"),
         (["CartPole-v1", "--seed", "-1"], "--seed"),

@@ -48,18 +48,19 @@ envs = AsyncVectorEnv([Walk] * 4)
 sync = SyncVectorEnv([Walk, Bare])
 made = make_vec("CartPole-v1", 4, num_workers=2, autoreset_mode="SAME_STEP")
 made_sync = make_vec(Walk, 4, backend="sync", buffers=3, render_mode="rgb_array")
+debugged = make_vec(Walk, 4, backend="sync", num_workers=2, step_timeout=9.0, context="spawn")
 of_gymnasium = make_vec("CartPole-v1", autoreset_mode=gymnasium.vector.AutoresetMode.DISABLED)
 counted = RecordEpisodeStatistics(made)
 rewards: npt.NDArray[np.float64] = made.step(made.action_space.sample())[1]
 ended: npt.NDArray[np.bool_] = made.step(made.action_space.sample())[2]
 made.send(made.action_space.sample(), [0])
 _ = made.recv(1).rewards.sum(), made.rollout_view().observations, made.stats().steps
-_ = envs.processes, made_sync.envs, made_sync.recv().env_ids
+_ = envs.processes, made_sync.envs, debugged.envs, made_sync.recv().env_ids
 
 # Misspelt names and values.
 make_vec("CartPole-v1", 4, backend="asynk")  # error
 make_vec("CartPole-v1", 4, num_worker=2)  # error
-make_vec("CartPole-v1", 4, backend="sync", num_workers=2)  # error
+make_vec("CartPole-v1", 4, backend="sync", num_worker=2)  # error
 make_vec("CartPole-v1", "4")  # error
 make_vec("CartPole-v1", 4, autoreset_mode="SameStepp")  # error
 make_vec("CartPole-v1", 4, on_worker_death="restrat")  # error

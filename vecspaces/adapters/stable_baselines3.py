@@ -49,7 +49,8 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             them over: then one is made of them, in SAME_STEP mode.
         backend: `"async"` or `"sync"`: where the environments of factories run.
         **vector_kwargs: More arguments for `AsyncVectorEnv` or `SyncVectorEnv`. A `num_workers`
-            above the number of environments counts as that number.
+            above the number of environments counts as that number. With `"sync"`, those that
+            concern processes have no effect.
 
     Attributes:
         vector_env: The vector env of vecspaces.

@@ -48,7 +48,8 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
             at least one.
         backend: `"async"` or `"sync"`: where the environments of factories run.
         **vector_kwargs: More arguments for `AsyncVectorEnv` or `SyncVectorEnv`. A `num_workers`
-            above the number of environments counts as that number.
+            above the number of environments counts as that number. With `"sync"`, those that
+            concern processes have no effect.
 
     Attributes:
         vector_env: The vector env of vecspaces.

@@ -7,6 +7,7 @@ from typing import Any
 
 from vecspaces import spaces, vector
 from vecspaces.vector.group.members import get_attribute
+from vecspaces.vector.options import PROCESS_ARGUMENTS
 
 
 def take_vector_env(
@@ -39,6 +40,9 @@ def take_vector_env(
     arguments = {"autoreset_mode": mode, **arguments}
     if arguments.get("num_workers") is not None:
         arguments["num_workers"] = min(arguments["num_workers"], len(env_fns))
+    if backend == "sync":
+        for name in PROCESS_ARGUMENTS:
+            arguments.pop(name, None)
     kind: Any = vector.AsyncVectorEnv if backend == "async" else vector.SyncVectorEnv
     made = kind(env_fns, **arguments)
     try:

@@ -197,9 +197,7 @@ def rollout(
     contexts = multiprocessing.get_all_start_methods()
     if context is not None and context not in contexts:
         refuse(f"--context: expected one of {', '.join(contexts)}; found {context}")
-    if backend == "sync" and num_workers is not None:
-        refuse(f"--num-workers: expected --backend async or ray, found {backend}")
-    if backend != "async" and context is not None:
+    if backend == "ray" and context is not None:
         refuse(f"--context: expected --backend async, found {backend}")
     prepare()
     rendering: dict[str, Any] = {} if record is None else {"render_mode": "rgb_array"}

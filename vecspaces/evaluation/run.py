@@ -84,7 +84,8 @@ def evaluate(
         num_envs: The most environments, fewer where there are fewer episodes; None: 16 per worker,
             and up to 32 where each then plays at least eight episodes.
         num_workers: The most workers; None: as many as there are usable cores.
-        backend: `"async"`, `"sync"` or `"ray"`, as in `make_vec`.
+        backend: `"async"`, `"sync"` or `"ray"`, as in `make_vec`; with `"sync"`, `num_workers` has
+            no effect.
         max_episode_steps: Where an episode is cut off, and counts as truncated; needed where the
             environment has no end.
         max_retries: An episode that is lost because a worker dies begins anew; one that was running
@@ -270,10 +271,8 @@ def choose_width(
     for name, value in (("num_envs", num_envs), ("num_workers", num_workers)):
         if value is not None:
             check_count(name, value)
-    if num_workers is not None and backend == "sync":
-        raise ValueError(
-            f"num_workers: backend 'sync' has no workers, found num_workers={num_workers}"
-        )
+    if backend == "sync":  # as in `make_vec`, arguments that concern processes have no effect
+        num_workers = None
     if num_envs is None:
         count = num_workers or count_usable_cores()
         rows = max(_ROWS_PER_WORKER, episodes // (_EPISODES_PER_ROW * count))

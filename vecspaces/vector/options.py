@@ -62,3 +62,7 @@ class RayOptions(_WorkerOptions, total=False):
     resources_per_worker: Mapping[str, Any] | None
     placement: Placement
     processes_per_actor: int
+
+
+#: The arguments that concern processes: with `backend="sync"` they are accepted and ignored.
+PROCESS_ARGUMENTS = AsyncOptions.__optional_keys__ - SyncOptions.__optional_keys__
