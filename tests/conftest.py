@@ -58,6 +58,7 @@ QUICK = (
     "tests/vector/test_wrappers.py",
     "tests/test_architecture.py",
     "tests/test_env.py",
+    "tests/test_messages.py",
     "tests/test_public_api.py",
     "vecspaces/",
 )

@@ -1,0 +1,216 @@
+"""The texts of errors: `golden/messages.txt` holds each with what provokes it, and none is missing.
+
+A message of another folder is a further line `>>> expression` in messages.txt. The folder joins
+`COMPLETE`, and `python -m tests.test_messages` writes the text.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import vecspaces
+from vecspaces import spaces
+from vecspaces.adapters.gymnasium import from_gymnasium, to_gymnasium
+from vecspaces.layout import Layout
+from vecspaces.spaces import utils as flattening
+from vecspaces.vector import utils
+
+GOLDEN = Path(__file__).parent / "golden" / "messages.txt"
+PACKAGE = Path(vecspaces.__file__).parent
+#: The folders and files whose messages are in messages.txt without exception.
+COMPLETE = ("adapters/gymnasium/spaces.py", "layout", "seeding.py", "spaces", "vector/utils")
+#: What words a message, besides `raise`.
+WORDING = ("KeyMismatch", "Mismatch", "mismatch", "warn")
+#: What is raised after a RecursionError, at which Python ends the tracing.
+UNTRACED = "nested too deeply"
+
+
+# --- what the expressions name ------------------------------------------------------------------
+
+
+class Colour(spaces.Space[str]):
+    """A space of a third party."""
+
+    is_np_flattenable = True  # type: ignore[assignment]
+
+    def __init__(self, name: str = "red") -> None:
+        super().__init__()
+        self.name = name
+
+    def contains(self, x: Any) -> bool:
+        return bool(x == self.name)
+
+
+class Stuck:
+    """An object that cannot be pickled."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("stuck")
+
+    def __repr__(self) -> str:
+        return "Stuck()"
+
+
+def changed(space: Any, /, **fields: Any) -> Any:
+    """Return the space of a description in which fields were changed."""
+    return spaces.from_description({**spaces.to_description(space), **fields})
+
+
+def nested(depth: int) -> dict[str, Any]:
+    """Return a description of Tuples in Tuples."""
+    inner: dict[str, Any] = {"type": "Tuple", "spaces": []}
+    for _ in range(depth):
+        inner = {"type": "Tuple", "spaces": [inner]}
+    return {"version": 1, **inner}
+
+
+def rows(space: Any, **options: Any) -> Any:
+    """Return three rows of a layout in private memory."""
+    layout = Layout.compile(space, 3, **options)
+    return layout.bind(bytearray(layout.size))[0]
+
+
+def refuse(space: Any, x: Any) -> bool:
+    return False
+
+
+# Subclasses that contain nothing: why, only their own test can tell.
+EMPTY = {
+    f"Empty{name}": type(f"Empty{name}", (kind,), {"contains": refuse, "__module__": "tests"})
+    for name, kind in vars(spaces).items()
+    if isinstance(kind, type) and issubclass(kind, spaces.Space)
+}
+NAMES = {
+    **{name: getattr(spaces, name) for name in spaces.__all__},
+    **{name: getattr(utils, name) for name in utils.__all__},
+    **EMPTY,
+    "Angle": type("Angle", (gymnasium.spaces.Box,), {"__module__": "tests"}),
+    "Colour": Colour,
+    "Layout": Layout,
+    "STUCK": Stuck(),
+    "changed": changed,
+    "from_gymnasium": from_gymnasium,
+    "gymnasium": gymnasium,
+    "is_space_dtype_shape_equiv": flattening.is_space_dtype_shape_equiv,
+    "nested": nested,
+    "np": np,
+    "rows": rows,
+    "to_gymnasium": to_gymnasium,
+}
+
+
+# --- the texts ----------------------------------------------------------------------------------
+
+
+def sections() -> dict[str, list[doctest.Example]]:
+    """Return the expressions of messages.txt and their texts, by heading."""
+    found: dict[str, list[doctest.Example]] = {}
+    heading = ""
+    for piece in doctest.DocTestParser().parse(GOLDEN.read_text(encoding="utf-8")):
+        if isinstance(piece, doctest.Example):
+            found[heading].append(piece)
+        elif "# " in piece:
+            heading = piece.split("# ")[-1].strip()
+            found[heading] = []
+    return found
+
+
+SETUP = "".join(example.source for example in sections().pop("Names"))
+
+
+def provoke(example: doctest.Example) -> str:
+    """Return what a user reads: warnings, then the text that is raised or returned."""
+    namespace: dict[str, Any] = dict(NAMES)
+    exec(SETUP, namespace)
+    texts = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            result = eval(example.source, namespace)
+            if isinstance(result, str):
+                texts.append(result)
+        except SyntaxError:  # a statement of the section of names
+            return ""
+        except Exception as error:
+            texts.append(f"{type(error).__name__}: {error}")
+    warned = [f"{warning.category.__name__}: {warning.message}" for warning in caught]
+    return "".join(f"{text}\n" for text in (*warned, *texts))
+
+
+@pytest.mark.parametrize("heading", sections())
+def test_the_texts_are_those_of_messages_txt(heading: str) -> None:
+    examples = sections()[heading]
+    found = {example.source: provoke(example) for example in examples}
+    assert found == {example.source: example.want for example in examples}
+
+
+def wordings() -> Iterator[tuple[str, range, str]]:
+    """Yield file, lines and text of what raises or words a message in the folders above."""
+    for entry in COMPLETE:
+        path = PACKAGE / entry
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            source = file.read_text(encoding="utf-8")
+            for node in ast.walk(ast.parse(source)):
+                if isinstance(node, ast.Raise):
+                    # A class alone has no text: methods that vecspaces' own classes define.
+                    worded = node.exc is not None and not isinstance(node.exc, ast.Name)
+                elif isinstance(node, ast.Call):
+                    name = getattr(node.func, "id", getattr(node.func, "attr", None))
+                    worded = name in WORDING
+                else:
+                    continue
+                if worded:
+                    lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+                    yield str(file), lines, ast.get_source_segment(source, node) or ""
+
+
+def test_no_message_is_missing() -> None:
+    wanted = list(wordings())
+    files = {file for file, _, _ in wanted}
+    run: set[tuple[str, int]] = set()
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename not in files:
+            return None
+        run.add((frame.f_code.co_filename, frame.f_lineno))
+        return trace
+
+    before = sys.gettrace()
+    try:
+        for examples in sections().values():
+            for example in examples:
+                sys.settrace(trace)  # each time: it ends with a RecursionError
+                provoke(example)
+    finally:
+        sys.settrace(before)
+    missing = [
+        f"{file}:{lines[0]}: {text}"
+        for file, lines, text in wanted
+        if UNTRACED not in text and not any((file, line) in run for line in lines)
+    ]
+    assert not missing, "\n".join(missing)
+
+
+def rewrite() -> None:
+    """Write the texts of messages.txt anew."""
+    written = ""
+    for piece in doctest.DocTestParser().parse(GOLDEN.read_text(encoding="utf-8")):
+        if isinstance(piece, str):
+            written += piece
+        else:
+            written += f">>> {'... '.join(piece.source.splitlines(keepends=True))}{provoke(piece)}"
+    GOLDEN.write_text(written, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    rewrite()
