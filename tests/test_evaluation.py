@@ -511,8 +511,7 @@ def test_what_an_environment_raises_names_the_episode() -> None:
     seed = seeds_of(3, 40)[11]
     with pytest.raises(FloatingPointError, match="the parcel burst") as caught:
         evaluate(errand_policy, partial(Raising, seed), episodes=40, seed=3, num_workers=2)
-    if sys.version_info >= (3, 11):
-        assert caught.value.__notes__ == [f"evaluate was playing episode 11 with seed {seed}"]
+    assert caught.value.__notes__ == [f"evaluate was playing episode 11 with seed {seed}"]
 
 
 class Stuck(Errand):
@@ -530,8 +529,7 @@ def test_an_episode_that_hangs_is_named() -> None:
             seed=[5],
             vector_kwargs={"step_timeout": 0.4, "context": "fork"},
         )
-    if sys.version_info >= (3, 11):
-        assert caught.value.__notes__ == ["evaluate was playing episode 0 with seed 5"]
+    assert caught.value.__notes__ == ["evaluate was playing episode 0 with seed 5"]
 
 
 def test_what_the_policy_raises_is_its_own() -> None:

@@ -6,13 +6,13 @@ is never tested. Deriving from `Env` adds seeding and the small parts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Protocol, SupportsFloat
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, SupportsFloat
 
 from vecspaces import seeding
 
 if TYPE_CHECKING:
     import numpy as np
-    from typing_extensions import Self, TypeVar
+    from typing_extensions import TypeVar
 
     from vecspaces.spaces.dict import Dict
     from vecspaces.spaces.space import Space

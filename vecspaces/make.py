@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 from vecspaces.interop import require_extra
 from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from gymnasium.envs.registration import EnvSpec
-    from typing_extensions import Unpack
 
     from vecspaces.vector.options import AsyncOptions, RayOptions
 

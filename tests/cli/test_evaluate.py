@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -194,8 +193,7 @@ def test_an_error_of_the_environment_names_the_episode() -> None:
     result = run("walks:Burning", "--policy", "random", "--seed", "0", "--num-workers", "1")
     assert result.exit_code == 1
     assert "KeyError: 'fire'" in result.output
-    if sys.version_info >= (3, 11):
-        assert "evaluate was playing episode 0 with seed" in " ".join(result.output.split())
+    assert "evaluate was playing episode 0 with seed" in " ".join(result.output.split())
 
 
 # ---------------------------------------------------------------------- Stable-Baselines3

@@ -232,7 +232,7 @@ class EpisodeQueue:
         else:  # the policy's, or the caller's
             return
         playing = [self._playing[row] for row in rows if self._playing[row] != _IDLE]
-        if playing and hasattr(error, "add_note"):  # from Python 3.11 on
+        if playing:
             seeds = ", ".join(f"episode {k} with seed {self._seeds[k]}" for k in playing)
             error.add_note(f"evaluate was playing {seeds}")
 

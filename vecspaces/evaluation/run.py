@@ -109,8 +109,7 @@ def evaluate(
         InvalidActionError: What the policy returned does not fit the action space.
         ValueError: An argument is out of its range, or the journal is one of other arguments, or
             another evaluation writes it.
-        Exception: What the policy raised, or an environment; a note then names episode and seed
-            (on Python 3.11 and newer).
+        Exception: What the policy raised, or an environment; a note then names episode and seed.
 
     Example:
         >>> def lean(observations):

@@ -357,7 +357,7 @@ def _(space: Product[Any], x: Any) -> Any:
 
 
 @unflatten.register(OneOf)
-def _(space: OneOf, x: Any) -> tuple[int, Any]:
+def _(space: OneOf, x: Any) -> tuple[np.int64, Any]:
     index = np.int64(x[0])
     if not 0 <= index < len(space):
         raise ValueError(f"x[0]: expected the index of a member of {space!r}, found {index}")

@@ -298,7 +298,6 @@ def play_in_company(
 
 @contextlib.contextmanager
 def _disturbances(neighbours: tuple[str, ...]) -> Iterator[Callable[[], None]]:
-    home = Path.cwd()
     turn = iter(range(10**9))
     with tempfile.TemporaryDirectory() as elsewhere:
 
@@ -312,11 +311,9 @@ def _disturbances(neighbours: tuple[str, ...]) -> Iterator[Callable[[], None]]:
             if "directory" in neighbours:
                 os.chdir(elsewhere)
 
-        disturb()
-        try:
+        with contextlib.chdir("."):  # back again at the end
+            disturb()
             yield disturb
-        finally:
-            os.chdir(home)
 
 
 # ---------------------------------------------------------------------- in place

@@ -574,7 +574,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     ) -> None:
         """Close every environment; called by `close`, with its arguments."""
         # Ctrl-C may also have come between two calls; it is then on its way through `with`.
-        interrupted = self._session.interrupted or isinstance(sys.exc_info()[1], KeyboardInterrupt)
+        interrupted = self._session.interrupted or isinstance(sys.exception(), KeyboardInterrupt)
         seconds = _CLOSE_INTERRUPTED_SECONDS if interrupted else _CLOSE_SECONDS
         if timeout is not None:
             seconds = timeout

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from vecspaces.spaces import Dict, Space
 if TYPE_CHECKING:
     import numpy.typing as npt
     from gymnasium.vector import AutoresetMode as GymnasiumAutoresetMode
-    from typing_extensions import Self, TypeVar
+    from typing_extensions import TypeVar
 
     # With defaults, `AsyncVectorEnv([Walk] * 4)` needs no annotation.
     ObsType = TypeVar("ObsType", default=Any)

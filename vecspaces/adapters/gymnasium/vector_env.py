@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import gymnasium
 
@@ -17,9 +17,6 @@ from vecspaces.spaces import Dict
 from vecspaces.vector.vector_env import StepResult
 
 Translator = Callable[[Any], Any]
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 def _shared(name: str, description: str) -> Any:

@@ -128,7 +128,8 @@ class Timings:
         untimed, whole, reset_times = self._untimed, self._untimed_whole, self._resets
         self._stamps, self._starts, self._timed = [], [], []
         self._untimed, self._untimed_whole, self._resets = [], 0, []
-        took = np.diff(np.array(stamps, dtype=np.int64))
+        times = np.array(stamps, dtype=np.int64)
+        took = times[1:] - times[:-1]
         # What lies between two passes is waiting, not stepping.
         within = np.ones(len(took), dtype=np.bool_)
         within[np.array(starts[1:], dtype=np.intp) - 1] = False

@@ -24,7 +24,7 @@ OVERDUE_NEW are calls made then, which lead back to NEW.
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 from vecspaces.errors import (
     AlreadyPendingCallError,
@@ -35,7 +35,7 @@ from vecspaces.errors import (
 )
 
 
-class State(str, Enum):  # strings hash four times as fast as bare members
+class State(StrEnum):  # strings hash four times as fast as bare members
     """What a vector env is doing; the value is the call that is pending."""
 
     NEW = "new"
@@ -53,7 +53,7 @@ class State(str, Enum):  # strings hash four times as fast as bare members
     CLOSED = "closed"
 
 
-class Event(str, Enum):
+class Event(StrEnum):
     """What may happen to a vector env: calls of its user, and what comes back from the workers."""
 
     RESET_ASYNC = "reset_async"

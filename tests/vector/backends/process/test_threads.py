@@ -63,22 +63,6 @@ def test_threads_open_step_and_close_forked_workers(threads: int) -> None:
     run("fork", threads, 12 // threads)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_thread_that_starts_a_process_may_have_seen_one_that_is_closed(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`start` asks all children whether they ended, of which another thread closes some."""
-    envs = AsyncVectorEnv(ledgers(2), context=method, num_workers=2)
-    processes = envs.processes
-    envs.close()
-    assert not multiprocessing.active_children()
-    monkeypatch.setattr(multiprocessing.process, "_children", set(processes))
-    assert not multiprocessing.active_children()
-    for process in processes:
-        with pytest.raises(ValueError, match="closed"):
-            process.is_alive()
-
-
 @pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

@@ -120,16 +120,9 @@ class WorkerProcess:
 
 
 def _close(process: Any) -> None:
-    """Free what multiprocessing holds of a process, if it has ended.
-
-    `process.close()` takes `_popen` away as well, which a thread that starts another process may
-    be using: before Python 3.11 it would fail with an AttributeError.
-    """
-    popen = process._popen
-    if popen.poll() is not None:
-        popen.close()
-        _forget(process)
-        process._closed = True
+    """Free what multiprocessing holds of a process, if it has ended."""
+    if process._popen.poll() is not None:
+        process.close()
 
 
 def _forget(process: BaseProcess) -> None:
