@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from vecspaces.cli import main
 
 # The guard keeps a worker that was started with spawn from running the command again.
 if __name__ == "__main__":
+    # `python -m` puts the working folder first on the import path, where any file in it takes the
+    # place of an installed module. It stays where vecspaces itself lies in it.
+    if not sys.flags.safe_path:
+        here = sys.path.pop(0)
+        if os.path.dirname(os.path.dirname(os.path.abspath(__file__))) == here:
+            sys.path.append(here)
     main()

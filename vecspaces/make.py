@@ -35,6 +35,9 @@ _REGISTERED_BY = {
     "highway-": "highway_env",
 }
 
+# How many names of a module an error lists.
+_LISTED = 10
+
 # Arguments of `gymnasium.make`.
 _OF_MAKE = ("max_episode_steps", "disable_env_checker")
 
@@ -300,9 +303,18 @@ def _find_registered_by(module: ModuleType, env_id: str, name: str) -> Gymnasium
             pass
     close = difflib.get_close_matches(env_id, dir(module), n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
+    own = [
+        key
+        for key, value in vars(module).items()
+        if callable(value)
+        and getattr(value, "__module__", None) == module.__name__
+        and not key.startswith("_")
+    ]
+    more = f" and {len(own) - _LISTED} more" if len(own) > _LISTED else ""
+    listed = f"{', '.join(own[:_LISTED])}{more}" if own else "nothing that can be called"
     raise AttributeError(
         f"env: {name!r}: the module {module.__name__!r} has no {env_id!r}, and registers no "
-        f"Gymnasium id of that name{hint}"
+        f"Gymnasium id of that name{hint}; {getattr(module, '__file__', 'it')} has {listed}"
     )
 
 

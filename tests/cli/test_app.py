@@ -6,14 +6,43 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import vecspaces
 from vecspaces.cli.app import app
 
 ROOT = Path(__file__).parents[2]
+COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+
+MODULES = {
+    "sized": """
+import time
+from vecspaces import Env, spaces
+
+class Sized(Env):
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, size, name="moon", home=(1, None), slow=False):
+        assert (name, home) == ("moon", (1, None))
+        self.slow = slow
+        self.observation_space = spaces.Box(0, 1, (size,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        time.sleep(self.slow)
+        return self.observation_space.low, 1.0, True, False, {}
+
+def plain():
+    return Sized(3)
+"""
+}
 
 
 def test_help_names_every_command() -> None:
@@ -21,6 +50,71 @@ def test_help_names_every_command() -> None:
     assert shown.exit_code == 0
     assert "rollout" in shown.output
     assert "describe" in shown.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_the_names_of_options_in_full(command: str) -> None:
+    runner = CliRunner(env={"COLUMNS": "60"})
+    shown = runner.invoke(app, [command, "--help"], terminal_width=60).output
+    for param in COMMANDS[command].params:
+        for name in [*param.opts, *param.secondary_opts]:
+            assert name in shown or name.upper() in shown
+    assert max(map(len, shown.splitlines())) <= 60 and "…" not in shown
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("describe", ""),
+        ("check", "--num-steps 5"),
+        ("rollout", "--num-envs 2 --num-workers 1 --steps 10"),
+        ("evaluate", "--policy random --episodes 2 --num-workers 1"),
+        ("profile", "--num-envs 2 --num-workers 1 --seconds 0.01"),
+        ("tune", "--num-envs 2 --seconds 0.1"),
+        ("bench", "--num-envs 2 --rounds 1 --seconds 0.01 --backends vecspaces"),
+    ],
+)
+def test_arguments_of_the_environment_reach_it(command: str, options: str) -> None:
+    given = ["--env-arg", "size=3", "--env-arg=name=moon", "--env-arg", "home=(1,None)"]
+    result = CliRunner().invoke(app, [command, "sized:Sized", *given, *options.split()])
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("command", ["rollout", "profile", "tune", "evaluate"])
+def test_arguments_of_the_vector_env_reach_it(command: str, here: Path) -> None:
+    options = {"profile": "--seconds 0.01", "tune": "--seconds 0.1", "rollout": "--steps 10"}
+    given = options.get(command, "--policy random --episodes 1")
+    mode = "" if command == "evaluate" else "--autoreset-mode SameStep"
+    more = f"{given} {mode} --num-envs 2 --step-timeout 0.3 --start-method spawn".split()
+    env_args = ["--env-arg", "size=3", "--env-arg", "slow=True"]
+    result = CliRunner().invoke(app, [command, "sized:Sized", *env_args, *more])
+    assert result.exit_code == 1 and "did not" in result.output, result.output
+
+
+@pytest.mark.parametrize("command", ["describe", "rollout --num-envs 2 --steps 9 --context spawn"])
+def test_no_file_of_the_folder_takes_the_place_of_a_module(here: Path, command: str) -> None:
+    for name in ("gymnasium", "imageio", "numpy"):
+        (here / f"{name}.py").write_text("raise SystemExit('imported from the folder')")
+    program = "from vecspaces.cli import main; main()"
+    (here / "bin").mkdir()
+    (here / "bin" / "vecspaces").write_text(f"if __name__ == '__main__':\n    {program}\n")
+    for begin in (["-P", "-m", "vecspaces"], ["bin/vecspaces"]):
+        for env in ("CartPole-v1", "sized:plain"):
+            name, *options = command.split()
+            run = subprocess.run(
+                [sys.executable, *begin, name, env, *options],
+                capture_output=True,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+            assert run.returncode == 0, run.stderr
+
+
+def test_the_folder_is_on_the_path_at_its_end_and_for_modules_alone(here: Path) -> None:
+    for env, expected in [("CartPole-v1", False), ("sized:plain", True)]:
+        CliRunner().invoke(app, ["describe", env])
+        assert (str(here) in sys.path) is expected
+    assert sys.path[-1] == str(here)
 
 
 def test_version_is_the_packages() -> None:

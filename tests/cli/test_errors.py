@@ -48,6 +48,10 @@ class Dying(Falling):
 def needs(size):
     return Falling()
 
+def lacking(size=0):
+    from gymnasium.error import DependencyNotInstalled
+    raise DependencyNotInstalled("install the moon")
+
 def policy(observations):
     return 1 // 0
 
@@ -98,6 +102,15 @@ def test_an_environment_that_cannot_be_built_shows_where(command: str) -> None:
     assert "falling.py" in lines[1] and lines[1].endswith("__init__")
 
 
+@pytest.mark.parametrize("command", ["rollout", "describe", "tune"])
+def test_a_library_that_is_missing_is_one_line(command: str) -> None:
+    result = run(command, "falling:lacking", "--env-arg", "size=1")
+    assert result.exit_code == 2
+    errors = [line for line in result.stderr.splitlines() if not line.startswith("Trying")]
+    assert len(errors) == 1 and errors[0].startswith("vecspaces: ")
+    assert errors[0].endswith("install the moon") and "DependencyNotInstalled" not in errors[0]
+
+
 def test_a_dead_worker_is_named_without_advice_for_programs() -> None:
     result = run("rollout", "falling:Dying", "--num-envs", "2", "--num-workers", "1")
     assert result.exit_code == 1
@@ -143,6 +156,7 @@ def test_a_policy_that_fails_shows_its_own_code() -> None:
         ("./falling:Falling", "such as 'falling:Falling'"),
         ("falling.py:Falling", "such as 'falling:Falling'"),
         ("CartPol-v1", "CartPole"),
+        ("falling:Faling", "falling.py has Falling, Unbuildable, Dying, needs, lacking, policy"),
     ],
 )
 def test_a_wrong_name_is_one_line(command: str, env: str, message: str) -> None:
@@ -158,11 +172,25 @@ def test_a_wrong_name_is_one_line(command: str, env: str, message: str) -> None:
         ("rollout CartPole-v1 --num-envs 2 --num-workers 3", "vecspaces: --num-workers=3 is more"),
         ("rollout CartPole-v1 --backend threads", "vecspaces: --backend: expected one of async"),
         ("rollout falling:Falling --record out.gif", "takes (render_mode='rgb_array')"),
-        ("rollout CartPole-v1 --record out.png", "'--record': expected a name ending in .gif"),
-        ("bench --plot speed.xyz", "'--plot': expected a name ending in"),
-        ("bench --json /nowhere/found.json", "'--json': expected a file in a folder that exists"),
-        ("evaluate CartPole-v1 --policy random --record out", "'--record'"),
-        ("profile CartPole-v1 --trace .", "'--trace'"),
+        ("rollout CartPole-v1 --record out.png", "--record: expected a name ending in .gif"),
+        ("bench --plot speed.xyz", "--plot: expected a name ending in"),
+        ("bench --json /nowhere/found.json", "--json: expected a file in a folder that exists"),
+        ("evaluate CartPole-v1 --policy random --record out", "--record: expected"),
+        ("profile CartPole-v1 --trace .", "--trace: expected"),
+        ("rollout CartPole-v1 --nonsense", "vecspaces: No such option: --nonsense"),
+        ("--nonsense", "vecspaces: No such option: --nonsense"),
+        ("rolout CartPole-v1", "vecspaces: No such command 'rolout'"),
+        ("describe", "vecspaces: ENV: expected a value, found none"),
+        ("describe CartPole-v1 more", "vecspaces: Got unexpected extra argument"),
+        ("describe CartPole-v1 --num-envs", "vecspaces: Option '--num-envs' requires an argument"),
+        ("describe falling:needs --env-arg size", "vecspaces: --env-arg: expected KEY=VALUE"),
+        ("describe falling:needs --env-arg 1=2", "vecspaces: --env-arg: expected KEY=VALUE"),
+        ("describe falling:needs --env-arg size=1 --env-arg size=2", "found 'size' twice"),
+        ("describe falling:needs --env-arg depth=1", "missing a required argument: 'size'"),
+        ("bench nothing --env-arg size=1", "vecspaces: --env-arg: nothing takes no arguments"),
+        ("rollout CartPole-v1 --autoreset-mode Disabled", "vecspaces: --autoreset-mode: "),
+        ("profile CartPole-v1 --start-method never", "vecspaces: --start-method must be None or"),
+        ("rollout CartPole-v1 --backend ray --start-method fork", "--backend async, found ray"),
     ],
 )
 def test_a_wrong_option_is_named_as_it_is_written_before_any_work(

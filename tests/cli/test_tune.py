@@ -146,7 +146,7 @@ def test_vector_envs_are_not_measured() -> None:
 
 
 def test_ctrl_c_while_the_environment_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(make: Any, seconds: float) -> Costs:
+    def interrupt(*_: Any) -> Costs:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("vecspaces.cli.tune.inspect", interrupt)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -18,16 +19,44 @@ from vecspaces.cli.profile import profile
 from vecspaces.cli.rollout import rollout
 from vecspaces.cli.tune import tune
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-class _OneLineErrors(TyperGroup):
-    """Shows a value that an option does not take in one line, as the commands show all errors."""
+
+# Newer versions of typer have a copy of click of their own.
+_UsageError: Any = typer.BadParameter.__bases__[0]
+
+
+@contextlib.contextmanager
+def _refused() -> Iterator[None]:
+    """Show what the command line does not take in one line, as the commands show all errors."""
+    try:
+        yield
+    except _UsageError as error:
+        param = getattr(error, "param", None)
+        if param is None:
+            refuse(error.format_message())
+        refuse(f"{_as_written(param)}: {error.message or 'expected a value, found none'}")
+
+
+def _as_written(param: Any) -> str:
+    """Return how a parameter is written on the command line."""
+    return str(param.opts[0] if param.param_type_name == "option" else param.name.upper())
+
+
+class _Group(TyperGroup):
+    """Refuses in one line what no command takes."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["--help"])
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _refused():
+            return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
-        try:
-            with reported():
-                return super().invoke(ctx)
-        except typer.BadParameter as error:
-            refuse(error.format_message())
+        with _refused(), reported():
+            return super().invoke(ctx)
 
 
 class _Command(TyperCommand):
@@ -41,20 +70,13 @@ class _Command(TyperCommand):
         except Exception as error:
             if ctx.params["traceback"]:
                 raise
-            names = {str(one.name): one for one in self.params}
-            report(
-                error,
-                {
-                    name: one.opts[0] if one.param_type_name == "option" else name.upper()
-                    for name, one in names.items()
-                },
-            )
+            report(error, {str(one.name): _as_written(one) for one in self.params})
 
 
 app = typer.Typer(
-    cls=_OneLineErrors,
+    cls=_Group,
     help="Vectorised reinforcement-learning environments in worker processes.",
-    no_args_is_help=True,
+    rich_markup_mode=None,  # its tables cut the names of options short
     pretty_exceptions_enable=False,
 )
 for command in (rollout, evaluate, describe, check, bench, tune, profile):

@@ -15,11 +15,13 @@ from vecspaces.cli.benchmark.measure import Measurement, Plan, measure
 from vecspaces.cli.benchmark.report import GYMNASIUM, Report
 from vecspaces.cli.benchmark.workloads import BUILT_IN, find_workload
 from vecspaces.cli.console import (
+    EnvArgOption,
     JsonOption,
     TracebackOption,
     announce,
     check_plot,
     output,
+    parse_env_args,
     parse_numbers,
     prepare,
     progress_bar,
@@ -41,6 +43,7 @@ def bench(
             show_default="the six built-in ones",
         ),
     ] = None,
+    env_arg: EnvArgOption = None,
     num_envs: Annotated[
         str, typer.Option(metavar="N,N,...", help="Numbers of environments.")
     ] = "1,8,64,256,1024",
@@ -80,11 +83,12 @@ def bench(
 
     The limit is the same environments in bare loops, in as many processes, without communication.
     """
-    prepare()
+    prepare(*env or ())
     if plot is not None:
         require_extra("matplotlib", "plot")  # now, not after the work
+    arguments = parse_env_args(env_arg)
     plan = Plan(
-        [find_workload(name) for name in env or BUILT_IN],
+        [find_workload(name, arguments) for name in env or BUILT_IN],
         parse_numbers("--num-envs", num_envs, 1),
         _choose(backends),
         num_workers,

@@ -9,11 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from vecspaces.cli.console import (
+    EnvArgOption,
     EnvArgument,
     JsonOption,
     TracebackOption,
     find_env,
     output,
+    parse_env_args,
     prepare,
     write_json,
 )
@@ -25,6 +27,7 @@ _WIDE = 100
 
 def check(
     env: EnvArgument,
+    env_arg: EnvArgOption = None,
     num_steps: Annotated[int, typer.Option(min=1, help="Steps of the longest runs.")] = 300,
     seed: Annotated[int, typer.Option(min=0, help="Of episodes and actions.")] = 0,
     timeout: Annotated[
@@ -34,8 +37,10 @@ def check(
     traceback: TracebackOption = False,
 ) -> None:
     """Check an environment, alone and beside others; exit code 1 if there are errors."""
-    prepare()
-    report = check_env(find_env(env), num_steps=num_steps, seed=seed, timeout=timeout)
+    prepare(env)
+    report = check_env(
+        find_env(env, **parse_env_args(env_arg)), num_steps=num_steps, seed=seed, timeout=timeout
+    )
     write_json(json, {"env": env, **report.to_dict()})
     show(env, report, json)
     if not report.ok:

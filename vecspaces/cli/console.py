@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -17,9 +18,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from vecspaces.make import find_factory
+from vecspaces.vector import RayVectorEnv
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from vecspaces.make import Factory
 
@@ -63,10 +65,41 @@ EnvArgument = Annotated[
         metavar="ENV", help="A Gymnasium id, or module:factory; the module may be in this folder."
     ),
 ]
+EnvArgOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env-arg",
+        metavar="KEY=VALUE",
+        help="An argument of the environment: a Python literal, else a string. Repeatable.",
+    ),
+]
 BackendOption = Annotated[
     str, typer.Option(help="async: worker processes; sync: this process; ray: actors of a cluster.")
 ]
 NumEnvsOption = Annotated[int, typer.Option(min=1, help="Number of environments.")]
+AutoresetModeOption = Annotated[
+    Literal["NextStep", "SameStep"] | None,
+    typer.Option(metavar="MODE", help="NextStep or SameStep.", show_default="NextStep"),
+]
+StepTimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        min=1e-3,
+        help="The longest that a reset or step may take.",
+        show_default="no bound",
+    ),
+]
+StartMethodOption = Annotated[
+    str | None,
+    typer.Option(
+        "--start-method",
+        "--context",
+        metavar="METHOD",
+        help="How workers start: fork, spawn or forkserver.",
+        show_default="Python's own",
+    ),
+]
 JsonOption = Annotated[
     Path | None,
     typer.Option(
@@ -136,25 +169,61 @@ def announce(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def find_env(env: str, **arguments: Any) -> Factory:
-    """Return the factory that ENV names, which can be called with these arguments."""
+def parse_env_args(given: Sequence[str] | None) -> dict[str, Any]:
+    """Return the arguments of an environment that `--env-arg` gave.
+
+    Example:
+        >>> parse_env_args(["gravity=9.81", "size=(2, 3)", "name=moon"])
+        {'gravity': 9.81, 'size': (2, 3), 'name': 'moon'}
+    """
+    found: dict[str, Any] = {}
+    for one in given or ():
+        key, equals, text = one.partition("=")
+        if not equals or not key.isidentifier():
+            raise ValueError(f"--env-arg: expected KEY=VALUE, with a name as KEY, found {one!r}")
+        if key in found:
+            raise ValueError(f"--env-arg: expected each KEY once, found {key!r} twice")
+        found[key] = text
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):  # no literal
+            found[key] = ast.literal_eval(text)
+    return found
+
+
+def find_env(env: str, /, **arguments: Any) -> Factory:
+    """Return the factory that ENV names, with these arguments, which it must take."""
     factory = find_factory(env)
     try:
         inspect.signature(factory).bind(**arguments)
     except TypeError as error:
         given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
         raise ValueError(
-            f"env: expected a factory that takes ({given}), found {env}: {error}"
+            f"env: expected a factory that takes ({given}), found {env}: {error}: --env-arg gives "
+            "arguments"
         ) from None
     except ValueError:  # a callable in C, without a signature
         pass
-    return factory
+    return partial(factory, **arguments) if arguments else factory
 
 
-def prepare() -> None:
-    """Let `module:factory` name a module of this folder, and renderers run without a display."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+def vector_options(backend: str, **options: Any) -> dict[str, Any]:
+    """Return the arguments of the vector env that were given; workers of Ray lack some."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if backend == "ray":
+        for name in given:
+            if name not in inspect.signature(RayVectorEnv).parameters:
+                raise ValueError(f"{name}: expected --backend async, found {backend}")
+    return given
+
+
+def prepare(*names: str | None) -> None:
+    """Let renderers run without a display, and `module:factory` name a module of this folder.
+
+    The folder comes last, so that no file in it takes the place of an installed module.
+    """
+    if any(":" in name for name in names if name is not None):
+        with suppress(FileNotFoundError):  # the folder was deleted
+            here = os.getcwd()
+            if here not in sys.path:
+                sys.path.append(here)
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # or SDL complains where there is none

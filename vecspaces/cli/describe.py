@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vecspaces.cli.console import (
+    EnvArgOption,
     EnvArgument,
     JsonOption,
     NumEnvsOption,
     TracebackOption,
     find_env,
     output,
+    parse_env_args,
     prepare,
     write_json,
 )
@@ -20,16 +22,20 @@ from vecspaces.interop import native_space
 from vecspaces.layout import Layout
 from vecspaces.spaces import Space, to_description
 
+if TYPE_CHECKING:
+    from vecspaces.make import Factory
+
 
 def describe(
     env: EnvArgument,
+    env_arg: EnvArgOption = None,
     num_envs: NumEnvsOption = 1,
     json_file: JsonOption = None,
     traceback: TracebackOption = False,
 ) -> None:
     """Show an environment's spaces, and the layout of a batch of their values in shared memory."""
-    prepare()
-    spaces = _spaces_of(env)
+    prepare(env)
+    spaces = _spaces_of(find_env(env, **parse_env_args(env_arg)))
     layouts = {name: Layout.compile(space, num_envs) for name, space in spaces.items()}
     console = output(json_file)
     for name, layout in layouts.items():
@@ -62,9 +68,9 @@ def _as_json(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _spaces_of(env: str) -> dict[str, Space[Any]]:
+def _spaces_of(make: Factory) -> dict[str, Space[Any]]:
     """Build one environment, here, for its spaces; of a vector env, those of a single one."""
-    built = find_env(env)()
+    built = make()
     single = "single_" if hasattr(built, "single_observation_space") else ""
     try:
         return {

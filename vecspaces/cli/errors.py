@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import sysconfig
 from pathlib import Path
 from traceback import format_exception
@@ -34,7 +35,13 @@ _PACKAGE = str(Path(__file__).parents[1])
 _OF_LIBRARIES = tuple(
     f'  File "{sysconfig.get_path(name)}' for name in ("stdlib", "purelib", "platlib")
 )
-_WRAPPERS = (os.path.join("gymnasium", "wrappers"), os.path.join("gymnasium", "core.py"))
+# What only calls the environment, or imports it.
+_BETWEEN = (
+    os.path.join("gymnasium", "wrappers"),
+    os.path.join("gymnasium", "core.py"),
+    os.path.join("gymnasium", "envs", "registration.py"),
+    os.path.join("importlib", "__init__.py"),
+)
 _FRAME = re.compile(r'^  File "(.+?)", line \d+, in .+\n(?:    .*\n)*', re.MULTILINE)
 _HEADING = "Traceback (most recent call last):\n"
 
@@ -53,12 +60,13 @@ def report(error: Exception, options: Mapping[str, str]) -> NoReturn:
     """
     cause = error.__cause__
     failure = cause.failure if isinstance(cause, EnvironmentTraceback) else None
-    frames = _own_frames(error, failure)
+    is_missing = _lacks_library(error)
+    frames = "" if is_missing else _own_frames(error, failure)
     message = "; ".join([_describe(error, failure, options), *getattr(error, "__notes__", [])])
     typer.echo(f"vecspaces: {' '.join(message.split())}", err=True)
-    if frames or failure is not None:
+    if frames or (failure is not None and not is_missing):
         typer.echo(f"{frames}(--traceback shows the rest)", err=True)
-    failed = failure is not None or isinstance(error, _FAILED)
+    failed = (failure is not None and not is_missing) or isinstance(error, _FAILED)
     imported = isinstance(error, (ImportError, AttributeError))
     raise typer.Exit(1 if failed or (frames and not imported) else 2) from None
 
@@ -66,14 +74,15 @@ def report(error: Exception, options: Mapping[str, str]) -> NoReturn:
 def _describe(error: Exception, failure: Failure | None, options: Mapping[str, str]) -> str:
     """Return the message of an error, with options instead of the arguments behind them."""
     clear = isinstance(error, _SELF_EXPLAINING) and str(error)
-    message = str(error) if clear else f"{type(error).__name__}: {error}"
+    kind = "" if _lacks_library(error) else f"{type(error).__name__}: "
+    message = str(error) if clear else f"{kind}{error}"
     if failure is not None and isinstance(error, VecspacesError):
         return message  # it names the environment itself
     if failure is not None:
         what = (
             "could not be built" if failure.command == "build" else f"failed in {failure.command}"
         )
-        return f"{EnvIds(failure.env_ids)} {what}: {type(error).__name__}: {error}"
+        return f"{EnvIds(failure.env_ids)} {what}: {kind}{error}"
     if isinstance(error, WorkerDiedError):
         return without_advice(error)
     if isinstance(error, InvalidActionError):
@@ -82,6 +91,12 @@ def _describe(error: Exception, failure: Failure | None, options: Mapping[str, s
     if name is not None and name[0] in options:
         return f"{options[name[0]]}{message[name.end() :]}"
     return message
+
+
+def _lacks_library(error: Exception) -> bool:
+    """Whether Gymnasium says which library an environment needs: its message is complete."""
+    gymnasium = sys.modules.get("gymnasium.error")
+    return gymnasium is not None and isinstance(error, gymnasium.DependencyNotInstalled)
 
 
 def _own_frames(error: Exception, failure: Failure | None) -> str:
@@ -93,7 +108,7 @@ def _own_frames(error: Exception, failure: Failure | None) -> str:
             file = frame[1]
             if file.startswith(_PACKAGE):
                 own.clear()
-            elif not file.startswith("<frozen") and not any(part in file for part in _WRAPPERS):
+            elif not file.startswith("<frozen") and not any(part in file for part in _BETWEEN):
                 own.append(frame[0])
         if failure is None:
             own = [frame for frame in own if not frame.startswith(_OF_LIBRARIES)]

@@ -18,17 +18,22 @@ import typer
 
 from vecspaces.cli.console import (
     BackendOption,
+    EnvArgOption,
     EnvArgument,
     JsonOption,
+    StartMethodOption,
+    StepTimeoutOption,
     TracebackOption,
     check_file,
     check_picture,
     find_env,
     make_facts,
     output,
+    parse_env_args,
     parse_numbers,
     prepare,
     progress_bar,
+    vector_options,
     write_json,
 )
 from vecspaces.cli.errors import refuse
@@ -56,6 +61,7 @@ _ALGORITHMS = {
 
 def evaluate(
     env: EnvArgument,
+    env_arg: EnvArgOption = None,
     policy: Annotated[
         str | None,
         typer.Option(
@@ -81,6 +87,8 @@ def evaluate(
         typer.Option(min=1, help="The most workers.", show_default="one per usable core"),
     ] = None,
     backend: BackendOption = "async",
+    step_timeout: StepTimeoutOption = None,
+    context: StartMethodOption = None,
     max_episode_steps: Annotated[
         int | None,
         typer.Option(min=1, help="Where episodes are cut off.", show_default="by the environment"),
@@ -129,8 +137,10 @@ def evaluate(
         refuse("expected --policy MODULE:FUNCTION, --policy random, or --sb3 MODEL.ZIP")
     if sb3 is not None and batch_size is None:
         batch_size = _SB3_ROWS
-    prepare()
-    find_env(env)
+    prepare(env, policy)
+    env_kwargs = parse_env_args(env_arg)
+    find_env(env, **env_kwargs)
+    options = vector_options(backend, context=context, step_timeout=step_timeout)
     try:
         numbers = parse_numbers("--episode", chosen or "0", 0)
         if max(numbers) >= episodes:
@@ -150,6 +160,8 @@ def evaluate(
                 max_episode_steps=max_episode_steps,
                 max_retries=max_retries,
                 progress=update,
+                env_kwargs=env_kwargs,
+                vector_kwargs=options,
                 batch_size=batch_size,
                 journal=journal,
             )
@@ -159,7 +171,13 @@ def evaluate(
         write_json(json_file, found)
         if record is not None:
             frames = record_episodes(
-                result, numbers, record, replayed_by, env, batch_size=batch_size
+                result,
+                numbers,
+                record,
+                replayed_by,
+                env,
+                env_kwargs=env_kwargs,
+                batch_size=batch_size,
             )
             console.print(f"{frames} frames in {record}", markup=False, soft_wrap=True)
     except KeyboardInterrupt:

@@ -14,15 +14,21 @@ from rich.table import Table
 from vecspaces.cli.benchmark.contenders import BATCHES, sample_actions
 from vecspaces.cli.benchmark.tracing import Recorder, Traced, chrome_trace
 from vecspaces.cli.console import (
+    AutoresetModeOption,
+    EnvArgOption,
     EnvArgument,
     NumEnvsOption,
+    StartMethodOption,
+    StepTimeoutOption,
     TracebackOption,
     announce,
     check_file,
     find_env,
     output,
+    parse_env_args,
     prepare,
     progress_bar,
+    vector_options,
 )
 from vecspaces.cli.interrupts import Work
 from vecspaces.vector import AsyncVectorEnv
@@ -36,12 +42,16 @@ _REFRESH_SECONDS = 0.2
 
 def profile(
     env: EnvArgument,
+    env_arg: EnvArgOption = None,
     num_envs: NumEnvsOption = 8,
     seconds: Annotated[float, typer.Option(min=1e-3, help="How long to step.")] = 5.0,
     num_workers: Annotated[
         int | None,
         typer.Option(min=1, help="Worker processes.", show_default="one per usable core"),
     ] = None,
+    autoreset_mode: AutoresetModeOption = None,
+    step_timeout: StepTimeoutOption = None,
+    context: StartMethodOption = None,
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -53,11 +63,18 @@ def profile(
     traceback: TracebackOption = False,
 ) -> None:
     """Step environments with random actions; show which of them, and which workers, are slow."""
-    prepare()
-    make: Any = find_env(env)
+    prepare(env)
+    make: Any = find_env(env, **parse_env_args(env_arg))
+    options = vector_options(
+        "async",
+        num_workers=num_workers,
+        context=context,
+        step_timeout=step_timeout,
+        autoreset_mode=autoreset_mode,
+    )
     if trace is not None:
         make = Traced(make, limit=_SPANS // num_envs)
-    with AsyncVectorEnv([make] * num_envs, num_workers=num_workers, stats=True) as envs:
+    with AsyncVectorEnv([make] * num_envs, stats=True, **options) as envs:
         announce(f"Stepping {num_envs} environments for {seconds:g} s.")
         recorder = Recorder(_SPANS)
         timeline = None

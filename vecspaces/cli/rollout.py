@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,18 +12,24 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from vecspaces.cli.console import (
+    AutoresetModeOption,
     BackendOption,
+    EnvArgOption,
     EnvArgument,
     JsonOption,
     NumEnvsOption,
+    StartMethodOption,
+    StepTimeoutOption,
     TracebackOption,
     check_picture,
     find_env,
     make_facts,
     output,
+    parse_env_args,
     parse_numbers,
     prepare,
     progress_bar,
+    vector_options,
     write_json,
 )
 from vecspaces.cli.errors import refuse
@@ -145,6 +150,7 @@ def _show(value: int | float) -> str:
 
 def rollout(
     env: EnvArgument,
+    env_arg: EnvArgOption = None,
     num_envs: NumEnvsOption = 8,
     steps: Annotated[
         int, typer.Option(min=1, help="Environment steps, summed over the environments.")
@@ -162,10 +168,9 @@ def rollout(
         int | None,
         typer.Option(min=0, help="Seed of environments and policy.", show_default="fresh entropy"),
     ] = None,
-    context: Annotated[
-        str | None,
-        typer.Option(help="fork, spawn or forkserver (async).", show_default="the platform's own"),
-    ] = None,
+    autoreset_mode: AutoresetModeOption = None,
+    step_timeout: StepTimeoutOption = None,
+    context: StartMethodOption = None,
     json_file: JsonOption = None,
     record: Annotated[
         Path | None,
@@ -189,25 +194,24 @@ def rollout(
     """Roll out a random policy in many environments; show its speed and its episodes."""
     if shown is not None and record is None:
         refuse("--envs: expected --record FILE with it, found none")
-    vector_kwargs = {
-        name: value
-        for name, value in [("num_workers", num_workers), ("context", context)]
-        if value is not None
-    }
-    contexts = multiprocessing.get_all_start_methods()
-    if context is not None and context not in contexts:
-        refuse(f"--context: expected one of {', '.join(contexts)}; found {context}")
-    if backend == "ray" and context is not None:
-        refuse(f"--context: expected --backend async, found {backend}")
-    prepare()
-    rendering: dict[str, Any] = {} if record is None else {"render_mode": "rgb_array"}
-    find_env(env, **rendering)
+    vector_kwargs = vector_options(
+        backend,
+        num_workers=num_workers,
+        context=context,
+        step_timeout=step_timeout,
+        autoreset_mode=autoreset_mode,
+    )
+    prepare(env)
+    env_kwargs = parse_env_args(env_arg)
+    if record is not None:
+        env_kwargs["render_mode"] = "rgb_array"
+    find_env(env, **env_kwargs)
     envs: VectorEnv[Any, Any, Any] = make_vec(
         env,
         num_envs,
         backend=cast("Backend", backend),
         vector_kwargs=vector_kwargs,
-        env_kwargs=rendering,
+        env_kwargs=env_kwargs,
     )
     if record is not None:
         envs = _recorded(envs, record, shown)

@@ -19,16 +19,22 @@ from vecspaces.cli.benchmark.tuning import (
     try_out,
 )
 from vecspaces.cli.console import (
+    AutoresetModeOption,
+    EnvArgOption,
     EnvArgument,
     JsonOption,
     NumEnvsOption,
+    StartMethodOption,
+    StepTimeoutOption,
     TracebackOption,
     announce,
     find_env,
     make_facts,
     output,
+    parse_env_args,
     prepare,
     progress_bar,
+    vector_options,
     write_json,
 )
 from vecspaces.cli.interrupts import Work
@@ -38,6 +44,7 @@ _INSPECTION_SHARE = 0.1
 
 def tune(
     env: EnvArgument,
+    env_arg: EnvArgOption = None,
     num_envs: NumEnvsOption = 64,
     seconds: Annotated[float, typer.Option(min=1e-3, help="About how long to try.")] = 20.0,
     agent_ms: Annotated[
@@ -46,22 +53,30 @@ def tune(
             min=0, max=60_000, help="How long your policy takes to choose one batch of actions."
         ),
     ] = 0.0,
+    autoreset_mode: AutoresetModeOption = None,
+    step_timeout: StepTimeoutOption = None,
+    context: StartMethodOption = None,
     json_file: JsonOption = None,
     traceback: TracebackOption = False,
 ) -> None:
     """Measure your environment, try the settings that make sense, and print the line to paste."""
-    prepare()
-    make = find_env(env)
+    prepare(env)
+    env_kwargs = parse_env_args(env_arg)
+    make = find_env(env, **env_kwargs)
+    common = vector_options(
+        "async", context=context, step_timeout=step_timeout, autoreset_mode=autoreset_mode
+    )
     announce(f"Trying settings for {num_envs} environments for about {seconds:g} s.")
     costs: Costs | None = None
     tried: list[Candidate] = []
     with Work() as work:
-        costs = inspect(make, seconds * _INSPECTION_SHARE)
-        tried = candidates(num_envs, costs)
+        costs = inspect(make, seconds * _INSPECTION_SHARE, common)
+        tried = candidates(num_envs, costs, common)
         with progress_bar(ROUNDS * len(tried)) as update:
             share = 1.0 - _INSPECTION_SHARE
             try_out(make, num_envs, tried, seconds * share, agent_ms / 1e3, update)
     chosen = best(tried)
+    code = None if chosen is None else chosen.code(env, num_envs, env_kwargs)
     console = output(json_file)
     if costs is not None:
         console.print(make_facts(f"one {env}", _costs_facts(costs)))
@@ -69,10 +84,10 @@ def tune(
     if costs is not None and chosen is not None:
         console.print("Paste:", style="bold")
         console.print("  from vecspaces import make_vec")
-        console.print(f"  envs = {chosen.code(env, num_envs)}", markup=False, soft_wrap=True)
+        console.print(f"  envs = {code}", markup=False, soft_wrap=True)
         for hint in _hints(chosen, costs):
             console.print(f"  # {hint}", style="dim", soft_wrap=True)
-    found = _as_json(env, num_envs, agent_ms, costs, tried, chosen)
+    found = _as_json(env, num_envs, agent_ms, costs, tried, code)
     write_json(json_file, {**found, "interrupted": not work.finished})
     work.conclude(console)
     if chosen is None:
@@ -125,7 +140,7 @@ def _as_json(
     agent_ms: float,
     costs: Costs | None,
     tried: list[Candidate],
-    chosen: Candidate | None,
+    code: str | None,
 ) -> dict[str, Any]:
     return {
         "env": env,
@@ -134,7 +149,7 @@ def _as_json(
         "machine": describe_machine(),
         "costs": None if costs is None else asdict(costs),
         "tried": [{**asdict(one), "steps_per_second": one.steps_per_second} for one in tried],
-        "code": None if chosen is None else chosen.code(env, num_envs),
+        "code": code,
     }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ def record_episodes(
     policy: Policy | str,
     env: str | Factory,
     *,
+    env_kwargs: Mapping[str, Any] | None = None,
     batch_size: int | None = None,
 ) -> int:
     """Record episodes of an evaluation, one after the other, into a GIF or MP4.
@@ -30,6 +32,7 @@ def record_episodes(
         path: The file.
         policy: What played them.
         env: The environment.
+        env_kwargs: Its arguments.
         batch_size: How many rows the policy was asked for.
 
     Returns:
@@ -42,7 +45,7 @@ def record_episodes(
     for k in episodes:
         if not 0 <= k < result.episodes:
             raise ValueError(f"episode: expected 0 to {result.episodes - 1}, found {k}")
-    rendering = {"render_mode": "rgb_array"}
+    rendering = {**(env_kwargs or {}), "render_mode": "rgb_array"}
     envs = make_vec(env, backend="sync", autoreset_mode="Disabled", env_kwargs=rendering)
     with envs, RecordVideo(envs, path) as recorded:
         player = make_player(policy, envs, batch_size)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from vecspaces.interop import native_space
 from vecspaces.layout import Layout
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.cores import count_usable_cores
+from vecspaces.vector.options import PROCESS_ARGUMENTS
 
 #: How often each candidate is timed.
 ROUNDS = 3
@@ -60,10 +62,18 @@ class Costs:
         return self.computing < _WAITS
 
 
-def inspect(make: Callable[[], Any], seconds: float) -> Costs:
-    """Measure one environment, in a worker, so that none is built in this process."""
+def inspect(
+    make: Callable[[], Any], seconds: float, options: Mapping[str, Any] | None = None
+) -> Costs:
+    """Measure one environment, in a worker, so that none is built in this process.
+
+    `options` are arguments of the vector env.
+    """
+    given = dict(options or {})
+    if "step_timeout" in given:  # it bounds a whole call here
+        given["step_timeout"] += seconds + _COPYING_SECONDS
     began = time.perf_counter()
-    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([make], num_workers=1)
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([make], num_workers=1, **given)
     with envs:
         build_seconds = time.perf_counter() - began
         if envs.num_envs > 1:
@@ -165,14 +175,27 @@ class Candidate:
         """The settings in a few words."""
         return ", ".join([self.backend, *(f"{key}={value}" for key, value in self.options.items())])
 
-    def code(self, env: str, num_envs: int) -> str:
+    def code(self, env: str, num_envs: int, env_kwargs: Mapping[str, Any] | None = None) -> str:
         """Return the line of Python that makes this vector env."""
-        kwargs = f", vector_kwargs={self.options!r}" if self.options else ""
-        return f"make_vec({env!r}, num_envs={num_envs}, backend={self.backend!r}{kwargs})"
+        given: dict[str, Any] = {"num_envs": num_envs}
+        if self.backend != "async":  # which is the default
+            given["backend"] = self.backend
+        given.update(self.options)
+        if env_kwargs:
+            given["env_kwargs"] = dict(env_kwargs)
+        arguments = ", ".join(f"{name}={_as_code(value)}" for name, value in given.items())
+        return f"make_vec({_as_code(env)}, {arguments})"
 
 
-def candidates(num_envs: int, costs: Costs) -> list[Candidate]:
-    """Return the settings that make sense, the simplest first.
+def _as_code(value: Any) -> str:
+    """Return a value as Python, strings in double quotes."""
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def candidates(
+    num_envs: int, costs: Costs, common: Mapping[str, Any] | None = None
+) -> list[Candidate]:
+    """Return the settings that make sense, the simplest first; `common` are in all of them.
 
     They are Sync; Async with 1, 2, 4, ... workers up to the cores, and where environments wait up
     to eight times the cores; views instead of copies; and, where steps differ or a policy takes
@@ -181,13 +204,13 @@ def candidates(num_envs: int, costs: Costs) -> list[Candidate]:
     cores = count_usable_cores()
     most = min(num_envs, cores * 8 if costs.waits else cores)
     counts = sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
-    found = [Candidate("sync")]
-    found += [Candidate("async", {"num_workers": count}) for count in counts]
-    found.append(Candidate("async", {"num_workers": most, "copy": False}))
+    tried: list[dict[str, Any]] = [{"num_workers": count} for count in counts]
+    tried.append({"num_workers": most, "copy": False})
     if num_envs > 1:
-        half = num_envs // 2
-        found.append(Candidate("async", {"num_workers": most, "batch_size": half}))
-    return found
+        tried.append({"num_workers": most, "batch_size": num_envs // 2})
+    common = common or {}
+    here = {name: value for name, value in common.items() if name not in PROCESS_ARGUMENTS}
+    return [Candidate("sync", here), *(Candidate("async", {**one, **common}) for one in tried)]
 
 
 def try_out(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from vecspaces.interop import require_extra
@@ -38,12 +39,19 @@ class Workload:
     waits: bool = False
 
 
-def find_workload(name: str) -> Workload:
-    """Return one of `BUILT_IN`, or the environment that `find_factory` finds by the name."""
+def find_workload(name: str, arguments: Mapping[str, Any] | None = None) -> Workload:
+    """Return one of `BUILT_IN`, or the environment that `find_factory` finds by the name.
+
+    `arguments` are those of its factory.
+    """
     if name in BUILT_IN and name != "CartPole-v1":
+        if arguments:
+            raise ValueError(f"--env-arg: {name} takes no arguments, found {dict(arguments)}")
         require_extra("gymnasium", "gymnasium")  # what other libraries can step derives from it
         environments = importlib.import_module("vecspaces.cli.benchmark.environments")
         return Workload(name, environments.find_environment(name), waits=name == "skewed")
     factory = find_factory(name)
+    if arguments:  # which other libraries could not give to an environment of their own
+        return Workload(name, partial(factory, **arguments))
     gymnasium_id = factory.spec.id if isinstance(factory, GymnasiumFactory) else None
     return Workload(name, factory, gymnasium_id=gymnasium_id)
