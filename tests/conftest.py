@@ -49,7 +49,6 @@ QUICK = (
     "tests/vector/group/test_validation.py",
     "tests/vector/group/test_vector_member.py",
     "tests/vector/session/",
-    "tests/vector/utils/test_batching.py",
     "tests/vector/utils/test_items.py",
     "tests/vector/utils/test_processes.py",
     "tests/vector/test_contract_async.py::TestTwoWorkers",

@@ -14,8 +14,53 @@ from hypothesis import given
 
 import vecspaces.spaces
 from tests.compare import assert_identical
+from tests.spaces.contract import SpaceContract
 from tests.strategies import Recipe, boxes, seeds
 from vecspaces.spaces import Box
+
+
+class TestBox(SpaceContract):
+    limits = {"mask": (None,)}
+    wrong_limits = {word: (1, np.zeros(2, np.int8)) for word in ("mask", "probability")}
+    inside = (
+        [0.5, 1],
+        (0, 1),
+        np.zeros(2, np.float32),
+        np.zeros(2, ">f4"),
+        np.zeros(2, "f2"),
+        np.zeros(2, "i2"),
+        np.zeros(2, "?"),
+        np.array([np.inf, 1], np.float32),
+    )
+    outside = (
+        [0.5, 2],
+        [0.5],
+        np.zeros(2, "f8"),
+        np.zeros(2, "i4"),
+        np.zeros(2, "c8"),
+        np.zeros(2, "m8[s]"),
+        np.zeros(2, "U1"),
+        np.zeros(2, "O"),
+        np.array([-np.inf, 1], np.float32),
+        np.array([np.nan, 1], np.float32),
+        0.5,
+    )
+    outside_here = ([[0.5], [1, 2]], None, "left", np.zeros(2, "V4"), np.float64(1e300))
+    equal = (
+        Box(0, np.array([np.inf, 1 + 1e-9]), dtype=np.float32),
+        Box(1e-10, np.array([np.inf, 1])),
+    )
+    unequal = (
+        Box(0, np.array([np.inf, 2])),
+        Box(-1, np.array([np.inf, 1])),
+        Box(0, 1, (2,)),
+        Box(0, np.inf),
+        Box(0, np.array([np.inf, 1]), dtype=np.float64),
+        3,
+    )
+
+    def make(self, lib: Any) -> Any:
+        return lib.Box(0, np.array([np.inf, 1]))
 
 
 def test_the_shape_comes_from_the_argument_from_the_bounds_or_is_one() -> None:
@@ -156,27 +201,6 @@ def test_nan_is_nowhere_and_an_entry_outside_is_seen(
                 assert wrong not in box
 
 
-def test_infinity_is_contained_where_there_is_no_bound() -> None:
-    assert np.array([np.inf], np.float32) in Box(0, np.inf)
-    assert np.array([-np.inf], np.float32) not in Box(0, np.inf)
-
-
-def test_explain_names_shape_dtype_and_the_first_entry_outside() -> None:
-    box = Box(0, np.array([[1, 2], [3, 4]]), dtype=np.float32)
-    zeros = np.zeros((2, 2), np.float32)
-    assert box.explain(zeros) is None
-    assert box.explain(zeros[0]) == "expected shape (2, 2), found shape (2,)"
-    complex_zeros = zeros.astype(np.complex64)
-    assert box.explain(complex_zeros) == "expected dtype float32, found dtype complex64"
-    zeros[1, 0] = 3.5
-    assert box.explain(zeros, "x") == (
-        "x: expected a value from 0.0 to 3.0 at index (1, 0), found 3.5"
-    )
-    assert box.explain("left", "x") == (
-        "x: expected an array of dtype float32, found 'left' of type str"
-    )
-
-
 def test_repr_shortens_equal_bounds() -> None:
     assert repr(Box(0, 255, (84, 84, 4), np.uint8)) == "Box(0, 255, (84, 84, 4), uint8)"
     assert repr(Box(np.array([-1.0, -2.0]), 2.5)) == "Box([-1. -2.], 2.5, (2,), float32)"
@@ -185,24 +209,6 @@ def test_repr_shortens_equal_bounds() -> None:
     assert (box.low_repr, box.high_repr) == (None, None)
     repr(box)
     assert (box.low_repr, box.high_repr) == ("0.0", "1.0")
-
-
-def test_equality_is_of_shape_dtype_and_nearly_equal_bounds() -> None:
-    assert Box(0, 1) == Box(0, 1 + 1e-9, dtype=np.float32)
-    assert Box(0, 1) != Box(0, 2)
-    assert Box(0, 1) != Box(0, 1, (2,))
-    assert Box(0, 1) != Box(0, 1, dtype=np.float64)
-
-
-def test_a_mask_is_refused() -> None:
-    for word in ("mask", "probability"):
-        with pytest.raises(Exception, match=f"^{word}: expected None for a Box, found 1 of type"):
-            Box(0, 1).sample(**{word: 1})
-
-
-def test_what_is_no_dtype_is_refused_and_named() -> None:
-    with pytest.raises(TypeError, match=r"^dtype: expected a NumPy dtype, found 'number'"):
-        Box(0, 1, dtype="number")
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.float32, ">f4", ">u2"])

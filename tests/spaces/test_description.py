@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from tests.compare import assert_identical
 from tests.strategies import Recipe, junk, recipes, seeds
-from vecspaces.errors import CustomSpaceError
 from vecspaces.spaces import (
     Box,
     Dict,
@@ -152,114 +151,24 @@ def test_the_state_of_generators_is_left_out() -> None:
     assert to_description(seeded) == to_description(fresh)
 
 
-class Interval(Box[Any]):
-    """A class that may have changed what a value is."""
-
-
-@pytest.mark.parametrize(
-    ("space", "where"),
-    [
-        (Interval(0, 1), "space"),
-        (Dict(a=Tuple([Discrete(2), Interval(0, 1)])), r"space\['a'\]\[1\]"),
-        (Sequence(Space()), r"space.feature_space"),
-        (Graph(Discrete(2), Space()), "space.edge_space"),
-        (3, "space"),
-        (Dict({(1, 2): Discrete(2)}), "space"),  # type: ignore[dict-item]
-    ],
-)
-def test_what_cannot_be_described_is_refused_with_its_path(space: Any, where: str) -> None:
-    with pytest.raises(CustomSpaceError, match=rf"^{where}: .*found "):
-        to_description(space)
-
-
 # --- descriptions that are none -----------------------------------------------------------------
 
 
-def changed(description: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return {**description, **changes}
-
-
-BOX = to_description(Box(0, 1, (2,)))
-INTEGERS = to_description(Box(0, 9, (2,), np.int32))
-WIDE = to_description(Box(0, 1, (2,), np.longdouble))
-DICT = to_description(Dict(a=Discrete(2), b=Tuple([Text(3)])))
-
-
 @pytest.mark.parametrize(
-    ("description", "message"),
+    ("space", "changes"),
     [
-        ({}, r"^description\['version'\]: expected a version number, found none"),
-        (changed(BOX, version="1"), r"^description\['version'\]: expected a version number"),
-        (changed(BOX, version=True), r"^description\['version'\]: expected a version number"),
-        (changed(BOX, version=0), r"^description\['version'\]: expected a version number"),
-        (changed(BOX, version=2), r"^description\['version'\]: .* newer .* upgrade"),
-        (changed(WIDE, low="1e999999"), r"^description\['low'\]"),
-        (changed(WIDE, high=["1", "-1e999999"]), r"^description\['high'\]\[1\]"),
-        (changed(BOX, type="Sphere"), r"^description\['type'\]: expected one of Box"),
-        (changed(BOX, type=["Box"]), r"^description\['type'\]"),
-        (changed(BOX, colour=3), "^description: expected the fields"),
-        ({"version": 1, "type": "Box"}, "^description: expected the fields"),
-        (changed(BOX, dtype="O"), r"^description\['dtype'\]"),
-        (changed(BOX, dtype="i4,i4"), r"^description\['dtype'\]"),
-        (changed(BOX, dtype="float96000"), r"^description\['dtype'\]"),
-        (changed(BOX, dtype=None), r"^description\['dtype'\]"),
-        (changed(BOX, shape=[-1]), r"^description\['shape'\]"),
-        (changed(BOX, shape=[2.0]), r"^description\['shape'\]"),
-        (changed(BOX, shape=[True]), r"^description\['shape'\]"),
-        (changed(BOX, shape=2), r"^description\['shape'\]"),
-        (changed(BOX, shape=[2**40, 2**40]), "^description: "),
-        (changed(BOX, shape=[1] * 100), "^description: "),
-        (changed(BOX, low="0"), r"^description\['low'\]"),
-        (changed(BOX, low=float("nan")), r"^description\['low'\]"),
-        (changed(BOX, low=1e300), r"^description\['low'\]"),
-        (changed(BOX, low=10**400), r"^description\['low'\]"),
-        (changed(BOX, low=True), r"^description\['low'\]"),
-        (changed(BOX, low=2), "^description: low, high: expected low <= high"),
-        (changed(BOX, low=[0.0]), r"^description\['low'\]: expected lists of shape"),
-        (changed(BOX, low=[0.0, [0.0]]), r"^description\['low'\]\[1\]"),
-        (changed(BOX, low=[0.0, "nan"]), r"^description\['low'\]\[1\]"),
-        (changed(INTEGERS, low=0.5), r"^description\['low'\]"),
-        (changed(INTEGERS, low=[0, 2**40]), r"^description\['low'\]\[1\]"),
-        (changed(INTEGERS, low="inf"), r"^description\['low'\]"),
-        (changed(INTEGERS, dtype="uint8", low="-inf"), r"^description\['low'\]"),
-        (changed(DICT, sort_keys=1), r"^description\['sort_keys'\]"),
-        (changed(DICT, spaces={}), r"^description\['spaces'\]"),
-        (changed(DICT, spaces=[["a"]]), r"^description\['spaces'\]\[0\]: expected a pair"),
-        (changed(DICT, spaces=[[float("nan"), BOX]]), r"^description.*: expected a pair"),
-        (changed(DICT, spaces=[["a", 3]]), r"^description\['spaces'\]\[0\]\[1\]"),
-        (changed(DICT, spaces=[[["a"], 3]]), r"^description\['spaces'\]\[0\]: expected a pair"),
-        (changed(DICT, spaces=[DICT["spaces"][0]] * 2), r"^description\['spaces'\]\[1\]: expected"),
-        ({"version": 1, "type": "Text", "min_length": 2, "max_length": 1, "charset": "a"},
-         "^description: min_length: expected at most"),
-        ({"version": 1, "type": "Text", "min_length": 0, "max_length": 1, "charset": ["ab"]},
-         r"^description\['charset'\]"),
-        ({"version": 1, "type": "OneOf", "spaces": []}, "^description: spaces: expected at least"),
-        ({"version": 1, "type": "MultiBinary", "n": ["3"]}, r"^description\['n'\]"),
-        ({"version": 1, "type": "MultiBinary", "n": True}, r"^description\['n'\]"),
-        ({"version": 1, "type": "Sequence", "space": BOX, "stack": False},
-         r"^description\['space'\]: expected the fields"),
-        ({"version": 1, "type": "Graph", "node_space": None, "edge_space": None},
-         r"^description\['node_space'\]"),
-        ({"version": 1, "type": "MultiDiscrete", "shape": [1], "dtype": "int64", "nvec": "",
-          "start": 0}, r"^description\['nvec'\]"),
-        ({"version": 1, "type": "MultiDiscrete", "shape": [1], "dtype": "float32", "nvec": 2,
-          "start": 0}, "^description: dtype: expected an integer dtype"),
+        (Box(0, 1), {"shape": [2**40, 2**40]}),
+        (Box(0, 1), {"shape": [1] * 100}),
+        (Box(0, 1, (2,), np.longdouble), {"low": "1e999999"}),
+        (Box(0, 1, (2,), np.longdouble), {"high": ["1", "-1e999999"]}),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
-def test_what_was_tampered_with_is_refused_with_its_path(
-    description: dict[str, Any], message: str
-) -> None:
+)
+def test_what_no_array_can_hold_is_refused(space: Space[Any], changes: dict[str, Any]) -> None:
+    description = {**to_description(space), **changes}
     before = copy.deepcopy(description)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"^description"):
         from_description(description)
     assert repr(description) == repr(before)
-
-
-@pytest.mark.parametrize("wrong", [None, 3, "{}", [BOX], Box(0, 1)])
-def test_what_is_no_dict_is_a_type_error(wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"^description: expected a dict, found "):
-        from_description(wrong)
 
 
 def test_a_description_nested_without_end_is_refused() -> None:
@@ -313,71 +222,6 @@ def test_any_object_gives_a_value_error_or_a_type_error(value: Any) -> None:
 
 
 # --- differences --------------------------------------------------------------------------------
-
-CAMERA = Dict(camera=Box(0, 255, (2, 2), np.uint8), arm=Tuple([Discrete(3), Text(4)]))
-
-
-@pytest.mark.parametrize(
-    ("other", "expected"),
-    [
-        (CAMERA, None),
-        (Discrete(3), "Dict, found Discrete"),
-        (Dict(camera=CAMERA["camera"]), "the keys 'camera', 'arm', found the keys 'camera'"),
-        (
-            Dict(camera=Box(0, 255, (2, 2)), arm=CAMERA["arm"]),
-            "['camera']: dtype uint8, found float32",
-        ),
-        (
-            Dict(camera=Box(0, 255, (2, 3), np.uint8), arm=CAMERA["arm"]),
-            "['camera']: shape (2, 2), found (2, 3)",
-        ),
-        (
-            Dict(camera=Box(np.array([[0, 0], [0, 1]]), 255, (2, 2), np.uint8), arm=CAMERA["arm"]),
-            "['camera']: low[1][1] 0, found 1",
-        ),
-        (
-            Dict(camera=CAMERA["camera"], arm=Tuple([Discrete(3, start=1), Text(4)])),
-            "['arm'][0]: start 0, found 1",
-        ),
-        (
-            Dict(camera=CAMERA["camera"], arm=Tuple([Discrete(3)])),
-            "['arm']: 2 members, found 1",
-        ),
-        (
-            Dict(camera=CAMERA["camera"], arm=Tuple([Discrete(3), Text(4, charset="ab")])),
-            "['arm'][1]: characters 0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-            ", found ab",
-        ),
-    ],
-)
-def test_the_first_difference_is_named_with_its_path(other: Space[Any], expected: Any) -> None:
-    assert difference(CAMERA, other) == expected
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "expected"),
-    [
-        (MultiBinary(3), MultiBinary([3]), "n 3, found (3,)"),
-        (MultiDiscrete([2, 3]), MultiDiscrete([2, 4]), "nvec[1] 3, found 4"),
-        (Sequence(Discrete(2)), Sequence(Discrete(2), stack=True), "stack False, found True"),
-        (
-            Sequence(OneOf([Discrete(2)])),
-            Sequence(OneOf([Discrete(3)])),
-            ".feature_space[0]: n 2, found 3",
-        ),
-        (
-            Graph(Discrete(2), None),
-            Graph(Discrete(2), Discrete(2)),
-            "edge_space None, found Discrete(2)",
-        ),
-        (Graph(Box(0, 1), None), Graph(Box(0, 2), None), ".node_space: high[0] 1.0, found 2.0"),
-        (Box(0, 1, ()), Box(0, 2, ()), "high 1.0, found 2.0"),
-        (Box(0, 1), Box(0, 1 + 1e-9), None),
-        (Text(3), Text(4), "max_length 3, found 4"),
-    ],
-)
-def test_each_kind_of_space_names_what_differs(a: Any, b: Any, expected: str | None) -> None:
-    assert difference(a, b) == expected
 
 
 @given(data=st.data(), recipe=recipes(), other=recipes())

@@ -7,9 +7,44 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.spaces.contract import SpaceContract
 from vecspaces.spaces import Discrete
 
 i8 = np.int8
+
+
+class TestDiscrete(SpaceContract):
+    limits = {
+        "mask": (np.array([0, 1, 1], i8), np.zeros(3, i8), None),
+        "probability": (np.array([0.9, 0.0, 0.1]),),
+    }
+    wrong_limits = {
+        "mask": (
+            [1, 1, 1],
+            np.array([1, 1, 1]),
+            np.array([1, 1], i8),
+            np.array([1, 1, 2], i8),
+            np.array([1, 1, -1], i8),
+            np.ones((3, 1), i8),
+        ),
+        "probability": (
+            [1, 0, 0],
+            np.array([1, 0, 0]),
+            np.array([0.5, 0.5]),
+            np.array([0.5, 0.6, 0]),
+            np.array([1.5, -0.5, 0]),
+            np.array([np.nan, 0, 1]),
+            np.ones(3, np.float32) / 3,
+            np.array([1 - 1e-6, 0, 0]),
+        ),
+    }
+    inside = (5, 7, np.int64(5), i8(5), np.array(5))
+    outside = (8, 4, np.uint64(5), np.array([5]), 5.0, np.float64(5), "5", None, 10**30)
+    outside_here = (np.timedelta64(5, "D"), np.array(5, object))
+    unequal = (Discrete(4, start=5), Discrete(3), Discrete(3, start=5, dtype=i8), 3)
+
+    def make(self, lib: Any) -> Any:
+        return lib.Discrete(3, start=5)
 
 
 def test_n_and_start_are_scalars_of_the_dtype() -> None:
@@ -46,33 +81,6 @@ def test_samples_have_the_type_of_the_dtype_in_every_mode(dtype: Any) -> None:
     assert type(space.sample(probability=np.ones(3) / 3)) is dtype
 
 
-@pytest.mark.parametrize(
-    ("x", "expected"),
-    [
-        (5, True),
-        (7, True),
-        (8, False),
-        (4, False),
-        (np.int64(5), True),
-        (np.int8(5), True),
-        (np.uint64(5), False),
-        (np.array(5), True),
-        (np.array([5]), False),
-        (5.0, False),
-        (np.float64(5), False),
-        ("5", False),
-        (None, False),
-        (10**30, False),
-        (np.timedelta64(5, "D"), False),
-        (np.array(5, object), False),
-    ],
-)
-def test_contains(x: Any, expected: bool) -> None:
-    space = Discrete(3, start=5)
-    assert space.contains(x) is expected
-    assert (space.explain(x) is None) is expected
-
-
 def test_a_bool_is_an_int() -> None:
     assert True in Discrete(2)
     assert np.True_ not in Discrete(2)
@@ -88,37 +96,3 @@ def test_an_int_that_lies_about_itself_is_taken_at_its_value() -> None:
 
     assert Liar(2) in Discrete(3)
     assert Liar(3) not in Discrete(3)
-
-
-def test_explain_names_the_range() -> None:
-    assert Discrete(3, start=-1, dtype=i8).explain(2, "action") == (
-        "action: expected an integer from -1 to 1 (int8), found 2 of type int"
-    )
-
-
-def test_repr_shows_what_is_not_default() -> None:
-    assert repr(Discrete(3)) == "Discrete(3)"
-    assert repr(Discrete(3, start=1)) == "Discrete(3, start=1)"
-    assert repr(Discrete(3, start=1, dtype=i8)) == "Discrete(3, start=1, dtype=int8)"
-
-
-def test_equality_is_of_count_start_and_dtype() -> None:
-    assert Discrete(3) == Discrete(3, seed=5)
-    for other in (Discrete(4), Discrete(3, start=1), Discrete(3, dtype=i8), 3):
-        assert Discrete(3) != other
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"n": 1.5}, TypeError, "^n: expected an integer, found 1.5 of type float"),
-        ({"n": 0}, ValueError, "^n: expected a positive count, found 0"),
-        ({"n": 3, "start": "a"}, TypeError, "^start: expected an integer, found 'a' of type str"),
-        ({"n": 3, "dtype": float}, TypeError, "^dtype: expected an integer dtype, found float64"),
-        ({"n": 3, "dtype": None}, TypeError, "^dtype: expected an integer dtype, found None"),
-        ({"n": 300, "dtype": i8}, OverflowError, r"^n: expected -128 to 127 \(int8\), found 300"),
-    ],
-)
-def test_a_wrong_argument_is_named(arguments: Any, error: Any, message: str) -> None:
-    with pytest.raises(error, match=message):
-        Discrete(**arguments)

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 
 from tests.strategies import Recipe, junk, recipes, seeds
 from vecspaces.spaces import (
-    Box,
     Dict,
     Discrete,
     Graph,
     GraphInstance,
-    MultiBinary,
     OneOf,
     Sequence,
     Space,
@@ -177,89 +175,3 @@ def test_a_list_that_contains_itself_is_no_value() -> None:
     for space in NESTED:
         assert not space.contains(loop)
         assert space.explain(loop) is not None
-
-
-def robot() -> Dict:
-    return Dict(
-        camera=Dict(left=Box(0, 255, (2, 2), np.uint8)),
-        arm=Tuple([Discrete(4), MultiBinary(2)]),
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "answer"),
-    [
-        (
-            {"camera": {"left": np.zeros((2, 2))}},
-            "observation['camera']['left']: expected dtype uint8, found dtype float64",
-        ),
-        (
-            {"camera": {"left": np.zeros((2, 3), np.uint8)}},
-            "observation['camera']['left']: expected shape (2, 2), found shape (2, 3)",
-        ),
-        (
-            {"camera": {}},
-            "observation['camera']: expected a dict with the keys ['left'], found ['left'] missing",
-        ),
-        (
-            {"camera": {"left": 0, "right": 1}},
-            "observation['camera']: expected a dict with the keys ['left'], "
-            "found ['right'] besides",
-        ),
-        ({"arm": (1,)}, "observation['arm']: expected a tuple of 2 values, found 1 values"),
-        ({"arm": None}, "observation['arm']: expected a tuple of 2 values, found None"),
-    ],
-)
-def test_messages_say_what_is_wrong_and_where(change: Any, answer: str) -> None:
-    good = {"camera": {"left": np.zeros((2, 2), np.uint8)}, "arm": (1, np.zeros(2, np.int8))}
-    assert robot().explain(good) is None
-    assert robot().explain({**good, **change}, "observation") == answer
-
-
-def test_the_first_of_several_offending_leaves_is_named() -> None:
-    answer = Tuple([Discrete(2), Discrete(2), Discrete(2)]).explain((1, 5, 7))
-    assert answer is not None and answer.startswith("[1]: expected ")
-
-
-@pytest.mark.parametrize(
-    ("value", "start"),
-    [
-        (GraphInstance(np.array([1, 9]), None, None), "g.nodes[1]: expected "),
-        (
-            GraphInstance(np.array([1]), np.array([7]), np.array([[0, 0]])),
-            "g.edges[0]: expected ",
-        ),
-        (
-            GraphInstance(np.array([1]), np.array([1]), np.array([[0, 4]])),
-            "g.edge_links: expected indices of nodes, from 0 to 0, found 0 to 4",
-        ),
-        (
-            GraphInstance(np.array([1]), np.array([1]), np.array([[0, 0], [0, 0]])),
-            "g.edge_links: expected shape (1, 2), a row for each edge, found shape (2, 2)",
-        ),
-        (
-            GraphInstance(np.array([1]), np.array([1]), None),
-            "g: expected edges and edge_links, or neither, found edges alone",
-        ),
-        (None, "g: expected a GraphInstance, found None"),
-    ],
-)
-def test_a_graph_names_the_field(value: Any, start: str) -> None:
-    answer = Graph(Discrete(3), Discrete(3)).explain(value, "g")
-    assert answer is not None and answer.startswith(start)
-
-
-def test_one_of_names_the_index_or_the_value() -> None:
-    space = OneOf([Discrete(2), Text(3)])
-    assert space.explain((5, 1), "a") == (
-        "a[0]: expected an int or np.int64 from 0 to 1, found 5 of type int"
-    )
-    assert str(space.explain((0, 9), "a")).startswith("a[1]: expected ")
-
-
-def test_a_stacked_sequence_names_the_row() -> None:
-    answer = Sequence(Box(0, 1, (2,)), stack=True).explain(np.full((2, 2), [[0], [3]]), "x")
-    assert answer is not None and answer.startswith("x[0]: expected dtype float32")
-    values = np.array([[0, 0], [0, 3]], np.float32)
-    answer = Sequence(Box(0, 1, (2,)), stack=True).explain(values, "x")
-    assert answer is not None and answer.startswith("x[1]: expected a value from 0.0 to 1.0")

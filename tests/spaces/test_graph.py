@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import gymnasium.spaces
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compare import assert_identical
+from tests.spaces.contract import LIBRARIES, SpaceContract
 from tests.strategies import FUNDAMENTAL, Recipe, recipes, seeds
 from vecspaces import spaces
 from vecspaces.spaces import (
@@ -27,8 +27,91 @@ from vecspaces.spaces import (
     Tuple,
 )
 
-LIBRARIES = [spaces, gymnasium.spaces]
 MEMBERS = recipes((*FUNDAMENTAL, "Dict", "Tuple", "OneOf"), max_leaves=3)
+
+
+def links(*pairs: tuple[int, int], dtype: Any = np.int32) -> Any:
+    return np.array(pairs, dtype).reshape(-1, 2)
+
+
+ROWS = np.zeros((3, 2), np.float32)
+EDGES = np.array([0, 1])
+
+
+class TestGraph(SpaceContract):
+    seeds = (7, (1, 2, 3), [1, 2, 3])
+    wrong_seeds = ((1, 2), "abc", (1, 2, [3]))
+    wrong_limits = {
+        "mask": (3, (None,), ((1,), None)),
+        "probability": ("abc", ((1,), None)),
+    }
+    refused = (
+        lambda lib: lib.Graph(3, None),
+        lambda lib: lib.Graph(lib.Discrete(2), 3),
+        lambda lib: lib.Graph(None, None),
+    )
+    inside = tuple(
+        GraphInstance(*parts)
+        for parts in (
+            (ROWS, None, None),
+            (ROWS, EDGES, links((0, 2), (1, 1))),
+            (ROWS, EDGES, links((0, 2), (1, 1), dtype=np.int64)),
+            (ROWS, EDGES, links((0, 2), (1, 1), dtype=np.uint8)),
+            (ROWS, np.array([], np.int64), links()),
+            (ROWS, [0, np.int64(1)], links((0, 2), (1, 1))),
+            (ROWS.astype(np.float16), None, None),
+            (ROWS[:0], None, None),
+            (list(ROWS), None, None),
+            (tuple(ROWS), None, None),
+            ([], None, None),
+        )
+    )
+    outside = tuple(
+        GraphInstance(*parts)
+        for parts in (
+            (ROWS, EDGES, links((0, 3), (1, 1))),
+            (ROWS, EDGES, links((0, -1), (1, 1))),
+            (ROWS, EDGES, links((0, 1))),
+            (ROWS, EDGES, links((0, 1), (1, 1), dtype=np.float32)),
+            (ROWS, EDGES, [[0, 1], [1, 1]]),
+            (ROWS, np.array([0, 5]), links((0, 1), (1, 1))),
+            (ROWS, EDGES, None),
+            (ROWS, None, links((0, 1))),
+            (ROWS[:, :1], None, None),
+            (ROWS.astype(np.float64), None, None),
+            (ROWS + 2, None, None),
+            (ROWS[:0], np.array([0]), links((0, 0))),
+            (None, None, None),
+        )
+    )
+    outside_here = (
+        None,
+        (ROWS, None, None),
+        GraphInstance(3, None, None),
+        GraphInstance(ROWS, 3, links((0, 0))),
+        GraphInstance(ROWS, np.array(1), links((0, 0))),
+        GraphInstance(ROWS, np.array([0]), links((0, 0), dtype=object)),
+        GraphInstance(ROWS, np.array([0]), np.array(3)),
+        GraphInstance(ROWS, np.array([0]), np.zeros((1, 3), int)),
+        GraphInstance(object(), object(), object()),
+    )
+    unequal = (
+        Graph(Box(0, 1, (2,)), None),
+        Graph(Box(0, 1), Discrete(2)),
+        Graph(Box(0, 1, (2,)), Discrete(3)),
+        3,
+    )
+
+    def make(self, lib: Any) -> Any:
+        return lib.Graph(lib.Box(0, 1, (2,)), lib.Discrete(2))
+
+
+class TestGraphWithoutEdges(SpaceContract):
+    seeds = (7, (1, 2), [1, 2])
+    wrong_seeds = ((1, 2, 3), "abc", (1, [2, 3]))
+
+    def make(self, lib: Any) -> Any:
+        return lib.Graph(lib.Tuple([lib.Discrete(9)]), None)
 
 
 @given(
@@ -49,53 +132,6 @@ def test_samples_of_any_size_are_those_of_gymnasium(
             value = ours.sample(num_nodes=num_nodes, num_edges=num_edges)
             assert_identical(value, theirs.sample(num_nodes=num_nodes, num_edges=num_edges))
             assert ours.contains(value), ours.explain(value)
-
-
-@pytest.mark.parametrize("seed", [7, (1, 2, 3), [1, 2, 3]])
-def test_seeds_with_edges_are_those_of_gymnasium(seed: Any) -> None:
-    ours, theirs = (
-        library.Graph(library.Discrete(9), library.Discrete(9)) for library in LIBRARIES
-    )
-    assert_identical(ours.seed(seed), theirs.seed(seed))
-    assert_identical(ours.sample(), theirs.sample())
-
-
-@pytest.mark.parametrize("seed", [7, (1, 2), [1, 2]])
-def test_seeds_without_edges_are_those_of_gymnasium(seed: Any) -> None:
-    ours, theirs = (library.Graph(library.Discrete(9), None) for library in LIBRARIES)
-    assert_identical(ours.seed(seed), theirs.seed(seed))
-    assert_identical(ours.sample(), theirs.sample())
-
-
-def test_the_returned_seeds_repeat_the_stream() -> None:
-    space = Graph(Tuple([Discrete(99)]), Box(0, 1))
-    for seed in (None, 3):
-        used = space.seed(seed)
-        first = [space.sample() for _ in range(3)]
-        assert_identical(space.seed(used), used)
-        assert_identical([space.sample() for _ in range(3)], first)
-
-
-@pytest.mark.parametrize(
-    ("seed", "error", "message"),
-    [
-        ((1, 2), ValueError, "^seed: expected 3 seeds .of the graph and of its nodes, and of its "),
-        ("abc", TypeError, "^seed: expected None, an int, or a list or tuple of 3 seeds"),
-        ((1, 2, [3, 4]), ValueError, r"^seed\[2\]: expected 1 seeds"),
-    ],
-)
-def test_a_wrong_seed_is_refused_with_its_path(seed: Any, error: Any, message: str) -> None:
-    for library in LIBRARIES:
-        space = library.Graph(library.Discrete(3), library.Tuple([library.Discrete(3)]))
-        with pytest.raises(error, match=message if library is spaces else None):
-            space.seed(seed)
-
-
-@pytest.mark.parametrize("arguments", [(3, None), (Discrete(2), 3), (None, None)])
-def test_what_is_no_space_is_refused(arguments: Any) -> None:
-    for library in LIBRARIES:
-        with pytest.raises(TypeError):
-            library.Graph(*arguments)
 
 
 def test_the_spaces_of_batches_are_those_of_gymnasium() -> None:
@@ -184,89 +220,6 @@ def test_a_wrong_mask_of_one_edge_is_refused_with_its_path(edge_space: Any, limi
         space.sample(mask=(None, limit), num_nodes=9)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"mask": 3}, TypeError, "^mask: expected a pair, for nodes .* found 3 of type int"),
-        ({"mask": (None,)}, ValueError, "^mask: expected a pair"),
-        ({"probability": "abc"}, ValueError, "^probability: expected a pair"),
-        ({"mask": ((1,), None)}, AssertionError, r"^mask\[0\]"),
-        ({"probability": (None, (1,)), "num_edges": 2}, AssertionError, r"^probability\[1\]"),
-        ({"mask": (None, None), "probability": (None, None)}, ValueError, "at most one"),
-    ],
-)
-def test_a_wrong_mask_is_refused_with_its_path(arguments: Any, error: Any, message: Any) -> None:
-    for library in LIBRARIES:
-        space = library.Graph(library.Discrete(3), library.Discrete(2))
-        with pytest.raises(error, match=message if library is spaces else None):
-            space.sample(num_nodes=3, **arguments)
-
-
-def links(*pairs: tuple[int, int], dtype: Any = np.int32) -> Any:
-    return np.array(pairs, dtype).reshape(-1, 2)
-
-
-ROWS = np.zeros((3, 2), np.float32)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        (ROWS, None, None),
-        (ROWS, np.array([0, 1]), links((0, 2), (1, 1))),
-        (ROWS, np.array([0, 1]), links((0, 2), (1, 1), dtype=np.int64)),
-        (ROWS, np.array([0, 1]), links((0, 2), (1, 1), dtype=np.uint8)),
-        (ROWS, np.array([0, 1]), links((0, 3), (1, 1))),
-        (ROWS, np.array([0, 1]), links((0, -1), (1, 1))),
-        (ROWS, np.array([0, 1]), links((0, 1))),
-        (ROWS, np.array([0, 1]), links((0, 1), (1, 1), dtype=np.float32)),
-        (ROWS, np.array([0, 1]), [[0, 1], [1, 1]]),
-        (ROWS, np.array([0, 5]), links((0, 1), (1, 1))),
-        (ROWS, np.array([0, 1]), None),
-        (ROWS, None, links((0, 1))),
-        (ROWS, np.array([], np.int64), links()),
-        (ROWS, [0, np.int64(1)], links((0, 2), (1, 1))),
-        (ROWS[:, :1], None, None),
-        (ROWS.astype(np.float64), None, None),
-        (ROWS.astype(np.float16), None, None),
-        (ROWS + 2, None, None),
-        (ROWS[:0], None, None),
-        (ROWS[:0], np.array([0]), links((0, 0))),
-        (list(ROWS), None, None),
-        (tuple(ROWS), None, None),
-        ([], None, None),
-        (None, None, None),
-    ],
-)
-def test_membership_is_that_of_gymnasium(value: Any) -> None:
-    ours, theirs = (
-        library.Graph(library.Box(0, 1, (2,)), library.Discrete(2)) for library in LIBRARIES
-    )
-    expected = theirs.contains(gymnasium.spaces.GraphInstance(*value))
-    assert ours.contains(GraphInstance(*value)) is bool(expected)
-    assert (ours.explain(GraphInstance(*value)) is None) is bool(expected)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        (ROWS, None, None),
-        GraphInstance(3, None, None),
-        GraphInstance(ROWS, 3, links((0, 0))),
-        GraphInstance(ROWS, np.array(1), links((0, 0))),
-        GraphInstance(ROWS, np.array([0]), links((0, 0), dtype=object)),
-        GraphInstance(ROWS, np.array([0]), np.array(3)),
-        GraphInstance(ROWS, np.array([0]), np.zeros((1, 3), int)),
-        GraphInstance(object(), object(), object()),
-    ],
-)
-def test_what_is_no_graph_is_not_contained(value: Any) -> None:
-    space = Graph(Box(0, 1, (2,)), Discrete(2))
-    assert not space.contains(value)
-    assert space.explain(value) is not None
-
-
 def test_a_graph_with_edges_is_not_in_a_space_without() -> None:
     value = GraphInstance(ROWS, np.array([0]), links((0, 0)))
     assert not Graph(Box(0, 1, (2,)), None).contains(value)
@@ -306,13 +259,6 @@ def test_a_third_partys_space_can_be_at_the_nodes() -> None:
     value = space.sample(num_nodes=4)
     assert len(value.nodes) == 4 and value in space
     assert GraphInstance(("a", "d"), None, None) not in space
-
-
-def test_equality_compares_both_spaces() -> None:
-    one = Graph(Discrete(3), Discrete(2), seed=1)
-    assert one == Graph(Discrete(3), Discrete(2), seed=2)
-    assert one != Graph(Discrete(3), None)
-    assert one != Graph(Discrete(2), Discrete(2))
 
 
 def test_it_never_has_a_fixed_size() -> None:

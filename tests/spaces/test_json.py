@@ -164,21 +164,3 @@ def test_any_iterable_can_be_written() -> None:
     inner = Tuple([Discrete(3), Text(2)])
     rows = [inner.sample() for _ in range(3)]
     assert inner.to_jsonable(iter(rows)) == inner.to_jsonable(rows)
-
-
-@pytest.mark.parametrize(
-    ("jsonable", "error", "message"),
-    [
-        ({"a": [1]}, KeyError, r"sample_n: expected a column for each of \['a', 'b'\].* 'b'"),
-        (None, TypeError, "sample_n: expected a column for each .* found none for 'a' in None"),
-        ({"a": [1], "b": [[1]]}, IndexError, r"sample_n\['b'\]: expected a column .* for 1 in"),
-        ({"a": [1], "b": [[1], ["x"]]}, ValueError, r"sample_n\['b'\]\[1\]: could not convert"),
-        ({"a": [1, 1], "b": [[1], [[0]]]}, ValueError, "columns of one length, found .*'a': 2"),
-    ],
-)
-def test_json_that_does_not_fit_is_named_with_its_path(
-    jsonable: Any, error: type[Exception], message: str
-) -> None:
-    space = Dict(a=Discrete(3), b=Tuple([Discrete(3), Box(0, 1)]))
-    with pytest.raises(error, match=message):
-        space.from_jsonable(jsonable)

@@ -9,9 +9,33 @@ import pytest
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
+from tests.spaces.contract import SpaceContract
 from vecspaces.spaces import MultiBinary
 
 i8 = np.int8
+
+
+class TestMultiBinary(SpaceContract):
+    limits = {
+        "mask": (np.array([0, 1, 2], i8), None),
+        "probability": (np.array([0.0, 0.3, 1.0]),),
+    }
+    wrong_limits = {
+        "mask": ([1, 1, 1], np.array([1, 1, 1]), np.array([1, 1], i8), np.array([1, 1, 3], i8)),
+        "probability": (
+            [1, 1, 1],
+            np.array([0.1, 1]),
+            np.array([1.1, 0, 0]),
+            np.array([np.nan, 0, 0]),
+        ),
+    }
+    inside = ([0, 1, 1], (0, 1.0, True), np.array([0, 1, 1], object))
+    outside = ([0, 1, 2], [0, 1], "011", b"011", None, 3)
+    outside_here = ([0, [1], 2], np.zeros(3, [("field", "i4")]), range(3))
+    unequal = (MultiBinary([3]), MultiBinary(4), MultiBinary((1, 3)), 3)
+
+    def make(self, lib: Any) -> Any:
+        return lib.MultiBinary(3)
 
 
 @pytest.mark.parametrize(
@@ -58,61 +82,6 @@ def test_an_array_is_contained_if_its_entries_equal_zero_or_one(array: Any) -> N
     expected = array.dtype.kind in "biufc" and all(x in (0, 1) for x in array.tolist())
     assert space.contains(array) is expected
     assert (space.explain(array) is None) is expected
-
-
-@pytest.mark.parametrize(
-    ("x", "expected"),
-    [
-        ([0, 1, 1], True),
-        ((0, 1.0, True), True),
-        ([0, 1, 2], False),
-        ([0, 1], False),
-        ([0, [1], 2], False),
-        ("011", False),
-        (b"011", False),
-        (None, False),
-        (3, False),
-        (np.array([0, 1, 1], object), True),
-        (np.zeros(3, [("field", "i4")]), False),
-        (range(3), False),
-    ],
-)
-def test_contains_of_other_objects(x: Any, expected: bool) -> None:
-    assert MultiBinary(3).contains(x) is expected
-    assert (MultiBinary(3).explain(x) is None) is expected
-
-
-def test_explain_names_the_first_entry_that_is_wrong() -> None:
-    assert MultiBinary(3).explain(np.array([0, 7, 8]), "x") == (
-        "x: expected an integer from 0 to 1 at index (1,), found 7"
-    )
-    assert MultiBinary((2, 1)).explain(np.zeros(2)) == "expected shape (2, 1), found shape (2,)"
-
-
-def test_equality_is_of_n() -> None:
-    assert MultiBinary(3) == MultiBinary(3)
-    for other in (MultiBinary([3]), MultiBinary(4), 3):
-        assert MultiBinary(3) != other
-
-
-def test_an_array_without_axes_as_n_is_refused() -> None:
-    with pytest.raises(
-        TypeError, match=r"^n: expected an int or a sequence of ints, found int64 array"
-    ):
-        MultiBinary(np.array(3))
-
-
-@pytest.mark.parametrize(
-    ("n", "message"),
-    [
-        (0, "^n: expected positive counts, found 0"),
-        ([2, -1], "^n: expected positive counts, found "),
-        (2.0, "^n: expected an int or a sequence of ints, found 2.0 of type float"),
-    ],
-)
-def test_a_wrong_n_is_named(n: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        MultiBinary(n)
 
 
 def test_without_axes_scalars_are_contained_as_arrays_are() -> None:

@@ -6,7 +6,6 @@ import copy
 import pickle
 from typing import Any
 
-import gymnasium.error
 import gymnasium.spaces
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.compare import assert_identical
+from tests.spaces.contract import outcome
 from tests.strategies import (
     FUNDAMENTAL,
     Recipe,
@@ -23,7 +23,7 @@ from tests.strategies import (
     recipes,
     seeds,
 )
-from vecspaces import errors, spaces
+from vecspaces import spaces
 
 DRAWS = 5
 i8 = np.int8
@@ -45,16 +45,6 @@ def compare_samples(recipe: Recipe, seed: int, **limit: Any) -> None:
         except ValueError:  # a stacked Sequence of length 0: "need at least one array to stack"
             return
         assert_identical(sample, expected)
-
-
-def outcome(do: Any) -> Any:
-    """What a call returns, or the type of what it raises: Gymnasium's `Error` is ours by name."""
-    try:
-        return do()
-    except Exception as error:
-        if isinstance(error, (gymnasium.error.Error, errors.VecspacesError)):
-            return "Error"
-        return type(error)
 
 
 @given(recipe=recipes(), seed=seeds)
@@ -276,96 +266,6 @@ def test_a_constructor_accepts_and_refuses_what_gymnasiums_does(
         assert isinstance(ours, type) and issubclass(ours, theirs), (ours, theirs)
     else:
         assert repr(ours) == repr(theirs)
-
-
-WRONG_LIMITS: dict[str, tuple[tuple[Any, ...], list[Any], list[Any]]] = {
-    "Box": ((0, 1), [1, np.zeros(1, i8)], [1, np.zeros(1)]),
-    "Discrete": (
-        (3,),
-        [
-            [1, 1, 1],
-            np.array([1, 1, 1]),
-            np.array([1, 1], i8),
-            np.array([1, 1, 2], i8),
-            np.array([1, 1, -1], i8),
-            np.ones((3, 1), i8),
-        ],
-        [
-            [1, 0, 0],
-            np.array([1, 0, 0]),
-            np.array([0.5, 0.5]),
-            np.array([0.5, 0.6, 0]),
-            np.array([1.5, -0.5, 0]),
-            np.array([np.nan, 0, 1]),
-            np.ones(3, np.float32) / 3,
-            np.array([1 - 1e-6, 0, 0]),
-        ],
-    ),
-    "MultiBinary": (
-        (3,),
-        [[1, 1, 1], np.array([1, 1, 1]), np.array([1, 1], i8), np.array([1, 1, 3], i8)],
-        [[1, 1, 1], np.array([0.1, 1]), np.array([1.1, 0, 0]), np.array([np.nan, 0, 0])],
-    ),
-    "MultiDiscrete": (
-        ([2, 3],),
-        [
-            [np.ones(2, i8), np.ones(3, i8)],
-            (np.ones(2, i8),),
-            (np.ones(2, i8), np.ones(2, i8)),
-            (np.ones(2), np.ones(3, i8)),
-            (np.array([1, 2], i8), np.ones(3, i8)),
-            (None, None),
-            (np.ones(2, i8), [1, 1, 1]),
-            np.ones((1, 3), i8),
-        ],
-        [
-            (np.array([0.5, 0.6]), np.array([1.0, 0, 0])),
-            (np.array([1.5, -0.5]), np.array([1.0, 0, 0])),
-            (np.array([1, 0]), np.array([1.0, 0, 0])),
-            (np.array([np.nan, 0]), np.array([1.0, 0, 0])),
-        ],
-    ),
-    "Text": (
-        (3,),
-        [
-            (5, None),
-            (0, None),
-            (2.0, None),
-            (True, None),
-            [2, None],
-            (2,),
-            5,
-            (),
-            (2, np.ones(62)),
-            (2, np.ones(61, i8)),
-            (2, [1] * 62),
-            (2, np.full(62, 2, i8)),
-            (None, np.zeros(62, i8)),
-            (2, np.zeros(62, i8)),
-        ],
-        [(2, np.zeros(62)), (2, np.ones(62)), (2, np.ones(62, i8)), (9, None)],
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "word", "limit"),
-    [
-        (name, word, limit)
-        for name, (_, *both) in WRONG_LIMITS.items()
-        for word, limits in zip(("mask", "probability"), both, strict=True)
-        for limit in limits
-    ],
-)
-def test_a_wrong_limit_raises_the_same_error_and_is_named(name: str, word: str, limit: Any) -> None:
-    args = WRONG_LIMITS[name][0]
-    ours = getattr(spaces, name)(*args, seed=0)
-    theirs = getattr(gymnasium.spaces, name)(*args, seed=0)
-    expected = outcome(lambda: theirs.sample(**{word: limit}))
-    assert outcome(lambda: ours.sample(**{word: limit})) == expected
-    if expected is AssertionError:
-        with pytest.raises(AssertionError, match=rf"^{word}(\[\d\])*: expected .*, found "):
-            ours.sample(**{word: limit})
 
 
 @given(recipe=recipes())

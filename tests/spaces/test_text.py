@@ -15,10 +15,55 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.spaces.contract import SpaceContract
 from tests.strategies import Recipe, seeds, texts
 from vecspaces.spaces import Text
 
 i8 = np.int8
+
+
+class TestText(SpaceContract):
+    limits = {
+        "mask": (
+            (3, np.array([0, 1, 0], i8)),
+            (i8(2), None),
+            (None, np.array([1, 0, 1], i8)),
+            None,
+        ),
+        "probability": ((2, np.array([0.0, 0.0, 1.0])),),
+    }
+    wrong_limits = {
+        "mask": (
+            (5, None),
+            (0, None),
+            (2.0, None),
+            (True, None),
+            [2, None],
+            (2,),
+            5,
+            (),
+            (2, np.ones(3)),
+            (2, np.ones(2, i8)),
+            (2, [1, 1, 1]),
+            (2, np.full(3, 2, i8)),
+            (None, np.zeros(3, i8)),
+            (2, np.zeros(3, i8)),
+        ),
+        "probability": ((2, np.zeros(3)), (2, np.ones(3)), (2, np.ones(3, i8)), (9, None)),
+    }
+    inside = ("a", "abc", np.str_("ab"))
+    outside = ("", "abca", "abd", None, 5, ["a"], b"a", np.array("a"))
+    equal = (Text(3, charset="cba"), Text(3, charset=frozenset("abc")))
+    unequal = (
+        Text(4, charset="abc"),
+        Text(3, min_length=0, charset="abc"),
+        Text(3, charset="ab"),
+        Text(3),
+        3,
+    )
+
+    def make(self, lib: Any) -> Any:
+        return lib.Text(3, charset="abc")
 
 
 @given(recipe=texts(), seed=seeds)
@@ -89,28 +134,6 @@ def test_no_character_is_an_empty_string_or_an_error() -> None:
             space.sample(mask=limit)
 
 
-@pytest.mark.parametrize(
-    ("x", "expected"),
-    [
-        ("a", True),
-        ("abc", True),
-        ("", False),
-        ("abca", False),
-        ("abd", False),
-        (np.str_("ab"), True),
-        (None, False),
-        (5, False),
-        (["a"], False),
-        (b"a", False),
-        (np.array("a"), False),
-    ],
-)
-def test_contains(x: Any, expected: bool) -> None:
-    space = Text(3, charset="abc")
-    assert space.contains(x) is expected
-    assert (space.explain(x) is None) is expected
-
-
 def test_a_str_that_lies_about_itself_is_taken_at_its_characters() -> None:
     class Liar(str):
         def __len__(self) -> int:
@@ -122,15 +145,6 @@ def test_a_str_that_lies_about_itself_is_taken_at_its_characters() -> None:
     assert Liar("ab") in Text(3)
     assert Liar("abcd") not in Text(3)
     assert Text(3).explain(Liar("abcd")) is not None
-
-
-def test_explain_names_length_and_foreign_characters() -> None:
-    space = Text(3, charset="abc")
-    assert space.explain("abca", "word") == (
-        "word: expected 1 to 3 characters, found 4 in 'abca' of type str"
-    )
-    assert space.explain("axy", "word") == "word: expected characters of 'abc', found 'xy'"
-    assert space.explain(7, "word") == "word: expected a str, found 7 of type int"
 
 
 @given(text=st.text(min_size=1, max_size=5))
@@ -146,37 +160,6 @@ def test_copies_share_what_never_changes() -> None:
         assert twin.character_list is space.character_list
 
 
-def test_equality_is_of_lengths_and_character_set() -> None:
-    assert Text(3, charset="ab") == Text(3, charset="ba")
-    for other in (Text(4, charset="ab"), Text(3, min_length=0, charset="ab"), Text(3), 3):
-        assert Text(3, charset="ab") != other
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"max_length": 2.0}, TypeError, "^max_length: expected an integer, found 2.0 of type"),
-        ({"max_length": 2, "min_length": -1}, ValueError, "^min_length: expected at least 0"),
-        (
-            {"max_length": 2, "min_length": 3},
-            ValueError,
-            "^min_length: expected at most max_length",
-        ),
-        ({"max_length": 2, "charset": ["ab"]}, ValueError, "^charset: expected single characters"),
-        ({"max_length": 2, "charset": [1]}, TypeError, "^charset: expected characters, found 1"),
-    ],
-)
-def test_a_wrong_argument_is_named(arguments: Any, error: Any, message: str) -> None:
-    with pytest.raises(error, match=message):
-        Text(**arguments)
-
-
 def test_zeros_are_characters_as_all_others() -> None:
     for space in (Text(4, min_length=4, charset="\0", seed=0), Text(1, charset="\0")):
         assert space.sample() == "\0" * space.max_length
-
-
-def test_a_charset_without_characters_is_named_where_one_is_needed() -> None:
-    assert Text(3, min_length=0, charset="").sample() == ""
-    with pytest.raises(ValueError, match=r"^charset: expected a character to draw from"):
-        Text(3, min_length=1, charset="").sample()

@@ -137,28 +137,6 @@ def same_dtypes_all_the_way(space: Any) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        Graph(Box(0, 1), None),
-        Sequence(Discrete(3)),
-        Sequence(Discrete(3), stack=True),
-        Dict(a=Discrete(2), b=Sequence(Discrete(3))),
-        Tuple([Graph(Discrete(3), Discrete(2))]),
-        OneOf([Discrete(2), Sequence(Discrete(3))]),
-    ],
-    ids=repr,
-)
-def test_a_dynamic_size_is_a_value_error(space: Any) -> None:
-    with pytest.raises(ValueError, match="fixed size"):
-        flatdim(space)
-    if isinstance(space, OneOf):
-        with pytest.raises(ValueError, match="fixed size"):
-            flatten(space, (0, 1))
-        with pytest.raises(ValueError, match="fixed size"):
-            flatten_space(space)
-
-
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int64, np.uint64])
 def test_one_hot_vectors_hold_at_the_ends_of_a_dtype(dtype: Any) -> None:
     info = np.iinfo(dtype)
@@ -220,77 +198,6 @@ def test_no_members_promote_no_dtype() -> None:
     assert flatten_space(Tuple([Tuple([]), Discrete(3)])).dtype == np.int64
 
 
-@pytest.mark.parametrize(
-    ("space", "flat"),
-    [
-        (Discrete(3), np.zeros(3)),
-        (Discrete(3), np.array([0, 0, 0, 1])),
-        (Discrete(3), np.array(2)),
-        (Text(2, charset="ab"), np.array([0, 1, 1])),
-        (Text(2, charset="ab"), np.array([-1, 0])),
-        (OneOf([Discrete(2)]), np.array([1, 0, 1])),
-        (OneOf([Discrete(2)]), np.array([-1, 0, 1])),
-        (MultiDiscrete([2, 2]), np.zeros(4)),
-        (MultiDiscrete([2, 2]), np.array([1, 1, 0, 0])),
-        (MultiDiscrete([2, 2]), np.array([1, 1, 1, 0])),
-        (Tuple([Discrete(2)]), np.array([1, 0, 0])),
-    ],
-)
-def test_a_vector_that_flatten_cannot_have_made_is_refused(space: Any, flat: Any) -> None:
-    with pytest.raises(ValueError, match=r"^x(\[0\])?: expected "):
-        unflatten(space, flat)
-
-
-@pytest.mark.parametrize(
-    ("space", "value"),
-    [
-        *((Discrete(3, start=5), value) for value in (4, 8, 5.5, -1)),
-        *((MultiDiscrete([2, 3]), value) for value in ([-1, 0], [2, 0], [0, 3], [0.5, 0])),
-        (MultiDiscrete([2, 3], np.uint64, start=[2**63, 2**63]), np.array([0, 0], np.uint64)),
-    ],
-)
-def test_a_value_outside_the_space_is_not_flattened_to_another(space: Any, value: Any) -> None:
-    with pytest.raises(IndexError, match=r"^x: expected "):
-        flatten(space, value)
-    with pytest.raises(IndexError, match=r"^x\['a'\]: expected "):
-        flatten(Dict(a=space), {"a": value})
-
-
-@pytest.mark.parametrize(
-    ("space", "flat"),
-    [
-        (Tuple([Discrete(2)]), (np.array([1, 0]),)),
-        (Dict(a=Discrete(2)), {"a": np.array([1, 0])}),
-        (Tuple([Sequence(Discrete(2))]), np.array([1, 0])),
-        (Dict(a=Sequence(Discrete(2))), np.array([1, 0])),
-    ],
-)
-def test_the_wrong_container_is_refused_as_in_gymnasium(space: Any, flat: Any) -> None:
-    with pytest.raises(AssertionError, match=r"^x: expected what flatten returns"):
-        unflatten(space, flat)
-
-
-ROBOT = Dict(a=Box(0, 1, (2,)), b=Tuple([Discrete(3), OneOf([Text(2), Discrete(2)])]))
-
-
-@pytest.mark.parametrize(
-    ("value", "error", "message"),
-    [
-        ({"a": [0, 0]}, KeyError, r"x: expected a dict with the keys \['a', 'b'\]"),
-        (None, TypeError, "x: expected a dict with the keys .*, found None"),
-        ({"a": [0, 0], "b": (7, (0, "a"))}, IndexError, r"x\['b'\]\[0\]: expected .* found 7"),
-        ({"a": ["x", 0], "b": (1, (0, "a"))}, ValueError, r"x\['a'\]: expected"),
-        ({"a": [0, 0], "b": (1,)}, ValueError, r"x\['b'\]: expected a tuple of 2 values"),
-        ({"a": [0, 0], "b": (1, (1, 2))}, IndexError, r"x\['b'\]\[1\]\[1\]: expected .* found 2"),
-    ],
-)
-def test_what_cannot_be_flattened_is_named_with_its_path(
-    value: Any, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        flatten(ROBOT, value)
-
-
 def test_a_scalar_comes_back_as_a_scalar() -> None:
     for library in (spaces, gymnasium.spaces):
         space: Any = library.MultiDiscrete(5)
@@ -312,28 +219,6 @@ class Unknown(Space[Any]):
 
     def contains(self, x: Any) -> bool:
         return isinstance(x, complex)
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("flatdim", ()),
-        ("flatten_space", ()),
-        ("flatten", (1j,)),
-        ("unflatten", (np.zeros(2),)),
-        ("is_space_dtype_shape_equiv", (Unknown(),)),
-    ],
-)
-def test_a_third_partys_space_is_not_implemented_until_registered(
-    name: str, arguments: Any
-) -> None:
-    for space in (Unknown(), Tuple([Unknown()])):
-        both = tuple(Tuple([other]) for other in arguments) if "equiv" in name else None
-        values = arguments if isinstance(space, Unknown) else both or tuple((x,) for x in arguments)
-        if name == "unflatten" and isinstance(space, Tuple):
-            values = (np.zeros(2),)
-        with pytest.raises(NotImplementedError, match="register"):
-            getattr(utils, name)(space, *values)
 
 
 def test_a_third_partys_space_that_says_it_is_dynamic_is_a_value_error() -> None:
@@ -407,12 +292,6 @@ def test_a_space_is_equivalent_to_itself_alone(one: Any) -> None:
 def test_bounds_do_not_matter_to_equivalence(one: Any, other: Any) -> None:
     assert is_space_dtype_shape_equiv(one, other)
     assert is_space_dtype_shape_equiv(Tuple([one]), Tuple([other]))
-
-
-@pytest.mark.parametrize("arguments", [(3, Discrete(2)), (Unknown(), 3), (None, None)])
-def test_equivalence_of_what_is_no_space_is_a_type_error(arguments: Any) -> None:
-    with pytest.raises(TypeError, match="expected a Space"):
-        is_space_dtype_shape_equiv(*arguments)
 
 
 def test_the_functions_are_public_where_gymnasium_has_them() -> None:

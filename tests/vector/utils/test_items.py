@@ -17,15 +17,12 @@ from hypothesis import strategies as st
 
 from tests.compare import assert_identical, without_0d_arrays
 from tests.strategies import Recipe, recipes, seeds
-from vecspaces.errors import CustomSpaceError
 from vecspaces.layout.describe import _remembered
 from vecspaces.spaces import (
     Box,
     Dict,
     Discrete,
     MultiBinary,
-    OneOf,
-    Sequence,
     Space,
     Text,
     Tuple,
@@ -177,61 +174,9 @@ def test_out_of_another_dtype_decides() -> None:
         concatenate(Box(0, 1, (2,)), [np.zeros(2, np.float32)] * 2, np.zeros((2, 2), np.int8))
 
 
-@pytest.mark.parametrize(
-    ("items", "message"),
-    [
-        ([{"a": [0, 0], "b": ("x", 1)}], r"expected 2 items, the rows of out\['a'\], found 1"),
-        ([{"a": [0, 0], "b": ("x", 1)}] * 3, "found 3"),
-        (
-            [{"a": [0, 0], "b": ("x", 1)}, {"a": [0, 0]}],
-            r"items\[1\]: expected a dict with the keys 'a', 'b', found a dict with the keys 'a'",
-        ),
-        (
-            [{"a": [0, 0], "b": ("x", 1), "c": 0}, {"a": [0, 0], "b": ("x", 1)}],
-            r"items\[0\]: expected a dict with the keys 'a', 'b'",
-        ),
-        ([None, 3], r"items\[0\]: expected a dict with the keys 'a', 'b', found None"),
-        (
-            [{"a": [0, 0], "b": ("x", 1)}, {"a": [0, 0], "b": ("x",)}],
-            r"items\[1\]\['b'\]: expected a tuple of length 2",
-        ),
-        (
-            [{"a": [0, 0], "b": ("x", 1)}, {"a": [0, 0, 0], "b": ("x", 1)}],
-            r"items\[1\]\['a'\]: expected float32 array of shape \(2,\)",
-        ),
-        (
-            [{"a": [0, 0], "b": ("x", 1)}, {"a": [0, 0], "b": ("x", "y")}],
-            r"items\[1\]\['b'\]\[1\]: expected int64 array of shape \(\), found 'y'",
-        ),
-    ],
-)
-def test_a_wrong_item_is_named_with_its_path(items: list[Any], message: str) -> None:
-    space = Dict(a=Box(0, 1, (2,)), b=Tuple((Text(3), Discrete(3))))
-    with pytest.raises(ValueError, match=message):
-        concatenate(space, items, create_empty_array(space, 2))
-
-
 def test_a_missing_key_is_a_key_error_as_in_gymnasium() -> None:
     with pytest.raises(KeyError):
         concatenate(Dict(a=Discrete(2)), [{}], {"a": np.zeros(1, int)})
-
-
-def test_a_wrong_number_of_texts_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected 2 items, the rows of out, found 1"):
-        concatenate(Text(3), ["x"], create_empty_array(Text(3), 2))
-
-
-@pytest.mark.parametrize(
-    ("out", "message"),
-    [
-        ({"a": np.zeros((1, 3), np.float32)}, r"out\['a'\]: expected an array of shape \(1, 2\)"),
-        ({}, "out: expected a dict with the keys 'a', found a dict with no keys"),
-        (3, "out: expected a dict with the keys 'a', found 3"),
-    ],
-)
-def test_a_wrong_out_is_named(out: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        concatenate(Dict(a=Box(0, 1, (2,))), [{"a": [0, 0]}], out)
 
 
 @pytest.mark.parametrize(
@@ -351,39 +296,6 @@ def test_any_mapping_is_gone_through() -> None:
 
 
 @pytest.mark.parametrize(
-    ("space", "items", "error", "message"),
-    [
-        (Discrete(3), 1, TypeError, "expected the space of a batch, found Discrete"),
-        (Tuple((Discrete(3),)), (1,), TypeError, "expected the space of a batch"),
-        (Box(0, 1, ()), np.array(0.5), TypeError, "items: expected a batch of values"),
-        (Dict(a=Box(0, 1, (2,))), {"a": 3}, TypeError, r"items\['a'\]: expected a batch"),
-        (Dict(a=Box(0, 1, (2,))), {"b": 3}, KeyError, "items: expected a dict with the keys 'a'"),
-        (Tuple((Box(0, 1, (2,)),) * 2), ([1],), ValueError, "items: expected a tuple of length 2"),
-        (Text(3), "abc", CustomSpaceError, "expected the space of a batch"),
-        (OneOf([Text(3)]), (0, "a"), CustomSpaceError, "expected the space of a batch"),
-        (Sequence(Discrete(3)), (1, 2), CustomSpaceError, "expected the space of a batch"),
-        (Colour(), "red", CustomSpaceError, "expected the space of a batch"),
-        ("Box", (), TypeError, "expected a vecspaces.Space"),
-    ],
-    ids=str,
-)
-def test_what_is_no_batch_is_refused(
-    space: Any, items: Any, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        iterate(space, items)
-
-
-def test_columns_of_different_lengths_are_refused() -> None:
-    space = batch_space(Dict(a=Discrete(3), b=Discrete(3)), 2)
-    with pytest.raises(ValueError, match=r"^items: expected as many values in each .* 'a', 'b'"):
-        list(iterate(space, {"a": [1, 2], "b": [1]}))
-    nested = batch_space(Dict(a=Discrete(3), b=Tuple([Discrete(3), Box(0, 1)])), 2)
-    with pytest.raises(ValueError, match=r"^items\['b'\]: expected .* 0, 1, found more in some"):
-        list(iterate(nested, {"a": [1, 2], "b": ([1], [[0.5], [0.5]])}))
-
-
-@pytest.mark.parametrize(
     ("n", "error", "message"),
     [
         (-1, ValueError, "^n must be an integer of at least 0, found -1"),
@@ -400,10 +312,3 @@ def test_a_wrong_number_of_values_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         function(space, n)
-
-
-@pytest.mark.parametrize("function", [concatenate, create_empty_array])
-def test_what_is_no_space_is_refused(function: Any) -> None:
-    arguments = ([], None) if function is concatenate else ()
-    with pytest.raises(TypeError, match=r"expected a vecspaces.Space, found 3"):
-        function(3, *arguments)

@@ -1,0 +1,154 @@
+"""The contract of a space: the same tests for each kind, over examples that its class lists.
+
+What holds for spaces of all kinds, nested at random, is a property in test_parity, test_json,
+test_description, test_explain, test_batching and test_utils. Messages are in golden/messages.txt.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import gymnasium.error
+import gymnasium.spaces
+import numpy as np
+
+from tests.compare import assert_identical
+from vecspaces import errors, spaces
+from vecspaces.spaces import difference, from_description, to_description
+
+LIBRARIES = (spaces, gymnasium.spaces)
+
+
+def outcome(do: Callable[[], Any]) -> Any:
+    """Return what a call returns, or the type of what it raises: `Error` is alike in both."""
+    try:
+        return do()
+    except Exception as error:
+        if isinstance(error, (gymnasium.error.Error, errors.VecspacesError)):
+            return "Error"
+        return type(error)
+
+
+def assert_same_samples(ours: Any, theirs: Any, n: int = 5, **limit: Any) -> None:
+    """Assert that two spaces draw the same values, and that ours contains them."""
+    for _ in range(n):
+        value = ours.sample(**limit)
+        assert_identical(value, theirs.sample(**limit))
+        assert ours.contains(value), ours.explain(value)
+
+
+class SpaceContract:
+    """The contract; a subclass makes one space in either library, and lists examples.
+
+    Attributes:
+        seeds: Seeds that `make` takes, and that lead to the same samples in both libraries.
+        wrong_seeds: Seeds that both refuse.
+        limits: Masks, and by "probability" probabilities, that lead to the same samples.
+        wrong_limits: Those that both refuse.
+        refused: Calls of constructors that both refuse.
+        inside: Values that `make` contains, in both libraries.
+        outside: Values that it does not contain, in both libraries.
+        outside_here: Values that it does not contain; Gymnasium does, or raises.
+        equal: Spaces that equal `make`.
+        unequal: Spaces that equal neither `make` nor each other; also other objects.
+    """
+
+    seeds: ClassVar[tuple[Any, ...]] = (7,)
+    wrong_seeds: ClassVar[tuple[Any, ...]] = (-1, "1", 1.0, np.int64(1), [1, 2], b"x", object)
+    limits: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    wrong_limits: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    refused: ClassVar[tuple[Callable[[Any], Any], ...]] = ()
+    inside: ClassVar[tuple[Any, ...]] = ()
+    outside: ClassVar[tuple[Any, ...]] = ()
+    outside_here: ClassVar[tuple[Any, ...]] = ()
+    equal: ClassVar[tuple[Any, ...]] = ()
+    unequal: ClassVar[tuple[Any, ...]] = ()
+
+    def make(self, lib: Any) -> Any:
+        """Return the space of the examples, not seeded."""
+        raise NotImplementedError
+
+    def test_the_same_seed_gives_gymnasiums_samples(self) -> None:
+        for seed in self.seeds:
+            ours, theirs = map(self.make, LIBRARIES)
+            assert_identical(ours.seed(seed), theirs.seed(seed))
+            assert_same_samples(ours, theirs, 10)
+
+    def test_the_returned_seeds_repeat_the_samples(self) -> None:
+        space = self.make(spaces)
+        for seed in (None, 3):
+            used = space.seed(seed)
+            first = [space.sample() for _ in range(5)]
+            assert_identical(space.seed(used), used)
+            assert_identical([space.sample() for _ in range(5)], first)
+
+    def test_a_wrong_seed_is_gymnasiums_error(self) -> None:
+        for seed in self.wrong_seeds:
+            ours, theirs = (outcome(lambda: self.make(lib).seed(seed)) for lib in LIBRARIES)  # noqa: B023
+            assert ours == theirs, seed
+            assert ours == "Error" or issubclass(ours, Exception), seed
+
+    def test_masks_and_probabilities_give_gymnasiums_samples(self) -> None:
+        for word, limits in self.limits.items():
+            for limit in limits:
+                ours, theirs = map(self.make, LIBRARIES)
+                ours.seed(5), theirs.seed(5)
+                assert_same_samples(ours, theirs, **{word: limit})
+
+    def test_a_wrong_limit_is_gymnasiums_error(self) -> None:
+        for word, limits in self.wrong_limits.items():
+            for limit in limits:
+                ours, theirs = (
+                    outcome(lambda: self.make(lib).sample(**{word: limit}))  # noqa: B023
+                    for lib in LIBRARIES
+                )
+                assert ours == theirs, (word, limit)
+                assert ours == "Error" or issubclass(ours, Exception), (word, limit)
+
+    def test_a_wrong_argument_is_gymnasiums_error(self) -> None:
+        for construct in self.refused:
+            ours, theirs = (outcome(lambda: construct(lib)) for lib in LIBRARIES)  # noqa: B023
+            assert isinstance(ours, type) and issubclass(ours, Exception), ours
+            assert issubclass(ours, theirs), (ours, theirs)
+
+    def test_values_are_contained_as_in_gymnasium(self) -> None:
+        ours, theirs = map(self.make, LIBRARIES)
+        for values, expected in ((self.inside, True), (self.outside, False)):
+            for value in values:
+                assert ours.contains(value) is expected, value
+                assert (ours.explain(value) is None) is expected, value
+                native = value
+                if isinstance(value, spaces.GraphInstance):
+                    native = gymnasium.spaces.GraphInstance(*value)
+                assert outcome(lambda: bool(theirs.contains(native))) is expected, value  # noqa: B023
+        for value in self.outside_here:
+            assert ours.contains(value) is False, value
+            assert ours.explain(value) is not None, value
+
+    def test_equality_and_difference_agree(self) -> None:
+        space = self.make(spaces)
+        for other in (self.make(spaces), *self.equal):
+            other.seed(1)
+            assert space == other and other == space
+            assert difference(space, other) is None
+        for one, other in itertools.permutations((space, *self.unequal), 2):
+            assert one != other
+            if isinstance(one, spaces.Space) and isinstance(other, spaces.Space):
+                assert difference(one, other) is not None
+
+    def test_copies_and_descriptions_are_equal(self) -> None:
+        for space in (self.make(spaces), *self.equal, *self.unequal):
+            if isinstance(space, spaces.Space):
+                twins = (
+                    copy.copy(space),
+                    copy.deepcopy(space),
+                    pickle.loads(pickle.dumps(space)),
+                    from_description(to_description(space)),
+                )
+                for twin in twins:
+                    assert type(twin) is type(space)
+                    assert twin == space and repr(twin) == repr(space)
