@@ -87,19 +87,24 @@ class Turns:
 
 
 class Poisoned(Errand):
-    """An errand that kills its process in the episodes of some seeds.
+    """An errand that kills or stops its process in the episodes of some seeds.
 
     Args:
         poison: The seeds.
         where: `"step"` or `"reset"`.
         once: A folder of files that say which seeds have killed once; None: they always kill.
+        deed: The signal; a process that is stopped hangs.
     """
 
     def __init__(
-        self, poison: tuple[int, ...], where: str = "step", once: Path | None = None
+        self,
+        poison: tuple[int, ...],
+        where: str = "step",
+        once: Path | None = None,
+        deed: str = "SIGKILL",
     ) -> None:
         super().__init__()
-        self.poison, self.where, self.once = poison, where, once
+        self.poison, self.where, self.once, self.deed = poison, where, once, deed
 
     def _strike(self, where: str, seed: int | None) -> None:
         if where != self.where or seed not in self.poison:
@@ -109,7 +114,7 @@ class Poisoned(Errand):
             if mark.exists():
                 return
             mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), getattr(signal, self.deed))
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self._strike("reset", seed)

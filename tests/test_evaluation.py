@@ -31,7 +31,7 @@ from tests.evaluation_envs import (
     Turns,
     errand_policy,
 )
-from tests.vector.bounds import within
+from tests.vector.bounds import stretched, within
 from vecspaces import Evaluation, evaluate, make_vec, spaces
 from vecspaces.errors import InvalidActionError, StepTimeoutError, WorkerDiedError
 from vecspaces.evaluation.episodes import EpisodeQueue
@@ -323,7 +323,15 @@ def test_a_policy_with_a_state_sees_every_row_each_time() -> None:
 # ---------------------------------------------------------------------- deaths
 
 
+def restarting(deed: str) -> dict[str, Any]:
+    """What `evaluate` needs to go on after a worker was stopped, which is late and not dead."""
+    if deed == "SIGKILL":
+        return {}
+    return {"vector_kwargs": {"step_timeout": stretched(0.3), "on_step_timeout": "restart"}}
+
+
 @posix
+@pytest.mark.parametrize("deed", ["SIGKILL", "SIGSTOP"])
 @pytest.mark.parametrize(
     ("where", "at"),
     ordinarily(
@@ -332,10 +340,12 @@ def test_a_policy_with_a_state_sees_every_row_each_time() -> None:
     ),
 )
 def test_an_episode_that_is_lost_begins_anew(
-    expected: Evaluation, tmp_path: Path, where: str, at: int
+    expected: Evaluation, tmp_path: Path, where: str, at: int, deed: str
 ) -> None:
-    env = partial(Poisoned, (int(expected.seeds[at]),), where, tmp_path)
-    result = evaluate(errand_policy, env, episodes=40, seed=3, num_workers=2, num_envs=6)
+    env = partial(Poisoned, (int(expected.seeds[at]),), where, tmp_path, deed)
+    result = evaluate(
+        errand_policy, env, episodes=40, seed=3, num_workers=2, num_envs=6, **restarting(deed)
+    )
     assert_same(result, expected)
     assert result.retries[at] == 1
     # Of the three environments of the worker, those in an episode lost it.
@@ -343,6 +353,7 @@ def test_an_episode_that_is_lost_begins_anew(
 
 
 @posix
+@pytest.mark.parametrize("deed", ["SIGKILL", "SIGSTOP"])
 @pytest.mark.parametrize(
     ("where", "at", "max_retries"),
     ordinarily(
@@ -350,21 +361,23 @@ def test_an_episode_that_is_lost_begins_anew(
         itertools.product(["reset", "step"], [1, 30], [0, 2]),
     ),
 )
-def test_one_that_always_kills_its_worker_is_named(
-    expected: Evaluation, where: str, at: int, max_retries: int
+def test_one_that_always_loses_its_worker_is_named(
+    expected: Evaluation, where: str, at: int, max_retries: int, deed: str
 ) -> None:
     seed = int(expected.seeds[at])
-    env = partial(Poisoned, (seed,), where)
-    with pytest.raises(WorkerDiedError, match=rf"episode {at} with seed {seed} ") as caught:
-        evaluate(errand_policy, env, episodes=40, seed=3, num_workers=2, max_retries=max_retries)
+    env = partial(Poisoned, (seed,), where, deed=deed)
+    kind = WorkerDiedError if deed == "SIGKILL" else StepTimeoutError
+    arguments: dict[str, Any] = {"num_workers": 2, **restarting(deed)}
+    with pytest.raises(kind, match=rf"episode {at} with seed {seed} ") as caught:
+        evaluate(errand_policy, env, episodes=40, seed=3, max_retries=max_retries, **arguments)
     times = "once" if max_retries == 0 else f"{max_retries + 1} times"
     assert f"lost its worker {times}, and max_retries is {max_retries}" in str(caught.value)
     assert f"episodes=1, seed=[{seed}]" in str(caught.value)
-    assert caught.value.exitcode == -signal.SIGKILL
-    assert "built again" not in str(caught.value)
-    # And alone it does it again.
-    with pytest.raises(WorkerDiedError, match=f"episode 0 with seed {seed} "):
-        evaluate(errand_policy, env, episodes=1, seed=[seed], max_retries=0)
+    assert getattr(caught.value, "exitcode", -signal.SIGKILL) == -signal.SIGKILL
+    assert "built again" not in str(caught.value) and "restarted" not in str(caught.value)
+    if deed == "SIGKILL":  # and alone it does it again
+        with pytest.raises(kind, match=f"episode 0 with seed {seed} "):
+            evaluate(errand_policy, env, episodes=1, seed=[seed], max_retries=0)
 
 
 @posix

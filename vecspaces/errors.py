@@ -111,12 +111,17 @@ class StepTimeoutError(VecspacesError, TimeoutError, multiprocessing.TimeoutErro
 
     Args:
         message: What was waited for, for how long, and what to do next.
-        env_ids: The environments that are still busy.
+        env_ids: The environments that are still busy; where their workers are restarted
+            (`on_step_timeout`), all environments of these workers.
+        running: Those of them that were running.
     """
 
-    def __init__(self, message: str, env_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self, message: str, env_ids: Sequence[int] = (), running: Sequence[int] = ()
+    ) -> None:
         super().__init__(message)
         self.env_ids = tuple(env_ids)
+        self.running = tuple(running)
 
 
 class WorkerError(VecspacesError):

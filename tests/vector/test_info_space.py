@@ -19,6 +19,7 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.envs import Drift, Echo, Ledger
+from tests.vector.bounds import stretched
 from vecspaces import Env, spaces
 from vecspaces.adapters.gymnasium import as_gymnasium, to_gymnasium
 from vecspaces.errors import InvalidInfoError
@@ -503,21 +504,26 @@ class Ticking(Env[Any, Any]):
 @pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_a_row_that_was_lost_has_no_infos(mode: AutoresetMode, shared_memory: bool) -> None:
+@pytest.mark.parametrize("deed", ["SIGKILL", "SIGSTOP"])
+def test_a_row_that_was_lost_has_no_infos(
+    deed: str, mode: AutoresetMode, shared_memory: bool
+) -> None:
     with AsyncVectorEnv(
         [partial(Ticking, 99)] * 4,
         num_workers=2,
         context="fork",
         shared_memory=shared_memory,
         autoreset_mode=mode,
-        on_worker_death="restart",
+        on_worker_death="restart" if deed == "SIGKILL" else "raise",
+        on_step_timeout="restart",
+        step_timeout=stretched(0.25),
     ) as envs:
         envs.reset(seed=0)
         for _ in range(3):
             assert envs.step([0] * 4)[4]["_time"].all()
         pid = envs.processes[1].pid
         assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, getattr(signal, deed))
         infos = envs.step([0] * 4)[4]
         assert infos["_worker_restarted"].tolist() == [False, False, True, True]
         if mode is AutoresetMode.SAME_STEP:  # the infos of the resets that follow

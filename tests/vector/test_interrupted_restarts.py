@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.envs import Ledger
+from tests.vector.bounds import stretched
 from tests.vector.test_interrupts import interrupt_at
 from vecspaces.errors import NoAsyncCallError, ResetNeededError, WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv
@@ -20,30 +22,35 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs 
 
 
 class Mortal(Ledger):
-    """Dies in a step while a file is there."""
+    """Dies or hangs in a step while a file is there."""
 
-    def __init__(self, folder: Path, number: int) -> None:
+    def __init__(self, folder: Path, hangs: bool, number: int) -> None:
         super().__init__(number, length=99)
-        self._sign = folder / "die"
+        self._sign, self._hangs = folder / "die", hangs
 
     def step(self, action: Any) -> Any:
         if self.number == 0 and self._sign.exists():
             self._sign.unlink()
+            if self._hangs:
+                time.sleep(1000)
             os._exit(5)
         return super().step(action)
 
 
-def mortals(folder: Path) -> list[Any]:
-    return [partial(Mortal, folder, number) for number in range(2)]
+def mortals(folder: Path, hangs: bool = False) -> list[Any]:
+    return [partial(Mortal, folder, hangs, number) for number in range(2)]
 
 
 @pytest.mark.parametrize(
     "stride", [97, pytest.param(1, marks=[pytest.mark.full, pytest.mark.timeout(600)])]
 )
-def test_an_interrupt_at_any_point_of_a_restart(tmp_path: Path, stride: int) -> None:
+@pytest.mark.parametrize("hangs", [False, True])
+def test_an_interrupt_at_any_point_of_a_restart(tmp_path: Path, hangs: bool, stride: int) -> None:
     arguments: dict[str, Any] = {"on_worker_death": "restart", "max_restarts": 10_000}
+    if hangs:
+        arguments |= {"on_step_timeout": "restart", "step_timeout": stretched(0.1)}
     actions = np.array([1, 1])
-    with AsyncVectorEnv(mortals(tmp_path), num_workers=2, **arguments) as envs:
+    with AsyncVectorEnv(mortals(tmp_path, hangs), num_workers=2, **arguments) as envs:
         k, reached = 3, True
         while reached:
             envs.reset(seed=0)
@@ -52,7 +59,8 @@ def test_an_interrupt_at_any_point_of_a_restart(tmp_path: Path, stride: int) -> 
             reached, done, result = interrupt_at(k, lambda: envs.step(actions))
             k += stride
             try:
-                result = result if done else envs.step_wait(timeout=20)
+                # Whether it had begun to restart or not, it does now.
+                result = result if done else envs.step_wait(timeout=None if hangs else 20)
             except (NoAsyncCallError, ResetNeededError):
                 (tmp_path / "die").unlink(missing_ok=True)
                 continue

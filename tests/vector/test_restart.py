@@ -1,10 +1,11 @@
-"""Restart: a dead worker is replaced, its episodes are truncated, and no other one is affected."""
+"""Restart: a dead or late worker is replaced, its episodes are truncated, others go on."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,8 @@ from vecspaces.testing.faulty_envs import (
     factories,
 )
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from vecspaces.vector.exchange.failures import Death, died
-from vecspaces.vector.session import restarts
+from vecspaces.vector.exchange.failures import Death, died, overdue
+from vecspaces.vector.session import restarts as session_restarts
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
 
@@ -36,6 +37,16 @@ ACTIONS = np.array([0, 1, 2, 1])
 LOST, KEPT = [2, 3], [0, 1]
 LONG = 1000
 MODES = list(AutoresetMode)
+# A death is handled by `on_worker_death`, what hangs by `on_step_timeout`: the rest is the same.
+LOSSES = ["SIGKILL", "hang"]
+in_both = pytest.mark.parametrize("deed", LOSSES)
+
+
+def restarts(deed: str) -> dict[str, Any]:
+    """The arguments that let a worker be restarted after this."""
+    if deed == "hang":
+        return {"on_step_timeout": "restart", "step_timeout": stretched(0.25)}
+    return {"on_worker_death": "restart"}
 
 
 def start(
@@ -45,14 +56,13 @@ def start(
     deed: str = "SIGKILL",
     **arguments: Any,
 ) -> AsyncVectorEnv[Any, Any]:
-    """Two workers of two environments, two steps into an episode; the second may die any time."""
+    """Two workers of two environments, two steps into an episode; the second may be lost."""
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
         factories(4, folder, deed, where, episode=LONG),
         num_workers=2,
         context="fork",
         autoreset_mode=mode,
-        on_worker_death="restart",
-        **arguments,
+        **{**restarts(deed), **arguments},
     )
     envs.reset(seed=5)
     for _ in range(2):
@@ -141,10 +151,11 @@ def check_lost(result: Any) -> None:
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
+@in_both
 def test_a_lost_step_is_a_truncation_in_every_autoreset_mode(
-    shared_memory: bool, tmp_path: Path, mode: AutoresetMode, healthy: Any, known: Any
+    deed: str, shared_memory: bool, tmp_path: Path, mode: AutoresetMode, healthy: Any, known: Any
 ) -> None:
-    with start(tmp_path, mode=mode, shared_memory=shared_memory) as envs:
+    with start(tmp_path, mode=mode, deed=deed, shared_memory=shared_memory) as envs:
         arm(tmp_path)
         result = envs.step(ACTIONS)
         check_others(result, healthy.step(ACTIONS))
@@ -178,9 +189,10 @@ def test_a_lost_step_is_a_truncation_in_every_autoreset_mode(
         assert sorted(built(tmp_path)) == [0, 1, 2, 2, 3, 3]
 
 
-@pytest.mark.parametrize("deed", ["segfault", "os._exit"])
+@pytest.mark.parametrize("deed", ["segfault", "os._exit", "hang in native code"])
 def test_any_death_restarts(deed: str, tmp_path: Path) -> None:
-    with start(tmp_path, deed=deed) as envs:
+    arguments = restarts("hang") if "hang" in deed else {}
+    with start(tmp_path, deed=deed, **arguments) as envs:
         arm(tmp_path)
         check_lost(envs.step(ACTIONS))
 
@@ -207,8 +219,9 @@ def test_an_exception_is_no_death(tmp_path: Path) -> None:
         envs.reset()
 
 
-def test_what_a_view_showed_stays_whole_when_a_worker_dies(tmp_path: Path) -> None:
-    with start(tmp_path, copy=False, buffers=3) as envs:
+@in_both
+def test_what_a_view_showed_stays_whole_when_a_worker_is_lost(deed: str, tmp_path: Path) -> None:
+    with start(tmp_path, deed=deed, copy=False, buffers=3) as envs:
         shown = [envs.step(ACTIONS)[0] for _ in range(2)]
         kept = [{key: value.copy() for key, value in one.items()} for one in shown]
         arm(tmp_path)
@@ -217,8 +230,11 @@ def test_what_a_view_showed_stays_whole_when_a_worker_dies(tmp_path: Path) -> No
         assert_identical(pick(newest, LOST), pick(kept[1], LOST))
 
 
-def test_seeds_of_restarts_follow_from_the_reset_seed_and_their_number(tmp_path: Path) -> None:
-    with start(tmp_path, max_restarts=5) as envs:
+@in_both
+def test_seeds_of_restarts_follow_from_the_reset_seed_and_their_number(
+    deed: str, tmp_path: Path
+) -> None:
+    with start(tmp_path, deed=deed, max_restarts=5) as envs:
         for count in (1, 2, 3):
             arm(tmp_path)
             check_lost(envs.step(ACTIONS))
@@ -259,19 +275,21 @@ def test_a_death_between_two_steps_loses_the_next_step(
         check_lost(result)
 
 
-def test_a_death_in_a_full_reset_repeats_it(tmp_path: Path, healthy: Any) -> None:
-    with start(tmp_path, "reset") as envs:
+@in_both
+def test_a_loss_in_a_full_reset_repeats_it(deed: str, tmp_path: Path, healthy: Any) -> None:
+    with start(tmp_path, "reset", deed=deed) as envs:
         arm(tmp_path)
         assert_identical(envs.reset(seed=9), healthy.reset(seed=9))
         for _ in range(3):
             assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
 
 
-def test_a_death_in_a_partial_reset_repeats_it_and_truncates_the_neighbour(
-    tmp_path: Path, mode: AutoresetMode, healthy: Any, known: Any
+@in_both
+def test_a_loss_in_a_partial_reset_repeats_it_and_truncates_the_neighbour(
+    deed: str, tmp_path: Path, mode: AutoresetMode, healthy: Any, known: Any
 ) -> None:
     mask = {"reset_mask": np.array([False, False, True, False])}
-    with start(tmp_path, "reset", mode) as envs:
+    with start(tmp_path, "reset", mode, deed) as envs:
         arm(tmp_path)
         observations, _ = envs.reset(seed=20, options=mask)
         expected, _ = healthy.reset(seed=20, options=mask)
@@ -301,7 +319,9 @@ def test_a_death_in_a_partial_reset_repeats_it_and_truncates_the_neighbour(
         ("render", lambda envs: tuple(frame[0, 0, 0] for frame in envs.render()), (0, 1, 2, 3)),
     ],
 )
-def test_a_death_in_a_call_repeats_it_and_the_next_step_is_a_truncation(
+@in_both
+def test_a_loss_in_a_call_repeats_it_and_the_next_step_is_a_truncation(
+    deed: str,
     where: str,
     touch: Callable[[Any], Any],
     expected: Any,
@@ -310,7 +330,7 @@ def test_a_death_in_a_call_repeats_it_and_the_next_step_is_a_truncation(
     healthy: Any,
     known: Any,
 ) -> None:
-    with start(tmp_path, where, mode) as envs:
+    with start(tmp_path, where, mode, deed) as envs:
         arm(tmp_path)
         assert touch(envs) == expected
         result = envs.step(ACTIONS)
@@ -329,8 +349,9 @@ def test_a_death_in_a_call_of_other_environments_is_a_truncation_later(tmp_path:
         check_lost(envs.step(ACTIONS))
 
 
-def test_a_death_while_streaming_is_a_truncation(tmp_path: Path, known: Any) -> None:
-    with start(tmp_path, batch_size=2) as envs:
+@in_both
+def test_a_loss_while_streaming_is_a_truncation(deed: str, tmp_path: Path, known: Any) -> None:
+    with start(tmp_path, deed=deed, batch_size=2) as envs:
         arm(tmp_path)
         envs.send(ACTIONS)
         seen: dict[int, Any] = {}
@@ -372,10 +393,11 @@ def test_a_streaming_death_before_send_is_a_truncation_too(tmp_path: Path) -> No
         assert (got.infos["worker_restarted"] == lost).all()
 
 
+@in_both
 def test_the_rows_of_a_vector_env_are_truncated_together(
-    tmp_path: Path, mode: AutoresetMode
+    deed: str, tmp_path: Path, mode: AutoresetMode
 ) -> None:
-    fns = factories(4, tmp_path, "SIGKILL", episode=LONG)
+    fns = factories(4, tmp_path, deed, episode=LONG)
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
         [
             lambda: SyncVectorEnv(fns[:2], autoreset_mode=mode),
@@ -384,7 +406,7 @@ def test_the_rows_of_a_vector_env_are_truncated_together(
         num_workers=2,
         context="fork",
         autoreset_mode=mode,
-        on_worker_death="restart",
+        **restarts(deed),
     )
     with envs:
         envs.reset(seed=5)
@@ -402,50 +424,80 @@ def test_the_rows_of_a_vector_env_are_truncated_together(
 # ---------------------------------------------------------------------- the budget
 
 
-def test_too_many_deaths_raise_and_tell_the_history(tmp_path: Path) -> None:
-    with start(tmp_path, max_restarts=2) as envs:
+@pytest.mark.parametrize(
+    "deed, kind, did, what",
+    [
+        ("SIGKILL", WorkerDiedError, "died", "worker 1 (environments 2, 3) was ended by SIGKILL"),
+        ("hang", StepTimeoutError, "overran step_timeout", "step did not end within"),
+    ],
+)
+def test_too_many_losses_raise_and_tell_the_history(
+    deed: str,
+    kind: type[WorkerDiedError | StepTimeoutError],
+    did: str,
+    what: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with start(tmp_path, deed=deed, max_restarts=2) as envs:
         for _ in range(2):
             arm(tmp_path)
             check_lost(envs.step(ACTIONS))
             envs.step(ACTIONS)
         arm(tmp_path)
-        with pytest.raises(WorkerDiedError) as caught:
+        with pytest.raises(kind) as caught:
             envs.step(ACTIONS)
         error = caught.value
-        assert (error.env_ids, error.worker, error.command) == ((2, 3), 1, "step")
-        assert (error.exitcode, error.signal is not None) == (-9, True)
-        assert "workers died 3 times within 60 s, and max_restarts is 2" in str(error)
-        assert str(error).count("s ago: worker 1 (environments 2, 3)") == 3
+        assert error.env_ids == (2, 3)
+        if isinstance(error, WorkerDiedError):
+            assert (error.worker, error.command, error.running) == (1, "step", 2)
+            assert (error.exitcode, error.signal is not None) == (-9, True)
+        else:
+            assert error.running == (2,)
+        assert f"workers {did} 3 times within 60 s, and max_restarts is 2" in str(error)
+        assert str(error).count(f"s ago: {what}") == 3
+        logged = [record for record in caplog.records if record.name == "vecspaces"]
+        assert [(record.levelname, record.getMessage().count("\n")) for record in logged] == [
+            ("WARNING", 0)
+        ] * 2
+        for left, record in zip((1, 0), logged, strict=True):
+            line = record.getMessage()
+            assert line.startswith(what)
+            assert "environment 2" in line
+            assert line.endswith(f": restarted; restarts left within 60 s: {left} of 2")
         envs.reset(seed=1)
         envs.step(ACTIONS)
 
 
 @pytest.mark.parametrize("where", ["reset", "step", "call"])
-def test_a_crash_loop_ends(where: str) -> None:
+@in_both
+def test_a_loop_of_losses_ends(where: str, deed: str) -> None:
     fns = [Factory(index) for index in range(3)]
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
-        [*fns, Doomed(where)], num_workers=2, context="fork", on_worker_death="restart"
+        [*fns, Doomed(where, deed)], num_workers=2, context="fork", **restarts(deed)
     )
-    with pytest.raises(WorkerDiedError, match="workers died 4 times"), envs:
+    kinds = (WorkerDiedError, StepTimeoutError)
+    with pytest.raises(kinds, match=r"workers (died|overran step_timeout) 4 times"):
         envs.reset()
         for _ in range(4):
             envs.call("poke")
             envs.step(ACTIONS)
             envs.step(ACTIONS)
+    envs.close(terminate=True)
 
 
 class Doomed:
-    """Makes environments that die in one place, every time."""
+    """Makes environments that are lost in one place, every time."""
 
-    def __init__(self, where: str) -> None:
-        self.where = where
+    def __init__(self, where: str, deed: str) -> None:
+        self.where, self.deed = where, deed
 
     def __call__(self) -> FaultyEnv:
         env = FaultyEnv(3)
         if self.where == "call":
-            env.poke = FAULTS["SIGKILL"]  # type: ignore[method-assign]
+            env.poke = FAULTS[self.deed]  # type: ignore[method-assign]
         else:
-            setattr(env, self.where, lambda *_, **__: FAULTS["SIGKILL"]())
+            setattr(env, self.where, lambda *_, **__: FAULTS[self.deed]())
         return env
 
 
@@ -560,20 +612,143 @@ def test_last_known_observations_of_variable_size_are_shown_too(
 
 def test_deaths_older_than_the_window_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(restarts.time, "monotonic", lambda: now)
-    budget = restarts.RestartBudget(max_restarts=1, window=10.0)
+    monkeypatch.setattr(session_restarts.time, "monotonic", lambda: now)
+    budget = session_restarts.RestartBudget(max_restarts=1, window=10.0)
     death = died(0, [0], "step", Death(-9), -1, "so it goes")
-    budget.spend(death, 1)
+    budget.spend(death, (0, 1))
     now = 110.5
-    budget.spend(death, 2)
-    budget.spend(death, 2)  # an interrupt may repeat what was counted
+    budget.spend(death, (0, 2))
+    budget.spend(death, (0, 2))  # an interrupt may repeat what was counted
     now = 111.0
-    with pytest.raises(WorkerDiedError, match=r"died 2 times.*0\.5 s ago.*; 0\.0 s ago"):
-        budget.spend(death, 3)
+    late = overdue("step", 2.0, [1], [1], "hurry")
+    expected = r"died or overran step_timeout 2 times.*0\.5 s ago: worker 0.*; 0\.0 s ago: step did"
+    with pytest.raises(StepTimeoutError, match=expected):
+        budget.spend(late, (1, 1))
 
 
-def test_max_restarts_zero_raises_at_once(tmp_path: Path) -> None:
-    with start(tmp_path, max_restarts=0) as envs:
+@in_both
+def test_max_restarts_zero_raises_at_once(deed: str, tmp_path: Path) -> None:
+    with start(tmp_path, deed=deed, max_restarts=0) as envs:
         arm(tmp_path)
-        with pytest.raises(WorkerDiedError, match="died once"):
+        with pytest.raises((WorkerDiedError, StepTimeoutError), match=r"(died|step_timeout) once"):
             envs.step(ACTIONS)
+        envs.close(terminate=True)
+
+
+# ---------------------------------------------------------------------- what is late
+
+
+def hanging(folder: Path, *rows: int) -> list[Factory]:
+    """Four environments, of which these hang in a step while they are armed."""
+    found = [Factory(row, episode=LONG) for row in range(4)]
+    for row in rows:
+        (folder / str(row)).mkdir()
+        found[row] = Factory(row, Fault("hang", "step", folder / str(row) / "trigger"), None, LONG)
+    return found
+
+
+def test_workers_that_are_late_together_are_one_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+        hanging(tmp_path, 1, 3), num_workers=2, max_restarts=1, **restarts("hang")
+    )
+    with envs:
+        envs.reset(seed=5)
+        for stream in (False, True):
+            envs.step(ACTIONS)
+            for row in (1, 3):
+                arm(tmp_path / str(row))
+            if stream:  # the second one is too many
+                envs.send(ACTIONS[LOST], LOST)
+                envs.send(ACTIONS[KEPT], KEPT)
+                with pytest.raises(StepTimeoutError, match="overran step_timeout 2 times") as late:
+                    envs.recv(4)
+                assert sorted(late.value.env_ids) == [0, 1, 2, 3]
+            else:
+                *_, truncations, infos = envs.step(ACTIONS)
+                assert truncations.all() and infos["worker_restarted"].all()
+                assert len(caplog.records) == 1
+        envs.close(terminate=True)
+
+
+def test_a_hung_row_of_a_stream_is_noticed_while_others_go_on(tmp_path: Path) -> None:
+    with AsyncVectorEnv(hanging(tmp_path, 3), num_workers=4, **restarts("hang")) as envs:
+        envs.reset(seed=5)
+        arm(tmp_path / "3")
+        envs.send(ACTIONS)
+        began, heard, lost = time.monotonic(), 0, False
+        while not lost:
+            assert time.monotonic() - began < stretched(10)
+            got = envs.recv(1)
+            lost = bool(got.truncations[0])
+            assert got.env_ids[0] == 3 if lost else got.env_ids[0] != 3
+            envs.send(ACTIONS[got.env_ids], got.env_ids)
+            heard += 1
+        assert heard > 4
+        assert got.infos["worker_restarted"].tolist() == [True]
+        assert time.monotonic() - began > 0.25
+
+
+class Wordy(FaultyEnv):
+    """Has infos that no pipe holds."""
+
+    def _inform(self, invalid: str | None) -> Any:
+        return {"words": "x" * 1_000_000}
+
+
+def test_a_row_that_answered_while_nobody_listened_is_not_late() -> None:
+    fns = [lambda i=i: Wordy(i, episode=LONG) for i in range(2)]
+    with AsyncVectorEnv(fns, num_workers=2, context="fork", **restarts("hang")) as envs:
+        envs.reset()
+        for count in (2, 1):
+            envs.send(ACTIONS[:2])
+            time.sleep(stretched(0.4))
+            for _ in range(2 // count):
+                assert not envs.recv(count).truncations.any()
+
+
+def test_a_bound_of_one_wait_restarts_nothing(tmp_path: Path) -> None:
+    with start(tmp_path, deed="hang") as envs:
+        pids = [process.pid for process in envs.processes]
+        arm(tmp_path)
+        envs.step_async(ACTIONS)
+        for _ in range(2):
+            with pytest.raises(StepTimeoutError, match=r"wait again, call reset\(\)") as late:
+                envs.step_wait(timeout=stretched(0.3))
+            assert (late.value.env_ids, late.value.running) == ((2, 3), (2,))
+        assert [process.pid for process in envs.processes] == pids
+        check_lost(envs.step_wait())
+
+
+def test_deaths_and_timeouts_are_decided_one_by_one(tmp_path: Path) -> None:
+    heard: list[Exception] = []
+    with start(tmp_path, deed="hang") as envs:  # whose on_worker_death is "raise"
+        kill(envs, 1)
+        with pytest.raises(WorkerDiedError, match='on_worker_death="restart" goes on by itself'):
+            envs.step(ACTIONS)
+    both = {**restarts("hang"), "on_step_timeout": heard.append, "on_worker_death": heard.append}
+    with start(tmp_path, deed="hang", max_restarts=1, **both) as envs:
+        arm(tmp_path)
+        check_lost(envs.step(ACTIONS))
+        kill(envs, 1)
+        expected = "workers died or overran step_timeout 2 times"
+        with pytest.raises(WorkerDiedError, match=expected):
+            envs.step(ACTIONS)
+    assert [type(error) for error in heard] == [StepTimeoutError, WorkerDiedError]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"on_step_timeout": "restart"}, "step_timeout is None: pass .* such as step_timeout=60"),
+        (
+            {"on_step_timeout": "kill", "step_timeout": 1},
+            "on_step_timeout must be 'raise' or 'restart', or a function of a StepTimeoutError, "
+            "found 'kill'",
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AsyncVectorEnv([Factory(0)], **arguments)

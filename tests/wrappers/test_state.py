@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from gymnasium.wrappers.utils import RunningMeanStd as TheirMeanStd
 
 from tests.compare import assert_identical
 from tests.envs import Ledger, ledgers
+from tests.vector.bounds import stretched
 from tests.vector.ways import WAYS, run_by
 from vecspaces import Env, make_vec, spaces
 from vecspaces import wrappers as ours
@@ -306,23 +308,31 @@ def test_no_environments_may_be_stepped() -> None:
 
 
 class Mortal(Ledger):
-    """Dies in a step while a file is there."""
+    """Dies or hangs in a step while a file is there."""
 
-    def __init__(self, path: Path, number: int) -> None:
+    def __init__(self, path: Path, hangs: bool, number: int) -> None:
         super().__init__(number, length=99)
-        self._path = path
+        self._path, self._hangs = path, hangs
 
     def step(self, action: Any) -> Any:
         if self.number == 0 and self._path.exists():
             self._path.unlink()
+            if self._hangs:
+                time.sleep(1000)
             os._exit(5)
         return super().step(action)
 
 
-def test_an_episode_that_is_lost_with_its_worker_is_followed_by_a_new_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hangs", [False, True])
+def test_an_episode_that_is_lost_with_its_worker_is_followed_by_a_new_one(
+    hangs: bool, tmp_path: Path
+) -> None:
     sign = tmp_path / "die"
-    env_fns = [partial(Mortal, sign, number) for number in range(2)]
-    inner = AsyncVectorEnv(env_fns, num_workers=2, on_worker_death="restart")
+    env_fns = [partial(Mortal, sign, hangs, number) for number in range(2)]
+    arguments: Any = {"on_worker_death": "restart"}
+    if hangs:
+        arguments = {"on_step_timeout": "restart", "step_timeout": stretched(0.25)}
+    inner = AsyncVectorEnv(env_fns, num_workers=2, **arguments)
     frames = ours.FrameStackObservation(ours.RecordEpisodeStatistics(timed(inner)), 2)
     with ours.TimeAwareObservation(frames, flatten=False) as envs:
         envs.reset(seed=1)

@@ -191,8 +191,8 @@ class EpisodeQueue:
 
     # ------------------------------------------------------------------ what goes wrong
 
-    def judge(self, error: WorkerDiedError) -> None:
-        """Count the death of a worker against the episode that was running, or raise.
+    def judge(self, error: WorkerDiedError | StepTimeoutError) -> None:
+        """Count the loss of a worker against the episode that was running, or raise.
 
         Where it is not known which one was running, all of the worker's are suspects.
         """
@@ -204,9 +204,9 @@ class EpisodeQueue:
                 self._retries[self._playing[row]] += 1
         else:
             self._died_in_reset.difference_update(rows)
-        suspects = [self._playing[row] for row in rows]
-        if error.running in rows:
-            suspects = [self._playing[error.running]]
+        named = error.running if isinstance(error, StepTimeoutError) else (error.running,)
+        running = [row for row in rows if row in named]
+        suspects = [self._playing[row] for row in running or rows]
         for k in suspects:
             self._deaths[k] += 1
         lost = [k for k in suspects if self._deaths[k] > self._max_retries]

@@ -89,11 +89,13 @@ def evaluate(
         max_episode_steps: Where an episode is cut off, and counts as truncated; needed where the
             environment has no end.
         max_retries: An episode that is lost because a worker dies begins anew; one that was running
-            when its worker died more than this many times is an error that names its seed.
+            when its worker died more than this many times is an error that names its seed. Steps
+            that overrun `step_timeout` count too, with `on_step_timeout="restart"`.
         progress: Whether to show on standard error how far it is, and the time left; or a function
             that is called with the number of finished episodes and that of all.
         env_kwargs: Arguments of the environment.
-        vector_kwargs: More arguments of the vector env, such as `step_timeout` or `context`.
+        vector_kwargs: More arguments of the vector env, such as `step_timeout`, `on_step_timeout`
+            (`"raise"` or `"restart"`) or `context`.
         batch_size: How many rows the policy is asked for each time; batches are filled up with
             copies of their last row. A neural network rounds a row otherwise in a batch of another
             size: with this, its actions depend on neither `num_envs` nor timing. None: as
@@ -106,6 +108,7 @@ def evaluate(
 
     Raises:
         WorkerDiedError: An episode lost its worker more than `max_retries` times.
+        StepTimeoutError: An episode overran `step_timeout`, with `"restart"` more than that often.
         InvalidActionError: What the policy returned does not fit the action space.
         ValueError: An argument is out of its range, or the journal is one of other arguments, or
             another evaluation writes it.
@@ -164,10 +167,12 @@ def evaluate(
         if queue.remaining:
             count = min(width, queue.remaining)
             if backend != "sync":
+                if given.get("on_step_timeout") == "restart":
+                    given["on_step_timeout"] = queue.judge
                 given.update(
                     num_workers=None if workers is None else min(workers, count),
                     on_worker_death=queue.judge,
-                    # Every death counts against an episode, and those are bounded.
+                    # Every loss counts against an episode, and those are bounded.
                     max_restarts=(max_retries + 1) * episodes + count,
                     restart_window=float("inf"),
                 )

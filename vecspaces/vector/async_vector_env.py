@@ -18,7 +18,7 @@ from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode
-from vecspaces.vector.session.restarts import OnWorkerDeath, choose_budget
+from vecspaces.vector.session.restarts import OnStepTimeout, OnWorkerDeath, choose_budget
 from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         restart_window: In seconds.
         step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound but
             for the first reset.
+        on_step_timeout: `"raise"`, or `"restart"`: a worker that overruns `step_timeout` is killed
+            and restarted as a dead one is; all workers that were late together count as one
+            restart. It does not concern the `timeout` of a single wait. Or a function that is
+            called with the `StepTimeoutError` first, and may raise instead.
         start_timeout: The longest wait for environments to be built, and, where `step_timeout` is
             None, for the first reset, in seconds.
         worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None leaves them alone.
@@ -112,6 +116,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         max_restarts: int = 3,
         restart_window: float = 60.0,
         step_timeout: float | None = None,
+        on_step_timeout: OnStepTimeout = "raise",
         start_timeout: float = 60.0,
         worker_threads: int | None = 1,
         stats: bool = False,
@@ -142,7 +147,9 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             validate=validate,
             start_timeout=start_timeout,
             step_timeout=step_timeout,
-            budget=choose_budget(on_worker_death, max_restarts, restart_window),
+            budget=choose_budget(
+                on_worker_death, on_step_timeout, step_timeout, max_restarts, restart_window
+            ),
             info_space=check_info_space(info_space),
         ).check(len(self.env_fns))
         if worker_threads is not None:

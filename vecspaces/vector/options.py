@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from vecspaces.vector.session.batch_spaces import ObservationMode
-    from vecspaces.vector.session.restarts import OnWorkerDeath
+    from vecspaces.vector.session.restarts import OnStepTimeout, OnWorkerDeath
     from vecspaces.vector.vector_env import AnyAutoresetMode
 
 Backend: TypeAlias = Literal["async", "sync", "ray"]
@@ -40,6 +40,7 @@ class _WorkerOptions(SyncOptions, total=False):
     max_restarts: int
     restart_window: float
     step_timeout: float | None
+    on_step_timeout: OnStepTimeout
     start_timeout: float
     worker_threads: int | None
 

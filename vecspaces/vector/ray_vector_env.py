@@ -19,7 +19,7 @@ from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode
-from vecspaces.vector.session.restarts import OnWorkerDeath, choose_budget
+from vecspaces.vector.session.restarts import OnStepTimeout, OnWorkerDeath, choose_budget
 from vecspaces.vector.utils import CloudpickleWrapper
 from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
 
@@ -63,6 +63,8 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         restart_window: In seconds.
         step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound but
             for the first reset.
+        on_step_timeout: `"raise"`, `"restart"` or a function, as in `AsyncVectorEnv`: an actor that
+            overruns `step_timeout` is replaced.
         start_timeout: The longest wait for actors to be placed and environments to be built, and,
             where `step_timeout` is None, for the first reset, in seconds.
         worker_threads: Threads of BLAS, OpenMP and PyTorch in an actor; None leaves them alone.
@@ -97,6 +99,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         max_restarts: int = 3,
         restart_window: float = 60.0,
         step_timeout: float | None = None,
+        on_step_timeout: OnStepTimeout = "raise",
         start_timeout: float = 60.0,
         worker_threads: int | None = 1,
     ) -> None:
@@ -113,7 +116,9 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             validate=validate,
             start_timeout=start_timeout,
             step_timeout=step_timeout,
-            budget=choose_budget(on_worker_death, max_restarts, restart_window),
+            budget=choose_budget(
+                on_worker_death, on_step_timeout, step_timeout, max_restarts, restart_window
+            ),
             info_space=check_info_space(info_space),
         ).check(len(self.env_fns))
         if processes_per_actor < 1:
@@ -208,6 +213,8 @@ def _check_batch(batch_size: int | None, sizes: set[int], num_factories: int) ->
 def _with_processes(setup: WorkerSetup, processes: int, settings: Settings) -> WorkerSetup:
     """Let an actor build one vector env, which has worker processes of its own."""
     budget = settings.budget
+    # A function decides in the caller's process, for the actor as a whole.
+    restarts = budget is not None and budget.on_worker_death == "restart"
     # A pair of spaces is checked by the caller, which has all environments.
     mode = (
         "different" if isinstance(settings.observation_mode, tuple) else settings.observation_mode
@@ -226,7 +233,7 @@ def _with_processes(setup: WorkerSetup, processes: int, settings: Settings) -> W
         worker_threads=setup.threads,
         validate=settings.validate,
         info_space=settings.info_space,
-        on_worker_death="raise" if budget is None else "restart",
+        on_worker_death="restart" if restarts else "raise",
         max_restarts=3 if budget is None else budget.max_restarts,
         restart_window=60.0 if budget is None else budget.window,
     )

@@ -71,7 +71,7 @@ class SendRecv:
         if self._together:
             self._check_together(set(rows), call)
         queue = self._session.queue
-        if queue.outstanding.isdisjoint(rows) and queue.ready.keys().isdisjoint(rows):
+        if queue.outstanding.keys().isdisjoint(rows) and queue.ready.keys().isdisjoint(rows):
             return
         busy = [row for row in rows if row in queue.outstanding]
         unread = [row for row in rows if row in queue.ready and row not in queue.fresh]

@@ -40,7 +40,7 @@ ERRORS: list[Any] = [
     WorkerDiedError("gone", (1,), 0, "reset", -9, "SIGKILL", "node7"),
     StepTimeoutError("late", (4, 5)),
     died(1, [5, 6], "step", Death(3), 6, "reset"),
-    overdue("step", 0.5, [1, 2, 3], [2]),
+    overdue("step", 0.5, [1, 2, 3], [2], "wait again"),
 ]
 
 
@@ -76,9 +76,9 @@ def test_a_death_in_an_actor_keeps_its_numbers_as_fields() -> None:
 
 def test_the_history_of_a_crash_loop_keeps_its_numbers_as_fields() -> None:
     budget = RestartBudget(max_restarts=1, window=60.0)
-    budget.spend(died(0, [1], "step", Death(3), -1, "worker 9: environment 9"), 1)
+    budget.spend(died(0, [1], "step", Death(3), -1, "worker 9: environment 9"), (0, 1))
     with pytest.raises(WorkerDiedError) as caught:
-        budget.spend(died(1, [2, 3], "reset", Death(4), 3, "go on"), 1)
+        budget.spend(died(1, [2, 3], "reset", Death(4), 3, "go on"), (1, 1))
     rows = range(10, 14)
     failure = Failure.of_vector_env(caught.value, rows, "step")
     text = str(failure.exception)

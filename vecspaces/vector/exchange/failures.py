@@ -8,7 +8,7 @@ import signal as signals
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
 from vecspaces.vector.exchange.messages import dumps
@@ -177,14 +177,17 @@ def died(
     return error
 
 
-def without_advice(error: WorkerDiedError) -> Message:
+Loss = TypeVar("Loss", bound=WorkerDiedError | StepTimeoutError)
+
+
+def without_advice(error: WorkerDiedError | StepTimeoutError) -> Message:
     """Return the part of the message that says what happened, which is its first field."""
     what: Message = error.args[0].fields[0]
     return what
 
 
-def with_message(error: WorkerDiedError, message: Message, **attributes: Any) -> WorkerDiedError:
-    """Return the error for the same death with another message, and some other attributes."""
+def with_message(error: Loss, message: Message, **attributes: Any) -> Loss:
+    """Return the error for the same loss with another message, and some other attributes."""
     changed = copy.copy(error)
     changed.args = (message,)
     vars(changed).update(attributes)
@@ -209,22 +212,16 @@ def died_within(worker: int, node: str, error: WorkerDiedError) -> WorkerDiedErr
 
 
 def overdue(
-    command: str, timeout: float, rows: Sequence[int], running: Sequence[int], advice: str = ""
+    command: str, timeout: float, rows: Sequence[int], running: Sequence[int], advice: str
 ) -> StepTimeoutError:
-    """Make the error for a wait that took too long; `running` are those of `rows` running now."""
+    """Make the error for what took too long; `running` are those of `rows` running now."""
     now: str = ""
     if running and len(running) < len(rows):
         now = Message(" ({} running now)", EnvIds(running))
-    message = Message(
-        "{} did not end within {} s: {} still busy{}: "
-        "wait again, call reset() (which kills and builds them again), or close(){}",
-        command,
-        f"{timeout:g}",
-        EnvIds(rows),
-        now,
-        advice,
+    what = Message(
+        "{} did not end within {} s: {} still busy{}", command, f"{timeout:g}", EnvIds(rows), now
     )
-    return StepTimeoutError(message, rows)
+    return StepTimeoutError(Message("{}: {}", what, advice), rows, running)
 
 
 class EnvironmentTraceback(Exception):  # noqa: N818 - a cause to read, not an error to catch
@@ -283,6 +280,8 @@ class Failure:
             if isinstance(error, (WorkerError, StepTimeoutError)):
                 failure = replace(failure, env_ids=error.env_ids)
                 error.env_ids = tuple(EnvIds(error.env_ids).within(rows.start))
+            if isinstance(error, StepTimeoutError):
+                error.running = tuple(EnvIds(error.running).within(rows.start))
             if isinstance(error, WorkerDiedError) and error.running is not None:
                 error.running += rows.start
         return replace(failure, env_ids=tuple(EnvIds(failure.env_ids).within(rows.start)))

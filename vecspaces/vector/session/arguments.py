@@ -30,7 +30,7 @@ class Settings(NamedTuple):
         validate: Whether all that environments return and are given is checked against the spaces.
         start_timeout: Bounds the building of environments, in seconds.
         step_timeout: Bounds every other wait, in seconds; None does not.
-        budget: How many dead workers are replaced; None: none are.
+        budget: Which workers are replaced, and how many; None: none are.
         info_space: What infos hold, as `check_info_space` returns it; None: what the environments
             say.
     """

@@ -1,81 +1,132 @@
-"""Restarts of dead workers: how many, and with which seeds."""
+"""Restarts of workers that died or are late: how many, and with which seeds."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from vecspaces.checks import check_count, check_seconds
-from vecspaces.errors import WorkerDiedError
+from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.seeding import derive_seed
 from vecspaces.vector.exchange.failures import Message, with_message, without_advice
 
 #: What `on_worker_death` may be besides a word: called with each death, in the caller's process.
 OnDeath: TypeAlias = Callable[[WorkerDiedError], object]
 OnWorkerDeath: TypeAlias = Literal["raise", "restart"] | OnDeath
+#: The same for `on_step_timeout`.
+OnStepTimeout: TypeAlias = Literal["raise", "restart"] | Callable[[StepTimeoutError], object]
+
+_log = logging.getLogger("vecspaces")
+
+
+class Late(NamedTuple):
+    """A worker that overran `step_timeout`, and is treated as a dead one.
+
+    Attributes:
+        error: What the caller would have got, the same for all workers that were late together.
+        key: The number of the first of these workers, and of its restart: they count once.
+    """
+
+    error: StepTimeoutError
+    key: tuple[int, int]
 
 
 @dataclass
 class RestartBudget:
-    """How many dead workers are replaced before a run counts as a crash loop.
+    """Which workers are replaced, and how many before a run counts as a crash loop.
 
     Args:
         max_restarts: The most restarts within the window.
         window: Its length, in seconds.
-        judge: Called with each death; may raise an exception instead of a restart.
+        on_worker_death: Whether dead workers are replaced, or a function that may raise instead.
+        on_step_timeout: The same for those that overran `step_timeout`.
     """
 
     max_restarts: int
     window: float
-    judge: OnDeath | None = None
-    _history: dict[tuple[int, int], tuple[float, Message]] = field(default_factory=dict)
+    on_worker_death: OnWorkerDeath = "restart"
+    on_step_timeout: OnStepTimeout = "raise"
+    # By worker and number of its restart: when, what it did wrong, and how it did.
+    _history: dict[tuple[int, int], tuple[float, str, Message]] = field(default_factory=dict)
 
-    def spend(self, error: WorkerDiedError, count: int) -> None:
-        """Count the restart number `count` of a worker, once; too many raise WorkerDiedError."""
+    def spend(self, error: WorkerDiedError | StepTimeoutError, key: tuple[int, int]) -> None:
+        """Count a restart, once for each key; raise the error if there are too many."""
         now = time.monotonic()
-        if (error.worker, count) not in self._history:
-            if self.judge is not None:
-                self.judge(error)
-            self._history[error.worker, count] = now, without_advice(error)
+        is_new = key not in self._history
+        if is_new:
+            did = "died"
+            if isinstance(error, WorkerDiedError):
+                if callable(self.on_worker_death):
+                    self.on_worker_death(error)
+            else:
+                did = "overran step_timeout"
+                if callable(self.on_step_timeout):
+                    self.on_step_timeout(error)
+            self._history[key] = now, did, without_advice(error)
         self._history = {
-            key: death for key, death in self._history.items() if now - death[0] <= self.window
+            key: loss for key, loss in self._history.items() if now - loss[0] <= self.window
         }
-        if len(self._history) <= self.max_restarts:
+        spent = len(self._history)
+        if spent <= self.max_restarts:
+            if is_new:
+                _log.warning(
+                    "%s: restarted; restarts left within %g s: %d of %d",
+                    without_advice(error),
+                    self.window,
+                    self.max_restarts - spent,
+                    self.max_restarts,
+                )
             return
-        deaths = [
-            Message("{} s ago: {}", f"{now - when:.1f}", what)
-            for when, what in self._history.values()
-        ]
+        history = Message(
+            "; ".join(["{}"] * spent),
+            *(
+                Message("{} s ago: {}", f"{now - when:.1f}", what)
+                for when, _, what in self._history.values()
+            ),
+        )
         what = Message(
-            "workers died {} within {} s, and max_restarts is {}",
-            "once" if len(deaths) == 1 else f"{len(deaths)} times",
+            "workers {} {} within {} s, and max_restarts is {}",
+            " or ".join(sorted({did for _, did, _ in self._history.values()})),
+            "once" if spent == 1 else f"{spent} times",
             f"{self.window:g}",
             self.max_restarts,
         )
-        history = Message("; ".join(["{}"] * len(deaths)), *deaths)
         advice = "fix the environment, or raise max_restarts. History: {}"
         raise with_message(error, Message(f"{{}}: {advice}", what, history))
 
 
 def choose_budget(
-    on_worker_death: OnWorkerDeath, max_restarts: Any, restart_window: Any
+    on_worker_death: OnWorkerDeath,
+    on_step_timeout: OnStepTimeout,
+    step_timeout: Any,
+    max_restarts: Any,
+    restart_window: Any,
 ) -> RestartBudget | None:
-    """Return the budget that constructor arguments request; None for `"raise"`."""
-    judge = None if isinstance(on_worker_death, str) else on_worker_death
-    if on_worker_death not in ("raise", "restart") and not callable(judge):
-        raise ValueError(
-            "on_worker_death must be 'raise' or 'restart', or a function of a WorkerDiedError, "
-            f"found {on_worker_death!r}"
-        )
+    """Return the budget that constructor arguments request; None if both are `"raise"`."""
+    for name, chosen, kind in (
+        ("on_worker_death", on_worker_death, WorkerDiedError),
+        ("on_step_timeout", on_step_timeout, StepTimeoutError),
+    ):
+        if chosen not in ("raise", "restart") and not callable(chosen):
+            raise ValueError(
+                f"{name} must be 'raise' or 'restart', or a function of a {kind.__name__}, "
+                f"found {chosen!r}"
+            )
     check_count("max_restarts", max_restarts, least=0)
     window = check_seconds("restart_window", restart_window, zero=True)
-    if on_worker_death == "raise":
+    if on_step_timeout != "raise" and step_timeout is None:
+        raise ValueError(
+            f"on_step_timeout={on_step_timeout!r} needs a bound, but step_timeout is None: pass "
+            "the longest time that a step may take, in seconds, such as step_timeout=60"
+        )
+    if on_worker_death == on_step_timeout == "raise":
         return None
-    return RestartBudget(int(max_restarts), window, judge)
+    return RestartBudget(int(max_restarts), window, on_worker_death, on_step_timeout)
 
 
 def restart_seed(seed: int | None, count: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.infos import Columns
 
 
@@ -14,34 +15,42 @@ class RowQueue:
     of a reply and the note that it was taken in.
 
     Attributes:
-        outstanding: Rows that were sent an action and have not answered.
+        outstanding: Rows that were sent an action and have not answered, in the order in which
+            they were sent, and until when each may take.
         ready: Rows that wait to be received, in order, and the infos of each.
         fresh: Those of them that hold the first observation after a reset, and no step.
     """
 
     def __init__(self) -> None:
-        self.outstanding: set[int] = set()
+        self.outstanding: dict[int, Deadline] = {}
         self.ready: dict[int, Columns] = {}
         self.fresh: set[int] = set()
 
-    def send(self, rows: Sequence[int]) -> None:
+    def send(self, rows: Sequence[int], until: Deadline) -> None:
         """Note that rows were sent an action: what they had ready has been seen, or never will."""
-        self.outstanding.update(rows)
+        self.outstanding.update(dict.fromkeys(rows, until))
         self.fresh.difference_update(rows)
         for row in rows if self.ready else ():
             self.ready.pop(row, None)
 
+    def send_again(self, rows: Iterable[int], until: Deadline) -> None:
+        """Note that a new worker was sent what its predecessor had not answered."""
+        again = {row: until for row in rows if row in self.outstanding}
+        others = {row: at for row, at in self.outstanding.items() if row not in again}
+        self.outstanding = {**others, **again}
+
     def answer(self, infos: Mapping[int, Columns]) -> None:
         """Take in the rows that have answered a step, and the infos of each."""
-        if not self.outstanding.issuperset(infos):  # some were taken in before
+        if not self.outstanding.keys() >= infos.keys():  # some were taken in before
             infos = {row: infos[row] for row in infos if row in self.outstanding}
         self.ready.update(infos)
-        self.outstanding.difference_update(infos)
+        for row in infos:
+            self.outstanding.pop(row)
 
     def refill(self, infos: Mapping[int, Columns]) -> None:
         """Take in the rows that were reset: their first observations can be received."""
         for row, columns in infos.items():
-            self.outstanding.discard(row)
+            self.outstanding.pop(row, None)
             self.ready.pop(row, None)
             self.fresh.add(row)
             self.ready[row] = columns

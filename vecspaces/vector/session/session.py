@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces.checks import check_seconds
-from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError
+from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError, WorkerDiedError
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, EnvIds, Failure, Message, died, overdue
@@ -27,7 +27,7 @@ from vecspaces.vector.exchange.infos import Columns, split
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
 from vecspaces.vector.group.members import Starts
 from vecspaces.vector.session.arguments import ResetPlan, Settings
-from vecspaces.vector.session.restarts import restart_seed
+from vecspaces.vector.session.restarts import Late, restart_seed
 from vecspaces.vector.session.ring import Rollout, SlotRing
 from vecspaces.vector.session.row_queue import RowQueue
 from vecspaces.vector.session.states import TRANSITIONS, Event, State, next_state
@@ -35,8 +35,10 @@ from vecspaces.vector.session.states import TRANSITIONS, Event, State, next_stat
 T = TypeVar("T")
 
 # After a first fault, how long others may take to report theirs: then the lowest environment is
-# named.
+# named. And how long a row of a stream whose time is up may take to be heard: it may have answered
+# while the caller did not listen.
 _GRACE = 0.1
+_NEVER = Deadline(None)
 
 _CALLS = (Op.CALL, Op.SET_ATTR, Op.FLUSH)
 _DONE, _STEP = Op.DONE, Op.STEP
@@ -86,9 +88,14 @@ class Session:
         # Environments that must be built again, and workers that are gone or must not be used.
         self._broken: set[int] = set()
         self._gone: set[int] = set()
+        # Whether workers that overrun `step_timeout` are restarted, and, of a stream, the time of
+        # a row that is up, and until when it may be heard all the same.
+        budget = settings.budget
+        self._restarts_late = budget is not None and budget.on_step_timeout != "raise"
+        self._unheard = _NEVER, _NEVER
         # Deaths that were noticed and not yet dealt with, workers that are being built again and
         # until when, and how often each was restarted.
-        self._deaths: dict[int, Death] = {}
+        self._deaths: dict[int, Death | Late] = {}
         self._build_by: dict[int, Deadline] = {}
         self._restarts = [0] * len(backend.slices)
         self._worker_of = [worker for worker, rows in enumerate(backend.slices) for _ in rows]
@@ -147,7 +154,7 @@ class Session:
         try:
             self._backend.submit(op, slot, self._seq, payloads)
             if rows:
-                self.queue.send(rows)
+                self.queue.send(rows, self._row_deadline())
             if self.state is _CLOSED:
                 self._check_open()
             self.state = state
@@ -248,7 +255,7 @@ class Session:
         try:
             # Under the number with which the stream began, since all of it is one command.
             self._backend.submit(Op.STEP_ROWS, slot, self._seq, payloads)
-            self.queue.send(rows)
+            self.queue.send(rows, self._row_deadline())
             self._waiting.update(payloads)
         except CannotSend as error:
             raise error.reason from None
@@ -411,28 +418,39 @@ class Session:
             self._take_in(self._replies)
             if ready is None and not (waiting or self._failures):
                 return
-        advice: str = ""
-        if timeout is None:
+        advice = "wait again, call reset() (which kills and builds them again), or close()"
+        restarts_late = self._restarts_late and timeout is None
+        # In a stream each row has a time of its own, which bounds the wait.
+        by_row = self._restarts_late and ready is not None
+        if timeout is None and not by_row:
             timeout = self._settings.step_timeout
             if timeout is None and self._op is Op.RESET and not self._was_reset:
                 # Where a renderer or a simulator starts at last, and may hang.
                 timeout = self._settings.start_timeout
-                advice = f" (start_timeout bounds the first reset){self._backend.hang_advice}"
-        deadline = None if timeout is None else Deadline(timeout)
-        while (waiting if ready is None else ready() is None) and not self._failures:
-            if deadline is None and not self._build_by:
-                self._take_in(self._backend.collect(None))
-                continue
+                advice += f" (start_timeout bounds the first reset){self._backend.hang_advice}"
+        deadline = _NEVER if timeout is None else Deadline(timeout)
+        while not self._failures:
+            unfinished = waiting if ready is None else ready() is None
+            # A row that is late is dealt with although others are ready.
+            if not (unfinished or (by_row and self._row_is_due().passed)):
+                break
             building = bool(self._build_by)
             # While a worker is being built, start_timeout bounds the wait instead.
             bound = min(self._build_by.values()) if building else deadline
-            assert bound is not None
+            if by_row:
+                bound = min(bound, self._row_is_due())
             self._take_in(self._backend.collect(bound.left))
+            if by_row and self._row_is_due().passed:
+                self._restart_late(*self._late_rows())
             if building:
                 self._give_up_building()
-                deadline = None if timeout is None else Deadline(timeout)
-            elif bound.passed and (waiting if ready is None else ready() is None):
-                raise overdue(self._op.verb, timeout or 0.0, *self._busy_rows(), advice)
+                deadline = Deadline(timeout)
+            elif deadline.passed and (waiting if ready is None else ready() is None):
+                late = self._busy_rows(waiting)
+                if not restarts_late:
+                    raise overdue(self._op.verb, timeout or 0.0, *late, advice)
+                self._restart_late(*late)
+                deadline = Deadline(timeout)
         if self._failures:
             grace = Deadline(_GRACE)
             while waiting and not grace.passed:
@@ -464,6 +482,7 @@ class Session:
                 self._take_part(worker, *payload)
         elif op is Op.BUILT:
             self._build_by.pop(worker, None)
+            self.queue.send_again(self._backend.slices[worker], self._row_deadline())
         elif op is Op.DIED:
             if worker not in self._gone:
                 self._deaths[worker] = payload
@@ -480,7 +499,7 @@ class Session:
         if self.lost and columns:
             self._show_known(self.ring.current, self.ring.next, columns)
         self.queue.answer(split([columns] if columns else [], rows))
-        if not self.queue.outstanding.intersection(self._backend.slices[worker]):
+        if self.queue.outstanding.keys().isdisjoint(self._backend.slices[worker]):
             self._waiting.discard(worker)
 
     def _show_known(self, slot: int, known: int, columns: Columns) -> None:
@@ -497,25 +516,68 @@ class Session:
 
     # ------------------------------------------------------------------ faults
 
-    def _handle_death(self, worker: int, death: Death) -> None:
-        """Restart a dead worker and repeat its command, or note the failure."""
+    def _row_deadline(self) -> Deadline:
+        """Return until when a row may take that is sent an action now."""
+        return Deadline(self._settings.step_timeout) if self._restarts_late else _NEVER
+
+    def _row_is_due(self) -> Deadline:
+        """Return when a row of the stream is next taken for late, if it is not heard until then."""
+        building, worker_of = self._build_by, self._worker_of
+        outstanding = self.queue.outstanding.items()
+        first = next((by for row, by in outstanding if worker_of[row] not in building), _NEVER)
+        if not first.passed:
+            return first
+        if self._unheard[0] is not first:
+            self._unheard = first, Deadline(_GRACE)
+        return self._unheard[1]
+
+    def _late_rows(self) -> tuple[list[int], list[int]]:
+        """Return the rows of the stream whose time is up, and those of them that run now."""
+        late = {
+            self._worker_of[row]
+            for row, until in self.queue.outstanding.items()
+            if until.passed and self._worker_of[row] not in self._build_by
+        }
+        return self._busy_rows(late)
+
+    def _restart_late(self, rows: Sequence[int], running: Sequence[int]) -> None:
+        """Treat the workers of rows that overran `step_timeout` as dead ones, in one restart."""
+        workers = list(self.by_worker(rows))
+        timeout = self._settings.step_timeout or 0.0
+        advice = "their workers are restarted, with all of their environments"
+        error = overdue(self._op.verb, timeout, rows, running, advice)
+        error.env_ids = tuple(row for worker in workers for row in self._backend.slices[worker])
+        key = workers[0], self._restarts[workers[0]] + 1
+        # As one assignment, so that after an interrupt the next wait goes on.
+        self._deaths = dict.fromkeys(workers, Late(error, key))
+        self._take_in(())
+
+    def _handle_death(self, worker: int, death: Death | Late) -> None:
+        """Restart a dead or late worker and repeat its command, or note the failure."""
         self._build_by.pop(worker, None)
         rows = self._backend.slices[worker]
         op, budget = self._op, self._settings.budget
-        advice = (
-            "its environments are built again"
-            if budget is not None
-            else "call reset() to build its environments again, or close(); "
-            'on_worker_death="restart" goes on by itself'
-        )
         verb = op.verb
-        error = died(worker, rows, verb, death, self._running(worker), advice)
         count = self._restarts[worker] + 1
+        error: StepTimeoutError | WorkerDiedError
+        if isinstance(death, Late):
+            error, key = death
+            restarts = True
+        else:
+            restarts = budget is not None and budget.on_worker_death != "raise"
+            advice = (
+                "its environments are built again"
+                if restarts
+                else "call reset() to build its environments again, or close(); "
+                'on_worker_death="restart" goes on by itself'
+            )
+            error = died(worker, rows, verb, death, self._running(worker), advice)
+            key = worker, count
         try:
-            if budget is None:
+            if budget is None or not restarts:
                 raise error
-            budget.spend(error, count)
-        except Exception as fault:  # too many deaths, or what a function of the user raised
+            budget.spend(error, key)
+        except Exception as fault:  # too many restarts, or what a function of the user raised
             self._gone.add(worker)
             self._waiting.discard(worker)
             self._failures.append(Failure(tuple(rows), verb, fault, "", worker))
@@ -526,7 +588,7 @@ class Session:
         payload = self._payloads.get(worker)
         if op is Op.STEP_ROWS:
             # Episodes that were to begin are lost too: their rows report it.
-            payload = sorted(self.queue.outstanding.intersection(rows)), {}, 1
+            payload = [row for row in rows if row in self.queue.outstanding], {}, 1
         self.lost.update(rows)
         try:
             self._build(worker, again)
@@ -544,18 +606,19 @@ class Session:
         """Return the environment that a worker is busy with; -1 for none."""
         return int(self._backend.buffers.progress[worker])
 
-    def _busy_rows(self) -> tuple[list[int], list[int]]:
-        """Return the environments that have not finished, and those that are running now."""
+    def _busy_rows(self, workers: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Return environments of workers that have not finished, and those that are running now."""
         unfinished: list[int] = []
         running: list[int] = []
-        for worker in sorted(self._waiting):
+        for worker in sorted(workers):
             within = self._backend.slices[worker]
             at = self._running(worker)
             if at in within:
                 running.append(at)
-                unfinished.extend(range(at, within.stop))
+            if self._op is Op.STEP_ROWS:
+                unfinished.extend(row for row in within if row in self.queue.outstanding)
             else:
-                unfinished.extend(within)
+                unfinished.extend(range(at, within.stop) if at in within else within)
         return unfinished, running
 
     def _give_up_building(self) -> None:
