@@ -28,7 +28,7 @@ LAYERS = (
     ("vector.session",),
     ("vector",),
     ("wrappers",),
-    ("make",),
+    ("make", "sampling"),
     ("evaluation", "testing"),
     ("adapters",),
     ("cli",),

@@ -17,8 +17,8 @@ from vecspaces.vector.options import AsyncOptions, RayOptions, SyncOptions
 
 PUBLIC = {
     "vecspaces": {
-        "Env", "Evaluation", "Space", "__version__", "errors", "evaluate", "make_vec", "spaces",
-        "vector", "wrappers",
+        "Env", "Evaluation", "Space", "__version__", "errors", "evaluate", "make_vec",
+        "sample_actions", "spaces", "vector", "wrappers",
     },
     "vecspaces.spaces": {
         "Box", "Dict", "Discrete", "Graph", "GraphInstance", "MultiBinary", "MultiDiscrete",

@@ -6,6 +6,7 @@ from vecspaces import errors, spaces, vector, wrappers
 from vecspaces.env import Env
 from vecspaces.evaluation import Evaluation, evaluate
 from vecspaces.make import make_vec
+from vecspaces.sampling import sample_actions
 from vecspaces.spaces import Space
 
 __version__ = "0.1.0"
@@ -18,6 +19,7 @@ __all__ = [
     "errors",
     "evaluate",
     "make_vec",
+    "sample_actions",
     "spaces",
     "vector",
     "wrappers",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
 from vecspaces.evaluation.journal import Episode, Journal
-from vecspaces.evaluation.policies import Player, pick
+from vecspaces.evaluation.policies import Player, pick, pick_infos
 from vecspaces.evaluation.result import Evaluation
 from vecspaces.vector import Transition
 from vecspaces.vector.exchange.failures import (
@@ -129,17 +129,18 @@ class EpisodeQueue:
             self._report()
         self._starting.difference_update(rows)
         free = {*lost, *(rows[number] for number in over)}
-        observations = received.observations
+        observations, infos = received.observations, received.infos
         going = rows
         if free:
             self._begin(envs, sorted(free))
             numbers = [number for number, row in enumerate(rows) if row not in free]
             going = [rows[number] for number in numbers]
             observations = pick(envs.single_observation_space, observations, numbers)
+            infos = pick_infos(infos, numbers)
         if begun:
             player.begin(begun, [self._seeds[self._playing[row]] for row in begun])
         if going:
-            envs.send(player.act(observations, going), going)
+            envs.send(player.act(observations, infos, going), going)
 
     def _take_lost(self, received: Transition) -> set[int]:
         """Return the rows that report the loss of their episode, which then begins anew."""
@@ -272,6 +273,8 @@ def numbers_of(infos: dict[str, Any], row: int) -> dict[str, float]:
     for key, values in infos.items():
         mask = infos.get(f"_{key}")
         if mask is None or isinstance(values, dict) or not mask[row]:
+            continue
+        if isinstance(values[row], (tuple, list)):  # NumPy makes no array of unequal lengths
             continue
         value = np.asarray(values[row])
         if value.ndim == 0 and value.dtype.kind in "biuf":

@@ -1,19 +1,26 @@
-"""How a policy is asked for the actions of some rows: without a state, with one, or at random."""
+"""How a policy is asked for the actions of some rows: without a state, with one, or at random.
+
+Whatever plays episodes asks through a `Player`, which alone knows what a policy takes:
+observations, infos where it has a parameter of that name, all rows where it has a state.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from vecspaces.sampling import draw_action, masks_as_list
 from vecspaces.seeding import derive_seed
 from vecspaces.spaces import Dict, Space, Tuple
-from vecspaces.vector import VectorEnv
+from vecspaces.vector import VectorEnv, infos_as_list
+from vecspaces.vector.exchange.infos import finish, merge
 from vecspaces.vector.utils import concatenate
 
-Policy = Callable[[Any], Any]
+Policy = Callable[..., Any]
 
 
 class Player(Protocol):
@@ -28,8 +35,8 @@ class Player(Protocol):
     def begin(self, rows: Sequence[int], seeds: Sequence[int]) -> None:
         """Note that rows begin episodes; what `act` is given next are their first observations."""
 
-    def act(self, observations: Any, rows: Sequence[int]) -> Any:
-        """Return the actions of some rows."""
+    def act(self, observations: Any, infos: Mapping[str, Any], rows: Sequence[int]) -> Any:
+        """Return the actions of some rows, for their observations and infos in that order."""
 
 
 def make_player(
@@ -50,12 +57,29 @@ class _Stateless:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
+        self._takes_infos = _takes_infos(policy)
 
     def begin(self, rows: Sequence[int], seeds: Sequence[int]) -> None:
         pass
 
-    def act(self, observations: Any, rows: Sequence[int]) -> Any:
+    def act(self, observations: Any, infos: Mapping[str, Any], rows: Sequence[int]) -> Any:
+        return self._ask(observations, infos)
+
+    def _ask(self, observations: Any, infos: Mapping[str, Any]) -> Any:
+        """Call the policy with what it takes."""
+        if self._takes_infos:
+            return self._policy(observations, infos=infos)
         return self._policy(observations)
+
+
+def _takes_infos(policy: Policy) -> bool:
+    """Return whether a policy has a parameter named infos; any other has a meaning of its own."""
+    try:
+        parameter = inspect.signature(policy).parameters.get("infos")
+    except (TypeError, ValueError):  # a callable in C, without a signature
+        return False
+    by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return parameter is not None and parameter.kind in by_keyword
 
 
 class _Padded(_Stateless):
@@ -68,42 +92,52 @@ class _Padded(_Stateless):
         super().__init__(policy)
         self._envs, self._batch_size = envs, batch_size
 
-    def act(self, observations: Any, rows: Sequence[int]) -> Any:
+    def act(self, observations: Any, infos: Mapping[str, Any], rows: Sequence[int]) -> Any:
         envs, size, count = self._envs, self._batch_size, len(rows)
         if count == size:
-            return self._policy(observations)
+            return self._ask(observations, infos)
         parts: list[Any] = []
         for begin in range(0, count, size):
             at = [min(number, count - 1) for number in range(begin, begin + size)]
-            actions = self._policy(pick(envs.single_observation_space, observations, at))
+            chosen = pick(envs.single_observation_space, observations, at)
+            actions = self._ask(chosen, pick_infos(infos, at) if self._takes_infos else {})
             wanted = range(min(size, count - begin))
             parts.extend(pick(envs.single_action_space, actions, number) for number in wanted)
         return concatenate(envs.single_action_space, parts, None)
 
 
-class _Stateful:
+class _Stateful(_Stateless):
     """Asks for the actions of all rows each time, so that row i is always the policy's row i."""
 
     waits_for_all = True
 
+    _policy: Any  # with a method `reset`
+
     def __init__(self, policy: Any, envs: VectorEnv[Any, Any, Any]) -> None:
-        self._policy, self._envs = policy, envs
-        # The last observation of each row: of those that do not play, the last that there was.
+        super().__init__(policy)
+        self._envs = envs
+        # The last observation and info of each row: of those that do not play, the last there were.
         self._last: list[Any] = [None] * envs.num_envs
+        self._last_infos: list[dict[str, Any]] = [{}] * envs.num_envs
 
     def begin(self, rows: Sequence[int], seeds: Sequence[int]) -> None:
         self._policy.reset(np.array(rows, dtype=np.int64))
 
-    def act(self, observations: Any, rows: Sequence[int]) -> Any:
+    def act(self, observations: Any, infos: Mapping[str, Any], rows: Sequence[int]) -> Any:
         space = self._envs.single_observation_space
         for number, row in enumerate(rows):
             self._last[row] = pick(space, observations, number)
-        actions = self._policy(concatenate(space, self._last, None))
+        every: dict[str, Any] = {}
+        if self._takes_infos:
+            for row, info in zip(rows, infos_as_list(infos, len(rows)), strict=True):
+                self._last_infos[row] = info
+            every = finish([merge(dict(enumerate(self._last_infos)))], len(self._last_infos))
+        actions = self._ask(concatenate(space, self._last, None), every)
         return pick(self._envs.single_action_space, actions, rows)
 
 
 class _Random:
-    """Draws actions from the action space; those of an episode depend on its seed alone."""
+    """Draws actions within the masks of infos; those of an episode depend on its seed alone."""
 
     waits_for_all = False
 
@@ -117,8 +151,11 @@ class _Random:
             own = np.random.SeedSequence(seed, spawn_key=(0,))
             self._spaces[row].seed(derive_seed(own))
 
-    def act(self, observations: Any, rows: Sequence[int]) -> Any:
-        actions = [self._spaces[row].sample() for row in rows]
+    def act(self, observations: Any, infos: Mapping[str, Any], rows: Sequence[int]) -> Any:
+        actions = [
+            draw_action(self._spaces[row], info, f"environment {row}")
+            for row, info in zip(rows, masks_as_list(infos, len(rows)), strict=True)
+        ]
         return concatenate(self._space, actions, None)
 
 
@@ -132,3 +169,23 @@ def pick(space: Space[Any], batch: Any, at: int | Sequence[int]) -> Any:
     if isinstance(at, int) or not isinstance(batch, (tuple, list)):
         return batch[at]
     return tuple(batch[number] for number in at)  # values of variable size
+
+
+def pick_infos(infos: Mapping[str, Any], at: Sequence[int]) -> dict[str, Any]:
+    """Return the infos of some rows of a batch, without the keys that none of them gave.
+
+    Example:
+        >>> infos = {"n": np.array([5, 0]), "_n": np.array([True, False])}
+        >>> pick_infos(infos, [0, 0]), pick_infos(infos, [1])
+        ({'n': array([5, 5]), '_n': array([ True,  True])}, {})
+    """
+    found: dict[str, Any] = {}
+    for key, values in infos.items():
+        given = infos.get(f"_{key}")
+        if given is None:  # a mask itself
+            continue
+        given = given[at]
+        if given.any():
+            found[key] = pick_infos(values, at) if isinstance(values, dict) else values[at]
+            found[f"_{key}"] = given
+    return found

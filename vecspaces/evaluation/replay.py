@@ -51,13 +51,13 @@ def record_episodes(
         player = make_player(policy, envs, batch_size)
         for k in episodes:
             seed, total, length = int(result.seeds[k]), np.float64(0.0), 0
-            observations, _ = recorded.reset(seed=[seed])
+            observations, infos = recorded.reset(seed=[seed])
             player.begin([0], [seed])
             terminated = truncated = False
             while not (terminated or truncated) and length < result.lengths[k]:
-                actions = player.act(observations, [0])
-                observations, rewards, terminations, truncations, _ = recorded.step(actions)
-                terminated, truncated = bool(terminations[0]), bool(truncations[0])
+                actions = player.act(observations, infos, [0])
+                observations, rewards, *flags, infos = recorded.step(actions)
+                terminated, truncated = (bool(flag[0]) for flag in flags)
                 total, length = total + rewards[0], length + 1
             found = total, length, terminated
             counted = result.returns[k], result.lengths[k], result.terminated[k]

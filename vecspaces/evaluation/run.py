@@ -71,10 +71,13 @@ def evaluate(
 
     Args:
         policy: A function of a batch of observations that returns a batch of actions; which rows
-            meet in a batch is a matter of timing. One that has a method `reset` has a state: it
+            meet in a batch is a matter of timing. With a parameter that is named `infos` it is
+            given the last infos of the same rows by that name, in the form in which vector envs
+            return them. One that has a method `reset` has a state: it
             takes the observations of all environments each time, in their order, and
             `policy.reset(rows)` is called with the rows whose first observations follow, at
-            first with all of them. `"random"` draws from the action space.
+            first with all of them. `"random"` draws from the action space, within
+            `infos["action_mask"]` as `vecspaces.sample_actions` does.
         env: What `make_vec` takes, but no list: a Gymnasium id, an `EnvSpec`, `"module:factory"` or
             a factory of single environments.
         episodes: How many.

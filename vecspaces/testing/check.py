@@ -52,6 +52,10 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
         "note",
         "return it, or take it out of info_space: it costs a row in each step",
     ),
+    "action-mask": (
+        "error",
+        "give a mask as action_space.sample(mask=) takes it, that allows an action until the end",
+    ),
     "nondeterministic": (
         "error",
         "draw all random numbers from self.np_random, which reset(seed=...) seeds",
@@ -98,7 +102,7 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
 # Findings that are implied by others after the end of an episode; those that prevent all others.
 _VALUES = {"observation", "reward"}
 _RESULTS = _VALUES | {"flag", "info", "info-space"}
-_FORMS = {"reset-form", "step-form"}
+_FORMS = {"reset-form", "step-form", "action-mask"}
 _DEFAULT_STEPS = 300
 # The processor time of a probe, in seconds; slow environments make fewer steps in it.
 _BUDGET = 0.8

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from vecspaces.checks import show_value
+from vecspaces.sampling import sample_next
 from vecspaces.testing.declared_infos import DeclaredInfos
 from vecspaces.testing.recording import Player, Record, StopPlaying, digest
 from vecspaces.testing.workers import Place
@@ -337,13 +338,13 @@ def compare_bound(place: Place, seed: int, num_steps: int, budget: float) -> Pla
     with contextlib.ExitStack() as stack, played.guard(place, "construction, bound", "bind"):
         # With two buffers, it is bound to another row in each step.
         envs = [stack.enter_context(SyncVectorEnv([make], buffers=2)) for make in factories]
-        actions = envs[0].action_space
-        actions.seed(seed)
+        rng = np.random.default_rng(seed)
+        results: list[Any] = []
         ends = time.perf_counter() + budget
         for number in range(num_steps):
             where = f"step {number} after the reset" if number else "reset"
             place.note(f"{where}, bound")
-            action = actions.sample()
+            action = sample_next(envs[0], results[0], rng) if number else None
             results = [one.step(action) if number else one.reset(seed=seed) for one in envs]
             bound, unbound = ([digest(part) for part in result[:-1]] for result in results)
             if bound != unbound:
@@ -551,22 +552,24 @@ def measure(place: Place, seed: int, num_steps: int, budget: float) -> Played:
     with played.guard(place, "construction"):
         env = _build(place.make_env).env
         player = Player(env, seed, 1, place.note)
-        actions = [player.next_action() for _ in range(64)]
         ends = time.perf_counter() + budget
         over = True
         while len(steps) < num_steps and (time.perf_counter() < ends or len(steps) < 5):
             if over:
                 place.note("a reset that is timed")
                 began = time.perf_counter()
-                env.reset(seed=seed) if not resets else env.reset()
+                _, info = env.reset(seed=seed) if not resets else env.reset()
                 resets.append(time.perf_counter() - began)
+                player.take_mask(info, place.doing)
+            action = player.next_action()
             place.note("a step that is timed")
             began = time.perf_counter()
             worked = time.process_time()
-            _, _, terminated, truncated, _ = env.step(actions[len(steps) % 64])
+            _, _, terminated, truncated, info = env.step(action)
             busy.append(time.process_time() - worked)
             steps.append(time.perf_counter() - began)
             over = bool(terminated) or bool(truncated)
+            player.take_mask(None if over else info, place.doing)
         _close(env)
     played.extra.update(steps=steps, busy=busy, resets=resets)
     return played

@@ -13,6 +13,7 @@ import numpy as np
 
 from vecspaces.checks import show_value
 from vecspaces.interop import foreign_values, native_space, native_values
+from vecspaces.sampling import fit_mask
 from vecspaces.testing.declared_infos import DeclaredInfos
 from vecspaces.vector.group.validation import Finding, as_reward
 
@@ -119,6 +120,8 @@ class Player:
         self.findings: dict[str, str] = {}
         # What was returned last, and its digest: observation and info.
         self._kept: list[tuple[str, Any, bytes]] = []
+        # Of the next action; None after an episode, since a final state may allow no action.
+        self._mask: Any = None
 
     def run(self) -> list[Record]:
         """Play to the end."""
@@ -151,6 +154,7 @@ class Player:
         observation, info = result
         self._take(observation, info, where)
         self.trace.append(Record(where, digest(observation), b"", digest(info)))
+        self.take_mask(info, where)
 
     def step(self, where: str) -> bool:
         """Take the next action; return whether the episode is over."""
@@ -174,11 +178,21 @@ class Player:
         self._take(observation, info, where)
         outcome = digest((reward, terminated, truncated))
         self.trace.append(Record(where, digest(observation), outcome, digest(info)))
+        self.take_mask(None if over else info, where)
         return over
 
+    def take_mask(self, info: Any, where: str) -> None:
+        """Keep the mask in an info for the next action."""
+        try:
+            self._mask = fit_mask(self._actions, info)
+        except ValueError as error:
+            self._find("action-mask", f"returns an info that does not fit: {error}", where)
+            raise StopPlaying from None
+
     def next_action(self) -> Any:
-        """Draw the next action, in the types of the environment's library."""
-        action = self._actions.sample()
+        """Draw the next action within the last mask, in the types of the environment's library."""
+        mask = self._mask
+        action = self._actions.sample() if mask is None else self._actions.sample(mask=mask)
         return action if self._foreign is None else self._foreign(action)
 
     @staticmethod
