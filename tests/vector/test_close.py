@@ -380,7 +380,7 @@ def test_dropped_without_close_it_warns_and_cleans_up_at_exit(ending: str, code:
 
 def test_a_vector_env_that_failed_to_be_made_leaves_no_warning(tmp_path: Path) -> None:
     with warnings.catch_warnings(), pytest.raises(OddError):
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", ResourceWarning)
         make(tmp_path, "exception", "build")
     gc.collect()
 

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from ctypes import c_ubyte, sizeof
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
@@ -154,8 +155,9 @@ class PrivateMemory:
 
     @staticmethod
     def Array(kind: Any, size: int) -> Any:  # noqa: N802 (multiprocessing's name)
-        element = kind if isinstance(kind, type) else np.ctypeslib.as_ctypes_type(np.dtype(kind))
-        block = (element * size)()
+        # As bytes, since ctypes has no float16; Gymnasium reads them by the space's dtype.
+        bytes_each = sizeof(kind) if isinstance(kind, type) else np.dtype(kind).itemsize
+        block = (c_ubyte * (bytes_each * size))()
         return SimpleNamespace(get_obj=lambda: block)
 
 

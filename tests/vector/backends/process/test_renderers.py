@@ -20,13 +20,13 @@ pytestmark = pytest.mark.skipif(
 
 PROGRAM = """
 import ctypes, shutil, sys, threading, warnings
-import _heapq  # any small library will do
+from numpy.random import _common  # any small library will do
 from vecspaces.testing.envs import Ledger
 from vecspaces.vector import AsyncVectorEnv
 
 library, threads, context = sys.argv[1:]
 if library != "none":
-    shutil.copy(_heapq.__file__, library)
+    shutil.copy(_common.__file__, library)
     ctypes.CDLL(library)
 over = threading.Event()
 others = [threading.Thread(target=over.wait) for _ in range(int(threads))]
