@@ -71,6 +71,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # that such an interpreter takes.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
+# .ci/full runs all tests with the default of Python 3.14, forkserver, on an older Python too.
+if "TESTS_START_METHOD" in os.environ:
+    multiprocessing.set_start_method(os.environ["TESTS_START_METHOD"])
+
 # Fork servers import this once, instead of each worker.
 multiprocessing.set_forkserver_preload(["tests.envs", "vecspaces.testing.faulty_envs"])
 
@@ -139,6 +143,18 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
     """
     collectors = yield
     return [found for found in collectors if type(found).__name__ != "DoctestModule"]
+
+
+@pytest.fixture(params=["fork", "forkserver"])
+def start_method(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run a test with the default start method of older Pythons on Linux, and of 3.14 and newer."""
+    method: str = request.param
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"the platform has no {method}")
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method(method, force=True)
+    yield method
+    multiprocessing.set_start_method(before, force=True)
 
 
 _PATIENCE_SECONDS = 5.0

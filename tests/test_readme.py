@@ -29,9 +29,21 @@ def test_its_ten_lines_are_the_example() -> None:
     assert len([line for line in lines.splitlines() if line]) <= 10
 
 
-def test_its_ten_lines_run(tmp_path: Path) -> None:
+# Runs a script as `python script` does, with a start method as the default.
+PROGRAM = """
+import multiprocessing, runpy, sys
+
+if __name__ == "__main__":
+    script, method = sys.argv[1:]
+    multiprocessing.set_start_method(method)
+    runpy.run_path(script, run_name="__main__")
+"""
+
+
+def test_its_ten_lines_run(tmp_path: Path, start_method: str) -> None:
+    script = ROOT / "examples" / "rollout.py"
     run = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "rollout.py")],
+        [sys.executable, "-c", PROGRAM, str(script), start_method],
         check=True,
         capture_output=True,
         text=True,

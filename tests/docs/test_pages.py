@@ -15,13 +15,15 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)")
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+@pytest.mark.usefixtures("start_method")
+@pytest.mark.parametrize(
+    "path",
+    [path for path in PAGES if ">>>" in path.read_text(encoding="utf-8")],
+    ids=lambda path: path.stem,
+)
 def test_the_examples_of_a_page_run(path: Path) -> None:
     blocks = BLOCK.findall(path.read_text(encoding="utf-8"))
     source = "\n".join(block for block in blocks if ">>>" in block)
-    for block in blocks:
-        if ">>>" not in block:
-            compile(block, str(path), "exec")
     test = doctest.DocTestParser().get_doctest(source, {}, path.name, str(path), 0)
     runner = doctest.DocTestRunner(
         optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, verbose=False
@@ -31,6 +33,14 @@ def test_the_examples_of_a_page_run(path: Path) -> None:
     assert runner.summarize(verbose=False).failed == 0, "".join(told)
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_the_programs_of_a_page_compile(path: Path) -> None:
+    for block in BLOCK.findall(path.read_text(encoding="utf-8")):
+        if ">>>" not in block:
+            compile(block, str(path), "exec")
+
+
+@pytest.mark.usefixtures("start_method")
 @pytest.mark.parametrize("path", sorted(DOCS.glob("tutorials/*.md")), ids=lambda path: path.stem)
 def test_all_of_the_code_of_a_tutorial_runs(path: Path) -> None:
     for block in BLOCK.findall(path.read_text(encoding="utf-8")):

@@ -22,6 +22,7 @@ from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 METHODS = multiprocessing.get_all_start_methods()
 FASTEST = "fork" if "fork" in METHODS else "spawn"
+NEWEST = "forkserver" if "forkserver" in METHODS else "spawn"
 
 
 class AsyncContract(VectorEnvContract):
@@ -37,12 +38,18 @@ class AsyncContract(VectorEnvContract):
 
 
 @pytest.mark.full
+class TestTwoForkedWorkers(AsyncContract):
+    pass
+
+
+@pytest.mark.full
 class TestOneWorker(AsyncContract):
     workers = 1
 
 
+# The ordinary run has one class for each of Python's defaults on Linux: up to 3.13 it is fork.
 class TestTwoWorkers(AsyncContract, RefusalContract):
-    pass
+    arguments = {"context": NEWEST}  # noqa: RUF012
 
 
 class TestOneWorkerEachWithoutSharedMemory(AsyncContract):
