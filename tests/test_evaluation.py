@@ -728,6 +728,18 @@ def test_a_device_is_no_journal() -> None:
         journalled(Path(os.devnull))
 
 
+def test_a_folder_and_a_link_to_nothing_are_no_journals(tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "journal", tmp_path / "elsewhere"
+    with pytest.raises(ValueError, match=r"journal: expected a file or a new name.* a folder"):
+        journalled(tmp_path)
+    path.symlink_to(elsewhere)
+    with pytest.raises(ValueError, match=r"a symbolic link to .*elsewhere, which does not exist"):
+        journalled(path)
+    assert not elsewhere.exists()
+    first = journalled(elsewhere)
+    assert_same(journalled(path), first)  # a link to a journal is one
+
+
 def test_infos_may_have_any_key_and_number() -> None:
     result = evaluate("random", Loud, episodes=2, seed=0, backend="sync")
     assert {key: values[0] for key, values in result.infos.items()} == {"3": -np.inf, "n": 1e30}

@@ -128,7 +128,10 @@ def test_waiting_environments_get_more_workers_and_the_first_ready() -> None:
 
 def test_the_plot_is_a_picture() -> None:
     arguments = ("--num-envs", "1,2", "--backends", "vecspaces sync,the limit", "--plot", "s.png")
+    Path("old").write_text("old")
+    os.link("old", "s.png")
     bench_elsewhere("nothing", "CartPole-v1", *arguments)
+    assert Path("old").read_text() == "old", "the older one is replaced, not written over"
     assert Path("s.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -206,6 +206,53 @@ def test_a_wrong_option_is_named_as_it_is_written_before_any_work(
 @pytest.mark.parametrize(
     "command",
     [
+        "describe CartPole-v1 --json found.json",
+        "rollout CartPole-v1 --num-envs 2 --steps 9 --backend sync --record found.gif",
+        "evaluate CartPole-v1 --policy random --episodes 1 --backend sync --record found.gif",
+        "profile CartPole-v1 --num-envs 2 --num-workers 1 --seconds 0.01 --trace found.json",
+    ],
+)
+def test_a_file_is_replaced_once_the_new_one_is_complete(here: Path, command: str) -> None:
+    name = command.rpartition(" ")[2]
+    old, link = here / "old", here / name
+    old.write_text("old")
+    old.chmod(0o640)
+    os.link(old, link)  # what is written in place changes both
+    before = set(os.listdir())
+    result = run(*command.split())
+    assert result.exit_code == 0, result.output
+    assert old.read_text() == "old" and link.read_bytes() != b"old"
+    assert link.stat().st_mode == old.stat().st_mode
+    assert set(os.listdir()) == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no limits of files")
+def test_a_disk_that_is_full_leaves_the_old_file(here: Path) -> None:
+    import resource
+
+    (here / "found.json").write_text("old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        result = run("describe", "CartPole-v1", "--json", "found.json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert result.exit_code != 0 and "File too large" in result.stderr
+    assert (here / "found.json").read_text() == "old" and len(os.listdir()) == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no such device")
+def test_what_is_no_file_is_written_in_place(here: Path) -> None:
+    assert run("describe", "CartPole-v1", "--json", os.devnull).exit_code == 0
+    assert "No space left" in run("describe", "CartPole-v1", "--json", "/dev/full").stderr
+    (here / "link.json").symlink_to("found.json")
+    assert run("describe", "CartPole-v1", "--json", "link.json").exit_code == 0
+    assert (here / "link.json").is_symlink() and (here / "found.json").read_text()[0] == "{"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
         "bench nothing --num-envs 4 --backends vecspaces --rounds 1000 --json found.json",
         pytest.param(
             "bench nothing --num-envs 4 --backends gymnasium --rounds 1000", marks=pytest.mark.full

@@ -147,12 +147,14 @@ def test_a_picture_is_that_of_the_counted_episode(policy: str) -> None:
 @pytest.mark.parametrize("env", ["walks:Careless", "walks:Once"])
 def test_an_episode_that_cannot_be_played_again_is_told(env: str) -> None:
     pytest.importorskip("imageio", reason="imageio is not installed")
+    Path("out.gif").write_text("an older one")
     result = run(
         env, "--policy", "random", "--episodes", "2", "--record", "out.gif", "--backend", "sync"
     )
     assert result.exit_code == 2
     assert "depend on more than the seed" in result.output
-    assert not Path("out.gif").exists()
+    assert Path("out.gif").read_text() == "an older one"
+    assert not list(Path().glob(".*"))
 
 
 def test_a_journal_goes_on() -> None:

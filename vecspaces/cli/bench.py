@@ -28,6 +28,7 @@ from vecspaces.cli.console import (
     write_json,
 )
 from vecspaces.cli.interrupts import Work
+from vecspaces.files import replacing
 from vecspaces.interop import require_extra
 
 # Columns of a terminal that the name of a backend takes, and a cell such as `1.23M 12.3x  45%`.
@@ -105,7 +106,8 @@ def bench(
     write_json(json_file, {**report.as_json(), "interrupted": not work.finished})
     work.conclude(console)
     if plot is not None:
-        report.plot(plot)
+        with replacing(plot) as file:
+            report.plot(file)
 
 
 def describe_duration(seconds: float) -> str:

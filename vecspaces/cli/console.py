@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from vecspaces.files import replacing
 from vecspaces.make import find_factory
 from vecspaces.vector import RayVectorEnv
 
@@ -49,7 +50,7 @@ def check_plot(file: Path | None) -> Path | None:
 def _check(file: Path, suffixes: tuple[str, ...] = ()) -> Path:
     if file == _STANDARD_OUTPUT and not suffixes:
         return file
-    if file.is_dir() or not file.parent.is_dir():
+    if file.is_dir() or not file.resolve().parent.is_dir():
         raise typer.BadParameter(f"expected a file in a folder that exists, found {file}")
     if suffixes and file.suffix.lower() not in suffixes:
         endings = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
@@ -126,14 +127,15 @@ def make_facts(title: str, facts: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def write_json(file: Path | None, found: Any) -> None:
+def write_json(file: Path | None, found: Any, indent: int | None = 2) -> None:
     """Write a result to the file of `--json`."""
     if file is not None:
-        text = json.dumps(found, indent=2) + "\n"
+        text = json.dumps(found, indent=indent) + "\n"
         if file == _STANDARD_OUTPUT:
             typer.echo(text, nl=False)
         else:
-            file.write_text(text, encoding="utf-8")
+            with replacing(file) as new:
+                new.write_text(text, encoding="utf-8")
 
 
 def parse_numbers(option: str, text: str, least: int, most: int | None = None) -> list[int]:

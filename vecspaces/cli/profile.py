@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +28,7 @@ from vecspaces.cli.console import (
     prepare,
     progress_bar,
     vector_options,
+    write_json,
 )
 from vecspaces.cli.interrupts import Work
 from vecspaces.vector import AsyncVectorEnv
@@ -90,7 +90,7 @@ def profile(
         console.print(finding, soft_wrap=True)
     work.conclude(console)
     if trace is not None:
-        trace.write_text(json.dumps(timeline), encoding="utf-8")
+        write_json(trace, timeline, indent=None)
         console.print(f"{trace}: open it in https://ui.perfetto.dev", style="dim", soft_wrap=True)
 
 

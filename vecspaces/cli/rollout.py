@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -34,6 +35,7 @@ from vecspaces.cli.console import (
 )
 from vecspaces.cli.errors import refuse
 from vecspaces.cli.interrupts import Work
+from vecspaces.files import replacing
 from vecspaces.make import make_vec
 from vecspaces.wrappers import RecordEpisodeStatistics, RecordVideo
 
@@ -213,10 +215,9 @@ def rollout(
         vector_kwargs=vector_kwargs,
         env_kwargs=env_kwargs,
     )
-    if record is not None:
-        envs = _recorded(envs, record, shown)
     result = Outcome(env, backend, envs.num_envs, getattr(envs, "num_workers", 0), seed)
-    with Work() as work, envs, progress_bar(steps) as update:
+    recording = _recorded(envs, record, shown)
+    with recording as envs, Work() as work, envs, progress_bar(steps) as update:
         _step(envs, result, steps, update)
     console = output(json_file)
     console.print(make_facts(f"{result.num_envs} × {env}", result.as_facts()))
@@ -226,18 +227,24 @@ def rollout(
     work.conclude(console)
 
 
+@contextlib.contextmanager
 def _recorded(
-    envs: VectorEnv[Any, Any, Any], path: Path, shown: str | None
-) -> VectorEnv[Any, Any, Any]:
+    envs: VectorEnv[Any, Any, Any], path: Path | None, shown: str | None
+) -> Iterator[VectorEnv[Any, Any, Any]]:
     """Wrap a vector env so that its first steps are recorded; close it where that cannot be."""
-    try:
-        env_ids = list(range(min(4, envs.num_envs)))
-        if shown is not None:
-            env_ids = parse_numbers("--envs", shown, 0, envs.num_envs - 1)
-        return _Recorder(envs, path, env_ids=env_ids, length=_FRAMES)
-    except BaseException:
-        envs.close()
-        raise
+    if path is None:
+        yield envs
+        return
+    with replacing(path) as file:
+        try:
+            env_ids = list(range(min(4, envs.num_envs)))
+            if shown is not None:
+                env_ids = parse_numbers("--envs", shown, 0, envs.num_envs - 1)
+            recorder = _Recorder(envs, file, env_ids=env_ids, length=_FRAMES)
+        except BaseException:
+            envs.close()
+            raise
+        yield recorder
 
 
 def _step(

@@ -84,13 +84,12 @@ class Journal:
         # Before it is opened: to close it again would end the lock of the one that writes it.
         if self.path.exists() and _identify(os.stat(self.path)) in _OPEN:
             raise self._taken()
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
-        self._descriptor = os.open(self.path, flags, 0o666)
+        self._descriptor = self._open()
         status = os.fstat(self._descriptor)
         self._file = _identify(status)
         try:
             if not stat.S_ISREG(status.st_mode):  # some devices can be read forever
-                raise ValueError(f"journal: expected a file or a new name, found {self.path}")
+                raise self._no_file("what is no file")
             self._lock()
             lines, size = self._read()
             self.seeds = list(fresh if seeds is None else seeds)
@@ -112,6 +111,23 @@ class Journal:
         except BaseException:
             self.close()
             raise
+
+    def _open(self) -> int:
+        """Open the file, or make it; nothing is made where a symbolic link leads."""
+        if self.path.is_dir():
+            raise self._no_file("a folder")
+        flags = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0)
+        try:
+            return os.open(self.path, flags)
+        except FileNotFoundError:
+            if self.path.is_symlink():
+                raise self._no_file(
+                    f"a symbolic link to {self.path.readlink()}, which does not exist"
+                ) from None
+            return os.open(self.path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+    def _no_file(self, found: str) -> ValueError:
+        return ValueError(f"journal: expected a file or a new name, found {self.path}, {found}")
 
     def _lock(self) -> None:
         """Refuse a file that another evaluation writes."""

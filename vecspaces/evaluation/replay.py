@@ -10,6 +10,7 @@ import numpy as np
 
 from vecspaces.evaluation.policies import Policy, make_player
 from vecspaces.evaluation.result import Evaluation
+from vecspaces.files import replacing
 from vecspaces.make import Factory, make_vec
 from vecspaces.wrappers import RecordVideo
 
@@ -29,7 +30,7 @@ def record_episodes(
     Args:
         result: The evaluation.
         episodes: Their numbers.
-        path: The file.
+        path: The file; one that is there is replaced once the new one is complete.
         policy: What played them.
         env: The environment.
         env_kwargs: Its arguments.
@@ -47,7 +48,7 @@ def record_episodes(
             raise ValueError(f"episode: expected 0 to {result.episodes - 1}, found {k}")
     rendering = {**(env_kwargs or {}), "render_mode": "rgb_array"}
     envs = make_vec(env, backend="sync", autoreset_mode="Disabled", env_kwargs=rendering)
-    with envs, RecordVideo(envs, path) as recorded:
+    with replacing(path) as file, envs, RecordVideo(envs, file) as recorded:
         player = make_player(policy, envs, batch_size)
         for k in episodes:
             seed, total, length = int(result.seeds[k]), np.float64(0.0), 0
@@ -62,8 +63,6 @@ def record_episodes(
             found = total, length, terminated
             counted = result.returns[k], result.lengths[k], result.terminated[k]
             if not np.array_equal(found, counted, equal_nan=True):
-                recorded.close()
-                path.unlink(missing_ok=True)
                 raise ValueError(
                     f"episode {k} with seed {seed} {_tell(*found)} as it was recorded, and "
                     f"{_tell(*counted)} before: policy or environment depend on more than the seed"

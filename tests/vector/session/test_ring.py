@@ -144,3 +144,12 @@ def test_without_shared_memory_a_partial_reset_keeps_the_other_rows() -> None:
                 assert_identical(after["a"][row], before["a"][row])
                 assert after["b"][row] == before["b"][row]
             assert not np.array_equal(after["a"][0], before["a"][0])
+
+
+def test_a_rollout_is_shown_by_dtypes_and_shapes() -> None:
+    arrays = np.zeros((3, 2), np.float32), np.zeros((2, 2)), np.zeros((2, 2), np.bool_)
+    rollout = Rollout({"camera": (arrays[0],)}, arrays[1], arrays[2], arrays[2], {})
+    assert str(rollout) == (
+        "Rollout(observations={'camera': (float32(3, 2))}, rewards=float64(2, 2), "
+        "terminations=bool(2, 2), truncations=bool(2, 2), infos={})"
+    )

@@ -28,6 +28,20 @@ class Rollout(NamedTuple):
     truncations: npt.NDArray[np.bool_]
     infos: dict[str, Any]
 
+    def __repr__(self) -> str:
+        # Its values would fill many screens.
+        parts = ", ".join(f"{name}={_show(getattr(self, name))}" for name in self._fields)
+        return f"Rollout({parts})"
+
+
+def _show(value: Any) -> str:
+    """Write a nested value with dtypes and shapes in place of its arrays."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_show(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(_show, value))})"
+    return f"{value.dtype}{value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+
 
 class SlotRing:
     """Counts slots; the session alone assigns to it.
