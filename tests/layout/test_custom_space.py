@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import multiprocessing
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -81,6 +83,18 @@ def test_the_example_rolls_out_the_same_either_way(example: ModuleType) -> None:
     by_its_bytes = example.roll()
     assert by_its_bytes.shape == (4, 2, 2)
     np.testing.assert_allclose(by_its_bytes, np.stack(whole), atol=1e-6)
+
+
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+def test_the_example_runs_under_every_start_method(method: str, tmp_path: Path) -> None:
+    guard = 'if __name__ == "__main__":\n'
+    chosen = f"{guard}    __import__('multiprocessing').set_start_method({method!r})\n"
+    script = tmp_path / "custom_space.py"
+    script.write_text(EXAMPLE.read_text(encoding="utf-8").replace(guard, chosen), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "as arrays: [[(0.7" in done.stdout
 
 
 class Fraction(Space[Any]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable
-from functools import singledispatch
+from functools import partial, singledispatch
 from operator import is_
 from struct import Struct
 from typing import Any, TypeAlias
@@ -140,37 +140,45 @@ def _describe_text(space: Text) -> Encoded:
     """Store the length plus one (zero: never written), then the code points."""
     limit = space.max_length
     unwritten = space.characters[:1] * space.min_length
+    return Encoded(
+        np.dtype(np.int32),
+        (limit + 1,),
+        partial(_encode_text, limit),
+        partial(_decode_text, unwritten),
+        partial(_decode_texts, limit, unwritten),
+    )
 
-    def encode(value: Any, out: NDArray[Any]) -> None:
-        if not isinstance(value, str) or len(value) > limit:
-            raise Mismatch(f"a str of at most {limit} characters", show_value(value))
-        out[1 : len(value) + 1] = np.frombuffer(value.encode(_UTF32, "surrogatepass"), np.int32)
-        out[0] = len(value) + 1
 
-    def decode(block: NDArray[Any]) -> str:
-        length = int(block[0])
-        if length == 0:
-            return unwritten
-        codes = block[1:length].tobytes()
-        try:
-            return codes.decode(_UTF32, "surrogatepass")
-        except UnicodeDecodeError:  # a row that was torn while it was written
-            return codes.decode(_UTF32, "replace")
+def _encode_text(limit: int, value: Any, out: NDArray[Any]) -> None:
+    if not isinstance(value, str) or len(value) > limit:
+        raise Mismatch(f"a str of at most {limit} characters", show_value(value))
+    out[1 : len(value) + 1] = np.frombuffer(value.encode(_UTF32, "surrogatepass"), np.int32)
+    out[0] = len(value) + 1
 
-    def decode_rows(blocks: NDArray[Any]) -> list[str]:
-        # All rows are decoded as one str, which is then cut; no further than the longest reaches.
-        lengths = blocks[:, 0].clip(0, limit + 1).tolist()
-        width = max([1, *lengths]) - 1
-        try:
-            text = blocks[:, 1 : width + 1].tobytes().decode(_UTF32, "surrogatepass")
-        except UnicodeDecodeError:
-            return list(map(decode, blocks))
-        return [
-            text[row * width : row * width + length - 1] if length else unwritten
-            for row, length in enumerate(lengths)
-        ]
 
-    return Encoded(np.dtype(np.int32), (limit + 1,), encode, decode, decode_rows)
+def _decode_text(unwritten: str, block: NDArray[Any]) -> str:
+    length = int(block[0])
+    if length == 0:
+        return unwritten
+    codes = block[1:length].tobytes()
+    try:
+        return codes.decode(_UTF32, "surrogatepass")
+    except UnicodeDecodeError:  # a row that was torn while it was written
+        return codes.decode(_UTF32, "replace")
+
+
+def _decode_texts(limit: int, unwritten: str, blocks: NDArray[Any]) -> list[str]:
+    """Decode all rows as one str, which is then cut; no further than the longest reaches."""
+    lengths = blocks[:, 0].clip(0, limit + 1).tolist()
+    width = max([1, *lengths]) - 1
+    try:
+        text = blocks[:, 1 : width + 1].tobytes().decode(_UTF32, "surrogatepass")
+    except UnicodeDecodeError:
+        return [_decode_text(unwritten, block) for block in blocks]
+    return [
+        text[row * width : row * width + length - 1] if length else unwritten
+        for row, length in enumerate(lengths)
+    ]
 
 
 @describe.register(Sequence)
@@ -178,30 +186,44 @@ def _describe_sequence(space: Sequence) -> Variable:
     """Store the number of values, then the values."""
     feature = describe(space.feature_space)
     pack, unpack = _batch_codec(feature)
-    # Of these, a tuple of values is laid out as a batch is.
-    simple = isinstance(feature, (Array, Variable))
-
-    def encode_batch(batch: Any) -> bytes:
-        count, rows = pack(batch)
-        return b"".join((_SEQUENCE.pack(count, 0), rows))
-
-    def decode_batch(data: bytearray) -> Any:
-        return unpack(data, _SEQUENCE.size, _SEQUENCE.unpack_from(data)[0])
-
-    def encode(value: Any) -> bytes:
-        if not isinstance(value, (tuple, list)):
-            raise Mismatch("a tuple of values", show_value(value))
-        if simple:
-            return encode_batch(value)
-        values = dump(tuple(fit_values(feature, value)))
-        return b"".join((_SEQUENCE.pack(len(value), 0), values))
-
-    def decode(data: bytearray) -> Any:
-        return tuple(decode_batch(data) if simple else load(data, _SEQUENCE.size))
-
+    encode, decode = partial(_encode_batch, pack), partial(_decode_batch, unpack)
     if space.stack:
-        return Variable(encode_batch, decode_batch, lambda fill: empty_batch(feature, 1, fill))
-    return Variable(encode, decode, lambda fill: ())
+        return Variable(encode, decode, partial(empty_batch, feature, 1))
+    if isinstance(feature, (Array, Variable)):  # a tuple of their values is laid out as a batch is
+        return Variable(partial(_encode_values, encode), partial(_decode_tuple, decode), _no_values)
+    encode = partial(_encode_values, partial(_dump_values, feature))
+    return Variable(encode, partial(_decode_tuple, _load_values), _no_values)
+
+
+def _encode_batch(pack: _Pack, batch: Any) -> bytes:
+    count, rows = pack(batch)
+    return b"".join((_SEQUENCE.pack(count, 0), rows))
+
+
+def _decode_batch(unpack: _Unpack, data: bytearray) -> Any:
+    return unpack(data, _SEQUENCE.size, _SEQUENCE.unpack_from(data)[0])
+
+
+def _encode_values(encode: Callable[[Any], bytes], value: Any) -> bytes:
+    if not isinstance(value, (tuple, list)):
+        raise Mismatch("a tuple of values", show_value(value))
+    return encode(value)
+
+
+def _decode_tuple(decode: Callable[[bytearray], Any], data: bytearray) -> tuple[Any, ...]:
+    return tuple(decode(data))
+
+
+def _dump_values(feature: Node, value: Any) -> bytes:
+    return b"".join((_SEQUENCE.pack(len(value), 0), dump(tuple(fit_values(feature, value)))))
+
+
+def _load_values(data: bytearray) -> Any:
+    return load(data, _SEQUENCE.size)
+
+
+def _no_values(fill: Fill) -> tuple[()]:
+    return ()
 
 
 @describe.register(Graph)
@@ -211,38 +233,44 @@ def _describe_graph(space: Graph) -> Variable:
     edge = None if space.edge_space is None else describe(space.edge_space)
     pack_nodes, unpack_nodes = _batch_codec(node)
     pack_edges, unpack_edges = _NO_EDGES if edge is None else _batch_codec(edge)
+    return Variable(
+        partial(_encode_graph, pack_nodes, pack_edges),
+        partial(_decode_graph, unpack_nodes, unpack_edges),
+        partial(_empty_graph, node, edge),
+    )
 
-    def encode(value: Any) -> bytes:
-        try:
-            nodes, edges, links = value.nodes, value.edges, value.edge_links
-        except AttributeError:
-            expected = "a graph with nodes, edges and edge_links"
-            raise Mismatch(expected, show_value(value)) from None
-        node_count, nodes = pack_nodes(nodes, ("nodes",))
-        edge_count, edges = _NONE if edges is None else pack_edges(edges, ("edges",))
-        link_type, links = _NONE if links is None else _pack_links(links)
-        node_bytes, edge_bytes = nbytes(nodes), nbytes(edges)
-        pad_nodes, pad_edges = padding(node_bytes), padding(edge_bytes)
-        edges_at = _GRAPH.size + node_bytes + len(pad_nodes)
-        links_at = edges_at + edge_bytes + len(pad_edges)
-        table = _GRAPH.pack(node_count, edge_count, link_type, len(links), edges_at, links_at)
-        return b"".join((table, nodes, pad_nodes, edges, pad_edges, links))
 
-    def decode(data: bytearray) -> GraphInstance:
-        node_count, edge_count, link_type, links, edges_at, links_at = _GRAPH.unpack_from(data)
-        return GraphInstance(
-            unpack_nodes(data, _GRAPH.size, node_count),
-            None if edge_count < 0 else unpack_edges(data, edges_at, edge_count),
-            None if link_type < 0 else np.ndarray((links, 2), chr(link_type), data, links_at),
-        )
+def _encode_graph(pack_nodes: _Pack, pack_edges: _Pack, value: Any) -> bytes:
+    try:
+        nodes, edges, links = value.nodes, value.edges, value.edge_links
+    except AttributeError:
+        expected = "a graph with nodes, edges and edge_links"
+        raise Mismatch(expected, show_value(value)) from None
+    node_count, nodes = pack_nodes(nodes, ("nodes",))
+    edge_count, edges = _NONE if edges is None else pack_edges(edges, ("edges",))
+    link_type, links = _NONE if links is None else _pack_links(links)
+    node_bytes, edge_bytes = nbytes(nodes), nbytes(edges)
+    pad_nodes, pad_edges = padding(node_bytes), padding(edge_bytes)
+    edges_at = _GRAPH.size + node_bytes + len(pad_nodes)
+    links_at = edges_at + edge_bytes + len(pad_edges)
+    table = _GRAPH.pack(node_count, edge_count, link_type, len(links), edges_at, links_at)
+    return b"".join((table, nodes, pad_nodes, edges, pad_edges, links))
 
-    def empty(fill: Fill) -> GraphInstance:
-        nodes = empty_batch(node, 1, fill)
-        if edge is None:
-            return GraphInstance(nodes, None, None)
-        return GraphInstance(nodes, empty_batch(edge, 1, fill), fill((1, 2), dtype=np.int64))
 
-    return Variable(encode, decode, empty)
+def _decode_graph(unpack_nodes: _Unpack, unpack_edges: _Unpack, data: bytearray) -> GraphInstance:
+    node_count, edge_count, link_type, links, edges_at, links_at = _GRAPH.unpack_from(data)
+    return GraphInstance(
+        unpack_nodes(data, _GRAPH.size, node_count),
+        None if edge_count < 0 else unpack_edges(data, edges_at, edge_count),
+        None if link_type < 0 else np.ndarray((links, 2), chr(link_type), data, links_at),
+    )
+
+
+def _empty_graph(node: Node, edge: Node | None, fill: Fill) -> GraphInstance:
+    nodes = empty_batch(node, 1, fill)
+    if edge is None:
+        return GraphInstance(nodes, None, None)
+    return GraphInstance(nodes, empty_batch(edge, 1, fill), fill((1, 2), dtype=np.int64))
 
 
 # Tables in front of the rows; their sizes are multiples of 16, so that rows are aligned.
@@ -262,59 +290,67 @@ def _batch_codec(node: Node) -> tuple[_Pack, _Unpack]:
     a pickle.
     """
     if isinstance(node, Variable):
-        return _variable_codec(node)
-    if not isinstance(node, Array):
-        return (
-            lambda batch, path=(): (0, dump(fit_batch_of(node, batch, path))),
-            lambda data, at, count: load(data, at),
-        )
+        return partial(_pack_variable, node), partial(_unpack_variable, node)
+    if isinstance(node, Array):
+        return partial(_pack_arrays, node), partial(_unpack_arrays, node)
+    return partial(_pack_pickled, node), _unpack_pickled
+
+
+def _pack_arrays(node: Array, batch: Any, path: Path = ()) -> tuple[int, Any]:
     dtype, shape = node.dtype, node.shape
+    if (
+        batch.__class__ is np.ndarray
+        and batch.dtype is dtype
+        and batch.shape[1:] == shape
+        and batch.flags.c_contiguous
+    ):
+        return len(batch), batch
+    try:
+        count = len(batch)
+    except TypeError:
+        expected = f"a sequence of {dtype} values of shape {shape}"
+        raise Mismatch(expected, show_value(batch), path) from None
+    if count == 0:  # [] has a shape of its own
+        return 0, b""
+    return count, np.ascontiguousarray(fit_batch(batch, count, dtype, shape, path))
 
-    def pack(batch: Any, path: Path = ()) -> tuple[int, Any]:
-        if (
-            batch.__class__ is np.ndarray
-            and batch.dtype is dtype
-            and batch.shape[1:] == shape
-            and batch.flags.c_contiguous
-        ):
-            return len(batch), batch
+
+def _unpack_arrays(node: Array, data: bytearray, at: int, count: int) -> NDArray[Any]:
+    rows: NDArray[Any] = np.ndarray((count, *node.shape), node.dtype, data, at)
+    return rows
+
+
+def _pack_variable(node: Variable, batch: Any, path: Path = ()) -> tuple[int, Any]:
+    parts = []
+    for row, value in enumerate(batch):
         try:
-            count = len(batch)
-        except TypeError:
-            expected = f"a sequence of {dtype} values of shape {shape}"
-            raise Mismatch(expected, show_value(batch), path) from None
-        if count == 0:  # [] has a shape of its own
-            return 0, b""
-        return count, np.ascontiguousarray(fit_batch(batch, count, dtype, shape, path))
-
-    def unpack(data: bytearray, at: int, count: int) -> NDArray[Any]:
-        rows: NDArray[Any] = np.ndarray((count, *shape), dtype, data, at)
-        return rows
-
-    return pack, unpack
+            parts.append(node.encode(value))
+        except Mismatch as error:
+            raise error.at((*path, row)) from error.__cause__
+    return len(parts), packing.pack(parts)
 
 
-def _variable_codec(node: Variable) -> tuple[_Pack, _Unpack]:
-    def pack(batch: Any, path: Path = ()) -> tuple[int, Any]:
-        parts = []
-        for row, value in enumerate(batch):
-            try:
-                parts.append(node.encode(value))
-            except Mismatch as error:
-                raise error.at((*path, row)) from error.__cause__
-        return len(parts), packing.pack(parts)
+def _unpack_variable(node: Variable, data: bytearray, at: int, count: int) -> tuple[Any, ...]:
+    return tuple(node.decode(bytearray(part)) for part in packing.unpack(data, at))
 
-    def unpack(data: bytearray, at: int, count: int) -> tuple[Any, ...]:
-        return tuple(node.decode(bytearray(part)) for part in packing.unpack(data, at))
 
-    return pack, unpack
+def _pack_pickled(node: Node, batch: Any, path: Path = ()) -> tuple[int, Any]:
+    return 0, dump(fit_batch_of(node, batch, path))
+
+
+def _unpack_pickled(data: bytearray, at: int, count: int) -> Any:
+    return load(data, at)
 
 
 def _refuse_edges(edges: Any, path: Path) -> tuple[int, Any]:
     raise Mismatch("None, as the graph's space has no edges", show_value(edges), path)
 
 
-_NO_EDGES: tuple[_Pack, _Unpack] = (_refuse_edges, lambda data, at, count: None)
+def _unpack_no_edges(data: bytearray, at: int, count: int) -> None:
+    return None
+
+
+_NO_EDGES: tuple[_Pack, _Unpack] = (_refuse_edges, _unpack_no_edges)
 
 
 def _pack_links(links: Any) -> tuple[int, Any]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias
 
+import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
 from vecspaces.checks import Path, check_count, show_path
+from vecspaces.errors import CustomSpaceError
 from vecspaces.layout.blocks import HEADER, ArrayBlock, Index, VariableBlock, row_numbers
 from vecspaces.layout.describe import describe
 from vecspaces.layout.nodes import Array, Node, Record, Variable, walk
@@ -111,7 +114,19 @@ class Layout:
         offset = check_count("offset", offset, least=0)
         if offset % ALIGNMENT:
             raise ValueError(f"offset: expected a multiple of {ALIGNMENT}, found {offset}")
-        node = describe(space)
+        return cls._arrange(space, describe(space), n, slots, variable_capacity, offset)
+
+    @classmethod
+    def _arrange(
+        cls,
+        space: Space[Any],
+        node: Node,
+        n: int,
+        slots: int,
+        variable_capacity: int,
+        offset: int,
+    ) -> Layout:
+        """Lay out values of a node; every process that has the node comes to the same result."""
         nodes = [leaf for _, leaf in walk(node)]
         shares = sum(isinstance(leaf, Variable) for leaf in nodes)
         # A multiple of 8, so that the size in front of each row is aligned.
@@ -122,17 +137,17 @@ class Layout:
             if isinstance(found, Variable):
                 leaf = Leaf(path, np.dtype(np.uint8), slot, end)
             else:
-                # A dtype out of a pickle equals NumPy's own but is another object, and the hot
-                # path compares by identity.
-                dtype = found.dtype
-                dtype = dtype if dtype.kind == "V" else np.dtype(dtype.str)
-                leaf = Leaf(path, dtype, found.shape, end)
+                leaf = Leaf(path, found.dtype, found.shape, end)
             leaves.append(leaf)
             end += -(-leaf.nbytes * n * slots // ALIGNMENT) * ALIGNMENT
         nbytes = sum(leaf.nbytes for leaf in leaves)
         return cls(
             space, n, slots, variable_capacity, tuple(leaves), nbytes, offset, end - offset, node
         )
+
+    def of_rows(self, n: int) -> Layout:
+        """Return the layout of n values by themselves, those of variable size spilled."""
+        return self._arrange(self.space, self._node, n, 1, 0, 0)
 
     @property
     def has_variable(self) -> bool:
@@ -215,9 +230,30 @@ class Layout:
         return hash((self.leaves, self.n, self.slots, self.offset, self.variable_capacity))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Encoders and decoders are rebuilt from the space: they may be functions without a name.
-        arguments = (self.space, self.n, self.slots, self.variable_capacity, self.offset)
-        return _recompile, arguments
+        return self.reduce_by(cloudpickle.dumps)
+
+    def reduce_by(self, dumps: Callable[[Any], bytes]) -> tuple[Any, ...]:
+        """Return what pickles it, with a pickler of one's own for the space and its node.
+
+        The node travels, so that no other process describes the space: registrations may be missing
+        there. It is pickled by itself, so that an error names the space.
+
+        Raises:
+            CustomSpaceError: The space, or a function of its node, cannot be pickled.
+        """
+        try:
+            packed = dumps((self.space, self._node))
+        except Exception as error:
+            raise CustomSpaceError(
+                f"{self.space}: how its values are stored cannot be sent to another process: "
+                f"{error!r}; let the functions of its node be functions of a module, with "
+                "functools.partial for their arguments"
+            ) from error
+        numbers = (self.n, self.slots, self.variable_capacity, self.offset)
+        return _unpack, (str(self.space), packed, *numbers)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Layout:
+        return self  # immutable
 
     def __repr__(self) -> str:
         header = ("path", "dtype", "shape", "offset", "bytes")
@@ -249,10 +285,16 @@ def _is_fixed(node: Node) -> bool:
     return isinstance(node, Array)
 
 
-def _recompile(
-    space: Space[Any], n: int, slots: int, variable_capacity: int, offset: int
-) -> Layout:
-    return Layout.compile(space, n, slots=slots, variable_capacity=variable_capacity, offset=offset)
+def _unpack(name: str, packed: bytes, *numbers: int) -> Layout:
+    """Make the layout again that `reduce_by` packed in another process."""
+    try:
+        space, node = pickle.loads(packed)
+    except Exception as error:  # importing a module of the user's may raise anything
+        raise CustomSpaceError(
+            f"{name}: how its values are stored arrived in a process that cannot unpickle it: "
+            f"{error!r}; what describe was registered with must be importable there"
+        ) from error
+    return Layout._arrange(space, node, *numbers)
 
 
 class Rows:

@@ -1,8 +1,9 @@
 """Nodes: what values are made of, in five kinds that serve every space.
 
-`describe` returns the node of a space; the rest of the package uses nodes alone. Arrays of
-fixed size are `Array`; a product of spaces is `Record`, a sum is `Choice`; what is no array but has
-a bound is `Encoded`, and what has none is `Variable`.
+`describe` returns the node of a space; the rest of the package uses nodes alone. They travel to
+other processes: functions in them have a name in a module, or go by value. Arrays of fixed size are
+`Array`; a product of spaces is `Record`, a sum is `Choice`; what is no array but has a bound is
+`Encoded`, and what has none is `Variable`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,15 @@ class Array:
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        # A dtype out of a pickle equals NumPy's own but is another object, and the hot path
+        # compares by identity.
+        if self.dtype.kind != "V":
+            object.__setattr__(self, "dtype", np.dtype(self.dtype.str))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Array, (self.dtype, self.shape)
 
 
 @dataclass(frozen=True, slots=True)

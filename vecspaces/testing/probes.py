@@ -268,7 +268,7 @@ def play_in_company(
     number = SIBLINGS if "siblings" in neighbours else 1
     with played.guard(place, "construction beside others"):
         each = [_build(place.make_env) for _ in range(number)]
-        other = next((one for one in each if not one.has_spaces_of(each[0])), None)
+        other = next((one for one in each if one.change_since(each[0])), None)
         if other is not None:
             played.findings["spaces-differ"] = (
                 "two environments of the factory have different spaces: "

@@ -51,7 +51,7 @@ class InlineBackend(Backend):
         if op is Op.BUILD:
             # The caller's own process cannot be replaced: a reset brings its environments back.
             replies.clear()
-            replies.append(Reply(0, Op.BUILT, seq, None))
+            replies.append(Reply(0, Op.BOUND, seq, None))
             return
         payload = payloads[0]
         try:

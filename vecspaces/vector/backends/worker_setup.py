@@ -19,7 +19,7 @@ import numpy as np
 from vecspaces.interop import pack_registrations, unpack_registrations
 from vecspaces.vector.backends.process.cores import count_usable_cores, usable_cores
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.group.members import SPACES_CHANGED, GroupDescription
+from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.utils import CloudpickleWrapper
 from vecspaces.vector.utils.processes import MPI_PREFIXES
 from vecspaces.vector.vector_env import AutoresetMode
@@ -132,9 +132,9 @@ def assign_rows(descriptions: Sequence[GroupDescription]) -> list[range]:
     return [range(low, high) for low, high in itertools.pairwise([0, *ends])]
 
 
-def space_mismatch(rows: Sequence[int], worker: int) -> Failure:
+def space_mismatch(change: str, rows: Sequence[int], worker: int) -> Failure:
     """Return the failure of environments that were built again with other spaces than before."""
-    return Failure.of(RuntimeError(SPACES_CHANGED), rows, "build", worker)
+    return Failure.of(RuntimeError(change), rows, "build", worker)
 
 
 def _limit_threads(threads: int | None) -> None:

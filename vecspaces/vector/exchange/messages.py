@@ -29,13 +29,14 @@ class Op(IntEnum):
     CLOSE = 9
     # worker to caller
     BUILT = 16
-    DONE = 17
-    PART = 18
-    FAILED = 19
+    BOUND = 17
+    DONE = 18
+    PART = 19
+    FAILED = 20
     # reported of a worker, not by it
-    DIED = 20
+    DIED = 21
     # reported by a process that could not start a worker
-    NOT_STARTED = 21
+    NOT_STARTED = 22
 
     @property
     def verb(self) -> str:
@@ -54,7 +55,7 @@ class Reply(NamedTuple):
 
     Attributes:
         worker: Its index.
-        op: `DONE`, `PART`, `FAILED`, `BUILT` or `DIED`.
+        op: `DONE`, `PART`, `FAILED`, `BUILT`, `BOUND` or `DIED`.
         seq: The sequence number of the command that it answers.
         payload: Merged infos, the results of a call by row, a `Failure`, or a `Death`.
     """

@@ -21,7 +21,6 @@ from vecspaces.vector.exchange.messages import Written
 from vecspaces.vector.exchange.stats import Timings
 from vecspaces.vector.group.members import (
     RAISED,
-    SPACES_CHANGED,
     Builder,
     Built,
     Call,
@@ -252,9 +251,10 @@ class EnvGroup:
                 close_all([member.built[number]], rows[0])
                 try:
                     built = self._builder.build(env_fn, index)
-                    if not built.has_spaces_of(member.built[number]):
+                    change = built.change_since(member.built[number])
+                    if change is not None:
                         close_all([built], rows[0])
-                        raise RuntimeError(SPACES_CHANGED)
+                        raise RuntimeError(change)
                 except RAISED as error:
                     raise failed(error, rows, "build") from None
                 member.replace(number, built)

@@ -6,6 +6,7 @@ vector env. The group treats both alike.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from vecspaces.env import EnvLike
 from vecspaces.interop import foreign_values, is_foreign_vector_env, native_space
 from vecspaces.spaces import Dict, Space
-from vecspaces.spaces.equivalence import is_same, is_twin
+from vecspaces.spaces.equivalence import difference, is_same, is_twin
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvFn, Failure, Message
 from vecspaces.vector.exchange.info_space import check_info_space
@@ -25,11 +26,6 @@ from vecspaces.vector.vector_env import AutoresetMode, VectorEnv
 # What an environment's own code may raise at the group. KeyboardInterrupt is the user's and passes
 # through.
 RAISED = (Exception, SystemExit)
-
-SPACES_CHANGED = (
-    "environments that were built again have other spaces than before: an env_fn must give "
-    "the same spaces each time"
-)
 
 #: By row, how its next episode is to begin: with which seed, and with which options.
 Starts = Mapping[int, tuple["int | None", "Mapping[str, Any] | None"]]
@@ -81,12 +77,12 @@ class Built:
         """The number of its rows."""
         return len(self.observation_spaces)
 
-    def has_spaces_of(self, other: Built) -> bool:
-        """Whether its rows are those of another one."""
+    def change_since(self, other: Built) -> str | None:
+        """Say which of its spaces is another than that of the same row of `other`."""
         return (
-            _are_same(self.observation_spaces, other.observation_spaces)
-            and _are_same(self.action_spaces, other.action_spaces)
-            and is_same_info_space(self.info_space, other.info_space)
+            _change("observation space", other.observation_spaces, self.observation_spaces)
+            or _change("action space", other.action_spaces, self.action_spaces)
+            or _change("info_space", [other.info_space], [self.info_space])
         )
 
 
@@ -260,13 +256,15 @@ class GroupDescription:
             getattr(first, "render_mode", None),
         )
 
-    def has_layout_of(self, other: GroupDescription) -> bool:
-        """Whether what must not change is the same after environments were built again."""
+    def change_since(self, other: GroupDescription) -> str | None:
+        """Say what must not change, and is another after the environments were built again."""
+        if self.counts != other.counts:
+            counts = list(other.counts), list(self.counts)
+            return _CHANGED.format("number of rows", *counts, "one vector env has another size")
         return (
-            self.counts == other.counts
-            and _are_same(self.observation_spaces, other.observation_spaces)
-            and _are_same(self.action_spaces, other.action_spaces)
-            and all(map(is_same_info_space, self.info_spaces, other.info_spaces))
+            _change("observation space", other.observation_spaces, self.observation_spaces)
+            or _change("action space", other.action_spaces, self.action_spaces)
+            or _change("info_space", other.info_spaces, self.info_spaces)
         )
 
 
@@ -288,8 +286,22 @@ def _shared(spaces: Iterable[InfoSpace]) -> tuple[InfoSpace, ...]:
     return tuple(found)
 
 
-def _are_same(some: Sequence[Space[Any]], others: Sequence[Space[Any]]) -> bool:
-    return len(some) == len(others) and all(map(is_same, some, others))
+_CHANGED = (
+    "environments that were built again have another {} than before: expected {}, found {}; {}: "
+    "an env_fn must give the same spaces each time"
+)
+
+
+def _change(kind: str, known: Sequence[InfoSpace | Space[Any]], found: Sequence[Any]) -> str | None:
+    """Say where spaces of environments that were built again are others; None: nowhere."""
+    for before, after in itertools.zip_longest(known, found):
+        if isinstance(before, Space) and isinstance(after, Space):
+            if not is_same(before, after):
+                detail = f"the first difference: {difference(before, after)}"
+                return _CHANGED.format(kind, before, after, detail)
+        elif before != after:
+            return _CHANGED.format(kind, before, after, "one of them is missing")
+    return None
 
 
 def _distinct(

@@ -394,8 +394,7 @@ class VectorMember:
 
     @cached_property
     def _layout(self) -> Layout:
-        space = self._views.buffers.plan.observations.space
-        return Layout.compile(space, len(self.rows), variable_capacity=0)
+        return self._views.buffers.plan.observations.of_rows(len(self.rows))
 
     def _encode(self, observations: Any, rows: npt.NDArray[Any]) -> Any:
         """Return some rows of a batch, as they would be read from the shared memory."""

@@ -480,7 +480,7 @@ class Session:
         elif op is Op.PART:
             if seq == self._seq:
                 self._take_part(worker, *payload)
-        elif op is Op.BUILT:
+        elif op is Op.BOUND:
             self._build_by.pop(worker, None)
             self.queue.send_again(self._backend.slices[worker], self._row_deadline())
         elif op is Op.DIED:

@@ -8,12 +8,21 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import types
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.crosses import ordinarily
+from vecspaces import Space, spaces
+from vecspaces.errors import CustomSpaceError
+from vecspaces.layout import Encoded, describe
+from vecspaces.testing.envs import Unlike
+from vecspaces.testing.faulty_envs import Unloadable
 from vecspaces.vector import AsyncVectorEnv
 
 METHODS = [
@@ -288,6 +297,152 @@ def test_what_a_program_defines_is_the_same_in_workers(
     else:
         done = run(["-c", DEFINES.replace("FILE", "False"), method])
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+# ---------------------------------------------------------------------- how it stores values
+
+STORES = """
+import os
+import sys
+from functools import partial
+import numpy as np
+from vecspaces import Env, Space, spaces
+from vecspaces.layout import Encoded, Layout, Variable, describe
+from vecspaces.vector import AsyncVectorEnv
+
+
+class Pair:
+    def __init__(self, first, second):
+        self.first, self.second = first, second
+
+    def __eq__(self, other):
+        return type(other) is Pair and vars(self) == vars(other)
+
+
+class Pairs(Space):
+    def contains(self, x):
+        return type(x) is Pair
+
+    def __eq__(self, other):
+        return isinstance(other, Pairs)
+
+
+class Names(Pairs):
+    def contains(self, x):
+        return type(x) is str
+
+
+class Doubling(Env):
+    observation_space = spaces.Dict(pair=Pairs())
+    action_space = Pairs()
+    info_space = spaces.Dict(name=Names())
+
+    def reset(self, *, seed=None, options=None):
+        return {"pair": Pair(0, 0)}, {"name": "new"}
+
+    def step(self, action):
+        assert type(action) is Pair, action
+        if action.first == 13:
+            os._exit(13)
+        pair = Pair(2 * action.first, 2 * action.second)
+        return {"pair": pair}, 0.0, False, False, {"name": "x" * 300 * action.first}
+
+
+def encode(value, out):
+    out[:] = value.first, value.second
+
+
+def register():
+    @describe.register(Pairs)
+    def _(space):
+        return Encoded(np.dtype(np.int32), (2,), encode, lambda block: Pair(*block.tolist()))
+
+    @describe.register(Names)
+    def _(space):
+        return Variable(str.encode, lambda data: data.decode(), lambda fill: "")
+
+
+def check(batch, infos, numbers):
+    assert batch["pair"] == tuple(Pair(2 * n, -2 * n) for n in numbers), batch
+    assert infos["name"].tolist() == ["x" * 300 * n for n in numbers]
+
+
+def run(**options):
+    with AsyncVectorEnv([Doubling] * 4, num_workers=2, context=sys.argv[1], **options) as envs:
+        envs.reset(seed=0)
+        batch, *_, infos = envs.step([Pair(n, -n) for n in range(4)])
+        check(batch, infos, range(4))
+        envs.send([Pair(5, -5), Pair(6, -6)], env_ids=[0, 3])
+        batch, *_, infos, env_ids = envs.recv(2)
+        check(batch, infos, [5 if number == 0 else 6 for number in env_ids])
+        envs.reset(seed=0)
+        infos = envs.step([Pair(13, 0), *[Pair(1, -1)] * 3])[4]
+        assert infos["worker_restarted"].tolist() == [True, True, False, False]
+        envs.step([Pair(2, -2)] * 4)
+        batch, *_, infos = envs.step([Pair(n, -n) for n in range(4)])
+        check(batch, infos, range(4))
+
+
+if __name__ == "__main__":
+    register()
+    assert Layout.compile(Pairs()).leaves[0].shape == (2,)
+    for shared_memory in (True, False):
+        for validate in (True, False):
+            run(on_worker_death="restart", shared_memory=shared_memory, validate=validate)
+    print("done")
+"""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_how_a_program_stores_its_values_reaches_every_worker(method: str, tmp_path: Path) -> None:
+    """Registered below the main guard, so that no worker that imports the program has it."""
+    script = tmp_path / "stores.py"
+    script.write_text(STORES)
+    done = run([str(script), method])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+class Stored(Space[Any]):
+    """Stored as what `describe` was registered with says."""
+
+    def __repr__(self) -> str:
+        return "Stored()"
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return how an environment of such a space is made; its node's functions are the caller's."""
+
+    def make(decode: Any) -> Any:
+        node = Encoded(np.dtype(np.int8), (1,), str, decode)
+        describe.register(Stored, lambda space: node)
+        return partial(Unlike, spaces.Dict(x=Stored()), {"x": 1})
+
+    yield make
+    describe.register(Stored, describe.dispatch(Space))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_layout_that_a_worker_cannot_take_over_names_the_space(
+    method: str, stored: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    module = types.ModuleType("only_in_the_caller")
+    exec("def decode(block): return 1", vars(module))
+    if method == "fork":  # which imports nothing
+        vars(module)["decode"] = Unloadable()
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    env_fn = stored(module.decode)
+    with pytest.raises(
+        CustomSpaceError, match=r"Dict\('x': Stored\(\)\): how .* arrived"
+    ) as caught:
+        AsyncVectorEnv([env_fn] * 3, num_workers=1, context=method)
+    assert "environments 0 to 2 (worker 0) failed in build" in str(caught.value.__cause__)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_layout_that_cannot_be_sent_names_the_space(stored: Any) -> None:
+    with pytest.raises(CustomSpaceError, match=r"Dict\('x': Stored\(\)\): how .* cannot be sent"):
+        AsyncVectorEnv([stored(partial(int, threading.Lock()))], num_workers=1)
 
 
 # ---------------------------------------------------------------------- threads

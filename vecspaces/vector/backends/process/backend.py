@@ -44,7 +44,7 @@ from vecspaces.vector.backends.worker_setup import (
     space_mismatch,
     thread_variables,
 )
-from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
+from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import (
     Death,
@@ -152,7 +152,8 @@ class ProcessBackend(Backend):
         # How to wait for each command, and for the last one.
         self._policies: dict[Op, WaitingPolicy] = {}
         self._op, self._policy = Op.BUILD, WaitingPolicy([Way.FREE])
-        self._plan: BufferPlan | None = None
+        # Described and laid out once, here: what every worker gets, those that replace others too.
+        self._packed_plan = b""
         self._arena: Arena | None = None
         self._descriptions: list[GroupDescription] = []
         self._setups = plan_workers(
@@ -183,21 +184,24 @@ class ProcessBackend(Backend):
             if self._forked:
                 self.hang_advice = _FORKED if forking.count_threads() > 1 else ""
                 forking.warn_of_renderer()
-            self._await_built(Deadline(timeout))
-            self._plan = plan(self._descriptions)
+            deadline = Deadline(timeout)
+            self._descriptions = self._await_all(Op.BUILT, deadline)
+            laid_out = plan(self._descriptions)
+            self._packed_plan = self._pickling.dumps(laid_out)
             with uninterrupted():
                 if self._shared_memory:
-                    self._arena = Arena.shared(self._plan.size)
+                    self._arena = Arena.shared(laid_out.size)
                     forking.withhold(self._arena)
-                self.buffers = Buffers(self._plan, self._arena)
+                self.buffers = Buffers(laid_out, self._arena)
             # Whether every action fits into shared memory, so that a step is a bare header.
-            self._rows_suffice = self._shared_memory and not self._plan.actions.has_variable
+            self._rows_suffice = self._shared_memory and not laid_out.actions.has_variable
             self.buffers.progress[:] = -1
             self.slices = assign_rows(self._descriptions)
             bindings = [self._pack_binding(index, None) for index in range(len(self._handles))]
             with uninterrupted():
                 for handle, binding in zip(self._handles, bindings, strict=True):
                     self._bind(handle, binding)
+            self._await_all(Op.BOUND, deadline)
         except BaseException:
             self.abandon()
             raise
@@ -255,13 +259,13 @@ class ProcessBackend(Backend):
                 self._poller.add(descriptor)
         self._poller.watch_room(channel.out_fd, channel.pending)
 
-    def _await_built(self, deadline: Deadline) -> None:
-        """Wait until every worker has built its environments."""
-        described: dict[int, GroupDescription] = {}
-        while len(described) < len(self._handles):
+    def _await_all(self, op: Op, deadline: Deadline) -> list[Any]:
+        """Wait until every worker has built its environments, or bound its rows."""
+        came: dict[int, Any] = {}
+        while len(came) < len(self._handles):
             replies = self._take(deadline)
             if not replies and deadline.passed:
-                late = [index for index in range(len(self._handles)) if index not in described]
+                late = [index for index in range(len(self._handles)) if index not in came]
                 ids = [number for index in late for number in self._setups[index].factories]
                 raise StepTimeoutError(
                     Message(
@@ -277,9 +281,9 @@ class ProcessBackend(Backend):
                     reply.payload.throw()
                 elif reply.op is Op.DIED:
                     self._raise_startup_failure(reply)
-                else:
-                    described[reply.worker] = reply.payload
-        self._descriptions = [described[index] for index in range(len(self._handles))]
+                elif reply.op is op:
+                    came[reply.worker] = reply.payload
+        return [came[index] for index in range(len(self._handles))]
 
     def _raise_startup_failure(self, reply: Reply) -> None:
         """Raise why a worker died before its environments were built."""
@@ -299,7 +303,7 @@ class ProcessBackend(Backend):
         """Pack where a worker's rows lie."""
         handle = self.buffers.arena.handle
         tag = handle if isinstance(handle, str) else None
-        payload = (self._plan, self.slices[index].start, lost, tag)
+        payload = (self._packed_plan, self.slices[index].start, lost, tag)
         return pack(Op.BIND, 0, 0, payload, self._pickling.dumps)
 
     def _bind(self, handle: _Handle, packed: bytes) -> None:
@@ -470,8 +474,10 @@ class ProcessBackend(Backend):
         if op is Op.BUILT:
             self._handles[index].built = True
             known = self._descriptions[index] if self._descriptions else payload
-            if not payload.has_layout_of(known):
-                return Reply(index, Op.FAILED, seq, space_mismatch(self.slices[index], index))
+            change = payload.change_since(known)
+            if change is not None:
+                failure = space_mismatch(change, self.slices[index], index)
+                return Reply(index, Op.FAILED, seq, failure)
         elif op is Op.PART:
             rows, columns, spilled, exported = payload
             self._take_in(slot, seq, spilled, exported)

@@ -10,6 +10,8 @@ from typing import Any
 
 import cloudpickle
 
+from vecspaces.layout import Layout
+
 
 class Pickling:
     """Pickles what goes from the caller to its workers, whose `__main__` is not the caller's.
@@ -64,4 +66,6 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
             and self._pickling.inherited(value)
         ):
             return NotImplemented  # by reference
+        if isinstance(value, Layout):
+            return value.reduce_by(self._pickling.dumps)
         return super().reducer_override(value)

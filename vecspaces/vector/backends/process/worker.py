@@ -99,8 +99,9 @@ class Worker:
         """Bind, then serve commands until the end."""
         message = self._channel.receive()
         if message is not None and message[0] is Op.BIND:
-            self._bind(message[3])
-            message = self._serve()
+            bound = self._bind(message[3])
+            self._channel.send(bound)
+            message = self._serve() if bound[0] == Op.BOUND else None
         try:
             failure = self._group.close()
         except BaseException as error:  # what is no Exception may be raised by an environment too
@@ -108,8 +109,17 @@ class Worker:
         if message is not None:
             self._channel.send(pack(Op.DONE, 0, message[2], failure))
 
-    def _bind(self, data: bytes) -> None:
-        plan, low, lost, tag = pickle.loads(data)
+    def _bind(self, data: bytes) -> bytes:
+        """View the rows; return the reply, with what made it fail."""
+        try:
+            self._view(*pickle.loads(data))
+        except BaseException as error:
+            rows = range(self._group.low, self._group.high)
+            return pack(Op.FAILED, 0, 0, Failure.of(error, rows, "build"))
+        return pack(Op.BOUND, 0, 0)
+
+    def _view(self, packed_plan: bytes, low: int, lost: Starts | None, tag: str | None) -> None:
+        plan = pickle.loads(packed_plan)
         descriptor = self._channel.line.take_descriptor()
         handle = tag if descriptor is None else descriptor
         arena = None if handle is None else Arena.attach(handle, plan.size)

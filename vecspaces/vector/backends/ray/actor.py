@@ -12,7 +12,7 @@ from vecspaces.interop import require_extra
 from vecspaces.vector.backends.backend import execute, find_unpicklable
 from vecspaces.vector.backends.ray.cluster import name_node
 from vecspaces.vector.backends.worker_setup import WorkerSetup
-from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
+from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
 from vecspaces.vector.exchange.messages import Op, Written
 from vecspaces.vector.group.env_group import EnvGroup
@@ -49,12 +49,17 @@ class GroupActor:
             failure = Failure.of(error, factories, "build")
         return Op.FAILED, cloudpickle.dumps(failure), None
 
-    def bind(self, plan: BufferPlan, low: int, lost: Starts | None) -> Answer:
+    def bind(self, packed_plan: bytes, low: int, lost: Starts | None) -> Answer:
         """Make the rows."""
-        if self._group is not None:
-            self._buffers = Buffers(plan)
-            self._group.bind(self._buffers, low, self._index, lost)
-        return Op.DONE, None, None
+        group = self._group
+        if group is not None:
+            try:
+                self._buffers = Buffers(pickle.loads(packed_plan))
+                group.bind(self._buffers, low, self._index, lost)
+            except BaseException as error:
+                failure = Failure.of(error, range(group.low, group.high), "build")
+                return Op.FAILED, cloudpickle.dumps(failure), None
+        return Op.BOUND, None, None
 
     def execute(self, number: int, slot: int, packed: bytes) -> Answer:
         """Execute a command; return its reply and what it wrote."""

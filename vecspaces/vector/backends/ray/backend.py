@@ -26,7 +26,7 @@ from vecspaces.vector.backends.backend import Backend, Planner
 from vecspaces.vector.backends.ray.actor import GroupActor
 from vecspaces.vector.backends.ray.cluster import Connection, Reservation
 from vecspaces.vector.backends.worker_setup import WorkerSetup, assign_rows, space_mismatch
-from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
+from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, EnvIds, Failure, Message, died, died_within
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
@@ -86,7 +86,8 @@ class RayBackend(Backend):
         self._pause_until = 0.0
         self._newest = 0
         self._descriptions: list[GroupDescription] = []
-        self._plan: BufferPlan | None = None
+        # As of the backend of processes.
+        self._packed_plan = b""
         self.actors: list[Any] = []
         self.replies = deque()
         self._found: dict[Any, Reply | None] = {}
@@ -103,14 +104,16 @@ class RayBackend(Backend):
             for index in range(len(self._setups)):
                 self._launch(index)
             self._build_by = dict.fromkeys(self._build_by, time.monotonic() + timeout)
-            self._await_built()
-            self._plan = plan(self._descriptions)
-            self.buffers = Buffers(self._plan)
+            self._descriptions = self._await_all(Op.BUILT)
+            laid_out = plan(self._descriptions)
+            self._packed_plan = cloudpickle.dumps(laid_out)
+            self.buffers = Buffers(laid_out)
             # Which environment an actor is busy with cannot be seen from here.
             self.buffers.progress[:] = -1
             self.slices = assign_rows(self._descriptions)
             for index in range(len(self.actors)):
                 self._bind(index, None)
+            self._await_all(Op.BOUND)
         except BaseException:
             self.close(0.0, terminate=True)
             raise
@@ -127,7 +130,8 @@ class RayBackend(Backend):
         self._send(_Request(index, Op.BUILD, 0, 0, "build", (packed, setup.factories)))
 
     def _bind(self, index: int, lost: Any) -> None:
-        arguments = (self._plan, self.slices[index].start, lost)
+        self._build_by.setdefault(index, time.monotonic() + self._start_timeout)
+        arguments = (self._packed_plan, self.slices[index].start, lost)
         self._send(_Request(index, Op.BIND, 0, 0, "bind", arguments))
 
     def _send(self, request: _Request) -> None:
@@ -150,21 +154,21 @@ class RayBackend(Backend):
         for request in requests:
             self._send(request)
 
-    def _await_built(self) -> None:
-        """Wait until every actor has built its environments."""
-        described: dict[int, GroupDescription] = {}
-        while len(described) < len(self.actors):
+    def _await_all(self, wanted: Op) -> list[Any]:
+        """Wait until every actor has built its environments, or bound its rows."""
+        came: dict[int, Any] = {}
+        while len(came) < len(self.actors):
             replies = list(self.collect(max(0.0, min(self._build_by.values()) - time.monotonic())))
             self.replies.clear()
             for worker, op, _, payload in sorted(replies, key=lambda reply: reply.worker):
-                if op is Op.BUILT:
-                    described[worker] = payload
+                if op is wanted:
+                    came[worker] = payload
                 elif op is Op.DIED:
                     rows = self._setups[worker].factories
                     raise died(worker, rows, "build", payload, -1, "the error above says more")
                 else:
                     payload.throw()
-        self._descriptions = [described[index] for index in range(len(self.actors))]
+        return [came[index] for index in range(len(self.actors))]
 
     def _give_up_building(self) -> None:
         """Report actors that are late; the cluster may have no room for them."""
@@ -299,17 +303,18 @@ class RayBackend(Backend):
             return Reply(worker, Op.FAILED, seq, Failure.unreadable(rows, request.verb, worker))
         if asked is None:
             self._nodes[worker] = more
-        elif asked is Op.BUILD:
+        elif asked in (Op.BUILD, Op.BIND):
             self._build_by.pop(worker, None)
             self._startup_errors.pop(worker, None)
         elif more is not None and seq == self._newest:
             self.buffers.load(slot, more)
         if op is Op.FAILED:
             return self._locate(request, payload)
-        known = self._descriptions[worker] if self._descriptions else None
-        if op is Op.BUILT and known is not None and not payload.has_layout_of(known):
-            return Reply(worker, Op.FAILED, seq, space_mismatch(rows, worker))
-        return None if asked in (None, Op.BIND) else Reply(worker, op, seq, payload)
+        if op is Op.BUILT and self._descriptions:
+            change = payload.change_since(self._descriptions[worker])
+            if change is not None:
+                return Reply(worker, Op.FAILED, seq, space_mismatch(change, rows, worker))
+        return None if asked is None else Reply(worker, op, seq, payload)
 
     def _lose(self, worker: int, error: Exception) -> Reply | None:
         """Return the death of an actor; start it again if it never started."""
@@ -324,7 +329,7 @@ class RayBackend(Backend):
     def _locate(self, request: _Request, failure: Failure) -> Reply:
         """Add the worker and its node to a failure."""
         worker = request.worker
-        if request.op is Op.BUILD:
+        if request.op in (Op.BUILD, Op.BIND):
             self._forget(worker)  # nothing can be asked of environments that are not there
         error = failure.exception
         # An environment may raise an error of this type itself; its message is then no `Message`.
