@@ -22,7 +22,7 @@ import numpy as np
 import typer
 
 from benchmarks.common import make_table, show
-from vecspaces.cli.benchmark.contenders import BATCHES, sample_actions
+from vecspaces.cli.benchmark.contenders import BATCHES, prepare_actions
 from vecspaces.cli.benchmark.limit import step_all
 from vecspaces.cli.benchmark.tracing import Recorder, Span
 from vecspaces.cli.benchmark.workloads import find_workload
@@ -79,7 +79,7 @@ def budget(name: str, num_envs: int, steps: int) -> list[Line]:
     )
     with envs:
         envs.reset(seed=0)
-        actions = sample_actions(envs.single_action_space, num_envs)
+        actions = prepare_actions(envs.single_action_space, num_envs)
         for turn in range(steps // 10):
             envs.step(actions[turn % BATCHES])
         RECORDER.spans.clear()
@@ -167,7 +167,7 @@ def bare_loop(make: Callable[[], Any], count: int) -> float:
     envs = [make() for _ in range(count)]
     for number, env in enumerate(envs):
         env.reset(seed=number)
-    actions = list(sample_actions(envs[0].action_space, count)[0])
+    actions = list(prepare_actions(envs[0].action_space, count)[0])
     ended = [False] * count
     return fastest(lambda: step_all(envs, actions, ended), calls=100)
 

@@ -30,6 +30,7 @@ class Strict(Env[Any, Any]):
     """
 
     observation_space = spaces.Box(0, 9, (2,), np.float64)
+    gaps = True
     info_space: Any = None
 
     def __init__(
@@ -58,9 +59,9 @@ class Strict(Env[Any, Any]):
         return np.array([self.time % 10, self.length % 10], np.float64)
 
     def inform(self) -> dict[str, Any]:
-        """Draw the next mask; every third info has none."""
+        """Draw the next mask; with `gaps`, every third info has none."""
         self.mask = self.draw(self.action_space, self.time in (self.empty, self.length))
-        if self.time % 3 == 2:
+        if self.gaps and self.time % 3 == 2:
             self.mask = None
             return {"time": self.time}
         return {"time": self.time, "action_mask": self.mask}
@@ -96,3 +97,28 @@ class Strict(Env[Any, Any]):
             parts = zip(space.spaces, mask, action, strict=True)
             return all(self.allows(member, part, value) for member, part, value in parts)
         return True
+
+
+class Always(Strict):
+    """Has a mask in each info, and actions from 0 on, as Stable-Baselines3 has them."""
+
+    gaps = False
+    space: Any = spaces.Discrete(5)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = self.space
+
+
+class Unequal(Always):
+    """Has masks of unequal lengths for the entries of its actions."""
+
+    space = spaces.MultiDiscrete([4, 3])
+
+
+class Never(Strict):
+    """Has a mask in no info."""
+
+    def inform(self) -> dict[str, Any]:
+        self.mask = None
+        return {}

@@ -114,17 +114,19 @@ def fit_mask(space: Space[Any], info: Any) -> Any:
 def sample_next(
     envs: VectorEnv[Any, Any, Any], result: tuple[Any, ...], rng: np.random.Generator
 ) -> Any:
-    """Draw the actions that follow what `reset` or `step` returned in NEXT_STEP mode.
+    """Draw the actions that follow what `reset`, `step` or `recv` returned in NEXT_STEP mode.
 
     Rows whose episode has ended are not masked: their action is ignored, and a final state may
     allow none.
     """
-    infos = result[-1]
-    if MASK in infos and len(result) > 2:
-        _, _, terminations, truncations, _ = result
-        given = infos[f"_{MASK}"] & ~(terminations | truncations)
-        infos = {MASK: infos[MASK], f"_{MASK}": given}
-    return sample_actions(envs.single_action_space, envs.num_envs, infos, rng=rng)
+    count, infos = envs.num_envs, result[-1]
+    if len(result) > 2:
+        _, rewards, terminations, truncations, _ = result
+        count = len(rewards)
+        if MASK in infos:
+            given = infos[f"_{MASK}"] & ~(terminations | truncations)
+            infos = {MASK: infos[MASK], f"_{MASK}": given}
+    return sample_actions(envs.single_action_space, count, infos, rng=rng)
 
 
 def _draw_indices(

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
+import numpy as np
 import typer
 
 from vecspaces.cli.console import (
@@ -41,6 +42,7 @@ from vecspaces.evaluation import Evaluation
 from vecspaces.evaluation import evaluate as run_evaluation
 from vecspaces.evaluation.replay import record_episodes
 from vecspaces.interop import require_extra
+from vecspaces.sampling import MASK
 
 if TYPE_CHECKING:
     from vecspaces.vector.options import Backend
@@ -57,6 +59,8 @@ _ALGORITHMS = {
     "PPO": "n_epochs",
     "A2C": "gae_lambda",
 }
+# In what MaskablePPO of sb3-contrib saves beside what PPO does.
+_MASKABLE = b"sb3_contrib.common.maskable"
 
 
 def evaluate(
@@ -227,11 +231,23 @@ def load_model(path: Path) -> Any:
     library = require_extra("stable_baselines3", "sb3")
     try:
         with zipfile.ZipFile(path) as file:
-            saved = json.loads(file.read("data"))
+            data = file.read("data")
+            saved = json.loads(data)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"--sb3: expected a file that a model was saved to, found {path}: {error}"
         ) from error
+    if _MASKABLE in data:
+        try:
+            contrib = importlib.import_module("sb3_contrib")
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                f"--sb3: {path} is of MaskablePPO: pip install sb3-contrib", name="sb3_contrib"
+            ) from error
+        model = contrib.MaskablePPO.load(path, device="cpu")
+        return lambda observations, infos: model.predict(
+            observations, deterministic=True, action_masks=_flat_masks(infos)
+        )[0]
     for name, key in _ALGORITHMS.items():
         if key in saved:
             model = getattr(library, name).load(path, device="cpu")
@@ -240,6 +256,20 @@ def load_model(path: Path) -> Any:
         f"--sb3: {path} is of none of {', '.join(_ALGORITHMS)}: load it in a function of your own, "
         "and name that with --policy"
     )
+
+
+def _flat_masks(infos: Any) -> Any:
+    """Return the masks of a batch as sb3-contrib takes them, one row each."""
+    given = infos.get(f"_{MASK}")
+    if given is None or not given.all():
+        raise ValueError(
+            f"--sb3: MaskablePPO needs a mask for every action: expected {MASK!r} in each info "
+            "that reset and step return, found none (a method action_masks is not called)"
+        )
+    masks = infos[MASK]
+    if masks.dtype == object:  # one array per entry of a MultiDiscrete, of unequal lengths
+        masks = np.array([np.concatenate(mask) for mask in masks])
+    return masks.reshape(len(masks), -1)
 
 
 def as_facts(result: Evaluation) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from vecspaces.cli.benchmark.contenders import BATCHES, sample_actions
+from vecspaces.cli.benchmark.contenders import BATCHES, prepare_actions
 from vecspaces.cli.benchmark.tracing import Recorder, Traced, chrome_trace
 from vecspaces.cli.console import (
     AutoresetModeOption,
@@ -31,6 +31,7 @@ from vecspaces.cli.console import (
     write_json,
 )
 from vecspaces.cli.interrupts import Work
+from vecspaces.sampling import MASK, sample_next
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.exchange.stats import Stats
 
@@ -99,14 +100,16 @@ def _step(envs: AsyncVectorEnv[Any, Any], recorder: Recorder, seconds: float) ->
     reset = recorder.timed("reset", envs.reset)
     send = recorder.timed("step_async", envs.step_async)
     wait = recorder.timed("step_wait", envs.step_wait)
-    actions = sample_actions(envs.single_action_space, envs.num_envs)
-    reset(seed=0)
+    actions = prepare_actions(envs.single_action_space, envs.num_envs)
+    rng = np.random.default_rng(0)
+    result: Any = reset(seed=0)
     began = shown = now = time.perf_counter()
     turn = 0
     with progress_bar() as update:
         while now < began + seconds or not turn:
-            send(actions[turn % BATCHES])
-            wait()
+            masked = MASK in result[-1]
+            send(sample_next(envs, result, rng) if masked else actions[turn % BATCHES])
+            result = wait()
             turn += 1
             now = time.perf_counter()
             if now > shown + _REFRESH_SECONDS:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
+import numpy as np
 import typer
 
 from vecspaces.cli.console import (
@@ -37,6 +38,7 @@ from vecspaces.cli.errors import refuse
 from vecspaces.cli.interrupts import Work
 from vecspaces.files import replacing
 from vecspaces.make import make_vec
+from vecspaces.sampling import MASK, sample_next
 from vecspaces.wrappers import RecordEpisodeStatistics, RecordVideo
 
 if TYPE_CHECKING:
@@ -260,10 +262,14 @@ def _step(
 
     try:
         envs.action_space.seed(result.seed)
-        counted.reset(seed=result.seed)
+        rng = np.random.default_rng(result.seed)
+        last: Any = counted.reset(seed=result.seed)
         while result.steps < steps:
             resets = int(counted.prev_dones.sum())  # what follows the end of an episode
-            *_, infos = counted.step(envs.action_space.sample())
+            masked = MASK in last[-1]
+            actions = sample_next(envs, last, rng) if masked else envs.action_space.sample()
+            last = counted.step(actions)
+            infos = last[-1]
             result.steps += result.num_envs - resets
             if _STATS_KEY in infos:
                 ended = infos[f"_{_STATS_KEY}"]

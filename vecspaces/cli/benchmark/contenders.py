@@ -20,6 +20,7 @@ import numpy as np
 
 from vecspaces.cli.benchmark.workloads import Workload
 from vecspaces.interop import native_space
+from vecspaces.sampling import MASK, sample_next
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.utils import batch_space
 
@@ -64,7 +65,7 @@ class Stepper:
         return batches * self._num_envs
 
 
-def sample_actions(action_space: Any, num_envs: int) -> list[Any]:
+def prepare_actions(action_space: Any, num_envs: int) -> list[Any]:
     """Return `BATCHES` batches of actions of one environment's space, the same in every call."""
     batched = batch_space(native_space(action_space), num_envs)
     batched.seed(0)
@@ -115,15 +116,24 @@ def open_vecspaces(
     kind: Any = SyncVectorEnv if backend == "sync" else AsyncVectorEnv
     envs = kind([make] * num_envs, **options)
     try:
-        envs.reset(seed=0)
+        result: Any = envs.reset(seed=0)
+        masked, rng = MASK in result[-1], np.random.default_rng(0)
         batch_size = options.get("batch_size", num_envs)
-        actions = sample_actions(envs.single_action_space, batch_size)
+        actions = prepare_actions(envs.single_action_space, batch_size)
         step = envs.step
         if batch_size < num_envs:
-            envs.send(sample_actions(envs.single_action_space, num_envs)[0])
+            first = prepare_actions(envs.single_action_space, num_envs)[0]
+            envs.send(sample_next(envs, result, rng) if masked else first)
 
             def step(batch: Any) -> None:
-                envs.send(batch, envs.recv().env_ids)
+                *result, env_ids = envs.recv()
+                envs.send(sample_next(envs, result, rng) if masked else batch, env_ids)
+
+        elif masked:
+
+            def step(batch: Any) -> None:
+                nonlocal result
+                result = envs.step(sample_next(envs, result, rng))
 
         if agent_seconds:
             step = partial(_step_after, agent_seconds, step)
@@ -163,7 +173,7 @@ def _gymnasium(name: str, workload: Workload, num_envs: int, num_workers: int) -
     vector = importlib.import_module("gymnasium.vector")
     envs = getattr(vector, name)([workload.make] * num_envs)
     envs.reset(seed=0)
-    actions = sample_actions(envs.single_action_space, num_envs)
+    actions = prepare_actions(envs.single_action_space, num_envs)
     # Without `terminate` it would wait, after Ctrl-C, for the step that was interrupted.
     return Stepper(envs.step, actions, partial(envs.close, terminate=True), num_envs)
 
@@ -174,7 +184,7 @@ def _stable_baselines3(name: str, workload: Workload, num_envs: int, num_workers
     options = {"start_method": "fork"} if name == "SubprocVecEnv" else {}
     envs = getattr(vec_env, name)([workload.make] * num_envs, **options)
     envs.reset()
-    actions = sample_actions(envs.action_space, num_envs)
+    actions = prepare_actions(envs.action_space, num_envs)
 
     def close() -> None:
         if getattr(envs, "waiting", False):  # after Ctrl-C: it would wait for replies that it has
@@ -189,7 +199,7 @@ def _tianshou(name: str, workload: Workload, num_envs: int, num_workers: int) ->
     env = importlib.import_module("tianshou.env")
     envs = getattr(env, name)([workload.make] * num_envs)
     envs.reset()
-    actions = sample_actions(envs.action_space[0], num_envs)
+    actions = prepare_actions(envs.action_space[0], num_envs)
 
     def step(batch: Any) -> None:
         _, _, terminated, truncated, _ = envs.step(batch)
@@ -213,7 +223,7 @@ def _pufferlib(workload: Workload, num_envs: int, num_workers: int) -> Runner:
         make, backend=vector.Multiprocessing, num_envs=num_envs, num_workers=num_workers
     )
     envs.reset(seed=0)
-    actions = sample_actions(envs.single_action_space, num_envs)
+    actions = prepare_actions(envs.single_action_space, num_envs)
     return Stepper(envs.step, actions, envs.close, num_envs)
 
 
@@ -223,7 +233,7 @@ def _envpool(workload: Workload, num_envs: int, num_workers: int) -> Runner:
         raise UnsuitableError("has no such environment: its own are written in C++")
     envs = envpool.make_gymnasium(workload.gymnasium_id, num_envs=num_envs, num_threads=num_workers)
     envs.reset()
-    actions = sample_actions(envs.action_space, num_envs)
+    actions = prepare_actions(envs.action_space, num_envs)
     return Stepper(envs.step, actions, envs.close, num_envs)
 
 

@@ -17,7 +17,7 @@ from vecspaces.cli.benchmark.contenders import (
     PEERS,
     Contender,
     Runner,
-    sample_actions,
+    prepare_actions,
 )
 from vecspaces.cli.benchmark.workloads import Workload
 from vecspaces.vector.backends.process.interrupts import blocked
@@ -75,7 +75,7 @@ def _serve(end: Connection[Any, Any], make: CloudpickleWrapper[Any], count: int)
     envs = [make.fn() for _ in range(count)]
     for number, env in enumerate(envs):
         env.reset(seed=number)
-    actions = [list(batch) for batch in sample_actions(envs[0].action_space, count)]
+    actions = [list(batch) for batch in prepare_actions(envs[0].action_space, count)]
     ended = [False] * count
     while batches := end.recv():
         for turn in range(batches):

@@ -18,6 +18,7 @@ from vecspaces.cli.benchmark.contenders import open_vecspaces
 from vecspaces.cli.benchmark.measure import calibrate, first_line, time_batches
 from vecspaces.interop import native_space
 from vecspaces.layout import Layout
+from vecspaces.sampling import fit_mask
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.options import PROCESS_ARGUMENTS
@@ -106,18 +107,20 @@ def _exercise(env: Any, seconds: float) -> dict[str, Any]:
     steps: list[float] = []
     resets: list[float] = []
     ended, end, computed = True, clock() + seconds, time.process_time()
-    turn = 0
+    turn, mask = 0, None
     while not steps or clock() < end:
+        action = actions[turn % len(actions)] if mask is None else action_space.sample(mask=mask)
         began = clock()
         if ended:
-            env.reset()
+            _, info = env.reset()
             ended = False
             resets.append(clock() - began)
         else:
-            _, _, terminated, truncated, _ = env.step(actions[turn % len(actions)])
+            _, _, terminated, truncated, info = env.step(action)
             steps.append(clock() - began)
             ended = bool(terminated or truncated)
             turn += 1
+        mask = None if ended else fit_mask(action_space, info)
     computed = time.process_time() - computed
     return {
         "steps": steps,
