@@ -144,6 +144,24 @@ def test_one_number_stands_for_equal_bounds() -> None:
     }  # fmt: skip
 
 
+def test_the_fields_of_each_kind_keep_their_order() -> None:
+    fields = [
+        (Box(0, 1), "shape dtype low high"),
+        (Discrete(2), "n start dtype"),
+        (MultiBinary(2), "n"),
+        (MultiDiscrete([2]), "shape dtype nvec start"),
+        (Text(2), "min_length max_length charset"),
+        (Dict(a=Discrete(2)), "sort_keys spaces"),
+        (Tuple([Discrete(2)]), "spaces"),
+        (OneOf([Discrete(2)]), "spaces"),
+        (Sequence(Discrete(2)), "space stack"),
+        (Graph(Discrete(2), None), "edge_space node_space"),
+        (Graph(Discrete(2), Discrete(2)), "edge_space node_space"),
+    ]
+    for space, names in fields:
+        assert list(to_description(space)) == ["version", "type", *names.split()]
+
+
 def test_the_state_of_generators_is_left_out() -> None:
     seeded, fresh = (Dict(a=Discrete(3), b=Box(0, 1)) for _ in range(2))
     seeded.seed(7)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal
 import numpy as np
 
 from vecspaces.checks import mismatch, show_value
-from vecspaces.spaces.space import Space
+from vecspaces.spaces.standard import StandardSpace
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -21,7 +21,7 @@ else:
     ScalarT_cov = TypeVar("ScalarT_cov", bound=np.generic, covariant=True)
 
 
-class ArraySpace(Space["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
+class ArraySpace(StandardSpace["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
     """A space of arrays of one shape and dtype, each entry within bounds of its own."""
 
     _kinds: ClassVar[str] = "iub"

@@ -102,6 +102,9 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
             self.__dict__.update(_sampler=None, _limits=None, low_repr=None, high_repr=None)
         super().__setattr__(name, value)
 
+    def _arguments(self) -> dict[str, Any]:
+        return {"shape": self.shape, "dtype": self.dtype, "low": self.low, "high": self.high}
+
     def is_bounded(self, manner: Literal["both", "below", "above"] = "both") -> bool:
         """Return whether every entry is bounded.
 
@@ -206,15 +209,6 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         if self.high_repr is None:
             self.high_repr = _short_repr(self.high)
         return f"Box({self.low_repr}, {self.high_repr}, {self.shape}, {self.dtype})"
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Box)
-            and self.shape == other.shape
-            and self.dtype == other.dtype
-            and np.allclose(self.low, other.low)
-            and np.allclose(self.high, other.high)
-        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sampler": None, "_limits": None}

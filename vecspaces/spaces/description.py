@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from vecspaces.spaces.graph import Graph
 from vecspaces.spaces.intervals import all_equal, dtype_limits
 from vecspaces.spaces.multi_binary import MultiBinary
 from vecspaces.spaces.multi_discrete import MultiDiscrete
+from vecspaces.spaces.nesting import map_members
 from vecspaces.spaces.one_of import OneOf
 from vecspaces.spaces.sequence import Sequence
 from vecspaces.spaces.space import Space
@@ -34,6 +35,8 @@ VERSION = 1
 _DTYPE = r"bool|u?int(8|16|32|64)|float(16|32|64|96|128)|[<>][iuf](2|4|8|12|16)"
 _NUMBER = r"-?(inf|\d+(\.\d*)?(e[+-]?\d+)?)"
 _INFINITE = {"inf": np.inf, "-inf": -np.inf}
+_INFINITY = {"low": -np.inf, "high": np.inf}
+"""What is no bound."""
 _KEY_TYPES = (str, int, float, bool, type(None))
 
 
@@ -106,11 +109,37 @@ def from_description(description: dict[str, Any]) -> Space[Any]:
 
 def _describe(space: Any, where: str) -> dict[str, Any]:
     """Return a description without a version."""
-    name = type(space).__name__
-    if name not in _FORMS or type(space) is not _FORMS[name].kind:
-        expected = f"one of {', '.join(_FORMS)}, and no class derived from them"
-        raise CustomSpaceError(mismatch(where, expected, f"{space!r} of type {name}"))
-    return {"type": name, **_FORMS[name].describe(space, where)}
+    kind = type(space)
+    if kind not in _FIELDS:
+        expected = f"one of {_names()}, and no class derived from them"
+        raise CustomSpaceError(mismatch(where, expected, f"{space!r} of type {kind.__name__}"))
+    if kind is Dict and not all(map(_is_key, space.spaces)):
+        wrong = next(key for key in space.spaces if not _is_key(key))
+        expected = "keys that JSON has: str, int, float, bool or None"
+        raise CustomSpaceError(mismatch(where, expected, show_value(wrong)))
+    arguments = map_members(space._arguments(), where, _describe)
+    if kind is MultiDiscrete:  # whose numbers do not show the shape, if one stands for all
+        arguments = {"shape": space.shape, **arguments}
+    parts = {name: _describe_part(space, name, value) for name, value in arguments.items()}
+    return {"type": kind.__name__, **parts}
+
+
+def _describe_part(space: Any, name: str, value: Any) -> Any:
+    """Return one argument of a space as JSON has it."""
+    if name in _INFINITY:
+        bounded = space.bounded_below if name == "low" else space.bounded_above
+        return _describe_numbers(value, bounded, str(_INFINITY[name]))
+    if name == "charset":
+        return value if _is_kept(value) else list(value)  # JSON would join two of them
+    if isinstance(value, np.dtype):
+        return str(value.name if value.isnative else value.str)
+    if isinstance(value, np.ndarray):
+        return _describe_numbers(value)
+    if isinstance(value, np.integer):
+        return int(value)
+    if name in ("sort_keys", "stack"):
+        return bool(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _build(description: Any, where: str) -> Space[Any]:
@@ -118,17 +147,39 @@ def _build(description: Any, where: str) -> Space[Any]:
     if not isinstance(description, dict):
         raise _wrong(where, "a description of a space", description)
     name = description.get("type")
-    if not isinstance(name, str) or name not in _FORMS:
-        raise _wrong(f"{where}['type']", f"one of {', '.join(_FORMS)}", name)
-    form = _FORMS[name]
-    names = ["type", *form.fields]
+    kind = next((kind for kind in _FIELDS if kind.__name__ == name), None)
+    if kind is None:
+        raise _wrong(f"{where}['type']", f"one of {_names()}", name)
+    names = ["type", *_FIELDS[kind]]
     if set(description) != set(names):
         raise ValueError(mismatch(where, f"the fields {names}", f"{list(description)}"))
-    make = form.read(_Fields(description, where))
+    fields = _Fields(description, where)
+    found = {name: read(fields, name) for name, read in _FIELDS[kind].items()}
     try:
-        return make()
+        return _make(kind, found)
     except (ArithmeticError, MemoryError, TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from error
+
+
+def _make(kind: type[Space[Any]], found: dict[str, Any]) -> Space[Any]:
+    """Return a space of what was read."""
+    bounded = {}
+    for name, value in found.items():
+        if name in _INFINITY:
+            found[name], bounded[name] = value
+    if kind is MultiDiscrete:
+        shape = found.pop("shape")
+        for name in ("nvec", "start"):
+            found[name] = np.full(shape, found[name][0], found["dtype"])
+    space: Space[Any] = kind(**found)
+    for name, attribute in (("low", "bounded_below"), ("high", "bounded_above")):
+        if bounded.get(name) is not None:
+            setattr(space, attribute, bounded[name])
+    return space
+
+
+def _names() -> str:
+    return ", ".join(kind.__name__ for kind in _FIELDS)
 
 
 def _wrong(where: str, expected: str, found: Any) -> ValueError:
@@ -152,9 +203,9 @@ class _Fields:
         """Return the path of a field."""
         return f"{self._where}[{name!r}]"
 
-    def is_list(self, name: str) -> bool:
-        """Return whether a field holds a list."""
-        return isinstance(self._fields[name], list)
+    def size(self, name: str) -> Any:
+        """Return a field with a length or a shape."""
+        return self.shape(name) if isinstance(self._fields[name], list) else self.take(name, int)
 
     def shape(self, name: str = "shape") -> tuple[int, ...]:
         """Return a field with the sides of an array."""
@@ -163,22 +214,19 @@ class _Fields:
             raise _wrong(self.place(name), "a list of integers of at least 0", sides)
         return tuple(sides)
 
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self, name: str = "dtype") -> np.dtype[Any]:
         """Return the dtype, if this platform has it."""
-        name = self._fields["dtype"]
-        if isinstance(name, str) and re.fullmatch(_DTYPE, name):
+        found = self._fields[name]
+        if isinstance(found, str) and re.fullmatch(_DTYPE, found):
             try:
-                return np.dtype(name)
+                return np.dtype(found)
             except TypeError:  # such as float128 where there is none
                 pass
-        raise _wrong(self.place("dtype"), "the name of an integer, floating or bool dtype", name)
+        raise _wrong(self.place(name), "the name of an integer, floating or bool dtype", found)
 
-    def array(self, name: str, infinity: float = np.nan) -> tuple[Any, Any]:
-        """Return numbers of the dtype, or one number for all, and which of them are bounds.
-
-        Bounds that are `infinity` are none: -inf as a lower one, inf as an upper one.
-        """
-        dtype = self.dtype()
+    def numbers(self, name: str) -> tuple[Any, Any]:
+        """Return numbers of the dtype, or one number for all, and which of them are bounds."""
+        dtype, infinity = self.dtype(), _INFINITY.get(name, np.nan)
         values, shape = self._fields[name], self.shape()
         read = partial(_read_number, dtype, infinity)
         if not isinstance(values, list):
@@ -204,16 +252,16 @@ class _Fields:
         """Return the space of a field, or None."""
         return None if self._fields[name] is None else self.space(name)
 
-    def spaces(self) -> list[Space[Any]]:
-        """Return the spaces of the field `spaces`."""
-        place = self.place("spaces")
-        return [_build(one, f"{place}[{i}]") for i, one in enumerate(self.take("spaces", list))]
+    def spaces(self, name: str) -> list[Space[Any]]:
+        """Return the spaces of a field."""
+        place = self.place(name)
+        return [_build(one, f"{place}[{i}]") for i, one in enumerate(self.take(name, list))]
 
-    def items(self) -> list[tuple[Any, Space[Any]]]:
-        """Return the pairs of a key and a space of the field `spaces`."""
+    def items(self, name: str) -> list[tuple[Any, Space[Any]]]:
+        """Return the pairs of a key and a space of a field."""
         members: dict[Any, Space[Any]] = {}
-        for i, pair in enumerate(self.take("spaces", list)):
-            place = f"{self.place('spaces')}[{i}]"
+        for i, pair in enumerate(self.take(name, list)):
+            place = f"{self.place(name)}[{i}]"
             if not isinstance(pair, list) or len(pair) != 2 or not _is_key(pair[0]):
                 raise _wrong(place, "a pair of a key and a description", pair)
             if pair[0] in members:
@@ -230,12 +278,6 @@ def _is_key(key: Any) -> bool:
 def _is_kept(text: str) -> bool:
     """Return whether JSON keeps a str: it makes one character of two surrogates that are a pair."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") == text
-
-
-def _describe_characters(characters: tuple[str, ...]) -> str | list[str]:
-    """Return characters as one str, or one by one where JSON would join two of them."""
-    text = "".join(characters)
-    return text if _is_kept(text) else list(characters)
 
 
 def _read_number(dtype: np.dtype[Any], infinity: float, value: Any, where: str) -> tuple[Any, bool]:
@@ -281,158 +323,31 @@ def _describe_numbers(array: npt.NDArray[Any], bounded: Any = True, infinity: st
     return numbers.flat[0] if one else numbers.tolist()
 
 
-def _describe_dtype(dtype: np.dtype[Any]) -> str:
-    return str(dtype.name if dtype.isnative else dtype.str)
-
-
-def _describe_box(space: Box[Any], where: str) -> dict[str, Any]:
-    return {
-        "shape": list(space.shape),
-        "dtype": _describe_dtype(space.dtype),
-        "low": _describe_numbers(space.low, space.bounded_below, "-inf"),
-        "high": _describe_numbers(space.high, space.bounded_above, "inf"),
-    }
-
-
-def _read_box(fields: _Fields) -> Callable[[], Box[Any]]:
-    low, below = fields.array("low", -np.inf)
-    high, above = fields.array("high", np.inf)
-    shape, dtype = fields.shape(), fields.dtype()
-
-    def make() -> Box[Any]:
-        box: Box[Any] = Box(low, high, shape, dtype)
-        box.bounded_below = box.bounded_below if below is None else below
-        box.bounded_above = box.bounded_above if above is None else above
-        return box
-
-    return make
-
-
-def _read_multi_discrete(fields: _Fields) -> Callable[[], MultiDiscrete[Any]]:
-    shape, dtype = fields.shape(), fields.dtype()
-    nvec, start = fields.array("nvec")[0], fields.array("start")[0]
-
-    def make() -> MultiDiscrete[Any]:
-        return MultiDiscrete(np.full(shape, nvec, dtype), dtype, start=np.full(shape, start, dtype))
-
-    return make
-
-
-def _describe_dict(space: Dict[Any], where: str) -> dict[str, Any]:
-    for key in space.spaces:
-        if not _is_key(key):
-            expected = "keys that JSON has: str, int, float, bool or None"
-            raise CustomSpaceError(mismatch(where, expected, show_value(key)))
-    items = space.spaces.items()
-    return {
-        "sort_keys": bool(space.sort_keys),
-        "spaces": [[key, _describe(member, f"{where}[{key!r}]")] for key, member in items],
-    }
-
-
-def _describe_members(space: Tuple[Any] | OneOf, where: str) -> dict[str, Any]:
-    return {"spaces": [_describe(one, f"{where}[{i}]") for i, one in enumerate(space.spaces)]}
-
-
-def _describe_graph(space: Graph, where: str) -> dict[str, Any]:
-    members = {
-        name: _describe(member, f"{where}.{name}") for name, member in space._members().items()
-    }
-    return {"edge_space": None, **members}
-
-
-class _Form(NamedTuple):
-    """How one kind of space is described, and read."""
-
-    kind: type[Space[Any]]
-    fields: tuple[str, ...]
-    describe: Callable[[Any, str], dict[str, Any]]
-    read: Callable[[_Fields], Callable[[], Space[Any]]]
-
-
-_FORMS = {
-    form.kind.__name__: form
-    for form in (
-        _Form(Box, ("shape", "dtype", "low", "high"), _describe_box, _read_box),
-        _Form(
-            Discrete,
-            ("n", "start", "dtype"),
-            lambda space, where: {
-                "n": int(space.n),
-                "start": int(space.start),
-                "dtype": _describe_dtype(space.dtype),
-            },
-            lambda fields: partial(
-                Discrete[Any],
-                fields.take("n", int),
-                start=fields.take("start", int),
-                dtype=fields.dtype(),
-            ),
-        ),
-        _Form(
-            MultiBinary,
-            ("n",),
-            lambda space, where: {"n": list(space.n) if isinstance(space.n, tuple) else space.n},
-            lambda fields: partial(
-                MultiBinary, fields.shape("n") if fields.is_list("n") else fields.take("n", int)
-            ),
-        ),
-        _Form(
-            MultiDiscrete,
-            ("shape", "dtype", "nvec", "start"),
-            lambda space, where: {
-                "shape": list(space.shape),
-                "dtype": _describe_dtype(space.dtype),
-                "nvec": _describe_numbers(space.nvec),
-                "start": _describe_numbers(space.start),
-            },
-            _read_multi_discrete,
-        ),
-        _Form(
-            Text,
-            ("min_length", "max_length", "charset"),
-            lambda space, where: {
-                "min_length": space.min_length,
-                "max_length": space.max_length,
-                "charset": _describe_characters(space.character_list),
-            },
-            lambda fields: partial(
-                Text,
-                fields.take("max_length", int),
-                min_length=fields.take("min_length", int),
-                charset=fields.characters("charset"),
-            ),
-        ),
-        _Form(
-            Dict,
-            ("sort_keys", "spaces"),
-            _describe_dict,
-            lambda fields: partial(Dict, fields.items(), sort_keys=fields.take("sort_keys", bool)),
-        ),
-        _Form(
-            Tuple, ("spaces",), _describe_members, lambda fields: partial(Tuple, fields.spaces())
-        ),
-        _Form(
-            OneOf, ("spaces",), _describe_members, lambda fields: partial(OneOf, fields.spaces())
-        ),
-        _Form(
-            Sequence,
-            ("space", "stack"),
-            lambda space, where: {
-                "space": _describe(space.feature_space, f"{where}.feature_space"),
-                "stack": bool(space.stack),
-            },
-            lambda fields: partial(
-                Sequence, fields.space("space"), stack=fields.take("stack", bool)
-            ),
-        ),
-        _Form(
-            Graph,
-            ("node_space", "edge_space"),
-            _describe_graph,
-            lambda fields: partial(
-                Graph, fields.space("node_space"), fields.space_or_none("edge_space")
-            ),
-        ),
-    )
+_integer, _flag = partial(_Fields.take, kind=int), partial(_Fields.take, kind=bool)
+# The fields of each kind, which are its arguments, in their order, and how they are read.
+_FIELDS: dict[type[Space[Any]], dict[str, Callable[[_Fields, str], Any]]] = {
+    Box: {
+        "shape": _Fields.shape,
+        "dtype": _Fields.dtype,
+        "low": _Fields.numbers,
+        "high": _Fields.numbers,
+    },
+    Discrete: {"n": _integer, "start": _integer, "dtype": _Fields.dtype},
+    MultiBinary: {"n": _Fields.size},
+    MultiDiscrete: {
+        "shape": _Fields.shape,
+        "dtype": _Fields.dtype,
+        "nvec": _Fields.numbers,
+        "start": _Fields.numbers,
+    },
+    Text: {
+        "min_length": _integer,
+        "max_length": _integer,
+        "charset": _Fields.characters,
+    },
+    Dict: {"sort_keys": _flag, "spaces": _Fields.items},
+    Tuple: {"spaces": _Fields.spaces},
+    OneOf: {"spaces": _Fields.spaces},
+    Sequence: {"space": _Fields.space, "stack": _flag},
+    Graph: {"node_space": _Fields.space, "edge_space": _Fields.space_or_none},
 }

@@ -98,6 +98,13 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
         self.spaces = members
         super().__init__(None, None, seed)
 
+    def _arguments(self) -> dict[str, Any]:
+        # Gymnasium before 1.4 has no `sort_keys`, and always sorts.
+        return {"sort_keys": getattr(self, "sort_keys", True), "spaces": self.spaces}
+
+    def _parts(self) -> dict[str, Any]:
+        return {"spaces": self.spaces}  # in any order
+
     def _members(self) -> dict[str, Space[MemberT]]:
         return self.spaces
 
@@ -207,6 +214,3 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
 
     def __repr__(self) -> str:
         return "Dict(" + ", ".join(f"{key!r}: {space}" for key, space in self.spaces.items()) + ")"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Dict) and self.spaces == other.spaces

@@ -9,7 +9,7 @@ import numpy as np
 
 from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.masks import check_limit, choose_limit
-from vecspaces.spaces.space import Space
+from vecspaces.spaces.standard import StandardSpace
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -22,7 +22,7 @@ else:
     IntegerT_cov = TypeVar("IntegerT_cov", bound=np.integer, covariant=True)
 
 
-class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
+class Discrete(StandardSpace[IntegerT_cov], Generic[IntegerT_cov]):
     """The integers `start, ..., start + n - 1`.
 
     Args:
@@ -89,6 +89,9 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
         self.n = self.dtype.type(n)
         self.start = self.dtype.type(start)
         super().__init__((), self.dtype, seed)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"n": self.n, "start": self.start, "dtype": self.dtype}
 
     @property
     def is_np_flattenable(self) -> Literal[True]:
@@ -169,14 +172,6 @@ class Discrete(Space[IntegerT_cov], Generic[IntegerT_cov]):
         if self.dtype != np.int64:
             parts.append(f"dtype={self.dtype}")
         return f"Discrete({', '.join(parts)})"
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Discrete)
-            and bool(self.n == other.n)
-            and bool(self.start == other.start)
-            and self.dtype == other.dtype
-        )
 
     def __setstate__(self, state: Iterable[tuple[str, Any]] | Mapping[str, Any]) -> None:
         super().__setstate__({"start": np.int64(0), **dict(state)})

@@ -9,18 +9,14 @@ import numpy as np
 
 from vecspaces.checks import show_keys, show_value
 from vecspaces.spaces.array_space import ArraySpace
-from vecspaces.spaces.box import Box
 from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.discrete import Discrete
 from vecspaces.spaces.graph import Graph
-from vecspaces.spaces.multi_binary import MultiBinary
-from vecspaces.spaces.multi_discrete import MultiDiscrete
 from vecspaces.spaces.nesting import Composite
-from vecspaces.spaces.one_of import OneOf
 from vecspaces.spaces.sequence import Sequence
 from vecspaces.spaces.space import Space
+from vecspaces.spaces.standard import StandardSpace, find_difference
 from vecspaces.spaces.text import Text
-from vecspaces.spaces.tuple import Tuple
 
 
 @singledispatch
@@ -70,8 +66,7 @@ def _(space_1: Text, space_2: Space[Any]) -> bool:
 
 @is_space_dtype_shape_equiv.register(Composite)
 def _(space_1: Composite[Any], space_2: Space[Any]) -> bool:
-    kind = next(kind for kind in _COMPOSITES if isinstance(space_1, kind))
-    if not isinstance(space_2, kind):
+    if not isinstance(space_2, Composite) or space_1._kind is not space_2._kind:
         return False
     members, others = space_1._members(), space_2._members()
     return (
@@ -79,9 +74,6 @@ def _(space_1: Composite[Any], space_2: Space[Any]) -> bool:
         and members.keys() == others.keys()
         and all(is_space_dtype_shape_equiv(members[key], others[key]) for key in members)
     )
-
-
-_COMPOSITES = (Dict, Tuple, OneOf, Sequence, Graph)
 
 
 def is_same(one: Space[Any], other: Space[Any]) -> bool:
@@ -119,16 +111,7 @@ def has_equal_attributes(one: Any, other: Any) -> bool:
     return mine.keys() == others.keys() and all(is_twin(mine[name], others[name]) for name in mine)
 
 
-# What makes two spaces of one class equal, besides their members; in that order.
-_FIELDS: dict[type[Space[Any]], tuple[str, ...]] = {
-    Box: ("shape", "dtype", "low", "high"),
-    Discrete: ("dtype", "n", "start"),
-    MultiBinary: ("shape", "n"),
-    MultiDiscrete: ("shape", "dtype", "nvec", "start"),
-    Text: ("min_length", "max_length", "characters"),
-    Sequence: ("stack",),
-    **dict.fromkeys((Dict, Tuple, OneOf, Graph), ()),
-}
+_MEMBERS = frozenset(("space", "spaces", "node_space", "edge_space"))
 _BOUNDS = frozenset(("low", "high", "n", "nvec", "start", "min_length"))
 
 
@@ -164,25 +147,30 @@ def _difference(a: Space[Any], b: Space[Any], where: str, bounds: bool) -> str |
     if is_same(a, b) or not (bounds or _has_other_values(a, b)):
         return None
     place = f"{where}: " if where else ""
-    kind = next((kind for kind in _FIELDS if isinstance(a, kind)), None)
-    if kind is None or not isinstance(b, kind):
+    if not isinstance(a, StandardSpace) or not isinstance(b, a._kind):
         names = type(a).__name__, type(b).__name__
         shown = (repr(a), repr(b)) if names[0] == names[1] else names
         return f"{place}{shown[0]}, found {shown[1]}"
-    for name in _FIELDS[kind] if bounds else [n for n in _FIELDS[kind] if n not in _BOUNDS]:
-        found = _differing(name, getattr(a, name), getattr(b, name))
-        if found is not None:
-            return f"{place}{found}"
+    parts = b._parts()
+    for name, one in a._parts().items():
+        if name in _MEMBERS or (name in _BOUNDS and not bounds):
+            continue
+        other = parts[name]
+        index = find_difference(name, one, other)
+        if index is not None:
+            entry = "".join(f"[{i}]" for i in index)
+            shown = (one[index], other[index]) if isinstance(one, np.ndarray) else (one, other)
+            return f"{place}{name}{entry} {shown[0]}, found {shown[1]}"
     if isinstance(a, Composite) and isinstance(b, Composite):
         members, others = a._members(), b._members()
         if members.keys() != others.keys():
             if isinstance(a, Graph) and isinstance(b, Graph):
                 return f"{place}edge_space {a.edge_space}, found {b.edge_space}"
-            if kind is Dict:
+            if isinstance(a, Dict):
                 return f"{place}{show_keys(members)}, found {show_keys(others)}"
             return f"{place}{len(members)} members, found {len(others)}"
         for key, member in members.items():
-            step = f".{key}" if kind in (Sequence, Graph) else f"[{key!r}]"
+            step = f".{key}" if isinstance(a, (Sequence, Graph)) else f"[{key!r}]"
             found = _difference(member, others[key], f"{where}{step}", bounds)
             if found is not None:
                 return found
@@ -195,15 +183,3 @@ def _has_other_values(a: Space[Any], b: Space[Any]) -> bool:
         return not is_space_dtype_shape_equiv(a, b)
     except NotImplementedError:
         return True
-
-
-def _differing(name: str, a: Any, b: Any) -> str | None:
-    """Return which part of two attributes differs, and how; None if none does."""
-    if not isinstance(a, np.ndarray):
-        return None if a == b else f"{name} {a}, found {b}"
-    close = np.isclose(a, b) if name in ("low", "high") else a == b  # as spaces compare
-    if close.all():
-        return None
-    index = tuple(np.argwhere(~close)[0].tolist())
-    entry = "".join(f"[{i}]" for i in index)
-    return f"{name}{entry} {a[index]}, found {b[index]}"

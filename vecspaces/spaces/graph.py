@@ -84,6 +84,9 @@ class Graph(Composite[GraphInstance]):
         self.batch_edge_space = None if edge_space is None else batch_space(edge_space, 1)
         super().__init__(None, None, seed)
 
+    def _arguments(self) -> dict[str, Any]:
+        return {"edge_space": self.edge_space, "node_space": self.node_space}
+
     def _members(self) -> dict[str, Space[Any]]:
         members = {"node_space": self.node_space}
         return members if self.edge_space is None else {**members, "edge_space": self.edge_space}
@@ -250,13 +253,6 @@ class Graph(Composite[GraphInstance]):
 
     def __repr__(self) -> str:
         return f"Graph({self.node_space}, {self.edge_space})"
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Graph)
-            and self.node_space == other.node_space
-            and self.edge_space == other.edge_space
-        )
 
 
 def _sample_batch(space: Space[Any], n: int, word: str, limit: Any, key: int) -> Any:

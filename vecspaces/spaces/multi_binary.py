@@ -57,6 +57,9 @@ class MultiBinary(ArraySpace[np.int8]):
             raise ValueError(f"n: expected positive counts, found {n}")
         super().__init__(shape, np.int8, seed)
 
+    def _arguments(self) -> dict[str, Any]:
+        return {"n": self.n}
+
     def sample(
         self,
         mask: npt.NDArray[np.int8] | None = None,
@@ -109,6 +112,3 @@ class MultiBinary(ArraySpace[np.int8]):
 
     def __repr__(self) -> str:
         return f"MultiBinary({self.n})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, MultiBinary) and self.n == other.n

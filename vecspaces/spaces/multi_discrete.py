@@ -74,6 +74,9 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
             )
         super().__init__(self.nvec.shape, self.dtype, seed)
 
+    def _arguments(self) -> dict[str, Any]:
+        return {"dtype": self.dtype, "nvec": self.nvec, "start": self.start}
+
     def sample(
         self, mask: tuple[Any, ...] | None = None, probability: tuple[Any, ...] | None = None
     ) -> npt.NDArray[IntegerT_cov]:
@@ -129,15 +132,6 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
         if np.any(self.start != 0):
             return f"MultiDiscrete({self.nvec}, start={self.start})"
         return f"MultiDiscrete({self.nvec})"
-
-    def __eq__(self, other: object) -> bool:
-        return bool(
-            isinstance(other, MultiDiscrete)
-            and self.dtype == other.dtype
-            and self.shape == other.shape
-            and np.all(self.nvec == other.nvec)
-            and np.all(self.start == other.start)
-        )
 
     def __setstate__(self, state: Iterable[tuple[str, Any]] | Mapping[str, Any]) -> None:
         attributes = dict(state)

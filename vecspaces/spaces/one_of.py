@@ -51,6 +51,9 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
             raise ValueError("spaces: expected at least one space, found none")
         super().__init__(None, None, seed)
 
+    def _arguments(self) -> dict[str, Any]:
+        return {"spaces": self.spaces}
+
     def _members(self) -> dict[int, Space[MemberT]]:
         return dict(enumerate(self.spaces))
 
@@ -149,9 +152,6 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
 
     def __repr__(self) -> str:
         return "OneOf(" + ", ".join(map(str, self.spaces)) + ")"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, OneOf) and self.spaces == other.spaces
 
 
 def _by_value(space: Space[Any]) -> bool:

@@ -70,6 +70,9 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
             self.stacked_feature_space = batch_space(space, 1)
         super().__init__(None, None, seed)
 
+    def _arguments(self) -> dict[str, Any]:
+        return {"space": self.feature_space, "stack": self.stack}
+
     def _members(self) -> dict[str, Space[Any]]:
         return {"feature_space": self.feature_space}
 
@@ -206,10 +209,3 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
 
     def __repr__(self) -> str:
         return f"Sequence({self.feature_space}, stack={self.stack})"
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Sequence)
-            and self.feature_space == other.feature_space
-            and self.stack == other.stack
-        )

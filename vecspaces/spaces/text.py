@@ -9,7 +9,7 @@ import numpy as np
 
 from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.masks import check_limit, check_limit_tuple, choose_limit
-from vecspaces.spaces.space import Space
+from vecspaces.spaces.standard import StandardSpace
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,7 +46,7 @@ def _table(characters: tuple[str, ...]) -> _Characters:
     return _Characters(characters)
 
 
-class Text(Space[str]):
+class Text(StandardSpace[str]):
     """Strings of `min_length` to `max_length` characters of `charset`.
 
     Args:
@@ -96,6 +96,20 @@ class Text(Space[str]):
                 raise ValueError(f"charset: expected single characters, found {character!r}")
         self._characters = _table(tuple(dict.fromkeys(characters)))
         super().__init__(dtype=str, seed=seed)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "min_length": self.min_length,
+            "max_length": self.max_length,
+            "charset": "".join(self.character_list),  # samples depend on the order
+        }
+
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "min_length": self.min_length,
+            "max_length": self.max_length,
+            "characters": self.characters,  # in any order
+        }
 
     @property
     def is_np_flattenable(self) -> Literal[True]:
@@ -196,11 +210,3 @@ class Text(Space[str]):
 
     def __repr__(self) -> str:
         return f"Text({self.min_length}, {self.max_length}, charset={self.characters})"
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Text)
-            and self.min_length == other.min_length
-            and self.max_length == other.max_length
-            and self.character_set == other.character_set
-        )

@@ -56,6 +56,9 @@ class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Memb
         self.spaces = check_members(spaces)
         super().__init__(None, None, seed)
 
+    def _arguments(self) -> dict[str, Any]:
+        return {"spaces": self.spaces}
+
     def _members(self) -> dict[int, Space[MemberT]]:
         return dict(enumerate(self.spaces))
 
@@ -146,6 +149,3 @@ class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Memb
 
     def __repr__(self) -> str:
         return "Tuple(" + ", ".join(map(str, self.spaces)) + ")"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tuple) and self.spaces == other.spaces

@@ -12,6 +12,7 @@ import numpy as np
 from vecspaces import spaces as our_spaces
 from vecspaces.adapters.gymnasium.carried import CarriedSpace
 from vecspaces.adapters.gymnasium.errors import CustomSpaceError
+from vecspaces.spaces.nesting import map_members
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,7 +127,7 @@ class _Conversion:
     """
 
     def __init__(self, source: Any, target: Any, base: str, lenient: bool = False) -> None:
-        self._kinds = {getattr(source, kind): kind for kind in _ARGUMENTS}
+        self._kinds = {getattr(source, kind): kind for kind in _KINDS}
         self._target = target
         self._base = base
         self._lenient = lenient
@@ -146,11 +147,15 @@ class _Conversion:
         if kind is None:
             found = type(space)
             raise CustomSpaceError(
-                f"{path}: expected one of {', '.join(_ARGUMENTS)}, found {space!r} of type "
+                f"{path}: expected one of {', '.join(_KINDS)}, found {space!r} of type "
                 f"{found.__module__}.{found.__qualname__}; use one of these, or derive the class "
                 f"from {self._base}"
             )
-        converted = getattr(self._target, kind)(**_ARGUMENTS[kind](self, space, path))
+        arguments = map_members(getattr(our_spaces, kind)._arguments(space), path, self.of)
+        for name, default in _KINDS[kind].items():
+            if arguments[name] == default:
+                del arguments[name]
+        converted = getattr(self._target, kind)(**arguments)
         if kind == "Box":
             # Of an integer dtype, "no bound" is not seen in `low` and `high`; samples depend on it.
             converted.bounded_below = space.bounded_below.copy()
@@ -169,58 +174,16 @@ class _Conversion:
         return converted
 
 
-def _discrete(_: _Conversion, space: Any, path: str) -> dict[str, Any]:
-    arguments = {"n": space.n, "start": space.start}
-    if space.dtype != np.int64:  # Gymnasium before 1.2 has no such argument
-        arguments["dtype"] = space.dtype
-    return arguments
-
-
-def _dict(conversion: _Conversion, space: Any, path: str) -> dict[str, Any]:
-    # Pairs, not a mapping: their order is kept.
-    pairs = [(key, conversion.of(item, f"{path}[{key!r}]")) for key, item in space.spaces.items()]
-    sort_keys = getattr(space, "sort_keys", True)  # Gymnasium before 1.4 always sorts
-    return {"spaces": pairs} if sort_keys else {"spaces": pairs, "sort_keys": False}
-
-
-def _members(conversion: _Conversion, space: Any, path: str) -> dict[str, Any]:
-    return {"spaces": [conversion.of(item, f"{path}[{i}]") for i, item in enumerate(space.spaces)]}
-
-
-def _graph(conversion: _Conversion, space: Any, path: str) -> dict[str, Any]:
-    edges = space.edge_space
-    return {
-        "node_space": conversion.of(space.node_space, f"{path}.node_space"),
-        "edge_space": None if edges is None else conversion.of(edges, f"{path}.edge_space"),
-    }
-
-
-# Kind of space -> the arguments that make another one like it.
-_ARGUMENTS: dict[str, Callable[[_Conversion, Any, str], dict[str, Any]]] = {
-    "Box": lambda _, space, path: {
-        "low": space.low,
-        "high": space.high,
-        "shape": space.shape,
-        "dtype": space.dtype,
-    },
-    "Discrete": _discrete,
-    "MultiBinary": lambda _, space, path: {"n": space.n},
-    "MultiDiscrete": lambda _, space, path: {
-        "nvec": space.nvec,
-        "dtype": space.dtype,
-        "start": space.start,
-    },
-    "Text": lambda _, space, path: {
-        "max_length": space.max_length,
-        "min_length": space.min_length,
-        "charset": "".join(space.character_list),  # a str keeps the order, which samples depend on
-    },
-    "Dict": _dict,
-    "Tuple": _members,
-    "Sequence": lambda conversion, space, path: {
-        "space": conversion.of(space.feature_space, f"{path}.feature_space"),
-        "stack": space.stack,
-    },
-    "Graph": _graph,
-    "OneOf": _members,
+# The kinds, and the arguments that Gymnasium before 1.2 and before 1.4 does not have.
+_KINDS: dict[str, dict[str, Any]] = {
+    "Box": {},
+    "Discrete": {"dtype": np.dtype(np.int64)},
+    "MultiBinary": {},
+    "MultiDiscrete": {},
+    "Text": {},
+    "Dict": {"sort_keys": True},
+    "Tuple": {},
+    "Sequence": {},
+    "Graph": {},
+    "OneOf": {},
 }
