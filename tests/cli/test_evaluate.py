@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pickle
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -207,13 +212,16 @@ CONTINUOUS = ("SAC", "TD3", "DDPG")
 @pytest.mark.parametrize("name", [*MODELS, *CONTINUOUS])
 def test_a_model_of_stable_baselines3_is_loaded_by_its_path(name: str) -> None:
     library = pytest.importorskip("stable_baselines3", reason="SB3 is not installed")
-    from vecspaces.cli.evaluate import load_model
+    from vecspaces.cli.sb3 import as_policy, load_model
 
     env = "Pendulum-v1" if name in CONTINUOUS else "CartPole-v1"
     model = getattr(library, name)("MlpPolicy", env, seed=0, device="cpu", **MODELS.get(name, {}))
     model.save("model.zip")
-    found = as_json(env, "--sb3", "model.zip", "--episodes", "3", "--seed", "0")
-    loaded = load_model(Path("model.zip"))
+    Path("notes.pkl").write_bytes(b"no statistics")
+    result = run(env, "--sb3", "model.zip", "--episodes", "3", "--seed", "0", "--json", "-")
+    assert "warning" not in result.stderr
+    found = json.loads(result.stdout)
+    loaded = as_policy(load_model(Path("model.zip")))
     again = evaluate(loaded, env, episodes=3, seed=0, backend="sync", batch_size=16)
     assert [episode["return"] for episode in found["episodes"]] == again.returns.tolist()
 
@@ -245,3 +253,107 @@ def test_what_is_no_model_is_refused() -> None:
     with zipfile.ZipFile("odd.zip", "w") as file:
         file.writestr("data", "{}")
     assert "is of none of DQN" in run("CartPole-v1", "--sb3", "odd.zip").output
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that learnt under VecNormalize what it cannot tell from raw observations."""
+    library = pytest.importorskip("stable_baselines3", reason="SB3 is not installed")
+    from gymnasium.wrappers import DtypeObservation
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    importlib.import_module("torch").set_num_threads(1)  # threads that share cores wait
+    folder = tmp_path_factory.mktemp("trained")
+    for number, norm_obs in enumerate([True, False]):
+        env = VecNormalize(make_vec_env(Signal, 4, seed=0), norm_obs=norm_obs)
+        model = library.PPO("MlpPolicy", env, seed=0, n_steps=64, batch_size=64, device="cpu")
+        model.learn(2048 if norm_obs else 256)
+        model.save(folder / f"model{number}.zip")
+        env.save(str(folder / f"statistics{number}.pkl"))
+        model.set_env(env)  # which forgets the last observations
+        model.save(folder / f"unmarked{number}.zip")
+    model = library.PPO("MlpPolicy", env.venv, seed=0, n_steps=64, batch_size=64, device="cpu")
+    model.learn(256).save(folder / "raw.zip")
+    float64 = DtypeObservation(Signal(), np.float64)
+    env = DummyVecEnv([lambda: float64])
+    for name, one in [("dqn", VecNormalize(env)), ("raw_dqn", env)]:
+        model = library.DQN("MlpPolicy", one, learning_starts=1, device="cpu").learn(9)
+        model.save(folder / f"{name}.zip")
+    return folder
+
+
+class Signal(gymnasium.Env[Any, Any]):
+    """Shows which action is right, by a small difference of large numbers."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        return self._show(), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        reward = float(action == self.right)
+        return self._show(), reward, self.time == 20, False, {}
+
+    def _show(self) -> Any:
+        self.right = int(self.np_random.integers(2))
+        return np.array([5000 + self.right], np.float32)
+
+
+SIGNAL = "tests.cli.test_evaluate:Signal"
+
+
+def test_a_model_trained_under_vecnormalize_is_asked_as_it_was_trained(trained: Path) -> None:
+    given = [SIGNAL, "--episodes", "30", "--seed", "0", "--backend", "sync", "--json", "-"]
+    model, statistics = trained / "model0.zip", trained / "statistics0.pkl"
+    result = run(*given, "--sb3", str(model), "--vecnormalize", str(statistics))
+    assert "warning" not in result.stderr
+    assert json.loads(result.stdout)["mean_return"] > 18
+    result = run(*given, "--sb3", str(model))
+    assert json.loads(result.stdout)["mean_return"] < 15
+    said = " ".join(result.stderr.split())
+    assert "was trained under VecNormalize, whose statistics are not applied here" in said
+    assert f"pass --vecnormalize FILE that VecNormalize.save wrote ({statistics}" in said
+    assert "episodes of training was 1" in said
+
+
+def test_without_a_mark_a_file_beside_the_model_and_its_returns_warn(trained: Path) -> None:
+    given = [SIGNAL, "--episodes", "30", "--seed", "0", "--backend", "sync", "--sb3"]
+    said = " ".join(run(*given, str(trained / "unmarked0.zip")).stderr.split())
+    assert f"if so, pass --vecnormalize {trained / 'statistics0.pkl'}" in said
+    shutil.copy(trained / "unmarked0.zip", "alone.zip")
+    said = run(*given, "alone.zip").stderr
+    assert said.count("warning") == 1 and "episodes of training was 1" in said
+
+
+def test_a_model_warns_by_what_is_known_of_its_training(trained: Path) -> None:
+    def said(model: str, *more: str) -> str:
+        given = [SIGNAL, "--episodes", "3", "--seed", "0", "--backend", "sync", "--sb3"]
+        return " ".join(run(*given, str(trained / model), *more).stderr.split())
+
+    statistics = [["--vecnormalize", str(trained / f"statistics{number}.pkl")] for number in (0, 1)]
+    assert "was trained under VecNormalize" in said("model1.zip")
+    assert "warning" not in said("model1.zip", *statistics[1]), "which normalised rewards alone"
+    assert "warning" not in said("raw.zip")
+    assert "trained without VecNormalize: leave --vecn" in said("raw.zip", *statistics[0])
+    assert "was trained under VecNormalize" in said("dqn.zip")
+    assert "raw_dqn.zip may have been trained under VecNormalize" in said("raw_dqn.zip")
+    shutil.copy(trained / "raw_dqn.zip", "alone.zip")
+    assert "warning" not in said(str(Path("alone.zip").absolute()))
+
+
+def test_what_holds_no_statistics_for_the_model_is_refused(trained: Path) -> None:
+    (Path("text.pkl")).write_text("text")
+    Path("list.pkl").write_bytes(pickle.dumps([1]))
+    for name in ("gone.pkl", "text.pkl", "list.pkl"):
+        result = run(SIGNAL, "--sb3", str(trained / "model0.zip"), "--vecnormalize", name)
+        assert result.exit_code == 2
+        assert f"a file that VecNormalize.save wrote, found {name}" in " ".join(
+            result.output.split()
+        )
+    result = run("CartPole-v1", "--policy", "random", "--vecnormalize", "list.pkl")
+    assert "--vecnormalize: expected --sb3 MODEL.ZIP with it" in result.output

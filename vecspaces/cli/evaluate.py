@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib
-import json
 import math
 import operator
 import time
-import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import numpy as np
 import typer
 
 from vecspaces.cli.console import (
@@ -25,6 +22,7 @@ from vecspaces.cli.console import (
     StartMethodOption,
     StepTimeoutOption,
     TracebackOption,
+    announce,
     check_file,
     check_picture,
     find_env,
@@ -38,11 +36,16 @@ from vecspaces.cli.console import (
     write_json,
 )
 from vecspaces.cli.errors import refuse
+from vecspaces.cli.sb3 import (
+    as_policy,
+    load_model,
+    load_statistics,
+    warnings_after,
+    warnings_before,
+)
 from vecspaces.evaluation import Evaluation
 from vecspaces.evaluation import evaluate as run_evaluation
 from vecspaces.evaluation.replay import record_episodes
-from vecspaces.interop import require_extra
-from vecspaces.sampling import MASK
 
 if TYPE_CHECKING:
     from vecspaces.vector.options import Backend
@@ -50,17 +53,6 @@ if TYPE_CHECKING:
 _REFRESH_SECONDS = 0.2
 # A network rounds a row otherwise in a batch of another size.
 _SB3_ROWS = 16
-# What a model of Stable-Baselines3 saves that others do not; the first that fits is its algorithm.
-# DDPG is a TD3 with other settings.
-_ALGORITHMS = {
-    "DQN": "exploration_fraction",
-    "SAC": "target_entropy",
-    "TD3": "policy_delay",
-    "PPO": "n_epochs",
-    "A2C": "gae_lambda",
-}
-# In what MaskablePPO of sb3-contrib saves beside what PPO does.
-_MASKABLE = b"sb3_contrib.common.maskable"
 
 
 def evaluate(
@@ -75,7 +67,18 @@ def evaluate(
     ] = None,
     sb3: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL.ZIP", help="A model of Stable-Baselines3 as the policy."),
+        typer.Option(
+            metavar="MODEL.ZIP",
+            help="A model of Stable-Baselines3 as the policy. Loading it runs code that it holds.",
+        ),
+    ] = None,
+    vecnormalize: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What VecNormalize.save wrote for the model of --sb3: its observations are "
+            "normalised so. Loading it runs code that it holds.",
+        ),
     ] = None,
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
     seed: Annotated[
@@ -139,6 +142,8 @@ def evaluate(
         refuse("--episode: expected --record FILE with it, found none")
     if (policy is None) == (sb3 is None):
         refuse("expected --policy MODULE:FUNCTION, --policy random, or --sb3 MODEL.ZIP")
+    if vecnormalize is not None and sb3 is None:
+        refuse("--vecnormalize: expected --sb3 MODEL.ZIP with it, found none")
     if sb3 is not None and batch_size is None:
         batch_size = _SB3_ROWS
     prepare(env, policy)
@@ -149,7 +154,14 @@ def evaluate(
         numbers = parse_numbers("--episode", chosen or "0", 0)
         if max(numbers) >= episodes:
             raise ValueError(f"--episode: expected at most {episodes - 1}, found {max(numbers)}")
-        played_by = find_policy(policy) if sb3 is None else load_model(sb3)
+        model: Any = None
+        if sb3 is None:
+            played_by = find_policy(policy)
+        else:
+            model = load_model(sb3)
+            statistics = None if vecnormalize is None else load_statistics(vecnormalize, model)
+            played_by = as_policy(model, statistics)
+            _warn(warnings_before(sb3, env, model, statistics))
         # A policy with a state has grown to the number of environments when it is asked again.
         replayed_by = copy.deepcopy(played_by) if hasattr(played_by, "reset") else played_by
         with _shown(progress) as update:
@@ -171,6 +183,8 @@ def evaluate(
             )
         console = output(json_file)
         console.print(make_facts(f"{result.episodes} episodes of {env}", as_facts(result)))
+        if model is not None:
+            _warn(warnings_after(model, result))
         found = {"env": env, "policy": policy or str(sb3), "seed": seed, **result.as_json()}
         write_json(json_file, found)
         if record is not None:
@@ -188,6 +202,11 @@ def evaluate(
         if journal is None:
             raise
         raise KeyboardInterrupt(f"the same command goes on from {journal}") from None
+
+
+def _warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        announce(f"vecspaces: warning: {warning}")
 
 
 @contextlib.contextmanager
@@ -224,52 +243,6 @@ def find_policy(name: str | None) -> Any:
         raise ValueError(f"--policy: expected module:function or random, found {name!r}")
     found = operator.attrgetter(attribute)(importlib.import_module(module))
     return found() if isinstance(found, type) else found
-
-
-def load_model(path: Path) -> Any:
-    """Return the policy of a model that Stable-Baselines3 saved."""
-    library = require_extra("stable_baselines3", "sb3")
-    try:
-        with zipfile.ZipFile(path) as file:
-            data = file.read("data")
-            saved = json.loads(data)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"--sb3: expected a file that a model was saved to, found {path}: {error}"
-        ) from error
-    if _MASKABLE in data:
-        try:
-            contrib = importlib.import_module("sb3_contrib")
-        except ModuleNotFoundError as error:
-            raise ImportError(
-                f"--sb3: {path} is of MaskablePPO: pip install sb3-contrib", name="sb3_contrib"
-            ) from error
-        model = contrib.MaskablePPO.load(path, device="cpu")
-        return lambda observations, infos: model.predict(
-            observations, deterministic=True, action_masks=_flat_masks(infos)
-        )[0]
-    for name, key in _ALGORITHMS.items():
-        if key in saved:
-            model = getattr(library, name).load(path, device="cpu")
-            return lambda observations: model.predict(observations, deterministic=True)[0]
-    raise ValueError(
-        f"--sb3: {path} is of none of {', '.join(_ALGORITHMS)}: load it in a function of your own, "
-        "and name that with --policy"
-    )
-
-
-def _flat_masks(infos: Any) -> Any:
-    """Return the masks of a batch as sb3-contrib takes them, one row each."""
-    given = infos.get(f"_{MASK}")
-    if given is None or not given.all():
-        raise ValueError(
-            f"--sb3: MaskablePPO needs a mask for every action: expected {MASK!r} in each info "
-            "that reset and step return, found none (a method action_masks is not called)"
-        )
-    masks = infos[MASK]
-    if masks.dtype == object:  # one array per entry of a MultiDiscrete, of unequal lengths
-        masks = np.array([np.concatenate(mask) for mask in masks])
-    return masks.reshape(len(masks), -1)
 
 
 def as_facts(result: Evaluation) -> list[tuple[str, str]]:

@@ -1,0 +1,174 @@
+"""Models of Stable-Baselines3 as policies, and the statistics of VecNormalize beside them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pickle
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vecspaces.evaluation import Evaluation
+from vecspaces.interop import require_extra
+from vecspaces.sampling import MASK
+
+# What a model saves that others do not; the first that fits is its algorithm. DDPG is a TD3 with
+# other settings.
+_ALGORITHMS = {
+    "DQN": "exploration_fraction",
+    "SAC": "target_entropy",
+    "TD3": "policy_delay",
+    "PPO": "n_epochs",
+    "A2C": "gae_lambda",
+}
+# In what MaskablePPO of sb3-contrib saves beside what PPO does.
+_MASKABLE = b"sb3_contrib.common.maskable"
+_HEAD_BYTES = 4096
+# A mean return is far from that of training where it is less by more than its standard deviations
+# and by this share.
+_FAR = 0.1
+
+
+def load_model(path: Path) -> Any:
+    """Return a model that Stable-Baselines3 saved; this runs code that the file holds."""
+    library = require_extra("stable_baselines3", "sb3")
+    try:
+        with zipfile.ZipFile(path) as file:
+            data = file.read("data")
+            saved = json.loads(data)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"--sb3: expected a file that a model was saved to, found {path}: {error}"
+        ) from error
+    if _MASKABLE in data:
+        try:
+            contrib = importlib.import_module("sb3_contrib")
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                f"--sb3: {path} is of MaskablePPO: pip install sb3-contrib", name="sb3_contrib"
+            ) from error
+        return contrib.MaskablePPO.load(path, device="cpu")
+    for name, key in _ALGORITHMS.items():
+        if key in saved:
+            return getattr(library, name).load(path, device="cpu")
+    raise ValueError(
+        f"--sb3: {path} is of none of {', '.join(_ALGORITHMS)}: load it in a function of your own, "
+        "and name that with --policy"
+    )
+
+
+def load_statistics(path: Path, model: Any) -> Any:
+    """Return what `VecNormalize.save` wrote for a model; this runs code that the file holds."""
+    library = require_extra("stable_baselines3.common.vec_env", "sb3")
+    try:
+        with path.open("rb") as file:
+            found = pickle.load(file)
+    except Exception as error:  # a pickle may raise anything
+        raise ValueError(
+            f"--vecnormalize: expected a file that VecNormalize.save wrote, found {path}: {error}"
+        ) from error
+    if not isinstance(found, library.VecNormalize):
+        raise ValueError(
+            f"--vecnormalize: expected a file that VecNormalize.save wrote, found {path} with an "
+            f"object of type {type(found).__name__}"
+        )
+    wanted, shape = (one.observation_space.shape for one in (model, found))
+    if wanted != shape:
+        raise ValueError(
+            f"--vecnormalize: expected statistics of observations of shape {wanted}, as the model "
+            f"takes them, found {path} of shape {shape}"
+        )
+    return found
+
+
+def as_policy(model: Any, statistics: Any = None) -> Callable[..., Any]:
+    """Return a function of a batch of observations, which the statistics change first."""
+
+    def choose(observations: Any, **masks: Any) -> Any:
+        if statistics is not None:
+            observations = statistics.normalize_obs(observations)
+        return model.predict(observations, deterministic=True, **masks)[0]
+
+    if type(model).__name__ == "MaskablePPO":
+        return lambda observations, infos: choose(observations, action_masks=_flat_masks(infos))
+    return choose
+
+
+def _flat_masks(infos: Any) -> Any:
+    """Return the masks of a batch as sb3-contrib takes them, one row each."""
+    given = infos.get(f"_{MASK}")
+    if given is None or not given.all():
+        raise ValueError(
+            f"--sb3: MaskablePPO needs a mask for every action: expected {MASK!r} in each info "
+            "that reset and step return, found none (a method action_masks is not called)"
+        )
+    masks = infos[MASK]
+    if masks.dtype == object:  # one array per entry of a MultiDiscrete, of unequal lengths
+        masks = np.array([np.concatenate(mask) for mask in masks])
+    return masks.reshape(len(masks), -1)
+
+
+def warnings_before(path: Path, env: str, model: Any, statistics: Any) -> Iterator[str]:
+    """Yield why its observations do not seem to be those that a model was trained with."""
+    normalized = _was_under_vecnormalize(model)
+    if statistics is not None:
+        if normalized is False and statistics.norm_obs:
+            yield f"{path} was trained without VecNormalize: leave --vecnormalize out"
+    elif normalized is not False:
+        files = [str(file) for file in _statistics_beside(path, env)]
+        if normalized:
+            found = f" ({', '.join(files)} beside it)" if files else ""
+            yield (
+                f"{path} was trained under VecNormalize, whose statistics are not applied here: "
+                f"pass --vecnormalize FILE that VecNormalize.save wrote{found}"
+            )
+        elif files:
+            yield (
+                f"{path} may have been trained under VecNormalize, as {', '.join(files)} beside it "
+                f"shows: if so, pass --vecnormalize {files[0]}"
+            )
+
+
+def warnings_after(model: Any, result: Evaluation) -> Iterator[str]:
+    """Yield that a model returned far less than in its training."""
+    trained = [episode["r"] for episode in model.ep_info_buffer or ()]
+    if trained:
+        mean, spread = float(np.mean(trained)), max(float(np.std(trained)), result.std_return)
+        if mean - result.mean_return > max(spread, _FAR * abs(mean)):
+            yield (
+                f"the mean return of the last {len(trained)} episodes of training was {mean:,.2f}: "
+                "what differs is the environment, its arguments, wrappers around it, or the "
+                "statistics of VecNormalize (--vecnormalize)"
+            )
+
+
+def _was_under_vecnormalize(model: Any) -> bool | None:
+    """Return whether a model was trained under VecNormalize; None where that is not known."""
+    seen, original = (getattr(model, name, None) for name in ("_last_obs", "_last_original_obs"))
+    if seen is None:
+        return None
+    if hasattr(model, "gae_lambda"):  # on-policy ones keep the original under VecNormalize alone
+        return original is not None
+    # The others keep it always: they show it where what they saw is no observation.
+    space = model.observation_space
+    if not isinstance(seen, dict):
+        return None if _holds(space, seen) else True
+    return None if all(_holds(space[key], part) for key, part in seen.items()) else True
+
+
+def _holds(space: Any, batch: Any) -> bool:
+    """Whether a space holds each row of a batch, in its own dtype: VecNormalize's is float32."""
+    return batch.dtype == space.dtype and all(space.contains(row) for row in batch)
+
+
+def _statistics_beside(path: Path, env: str) -> Iterator[Path]:
+    """Yield the pickles of VecNormalize where its users put them; none is unpickled."""
+    for folder in dict.fromkeys((path.parent, path.parent / path.stem, path.parent / env)):
+        for file in sorted(folder.glob("*.pkl")):
+            with file.open("rb") as content:
+                if b"vec_normalize" in content.read(_HEAD_BYTES):
+                    yield file
