@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import pickle
 import sys
 import warnings
 from collections.abc import Iterator
@@ -61,6 +62,20 @@ class Stuck:
         return "Stuck()"
 
 
+def lose() -> None:
+    raise ImportError("lost")
+
+
+class Lost:
+    """An object that can be pickled, but not unpickled."""
+
+    def __reduce__(self) -> Any:
+        return lose, ()
+
+    def __repr__(self) -> str:
+        return "Lost()"
+
+
 def changed(space: Any, /, **fields: Any) -> Any:
     """Return the space of a description in which fields were changed."""
     return spaces.from_description({**spaces.to_description(space), **fields})
@@ -97,6 +112,7 @@ NAMES = {
     "Angle": type("Angle", (gymnasium.spaces.Box,), {"__module__": "tests"}),
     "Colour": Colour,
     "Layout": Layout,
+    "LOST": Lost(),
     "STUCK": Stuck(),
     "changed": changed,
     "from_gymnasium": from_gymnasium,
@@ -104,6 +120,7 @@ NAMES = {
     "is_space_dtype_shape_equiv": flattening.is_space_dtype_shape_equiv,
     "nested": nested,
     "np": np,
+    "pickle": pickle,
     "rows": rows,
     "to_gymnasium": to_gymnasium,
 }
