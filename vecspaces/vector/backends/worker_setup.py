@@ -6,7 +6,6 @@ import functools
 import hashlib
 import importlib.util
 import itertools
-import os
 import pickle
 import random
 import sys
@@ -18,10 +17,10 @@ import numpy as np
 
 from vecspaces.interop import pack_registrations, unpack_registrations
 from vecspaces.vector.backends.process.cores import count_usable_cores, usable_cores
+from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.utils import CloudpickleWrapper
-from vecspaces.vector.utils.processes import MPI_PREFIXES
 from vecspaces.vector.vector_env import AutoresetMode
 
 _THREAD_VARIABLES = (
@@ -50,6 +49,7 @@ class WorkerSetup:
         core: The core that it returns to; None where there are not as many workers as cores.
         busy_polls: Whether it may busy-poll for commands, since no other process needs its core.
         validate: Whether all that environments return is checked against the spaces.
+        surroundings: The caller's; None on another machine, whose processes keep their own.
     """
 
     index: int
@@ -63,6 +63,7 @@ class WorkerSetup:
     core: int | None
     busy_polls: bool
     validate: bool
+    surroundings: Surroundings | None
 
     @property
     def factories(self) -> range:
@@ -75,8 +76,8 @@ class WorkerSetup:
 
     def settle(self) -> None:
         """Make this process the worker's own: environment, global generators, known ids."""
-        for variable in [name for name in os.environ if name.startswith(MPI_PREFIXES)]:
-            del os.environ[variable]
+        own = self.surroundings or Surroundings.here(thread_variables(self.threads))
+        own.adopt()
         _limit_threads(self.threads)
         _seed_globals(self.entropy)
         unpack_registrations(self.registrations)
@@ -100,6 +101,7 @@ def plan_workers(
     threads: int | None,
     by_value: bool,
     validate: bool = False,
+    surroundings: Surroundings | None = None,
 ) -> list[WorkerSetup]:
     """Cut the factories into contiguous slices, one per worker; `by_value`: for a fresh process."""
     # Read, not drawn from: the caller's own numbers stay what they are.
@@ -121,6 +123,7 @@ def plan_workers(
             # One core is left to the caller.
             num_workers <= count and index + 1 < count,
             validate,
+            surroundings,
         )
         for index, part in enumerate(cut(len(env_fns), num_workers))
     ]
@@ -138,11 +141,9 @@ def space_mismatch(change: str, rows: Sequence[int], worker: int) -> Failure:
 
 
 def _limit_threads(threads: int | None) -> None:
-    """Keep native libraries from starting a pool of threads in every worker."""
+    """Keep native libraries from starting pools of threads; the variables serve later ones."""
     if threads is None:
         return
-    # The variables serve libraries that an environment loads later.
-    os.environ.update(thread_variables(threads))
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(threads)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -109,25 +108,6 @@ def test_a_users_own_pool_sees_the_advice(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------- what a new process raises
-
-
-SPAWNING = """
-from vecspaces.vector import AsyncVectorEnv
-from tests.envs import ledgers
-AsyncVectorEnv(ledgers(2), num_workers=2, context="{method}").close()
-"""
-
-
-@pytest.mark.parametrize("method", FRESH)
-def test_a_program_on_standard_input_reads_why_its_workers_cannot_start(method: str) -> None:
-    done = run(["-"], input=SPAWNING.format(method=method))
-    last = [line for line in done.stderr.splitlines() if "WorkerDiedError: " in line]
-    assert len(last) == 1
-    assert re.search(r"worker [01] \(environment [01]\) exited with code 1 during build", last[0])
-    assert "FileNotFoundError: [Errno 2] No such file or directory: " in last[0]
-    assert "<stdin>" in last[0]
-    assert "runpy" in done.stderr, "the traceback of the worker is the cause"
-    assert done.stderr.count("Traceback (most recent") == 2
 
 
 BREAKS_WHEN_IMPORTED_AGAIN = """
@@ -299,9 +279,133 @@ def test_what_a_program_defines_is_the_same_in_workers(
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
+ON_STANDARD_INPUT = """
+import logging
+import os
+from vecspaces.vector import AsyncVectorEnv
+from tests.envs import Ledger
+
+class Mine(Ledger):
+    def who(self):
+        return type(self).__name__
+
+logging.disable()  # each restart is a line
+options = dict(num_workers=2, context="{method}", on_worker_death="restart")
+with AsyncVectorEnv([Mine] * 2, **options) as envs:
+    assert envs.call("who") == ("Mine", "Mine")
+    envs.processes[0].kill()
+    envs.reset(seed=0)
+    assert envs.call("who") == ("Mine", "Mine")
+print(os.path.basename(__file__))
+"""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_program_without_a_file_needs_no_guard(method: str, tmp_path: Path) -> None:
+    program = ON_STANDARD_INPUT.format(method=method)
+    done = run(["-"], input=program)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "<stdin>\n", "")
+    script = tmp_path / "deleted.py"
+    script.write_text(f"import os\nos.unlink(__file__)\n{program}")
+    done = run([str(script)])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "deleted.py\n", "")
+
+
+# ---------------------------------------------------------------------- what is around it
+
+SURROUNDINGS = """
+import logging
+import os
+import sys
+from tests.envs import Ledger
+from vecspaces.vector import AsyncVectorEnv
+
+SEEN = os.environ.get("CHOSEN")
+
+
+class Looking(Ledger):
+    def look(self):
+        names = ("CHOSEN", "GONE", "OMPI_RANK", "OMP_NUM_THREADS")
+        seen = sys.modules["__mp_main__"].SEEN
+        return [*map(os.environ.get, names), seen, sys.path[-1], os.getcwd()]
+
+
+def look(envs, expected):
+    assert envs.call("look") == (expected,) * 2, envs.call("look")
+    envs.processes[0].kill()
+    envs.reset(seed=0)
+
+
+if __name__ == "__main__":
+    method, folder = sys.argv[1:]
+    logging.disable()  # each restart is a line
+    os.environ.update(CHOSEN="old", GONE="1", OMPI_RANK="1", PYTHONUNBUFFERED="1")
+    options = dict(num_workers=1, context=method, on_worker_death="restart")
+    AsyncVectorEnv([Looking], **options).close()  # starts a server, which knows these
+    os.environ["CHOSEN"] = "new"
+    del os.environ["GONE"]
+    sys.path.append("/extra")
+    os.chdir(folder)
+    seen = SEEN if method == "fork" else "new"
+    expected = ["new", None, None, "1", seen, "/extra", folder]
+    with AsyncVectorEnv([Looking] * 2, **options) as envs:
+        look(envs, expected)
+        os.environ.update(CHOSEN="later", GONE="back")
+        sys.path.pop()
+        os.chdir("/")
+        look(envs, expected)
+        assert os.environ["CHOSEN"] == "later" and os.environ["OMPI_RANK"] == "1"
+    print("done")
+"""
+
+NOWHERE = """
+import os
+import sys
+from tests.envs import ledgers
+from vecspaces.vector import AsyncVectorEnv
+
+if __name__ == "__main__":
+    method, folder = sys.argv[1:]
+    os.chdir(folder)
+    with AsyncVectorEnv(ledgers(2), context=method, num_workers=1) as early:
+        os.rmdir(folder)
+        early.processes[0].kill()
+        with AsyncVectorEnv(ledgers(2), context=method, num_workers=1) as envs:
+            for each in (early, envs):
+                try:
+                    each.reset(seed=0)
+                except Exception:
+                    each.reset(seed=0)  # which starts a worker in its place
+                each.step([0, 0])
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        print("done")
+"""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_find_what_the_caller_had_around_it(method: str, tmp_path: Path) -> None:
+    """Of variables, path and folder, all as they were when the vector env was made."""
+    script = tmp_path / "surroundings.py"
+    script.write_text(SURROUNDINGS)
+    done = run([str(script), method, str(tmp_path)])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_working_folder_that_was_deleted_is_no_error(method: str, tmp_path: Path) -> None:
+    script, folder = tmp_path / "nowhere.py", tmp_path / "gone"
+    script.write_text(NOWHERE)
+    folder.mkdir()
+    done = run([str(script), method, str(folder)])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
 # ---------------------------------------------------------------------- how it stores values
 
 STORES = """
+import logging
 import os
 import sys
 from functools import partial
@@ -384,6 +488,7 @@ def run(**options):
 
 
 if __name__ == "__main__":
+    logging.disable()  # each restart is a line
     register()
     assert Layout.compile(Pairs()).leaves[0].shape == (2,)
     for shared_memory in (True, False):

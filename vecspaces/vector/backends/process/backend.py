@@ -36,6 +36,7 @@ from vecspaces.vector.backends.process.interrupts import uninterrupted
 from vecspaces.vector.backends.process.line import Line
 from vecspaces.vector.backends.process.pickling import Pickling
 from vecspaces.vector.backends.process.processes import WorkerProcess, end_all, start_process
+from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.backends.process.waiting import WaitingPolicy, Way
 from vecspaces.vector.backends.process.worker import worker_main
 from vecspaces.vector.backends.worker_setup import (
@@ -131,7 +132,8 @@ class ProcessBackend(Backend):
         self._forked = self._context.get_start_method() == "fork"
         self._daemon = daemon
         self._shared_memory = shared_memory
-        self._variables = thread_variables(worker_threads)
+        surroundings = Surroundings.here(thread_variables(worker_threads))
+        self._variables = surroundings.variables
         self._pickling = Pickling(self._forked)
         if not self._forked:
             # What workers call the main module, of which their environments may return objects.
@@ -163,6 +165,7 @@ class ProcessBackend(Backend):
             worker_threads,
             by_value=not self._forked,
             validate=validate,
+            surroundings=surroundings,
         )
         # The caller shares the core of the worker that never busy-polls.
         self._affinity = CoreAffinity(self._setups[-1].core)

@@ -10,7 +10,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import reduction, util
 from multiprocessing.context import BaseContext
@@ -22,7 +22,6 @@ from vecspaces.vector.backends.process.interrupts import blocked
 from vecspaces.vector.backends.process.line import Line, process_descriptor
 from vecspaces.vector.backends.process.startup import StartupName
 from vecspaces.vector.exchange.messages import HEADER, Op
-from vecspaces.vector.utils.processes import MPI_PREFIXES
 
 # How often to look where there is no process descriptor.
 _LOOK_SECONDS = 2e-3
@@ -159,7 +158,7 @@ def start_process(
     *,
     line: Line,
     daemon: bool,
-    variables: Mapping[str, str],
+    variables: dict[str, str],
 ) -> WorkerProcess:
     """Start a process that runs `target(line, *args)`; either it is running, or nothing is left.
 
@@ -170,7 +169,7 @@ def start_process(
         args: Further arguments.
         line: Its end of the line, which also reports what goes wrong before `target` runs.
         daemon: Whether it is a daemon.
-        variables: Variables of its environment.
+        variables: Its environment, but for what is read at its start; a forked one inherits it.
     """
     method = context.get_start_method()
     process: BaseProcess
@@ -183,9 +182,7 @@ def start_process(
             if sys.platform != "win32":
                 copy = forking.acquire(lambda: (os.dup(line.out_fd),))
                 replies = partial(reduction.DupFd, *copy)
-            startup_name = StartupName(
-                name, MPI_PREFIXES, dict(variables), replies, HEADER.format, int(Op.NOT_STARTED)
-            )
+            startup_name = StartupName(name, variables, replies, HEADER.format, int(Op.NOT_STARTED))
             process = context.Process(  # type: ignore[attr-defined]  # typeshed has it on subclasses
                 name=startup_name, target=target, args=(line, *args), daemon=daemon
             )
@@ -193,7 +190,10 @@ def start_process(
             _check_descriptors(line.out_fd)
         try:
             # Not where a fork server would pass it on to the processes of others.
-            with blocked() if method != "forkserver" else contextlib.nullcontext():
+            with (
+                blocked() if method != "forkserver" else contextlib.nullcontext(),
+                _what_exists() if method != "fork" else contextlib.nullcontext(),
+            ):
                 process.start()
         except (EOFError, ConnectionError) as error:
             raise RuntimeError(_NO_SERVER) from error
@@ -207,6 +207,34 @@ def start_process(
             raise
     finally:
         forking.close(*copy)
+
+
+@contextlib.contextmanager
+def _what_exists() -> Iterator[None]:
+    """Hide from multiprocessing a working folder and a main module whose files do not exist.
+
+    It reads both as it starts a process that is not forked, and fails. What a main module on
+    standard input defines goes to workers by value, as that of `python -c` does.
+    """
+    main, folder = vars(sys.modules["__main__"]), None
+    path = main.get("__file__")
+    hides = path is not None and not os.path.exists(path) and main.get("__spec__") is None
+    try:
+        os.getcwd()
+    except OSError:
+        folder = os.open(".", os.O_RDONLY)
+    try:
+        if hides:
+            main.pop("__file__", None)  # another thread may have done it
+        if folder is not None:
+            os.chdir(os.path.abspath(os.sep))
+        yield
+    finally:
+        if hides:
+            main["__file__"] = path
+        if folder is not None:
+            os.fchdir(folder)
+            os.close(folder)
 
 
 def _check_descriptors(some: int) -> None:
