@@ -39,6 +39,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     monkeypatch.setitem(sys.modules, "custom_space", module)  # where pickles look for its classes
+    monkeypatch.syspath_prepend(EXAMPLE.parent)  # and where workers do
     specification.loader.exec_module(module)
     return module
 

@@ -347,6 +347,8 @@ if __name__ == "__main__":
     sys.path.append("/extra")
     os.chdir(folder)
     seen = SEEN if method == "fork" else "new"
+    if method == "forkserver" and sys.version_info >= (3, 14):
+        seen = "old"  # the server has imported this module, once
     expected = ["new", None, None, "1", seen, "/extra", folder]
     with AsyncVectorEnv([Looking] * 2, **options) as envs:
         look(envs, expected)

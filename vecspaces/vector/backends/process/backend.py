@@ -64,6 +64,11 @@ _UNGUARDED = (
     "the script makes an AsyncVectorEnv while a new process imports it: put what it "
     'runs below `if __name__ == "__main__":`, or use context="fork" where there is one'
 )
+_DAEMON = (
+    "this process is a daemon of multiprocessing, which may not start processes: in a worker of "
+    "another vector env, make that one with daemon=False; instead of a multiprocessing.Pool, use "
+    "concurrent.futures.ProcessPoolExecutor; or make a SyncVectorEnv here"
+)
 _FORKED = (
     "; the process that the workers were forked from has several threads, whose locks they may "
     'wait for forever: context="forkserver" starts them afresh'
@@ -111,7 +116,7 @@ class ProcessBackend(Backend):
         validate: Whether all that environments return is checked against the spaces.
 
     Raises:
-        RuntimeError: This process is importing its main module.
+        RuntimeError: This process is importing its main module, or is a daemon.
     """
 
     def __init__(
@@ -128,6 +133,8 @@ class ProcessBackend(Backend):
     ) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise RuntimeError(_UNGUARDED)
+        if multiprocessing.current_process().daemon:
+            raise RuntimeError(_DAEMON)
         self._context: BaseContext = multiprocessing.get_context(context)
         self._forked = self._context.get_start_method() == "fork"
         self._daemon = daemon
