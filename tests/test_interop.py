@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
 import subprocess
 import sys
 import types
@@ -14,9 +16,10 @@ import gymnasium
 import pytest
 from gymnasium.envs.registration import EnvSpec, registry
 
-from vecspaces import spaces
+from vecspaces import make_vec, spaces
 from vecspaces.errors import CustomSpaceError, VecspacesError
 from vecspaces.interop import (
+    _OLDEST,
     is_foreign_vector_env,
     native_space,
     pack_registrations,
@@ -161,6 +164,36 @@ def test_an_id_that_cannot_be_unpickled_says_so_when_it_is_made(
 def test_a_missing_library_names_its_extra() -> None:
     with pytest.raises(ImportError, match=r'pip install "vecspaces\[video\]"'):
         require_extra("no_such_library.part", "video")
+
+
+@pytest.mark.parametrize("version", ["0.29.1", "1.0.0a2", None])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: make_vec("CartPole-v1", 2, backend="sync"),
+        lambda: native_space(gymnasium.spaces.Discrete(3)),
+        lambda: importlib.import_module("vecspaces.adapters.gymnasium"),
+    ],
+)
+def test_an_old_gymnasium_is_named_with_its_version(
+    use: Any, version: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As where it was never imported.
+    monkeypatch.delitem(sys.modules, "vecspaces.adapters.gymnasium.spaces")
+    monkeypatch.delitem(sys.modules, "vecspaces.adapters.gymnasium")
+    monkeypatch.setattr(gymnasium, "__version__", version)
+    with pytest.raises(ImportError) as caught:
+        use()
+    found = (
+        rf"needs gymnasium 1\.1 or newer, found version {version or 'unknown'} in .*gymnasium: pip"
+    )
+    assert re.search(found, str(caught.value))
+
+
+def test_the_oldest_gymnasium_is_that_of_the_project() -> None:
+    oldest = ".".join(map(str, _OLDEST["gymnasium"]))
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'gymnasium = ["gymnasium[classic-control]>={oldest}"]' in text
 
 
 def test_a_library_that_lacks_a_part_of_its_own_tells_its_own_story(tmp_path: Path) -> None:

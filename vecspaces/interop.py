@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import cloudpickle
@@ -26,10 +28,12 @@ if TYPE_CHECKING:
 # that package, and `translator(space)` returns, for a converted one, what converts its values back,
 # or None where they are the same.
 _ADAPTERS = {"gymnasium": "vecspaces.adapters.gymnasium.spaces"}
+# The oldest releases that work, as pyproject.toml has them; older ones may be installed beside.
+_OLDEST = {"gymnasium": (1, 1)}
 
 
 def require_extra(module: str, extra: str) -> ModuleType:
-    """Import a module of a library that an extra installs; name the extra if it is missing.
+    """Import a module of a library that an extra installs; name the extra if it is missing or old.
 
     Example:
         >>> require_extra("no_such_library", "video")
@@ -39,13 +43,22 @@ def require_extra(module: str, extra: str) -> ModuleType:
     """
     library = module.partition(".")[0]
     try:
-        importlib.import_module(library)
+        found = importlib.import_module(library)
     except ModuleNotFoundError as error:
         if error.name != library:
             raise  # it is installed, but lacks a library of its own
         raise ImportError(
             f'{library} is not installed: pip install "vecspaces[{extra}]"', name=library
         ) from error
+    version = str(getattr(found, "__version__", None) or "")
+    oldest = _OLDEST.get(library, ())
+    if tuple(map(int, re.findall(r"\d+", version)[: len(oldest)])) < oldest:
+        needed = ".".join(map(str, oldest))
+        raise ImportError(
+            f"vecspaces needs {library} {needed} or newer, found version {version or 'unknown'} in "
+            f'{Path(str(found.__file__)).parent}: pip install --upgrade "vecspaces[{extra}]"',
+            name=library,
+        )
     return importlib.import_module(module)
 
 

@@ -21,6 +21,7 @@ from tests.strategies import Recipe, recipes, seeds
 from vecspaces import spaces, vector
 from vecspaces.adapters.gymnasium import (
     AsyncVectorEnv,
+    GymnasiumVectorEnv,
     SyncVectorEnv,
     as_gymnasium,
     from_gymnasium,
@@ -339,3 +340,9 @@ def test_gymnasiums_own_vector_env_runs_in_workers() -> None:
     with AsyncVectorEnv(env_fns, num_workers=2) as envs:
         assert envs.num_envs == 4
         assert envs.reset(seed=1)[0].shape == (4, 4)
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv, GymnasiumVectorEnv])
+def test_gymnasiums_class_is_a_direct_base(kind: type) -> None:
+    # skrl's `wrap_env` looks no further.
+    assert gymnasium.vector.VectorEnv in kind.__bases__

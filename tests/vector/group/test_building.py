@@ -25,6 +25,22 @@ def test_a_class_is_no_environment(kind: Any) -> None:
         kind([Ledger, lambda: Ledger])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_vector_env_without_the_spaces_of_one_environment_is_refused(kind: Any) -> None:
+    class Bare(gymnasium.vector.VectorEnv[Any, Any, Any]):  # as SuperSuit's is
+        num_envs = 2
+        observation_space: Any = gymnasium.spaces.Discrete(3)
+        action_space: Any = gymnasium.spaces.Discrete(3)
+
+    with pytest.raises(TypeError) as caught:
+        kind([partial(gymnasium.make_vec, "CartPole-v1", 2), Bare])
+    assert str(caught.value) == (
+        "env_fns[1] must return a vector env with num_envs, single_observation_space, "
+        "single_action_space; it returned Bare, which lacks single_observation_space, "
+        "single_action_space: set them in a wrapper or a subclass"
+    )
+
+
 class Closing(Ledger):
     """Counts its closes; its action space is of no known library."""
 

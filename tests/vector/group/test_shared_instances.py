@@ -64,7 +64,9 @@ def test_numbers_of_factories_are_those_of_the_whole_vector_env() -> None:
 def test_a_build_that_fails_after_a_sibling_hints_at_one_process_each(make: Any) -> None:
     with pytest.raises(RuntimeError, match="only one emulator") as caught:
         make([Alone, Alone])
-    assert "num_workers=len(env_fns)" in str(caught.value.__cause__)
+    # Below the simulator's own message, which ends the traceback.
+    (note,) = caught.value.__notes__
+    assert "num_workers=len(env_fns)" in note
     with AsyncVectorEnv([Alone, Alone], num_workers=2) as envs:
         envs.reset(seed=0)
 
@@ -75,4 +77,5 @@ def test_a_first_build_that_fails_hints_at_nothing() -> None:
 
     with pytest.raises(RuntimeError, match="no licence") as caught:
         SyncVectorEnv([fail])
+    assert not hasattr(caught.value, "__notes__")
     assert "num_workers" not in str(caught.value.__cause__)

@@ -6,12 +6,15 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from gymnasium.vector import VectorEnv
+
 from vecspaces import make, vector
 from vecspaces.adapters.gymnasium.errors import call
 from vecspaces.adapters.gymnasium.vector_env import GymnasiumVectorEnv, as_gymnasium
 
 
-class SyncVectorEnv(GymnasiumVectorEnv):
+# skrl's `wrap_env` knows an environment by its direct base classes alone, so both name Gymnasium's.
+class SyncVectorEnv(GymnasiumVectorEnv, VectorEnv[Any, Any, Any]):
     """`vecspaces.vector.SyncVectorEnv` as a `gymnasium.vector.VectorEnv`.
 
     Args:
@@ -31,7 +34,7 @@ class SyncVectorEnv(GymnasiumVectorEnv):
         super().__init__(call(vector.SyncVectorEnv, env_fns, *args, **kwargs))
 
 
-class AsyncVectorEnv(GymnasiumVectorEnv):
+class AsyncVectorEnv(GymnasiumVectorEnv, VectorEnv[Any, Any, Any]):
     """`vecspaces.vector.AsyncVectorEnv` as a `gymnasium.vector.VectorEnv`.
 
     Args:

@@ -263,8 +263,13 @@ class Failure:
         return cls(tuple(env_ids), command, exception, _format(error), worker)
 
     def adding(self, advice: str) -> Failure:
-        """Return the failure with advice below its traceback."""
-        return replace(self, text=f"{self.text}{advice}\n") if advice else self
+        """Return the failure with advice as a note, which Python shows below all tracebacks."""
+        if not advice:
+            return self
+        if self.exception is None:
+            return replace(self, text=f"{self.text}{advice}\n")
+        self.exception.add_note(advice)
+        return self
 
     @classmethod
     def of_vector_env(cls, error: BaseException, rows: range, command: str) -> Failure:

@@ -69,8 +69,9 @@ class EnvGroup:
         for number, env_fn in enumerate(self._env_fns, first):
             advice = _ONE_PER_PROCESS if built else ""
             try:
-                one = self._builder.build(env_fn, number)
-                advice = ""
+                env = env_fn()
+                advice = ""  # what is wrong from here on has nothing to do with other instances
+                one = self._builder.check(env, number)
                 check_distinct(one.env, number, numbers)
                 built.append(one)
             except BaseException as error:

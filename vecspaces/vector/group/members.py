@@ -35,6 +35,8 @@ Call = tuple["str | Callable[..., Any]", Sequence[Any], Mapping[str, Any]]
 Note = Callable[[int], Any]
 
 _REQUIRED = ("observation_space", "action_space", "reset", "step")
+# Some vector envs, such as SuperSuit's, have the spaces of one environment under other names.
+_REQUIRED_OF_VECTORS = ("num_envs", "single_observation_space", "single_action_space")
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,10 @@ class Builder:
 
     def build(self, env_fn: Callable[[], Any], number: int) -> Built:
         """Make one environment; `number` is that of its factory among all, for messages."""
-        env = env_fn()
+        return self.check(env_fn(), number)
+
+    def check(self, env: Any, number: int) -> Built:
+        """Check what a factory returned; it is closed where it is refused."""
         try:
             if is_vector_env(env):
                 return self._build_vector(env, number)
@@ -116,6 +121,7 @@ class Builder:
             raise
 
     def _build_vector(self, env: Any, number: int) -> Built:
+        _check_attributes(env, number, _REQUIRED_OF_VECTORS)
         own = mode_of(env)
         if own is not self._mode:
             raise ValueError(
@@ -166,15 +172,22 @@ def _check_env(env: Any, number: int) -> None:
                 len(agents),
             )
         )
-    missing = [required for required in _REQUIRED if not hasattr(env, required)]
+    _check_attributes(env, number, _REQUIRED)
+
+
+def _check_attributes(env: Any, number: int, required: Sequence[str]) -> None:
+    """Refuse an environment, or a vector env, that lacks some attribute."""
+    missing = [name for name in required if not hasattr(env, name)]
     if missing:
         raise TypeError(
             Message(
-                "{} must return an environment with {}; it returned {}, which lacks {}",
+                "{} must return {} with {}; it returned {}, which lacks {}{}",
                 EnvFn(number),
-                ", ".join(_REQUIRED),
+                "an environment" if required is _REQUIRED else "a vector env",
+                ", ".join(required),
                 type(env).__name__,
                 ", ".join(missing),
+                "" if required is _REQUIRED else ": set them in a wrapper or a subclass",
             )
         )
 
