@@ -114,14 +114,21 @@ class StepTimeoutError(VecspacesError, TimeoutError, multiprocessing.TimeoutErro
         env_ids: The environments that are still busy; where their workers are restarted
             (`on_step_timeout`), all environments of these workers.
         running: Those of them that were running.
+        stack: The Python frames of the first of these, the innermost last; None if they are not
+            known.
     """
 
     def __init__(
-        self, message: str, env_ids: Sequence[int] = (), running: Sequence[int] = ()
+        self,
+        message: str,
+        env_ids: Sequence[int] = (),
+        running: Sequence[int] = (),
+        stack: str | None = None,
     ) -> None:
         super().__init__(message)
         self.env_ids = tuple(env_ids)
         self.running = tuple(running)
+        self.stack = stack
 
 
 class WorkerError(VecspacesError):
@@ -155,6 +162,7 @@ class WorkerDiedError(WorkerError):
         signal: The name of the signal that ended it and its usual cause, if a signal did.
         node: The machine of a cluster that it ran on, if it was not this one.
         running: The environment that was running; None if none was, or it is not known.
+        stack: Its Python frames where it crashed, the innermost last; None if it left none.
     """
 
     def __init__(
@@ -167,9 +175,11 @@ class WorkerDiedError(WorkerError):
         signal: str | None = None,
         node: str | None = None,
         running: int | None = None,
+        stack: str | None = None,
     ) -> None:
         super().__init__(message, env_ids, worker, command)
         self.exitcode = exitcode
         self.signal = signal
         self.node = node
         self.running = running
+        self.stack = stack

@@ -19,6 +19,9 @@ from vecspaces.vector.group.members import GroupDescription
 #: Turns what the groups report about their environments into the plan of the shared rows.
 Planner = Callable[[Sequence[GroupDescription]], BufferPlan]
 
+#: How long a worker may take to say where its environment is, in seconds.
+PATIENCE = 0.2
+
 _STEP = Op.STEP  # read at each step, and members of enumerations are found slowly
 
 
@@ -71,6 +74,29 @@ class Backend(Protocol):
         Args:
             timeout: The longest wait, in seconds, as `Deadline.left` gives it; None: no bound.
         """
+
+    def locate(self, worker: int) -> tuple[Sequence[int], str]:
+        """Return the environment that a worker is busy with, and where that one is.
+
+        All of its environments, and an empty text, if it is not known which one is running.
+        """
+        row, rows = int(self.buffers.progress[worker]), self.slices[worker]
+        if row not in rows:
+            return rows, ""
+        return [row], self.buffers.positions.describe(worker, row)
+
+    def stack(self, worker: int, patience: float = PATIENCE, insist: bool = True) -> str | None:
+        """Return the Python frames of the environment that a worker is busy with, innermost last.
+
+        Args:
+            worker: Its index.
+            patience: The longest wait for its answer, in seconds.
+            insist: Whether a worker that does not answer may be disturbed.
+
+        Returns:
+            As a traceback shows them; None if they cannot be known.
+        """
+        return None
 
     def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
         """End every worker, and free what they hold.

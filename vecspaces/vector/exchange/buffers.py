@@ -15,6 +15,7 @@ from vecspaces.layout import Layout, Rows
 from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Dict, Space
 from vecspaces.vector.exchange.info_space import InfoLayout, InfoRows
+from vecspaces.vector.exchange.positions import POSITION_SHAPE, Positions
 from vecspaces.vector.exchange.stats import ENV_SHAPE, WORKER_SHAPE
 
 
@@ -30,6 +31,7 @@ class BufferPlan:
         final_infos: The same of episodes' last infos, below `"final_info"`, in SAME_STEP mode.
         scalars: The offset of rewards, terminations and truncations, in bytes.
         progress: The offset of one int64 per worker: the row that it is busy with, or -1.
+        positions: The offset of what `Positions` holds.
         num_workers: The number of workers.
         stats: The offset of the counters of `stats()`, in bytes; None without `stats`.
         size: The bytes of the arena.
@@ -42,6 +44,7 @@ class BufferPlan:
     final_infos: InfoLayout | None
     scalars: int
     progress: int
+    positions: int
     num_workers: int
     stats: int | None
     size: int
@@ -79,7 +82,9 @@ class BufferPlan:
         scalars = _align(end)
         # Per row and slot: a float64 reward and two bools.
         progress = scalars + _align(slots * num_envs * 8) + 2 * _align(slots * num_envs)
-        end = size = progress + _align(num_workers * 8)
+        positions = progress + _align(num_workers * 8)
+        end = positions + _align(8 * (num_workers + num_envs * math.prod(POSITION_SHAPE)))
+        size = end
         if stats:
             size += 8 * (num_envs * math.prod(ENV_SHAPE) + num_workers * math.prod(WORKER_SHAPE))
         return cls(
@@ -90,6 +95,7 @@ class BufferPlan:
             final_infos,
             scalars,
             progress,
+            positions,
             num_workers,
             end if stats else None,
             size,
@@ -146,6 +152,7 @@ class Buffers:
         terminations: Shape `(slots, num_envs)`, bool.
         truncations: Shape `(slots, num_envs)`, bool.
         progress: Shape `(num_workers,)`, int64: the row that each worker is busy with, or -1.
+        positions: Where each environment is.
         whole: For each slot, all of its rows.
     """
 
@@ -171,6 +178,12 @@ class Buffers:
         )
         self.progress: npt.NDArray[np.int64] = self.arena.view(
             np.int64, (plan.num_workers,), plan.progress
+        )
+        self.positions = Positions(
+            self.arena.view(np.int64, (plan.num_workers,), plan.positions),
+            self.arena.view(
+                np.int64, (plan.num_envs, *POSITION_SHAPE), plan.positions + 8 * plan.num_workers
+            ),
         )
         self.whole = [self.slice(slot, 0, plan.num_envs) for slot in range(plan.slots)]
 

@@ -114,11 +114,13 @@ class Death(NamedTuple):
         exitcode: As of `multiprocessing.Process`; None if it is not known.
         node: The machine of a cluster that it ran on; None for this one.
         cause: The error of the cluster, or what was raised before it could start.
+        stack: The frames of its environment, the innermost last, where a crash left them.
     """
 
     exitcode: int | None
     node: str | None = None
     cause: Exception | None = None
+    stack: str | None = None
 
 
 _USUAL_CAUSES = {
@@ -152,8 +154,29 @@ def _describe_exit(exitcode: int | None) -> tuple[str, str | None]:
     return f"was ended by {signal}", signal
 
 
+def whereabouts(env_ids: Sequence[int], position: str, stack: str | None) -> Message | str:
+    """Say where an environment is, or one of several, in lines of their own; nothing if unknown.
+
+    Example:
+        >>> print("late" + whereabouts([3], "last seed 7", '  File "e.py", line 2, in step'))
+        late
+        environment 3 (last seed 7):
+          File "e.py", line 2, in step
+    """
+    if not position and stack is None:
+        return ""
+    within = f" ({position})" if position else ""
+    return Message("\n{}{}{}", EnvIds(env_ids), within, f":\n{stack}" if stack else "")
+
+
 def died(
-    worker: int, rows: Sequence[int], command: str, death: Death, busy: int, advice: str
+    worker: int,
+    rows: Sequence[int],
+    command: str,
+    death: Death,
+    busy: int,
+    advice: str,
+    position: str = "",
 ) -> WorkerDiedError:
     """Make the error for a dead worker; `busy` is the environment that was running, or -1."""
     phrase, signal = _describe_exit(death.exitcode)
@@ -169,9 +192,18 @@ def died(
         command,
         running,
     )
-    message, running_env = Message("{}: {}", what, advice), busy if busy in rows else None
+    running_env = busy if busy in rows else None
+    where = whereabouts([busy] if running else rows, position, death.stack)
     error = WorkerDiedError(
-        message, rows, worker, command, death.exitcode, signal, death.node, running_env
+        Message("{}: {}{}", what, advice, where),
+        rows,
+        worker,
+        command,
+        death.exitcode,
+        signal,
+        death.node,
+        running_env,
+        death.stack,
     )
     error.__cause__ = death.cause
     return error
@@ -212,7 +244,13 @@ def died_within(worker: int, node: str, error: WorkerDiedError) -> WorkerDiedErr
 
 
 def overdue(
-    command: str, timeout: float, rows: Sequence[int], running: Sequence[int], advice: str
+    command: str,
+    timeout: float,
+    rows: Sequence[int],
+    running: Sequence[int],
+    advice: str,
+    where: Message | str = "",
+    stack: str | None = None,
 ) -> StepTimeoutError:
     """Make the error for what took too long; `running` are those of `rows` running now."""
     now: str = ""
@@ -221,7 +259,7 @@ def overdue(
     what = Message(
         "{} did not end within {} s: {} still busy{}", command, f"{timeout:g}", EnvIds(rows), now
     )
-    return StepTimeoutError(Message("{}: {}", what, advice), rows, running)
+    return StepTimeoutError(Message("{}: {}{}", what, advice, where), rows, running, stack)
 
 
 class EnvironmentTraceback(Exception):  # noqa: N818 - a cause to read, not an error to catch

@@ -50,7 +50,8 @@ class EnvGroup:
 
     Every method raises `EnvironmentFailed`, and nothing else, for what an environment or a factory
     did. Each factory is called once, here; `first` is the index of the first among all of the
-    vector env's, for messages.
+    vector env's, for messages. `note_building` is told the index of each before it is called, and
+    -1 at the end.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class EnvGroup:
         first: int = 0,
         *,
         validate: bool = False,
+        note_building: Callable[[int], None] | None = None,
     ) -> None:
         self._env_fns = list(env_fns)
         self._first = first
@@ -69,6 +71,8 @@ class EnvGroup:
         for number, env_fn in enumerate(self._env_fns, first):
             advice = _ONE_PER_PROCESS if built else ""
             try:
+                if note_building is not None:
+                    note_building(number)
                 env = env_fn()
                 advice = ""  # what is wrong from here on has nothing to do with other instances
                 one = self._builder.check(env, number)
@@ -80,6 +84,8 @@ class EnvGroup:
                     failure = EnvironmentFailed.of(error, (number,), "build").failure
                     raise EnvironmentFailed(failure.adding(advice)) from None
                 raise
+        if note_building is not None:
+            note_building(-1)
         self._members: list[Member] = []
         for is_vector, run in itertools.groupby(built, lambda one: is_vector_env(one.env)):
             if is_vector:
@@ -141,7 +147,7 @@ class EnvGroup:
         # One member needs no joining.
         self._step = self._members[0].step if len(self._members) == 1 else self._step_members
         self._nothing = Written(range(self.low, self.high), {})
-        return Views(buffers, self._progress, self._timings)
+        return Views(buffers, worker, self._progress, self._timings)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all but the views, which a copy of the group makes anew on a copy of the rows."""
@@ -194,6 +200,8 @@ class EnvGroup:
         """
         timings = self._timings
         note = None if timings is None else timings.start()
+        if rows is not None:
+            self._buffers.positions.step(rows)
         try:
             columns = self._step(slot, rows, note)
         except BaseException:
@@ -248,6 +256,7 @@ class EnvGroup:
                 index, env_fn = next(factories)
                 if not wanted.intersection(rows):
                     continue
+                self._progress[0] = rows[0]
                 # What a broken environment raises at its end is of no use.
                 close_all([member.built[number]], rows[0])
                 try:

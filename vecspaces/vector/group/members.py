@@ -339,11 +339,13 @@ class Views(NamedTuple):
 
     Attributes:
         buffers: The rows.
+        worker: The index of the worker.
         progress: One int64: the row that is busy.
         timings: Gathers clock readings; None where `stats()` is not asked for.
     """
 
     buffers: Buffers
+    worker: int
     progress: memoryview
     timings: Timings | None
 

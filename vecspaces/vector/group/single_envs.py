@@ -189,6 +189,8 @@ class SingleEnvs:
         self, row: int, command: str, arguments: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Reset one environment; what it raises is its own, what it returns is checked."""
+        views = self._views
+        views.buffers.positions.begin(views.worker, row, arguments.get("seed"))
         try:
             result = self._envs[row - self.rows.start].reset(**arguments)
         except RAISED as error:

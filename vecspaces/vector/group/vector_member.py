@@ -113,6 +113,9 @@ class VectorMember:
         # An environment that was not reset since its restart starts from the seed of that.
         seeds = {row: seed for row, (seed, _) in self._lost.items()}
         seeds.update({row: starts[row][0] for row in rows if starts[row][0] is not None})
+        views = self._views
+        for row in rows:  # its autoresets are its own, and are not counted
+            views.buffers.positions.begin(views.worker, row, seeds.get(row), counts=False)
         seed = self._seed([seeds.get(row) if row in starts else None for row in self.rows])
         try:
             options = self._options([starts[row][1] for row in rows], keep_options)

@@ -12,7 +12,7 @@ wait can be repeated and gives the right answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -20,9 +20,17 @@ import numpy.typing as npt
 
 from vecspaces.checks import check_seconds
 from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError, WorkerDiedError
-from vecspaces.vector.backends.backend import Backend
+from vecspaces.vector.backends.backend import PATIENCE, Backend
 from vecspaces.vector.exchange.deadline import Deadline
-from vecspaces.vector.exchange.failures import Death, EnvIds, Failure, Message, died, overdue
+from vecspaces.vector.exchange.failures import (
+    Death,
+    EnvIds,
+    Failure,
+    Message,
+    died,
+    overdue,
+    whereabouts,
+)
 from vecspaces.vector.exchange.infos import Columns, split
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
 from vecspaces.vector.group.members import Starts
@@ -340,6 +348,7 @@ class Session:
             result = read(self._slot)
         except BaseException as error:
             self._suspend(error)
+            self._annotate(error)
             raise
         ring = self.ring
         if self.state is _CLOSED:
@@ -388,6 +397,7 @@ class Session:
                 state = self.check(Event.DRAINED)
         except BaseException as error:
             self._suspend(error)
+            self._annotate(error)
             raise
         # As in `finish`.
         if self.state is _CLOSED:
@@ -410,6 +420,30 @@ class Session:
         self._late = set(self._waiting)
         self.interrupted = not isinstance(error, StepTimeoutError)
         self.state = overdue_state
+
+    def _annotate(self, error: BaseException) -> None:
+        """Let a Ctrl-C that ended a wait say what was waited for."""
+        # isinstance would read the exception's __class__, which may raise.
+        if not issubclass(type(error), KeyboardInterrupt) or self.state is _CLOSED:
+            return
+        if self._waiting:
+            rows, _ = self._busy_rows(self._waiting)
+            where, _ = self._find_running(self._waiting, PATIENCE)
+            error.add_note(f"{self._op.verb} was waiting for {EnvIds(rows)}{where}")
+
+    def _find_running(
+        self, workers: Collection[int], patience: float
+    ) -> tuple[Message | str, str | None]:
+        """Say where the first environment that is running is, and return its stack.
+
+        One alone, since asking may take `patience` seconds.
+        """
+        running = [worker for worker in workers if self._running(worker) >= 0]
+        if not workers:
+            return "", None
+        worker = min(running or workers)
+        stack = self._backend.stack(worker, patience, insist=patience >= PATIENCE)
+        return whereabouts(*self._backend.locate(worker), stack), stack
 
     def _wait(self, ready: Callable[[], Any] | None, timeout: float | None) -> None:
         """Take in replies until no worker owes one, or `ready()` is not None; raise failures."""
@@ -448,7 +482,9 @@ class Session:
             elif deadline.passed and (waiting if ready is None else ready() is None):
                 late = self._busy_rows(waiting)
                 if not restarts_late:
-                    raise overdue(self._op.verb, timeout or 0.0, *late, advice)
+                    # Who looks in for a moment waits for no answer, and disturbs no one.
+                    where = self._find_running(waiting, min(PATIENCE, timeout or 0.0))
+                    raise overdue(self._op.verb, timeout or 0.0, *late, advice, *where)
                 self._restart_late(*late)
                 deadline = Deadline(timeout)
         if self._failures:
@@ -545,7 +581,8 @@ class Session:
         workers = list(self.by_worker(rows))
         timeout = self._settings.step_timeout or 0.0
         advice = "their workers are restarted, with all of their environments"
-        error = overdue(self._op.verb, timeout, rows, running, advice)
+        where = self._find_running(workers, PATIENCE)
+        error = overdue(self._op.verb, timeout, rows, running, advice, *where)
         error.env_ids = tuple(row for worker in workers for row in self._backend.slices[worker])
         key = workers[0], self._restarts[workers[0]] + 1
         # As one assignment, so that after an interrupt the next wait goes on.
@@ -571,7 +608,8 @@ class Session:
                 else "call reset() to build its environments again, or close(); "
                 'on_worker_death="restart" goes on by itself'
             )
-            error = died(worker, rows, verb, death, self._running(worker), advice)
+            busy, position = self._backend.locate(worker)
+            error = died(worker, rows, verb, death, busy[0] if position else -1, advice, position)
             key = worker, count
         try:
             if budget is None or not restarts:
@@ -628,13 +666,16 @@ class Session:
             self._gone.add(worker)
             self._waiting.discard(worker)
             rows = self._backend.slices[worker]
+            where, stack = self._find_running([worker], PATIENCE)
             error = StepTimeoutError(
                 Message(
-                    "{} were not built again within start_timeout ({} s): reset() tries again",
+                    "{} were not built again within start_timeout ({} s): reset() tries again{}",
                     EnvIds(rows),
                     f"{self._settings.start_timeout:g}",
+                    where,
                 ),
                 rows,
+                stack=stack,
             )
             self._failures.append(Failure(tuple(rows), "build", error, "", worker))
 

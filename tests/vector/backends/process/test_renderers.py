@@ -125,7 +125,7 @@ def test_the_first_reset_is_bounded_by_start_timeout() -> None:
 
 def test_step_timeout_bounds_it_where_it_is_given() -> None:
     with AsyncVectorEnv([Stuck], context="fork", step_timeout=0.3) as envs:
-        with pytest.raises(StepTimeoutError, match=r"within 0\.3 s.*or close\(\)$"):
+        with pytest.raises(StepTimeoutError, match=r"within 0\.3 s.*or close\(\)\n"):
             envs.reset()
         envs.close(terminate=True)
 

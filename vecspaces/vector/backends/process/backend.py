@@ -27,7 +27,7 @@ from typing import Any
 
 from vecspaces.errors import StepTimeoutError
 from vecspaces.memory import Arena
-from vecspaces.vector.backends.backend import Backend, Planner
+from vecspaces.vector.backends.backend import PATIENCE, Backend, Planner
 from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.affinity import CoreAffinity
 from vecspaces.vector.backends.process.channel import CallerEnd, Frame, Poller, pack
@@ -36,6 +36,7 @@ from vecspaces.vector.backends.process.interrupts import uninterrupted
 from vecspaces.vector.backends.process.line import Line
 from vecspaces.vector.backends.process.pickling import Pickling
 from vecspaces.vector.backends.process.processes import WorkerProcess, end_all, start_process
+from vecspaces.vector.backends.process.stacks import StackFile
 from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.backends.process.waiting import WaitingPolicy, Way
 from vecspaces.vector.backends.process.worker import worker_main
@@ -54,6 +55,7 @@ from vecspaces.vector.exchange.failures import (
     Failure,
     Message,
     died,
+    whereabouts,
 )
 from vecspaces.vector.exchange.infos import from_plain
 from vecspaces.vector.exchange.messages import HEADER, CannotSend, Op, Reply, dumps, make_reply
@@ -88,6 +90,7 @@ class _Handle:
     Args:
         process: The process.
         channel: The way to it.
+        stacks: Where it writes its stacks.
         built: Whether its environments are built.
         alive: Whether it is not known to have ended.
         watched: Whether the poller watches its descriptors.
@@ -96,10 +99,16 @@ class _Handle:
 
     process: WorkerProcess
     channel: CallerEnd
+    stacks: StackFile
     built: bool = False
     alive: bool = True
     watched: bool = True
     not_started: tuple[str, str] | None = None
+
+    def close(self) -> None:
+        """Free the descriptors but those of the process."""
+        self.channel.close()
+        self.stacks.close()
 
 
 class ProcessBackend(Backend):
@@ -206,6 +215,7 @@ class ProcessBackend(Backend):
             # Whether every action fits into shared memory, so that a step is a bare header.
             self._rows_suffice = self._shared_memory and not laid_out.actions.has_variable
             self.buffers.progress[:] = -1
+            self.buffers.positions.clear()
             self.slices = assign_rows(self._descriptions)
             bindings = [self._pack_binding(index, None) for index in range(len(self._handles))]
             with uninterrupted():
@@ -226,18 +236,21 @@ class ProcessBackend(Backend):
     def _launch(self, index: int, packed: bytes) -> _Handle:
         """Start one worker: it is running and listened to, or nothing is left of it."""
         ours, theirs = Line.pair()
+        stacks = StackFile()
         try:
+            stacks = StackFile.make()
             process = start_process(
                 self._context,
                 f"vecspaces-worker-{index}",
                 worker_main,
-                (os.getpid(), self._setups[index] if self._forked else None),
+                (stacks, os.getpid(), self._setups[index] if self._forked else None),
                 line=theirs,
                 daemon=self._daemon,
                 variables=self._variables,
             )
         except BaseException:
             ours.close()
+            stacks.close()
             raise
         finally:
             theirs.close()
@@ -246,8 +259,9 @@ class ProcessBackend(Backend):
         except BaseException:
             end_all([process], 0.0)
             ours.close()
+            stacks.close()
             raise
-        handle = _Handle(process, channel)
+        handle = _Handle(process, channel, stacks)
         try:
             self._by_fd[channel.out_fd] = index
             for descriptor in (channel.fd, process.watch):
@@ -273,18 +287,27 @@ class ProcessBackend(Backend):
         """Wait until every worker has built its environments, or bound its rows."""
         came: dict[int, Any] = {}
         while len(came) < len(self._handles):
-            replies = self._take(deadline)
+            late = [index for index in range(len(self._handles)) if index not in came]
+            try:
+                replies = self._take(deadline)
+            except KeyboardInterrupt as error:
+                stack = self.stack(late[0])
+                where = whereabouts(*self.locate(late[0]), stack)
+                error.add_note(f"environments were being built{where}")
+                raise
             if not replies and deadline.passed:
-                late = [index for index in range(len(self._handles)) if index not in came]
                 ids = [number for index in late for number in self._setups[index].factories]
+                stack = self.stack(late[0])
                 raise StepTimeoutError(
                     Message(
                         "{} were not built within start_timeout: "
-                        "allow more time, or find out what their env_fn waits for{}",
+                        "allow more time, or find out what their env_fn waits for{}{}",
                         EnvIds(ids),
                         self.hang_advice,
+                        whereabouts(*self.locate(late[0]), stack),
                     ),
                     ids,
+                    stack=stack,
                 )
             for reply in sorted(replies, key=lambda reply: reply.worker):
                 if reply.op is Op.FAILED:
@@ -306,8 +329,9 @@ class ProcessBackend(Backend):
                 f"before it could build anything, it raised {said}\n(a new process imports the "
                 'main module, and those of what it is given; context="fork" imports nothing)'
             )
-        factories = self._setups[reply.worker].factories
-        raise died(reply.worker, factories, "build", reply.payload, -1, advice)
+        worker, factories = reply.worker, self._setups[reply.worker].factories
+        building = self._handles[worker].stacks.building
+        raise died(worker, factories, "build", reply.payload, building, advice)
 
     def _pack_binding(self, index: int, lost: Any) -> bytes:
         """Pack where a worker's rows lie."""
@@ -520,7 +544,8 @@ class ProcessBackend(Backend):
             _, text = handle.not_started
             failure = Failure(tuple(self._ids(index)), "build", None, text, index)
             cause = EnvironmentTraceback(f"worker {index} could not start:\n{text}", failure)
-        return Death(handle.process.exitcode(), cause=cause)
+        code = handle.process.exitcode()
+        return Death(code, cause=cause, stack=handle.stacks.read_crash(code))
 
     def _forget(self, handle: _Handle) -> None:
         """Watch a worker no more; its descriptors may belong to another one from here on."""
@@ -531,6 +556,23 @@ class ProcessBackend(Backend):
                 self._poller.remove(fd)
                 self._by_fd.pop(fd, None)
         handle.watched = False
+
+    def locate(self, worker: int) -> tuple[Sequence[int], str]:
+        """Return the environment that a worker is busy with, also one that it builds."""
+        if worker < len(self._handles) and not self._handles[worker].built:
+            number = self._handles[worker].stacks.building
+            return ([number], "being built") if number >= 0 else (self._ids(worker), "")
+        return super().locate(worker)
+
+    def stack(self, worker: int, patience: float = PATIENCE, insist: bool = True) -> str | None:
+        """Ask a worker for the frames of its environment."""
+        if worker >= len(self._handles):  # closed by a signal handler or another thread
+            return None
+        handle = self._handles[worker]
+        try:
+            return handle.stacks.ask(patience, handle.process.send_signal if insist else None)
+        except OSError:  # as above, or it has just ended
+            return None
 
     # ------------------------------------------------------------------ the end
 
@@ -568,7 +610,7 @@ class ProcessBackend(Backend):
         """In a forked process, leave the workers alone, and free its copies of what they are."""
         for handle in self._handles:
             handle.process.disown()
-            handle.channel.close()
+            handle.close()
         self._handles = []
         self._collecting = 0  # that thread is not here
 
@@ -608,7 +650,7 @@ class ProcessBackend(Backend):
         end_all([handle.process for handle in handles], timeout)
         self._await_others(Deadline(_EXIT_SECONDS))
         for handle in handles:
-            handle.channel.close()
+            handle.close()
 
     def _await_others(self, deadline: Deadline) -> None:
         """Wait until no other thread reads from the workers, as replies or their end let it do."""

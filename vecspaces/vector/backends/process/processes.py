@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import multiprocessing
 import os
 import select
@@ -71,8 +72,12 @@ class WorkerProcess:
         if self.watch is None:
             (self.process.kill if kill else self.process.terminate)()
         else:
+            self.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, where there are process descriptors."""
+        if self.watch is not None:
             with contextlib.suppress(ProcessLookupError):
-                number = signal.SIGKILL if kill else signal.SIGTERM
                 signal.pidfd_send_signal(self.watch, number)
 
     def wait(self, seconds: float) -> bool:
@@ -289,8 +294,9 @@ if sys.platform != "win32":
             # The handlers that run at exit are this process's own, as under other start methods.
             atexit._clear()
             atexit.register(util._exit_function)  # type: ignore[attr-defined]
-            line = process_obj._args[0]
-            forking.drop_inheritance({*pipes, *line.descriptors})
+            ends = [part for part in process_obj._args if hasattr(part, "descriptors")]
+            own = itertools.chain.from_iterable(end.descriptors for end in ends)
+            forking.drop_inheritance({*pipes, *own})
             code = process_obj._bootstrap(parent_sentinel=pipes[1])
         finally:
             try:

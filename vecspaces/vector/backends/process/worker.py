@@ -19,6 +19,7 @@ from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.affinity import CoreAffinity
 from vecspaces.vector.backends.process.channel import WorkerEnd, pack
 from vecspaces.vector.backends.process.line import Line, process_descriptor
+from vecspaces.vector.backends.process.stacks import StackFile
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
@@ -29,17 +30,23 @@ from vecspaces.vector.group.members import Starts
 
 # How long a worker may go on once its caller is gone, to let an idle one close its environments.
 _GRACE = 0.4
+# How often to look where nothing reports the caller's end.
+_LOOK_SECONDS = 0.25
 # A report costs worker and caller some 100 us together: results of cheap environments travel
 # together. Where the caller waits for several rows at once, so do those of slower ones.
 _PART_SECONDS, _LONGEST_PART_SECONDS = 100e-6, 5e-3
+_STEP = Op.STEP  # members of enumerations are found slowly
 _LEAST_PACE = 1e-7  # a clock may stand still for a while
 
 
-def worker_main(line: Line, caller: int, setup: WorkerSetup | None = None) -> None:
+def worker_main(
+    line: Line, stacks: StackFile, caller: int, setup: WorkerSetup | None = None
+) -> None:
     """Run a worker until the close command, or until its caller is gone.
 
     Args:
         line: The worker's end of its channel.
+        stacks: Where to write stacks.
         caller: The caller's process id.
         setup: What to build; None: it comes as the first message.
     """
@@ -53,7 +60,8 @@ def worker_main(line: Line, caller: int, setup: WorkerSetup | None = None) -> No
     channel = WorkerEnd(line)
     factories: Sequence[int] = ()
     try:
-        _leave_with(caller)  # where no more threads may be started, this fails
+        stacks.install()
+        _watch(caller, stacks)  # where no more threads may be started, this fails
         if setup is None:
             message = channel.receive()
             if message is None:
@@ -64,7 +72,11 @@ def worker_main(line: Line, caller: int, setup: WorkerSetup | None = None) -> No
         factories = setup.factories
         setup.settle()
         group = EnvGroup(
-            setup.env_fns(), setup.autoreset_mode, setup.first, validate=setup.validate
+            setup.env_fns(),
+            setup.autoreset_mode,
+            setup.first,
+            validate=setup.validate,
+            note_building=stacks.note_building,
         )
         built = pack(Op.BUILT, 0, 0, group.describe())
     except EnvironmentFailed as error:
@@ -136,6 +148,7 @@ class Worker:
         """Execute commands; return the one that ended it, or None if the caller is gone."""
         channel, group = self._channel, self._group
         receive, send = channel.receive, channel.send
+        steps, index = self._buffers.positions.steps, self._index
         visit = self._affinity.visit
         while True:
             message = receive()
@@ -151,6 +164,8 @@ class Worker:
                         part = (written.rows, *self._attach(op, slot, written))
                         send(self._pack(message, Op.PART, part, written))
                     continue
+                if op is _STEP:
+                    steps[index] += 1
                 result = attached = execute(group, op, slot, payload)
                 wrote = isinstance(result, Written)
                 if wrote and self._rows_suffice and not result.columns:
@@ -224,18 +239,30 @@ class Worker:
             raise EnvironmentFailed(failure) from None
 
 
-def _leave_with(caller: int) -> None:
-    """End this process soon after the caller ended, even in the middle of a long step."""
+def _watch(caller: int, stacks: StackFile) -> None:
+    """In a thread, write stacks when the caller asks for them, and end soon after it ended.
+
+    Even in the middle of a long step.
+    """
     descriptor = process_descriptor(caller)
+    poll = select.poll() if hasattr(select, "poll") else None
+    for watched in (descriptor, stacks.bell):
+        if poll is not None and watched is not None and watched >= 0:
+            poll.register(watched, select.POLLIN)
 
     def watch() -> None:
-        if descriptor is not None:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLIN)
-            poll.poll()
-        else:
-            while _is_alive(caller):
-                time.sleep(0.25)
+        stacks.receive_signals()
+        while True:
+            ready: set[int | None] = set()
+            if poll is not None:
+                seconds = None if descriptor is not None else _LOOK_SECONDS
+                ready = {fd for fd, _ in poll.poll(seconds and seconds * 1000)}
+            else:
+                time.sleep(_LOOK_SECONDS)
+            if descriptor in ready or (descriptor is None and not _is_alive(caller)):
+                break
+            if ready:
+                stacks.answer()
         time.sleep(_GRACE)
         os._exit(1)
 

@@ -1,0 +1,301 @@
+"""What hangs or crashes is named with its seed, its episode, its step and its stack."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vecspaces
+from tests.vector.bounds import interrupted_after, stretched, within
+from vecspaces import Env, spaces
+from vecspaces.errors import StepTimeoutError, WorkerDiedError
+from vecspaces.vector import AsyncVectorEnv
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux alone")
+
+LENGTH = 3
+SOON = stretched(0.3)
+CONTEXTS = ["fork", "spawn", "forkserver"]
+PACKAGE = str(Path(vecspaces.__file__).parent)
+
+
+def sleep_in_python() -> None:
+    time.sleep(1000)
+
+
+def sleep_in_c() -> None:
+    ctypes.CDLL(None).sleep(1000)
+
+
+def sleep_with_the_lock() -> None:
+    ctypes.PyDLL(None).sleep(1000)
+
+
+def backtrack_with_the_lock() -> None:
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+def crash() -> None:
+    ctypes.string_at(0)
+
+
+HANGS = [sleep_in_python, sleep_in_c, sleep_with_the_lock, backtrack_with_the_lock]
+ENDS: dict[str, Callable[[], Any]] = {
+    "SIGSEGV": crash,
+    "SIGABRT": os.abort,
+    "exit": partial(os._exit, 3),
+    "SIGKILL": partial(signal.raise_signal, signal.SIGKILL),
+}
+
+
+class Stuck(Env[Any, Any]):
+    """Does something in one place: `"build"`, `"reset"`, `"call"`, or with action 1."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, where: str = "", do: Callable[[], Any] = sleep_in_python) -> None:
+        self.where, self.do = where, do
+        self.time = self.resets = 0
+        self.act("build")
+
+    def act(self, where: str) -> None:
+        if self.where == where:
+            self.do()
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.time = 0
+        self.resets += 1
+        if options:
+            self.do()
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        if action:
+            self.do()
+        return np.zeros(1, np.float32), 1.0, self.time == LENGTH, False, {}
+
+    def work(self) -> None:
+        self.do()
+
+
+def make(do: Callable[[], Any] = sleep_in_python, **arguments: Any) -> AsyncVectorEnv[Any, Any]:
+    """Four environments in two workers, of which 2 and 3 may get stuck, in their second episode."""
+    arguments = {"num_workers": 2, "context": "fork", **arguments}
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+        [Stuck, Stuck, partial(Stuck, do=do), partial(Stuck, do=do)], **arguments
+    )
+    envs.reset(seed=5)
+    for _ in range(LENGTH + 2):  # one of them resets
+        envs.step([0] * 4)
+    return envs
+
+
+POSITION = "last seed 8, episodes since then: 1, step 2"
+
+
+def check(stack: str | None, *functions: str) -> None:
+    """Check that a stack has the frames of these functions of this file, and none of vecspaces."""
+    assert stack is not None
+    found = re.findall(r'^  File "(.*)", line \d+, in (.*)$', stack, re.MULTILINE)
+    assert [name for file, name in found if file == __file__][: len(functions)] == [*functions]
+    assert found[0][0] == __file__
+    assert not [file for file, _ in found if file.startswith(PACKAGE)]
+
+
+# ---------------------------------------------------------------------- hangs
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("do", HANGS)
+def test_a_timeout_shows_where_the_environment_is(do: Callable[[], Any], context: str) -> None:
+    with make(do, context=context) as envs:
+        envs.step_async([0, 0, 0, 1])
+        with pytest.raises(StepTimeoutError, match="environment 3 still busy") as caught:
+            envs.step_wait(timeout=SOON)
+        check(caught.value.stack, "step", do.__name__)
+        assert str(caught.value).endswith(f"\nenvironment 3 ({POSITION}):\n{caught.value.stack}")
+        assert "self.do()" in str(caught.value)
+        envs.close(terminate=True)
+
+
+def test_asking_disturbs_nothing() -> None:
+    """A signal would end the sleep of the C library early: what is left is returned."""
+    rest = ctypes.PyDLL(None).sleep
+    seconds = round(SOON) + 1
+    with make(lambda: os.environ.update(REST=str(rest(seconds)))) as envs:
+        envs.step_async([0, 0, 0, 1])
+        with pytest.raises(StepTimeoutError) as caught:
+            envs.step_wait(timeout=SOON)
+        assert "REST=" in str(caught.value)
+        assert envs.step_wait()[1].tolist() == [1.0] * 4
+        assert envs.call(lambda env: os.environ["REST"], env_ids=[3]) == ("0",)
+
+
+def test_who_looks_in_for_a_moment_waits_for_no_answer() -> None:
+    with make(sleep_with_the_lock) as envs:
+        envs.step_async([0, 0, 0, 1])
+        time.sleep(SOON)
+        began = time.monotonic()
+        with pytest.raises(StepTimeoutError, match=POSITION) as caught:
+            envs.step_wait(timeout=0)
+        assert time.monotonic() - began < 0.15
+        assert caught.value.stack is None
+        envs.close(terminate=True)
+
+
+def test_a_hang_in_a_reset_names_the_seed_that_it_was_given() -> None:
+    with make() as envs:
+        envs.reset_async(seed=[None, None, None, 77], options=[None, None, None, {"stuck": True}])
+        with pytest.raises(StepTimeoutError) as caught:
+            envs.reset_wait(timeout=SOON)
+        check(caught.value.stack, "reset", "sleep_in_python")
+        assert "environment 3 (last seed 77, episodes since then: 0, step 0)" in str(caught.value)
+        envs.close(terminate=True)
+
+
+def test_rows_of_a_stream_have_steps_of_their_own() -> None:
+    with make() as envs:
+        for _ in range(2 * LENGTH + 2):  # two more resets
+            envs.send([0], [3])
+            envs.recv(1)
+        envs.send([0, 1], [1, 3])
+        assert envs.recv(1).env_ids.tolist() == [1]
+        with pytest.raises(StepTimeoutError) as caught:
+            envs.recv(1, timeout=SOON)
+        check(caught.value.stack, "step", "sleep_in_python")
+        assert "environment 3 (last seed 8, episodes since then: 3, step 2)" in str(caught.value)
+        envs.close(terminate=True)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_a_hang_while_an_environment_is_built(context: Any) -> None:
+    env_fns = [Stuck, Stuck, Stuck, partial(Stuck, "build")]
+    with pytest.raises(StepTimeoutError, match="environments 2, 3 were not built") as caught:
+        AsyncVectorEnv(env_fns, num_workers=2, context=context, start_timeout=stretched(4.0))
+    check(caught.value.stack, "__init__", "act", "sleep_in_python")
+    assert str(caught.value).endswith(f"\nenvironment 3 (being built):\n{caught.value.stack}")
+
+
+# ---------------------------------------------------------------------- deaths
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("end", ENDS)
+def test_a_crash_leaves_a_stack_and_other_ends_leave_none(end: str, context: str) -> None:
+    with make(ENDS[end], context=context) as envs, pytest.raises(WorkerDiedError) as caught:
+        envs.step([0, 0, 0, 1])
+    said, stack = str(caught.value), caught.value.stack
+    assert "while environment 3 was running" in said
+    assert f"\nenvironment 3 ({POSITION})" in said
+    if end.startswith("SIG") and end != "SIGKILL":
+        check(stack, "step")
+        assert said.endswith(f":\n{stack}")
+    else:
+        assert stack is None
+
+
+def test_an_answer_is_not_taken_for_a_crash() -> None:
+    with make() as envs:
+        envs.step_async([0, 0, 0, 1])
+        with pytest.raises(StepTimeoutError) as late:
+            envs.step_wait(timeout=SOON)
+        assert late.value.stack
+        envs.processes[1].kill()
+        with pytest.raises(WorkerDiedError) as caught:
+            envs.step_wait()
+        assert caught.value.stack is None
+
+
+def test_a_crash_while_an_environment_is_built_names_it() -> None:
+    with pytest.raises(WorkerDiedError, match="while environment 1 was running") as caught:
+        AsyncVectorEnv([Stuck, partial(Stuck, "build", crash)], num_workers=1, context="fork")
+    check(caught.value.stack, "__init__", "act", "crash")
+    assert caught.value.running == 1
+
+
+def test_a_function_that_decides_on_restarts_gets_the_stack() -> None:
+    deaths: list[WorkerDiedError] = []
+    with make(crash, on_worker_death=deaths.append) as envs:
+        assert envs.step([0, 0, 0, 1])[3].tolist() == [False, False, True, True]
+        check(deaths[0].stack, "step", "crash")
+        envs.send([1], [3])  # a new worker has a file of its own
+        assert envs.recv(1).truncations.tolist() == [False]
+        envs.send([1], [3])
+        assert envs.recv(1).truncations.tolist() == [True]
+        check(deaths[1].stack, "step", "crash")
+
+
+FOREIGN = """
+import faulthandler, sys
+from tests.vector.test_stacks import Stuck, crash
+from vecspaces.errors import WorkerDiedError
+from vecspaces.vector import AsyncVectorEnv
+
+with open(sys.argv[1], "w") as file:
+    faulthandler.enable(file)
+    with AsyncVectorEnv([lambda: Stuck(do=crash)], context="fork") as envs:
+        envs.reset()
+        try:
+            envs.step([1])
+        except WorkerDiedError as error:
+            assert "in crash" in error.stack
+    assert not open(sys.argv[1]).read()
+    crash()
+"""
+
+
+def test_the_callers_own_faulthandler_stays_as_it_is(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    run = subprocess.run([sys.executable, "-c", FOREIGN, log], check=False, capture_output=True)
+    assert run.returncode == -signal.SIGSEGV, run.stderr.decode()
+    assert "in crash" in log.read_text()
+
+
+# ---------------------------------------------------------------------- Ctrl-C
+
+WAITS: dict[str, Callable[[Any], Any]] = {
+    "step": lambda envs: envs.step([0, 0, 0, 1]),
+    "reset": lambda envs: envs.reset(options=[None, None, None, {"stuck": True}]),
+    "call": lambda envs: envs.call("work", env_ids=[3]),
+    "recv": lambda envs: (envs.send([0, 0, 0, 1]), envs.recv(4)),
+}
+
+
+@pytest.mark.parametrize("do", [sleep_in_python, backtrack_with_the_lock])
+@pytest.mark.parametrize("wait", WAITS)
+def test_ctrl_c_says_what_was_waited_for(wait: str, do: Callable[[], Any]) -> None:
+    with make(do) as envs:
+        with (
+            within(SOON + 0.3),
+            pytest.raises(KeyboardInterrupt) as caught,
+            interrupted_after(SOON),
+        ):
+            WAITS[wait](envs)
+        (note,) = caught.value.__notes__
+        assert note.startswith(f"{'step' if wait == 'recv' else wait} was waiting for")
+        place = "step" if wait in ("step", "recv") else "reset" if wait == "reset" else "work"
+        check(note[note.index("  File") :], place, do.__name__)
+        assert "\nenvironment 3 (last seed 8" in note
+        envs.close(terminate=True)
+
+
+def test_ctrl_c_while_environments_are_built_says_which() -> None:
+    with pytest.raises(KeyboardInterrupt) as caught, interrupted_after(SOON):
+        AsyncVectorEnv([Stuck, partial(Stuck, "build")], num_workers=1, context="fork")
+    (note,) = caught.value.__notes__
+    assert "environment 1 (being built):\n" in note
+    check(note[note.index("  File") :], "__init__", "act", "sleep_in_python")

@@ -1,0 +1,252 @@
+"""The stack of a worker's environments: written by the worker, when it is asked or as it crashes.
+
+A thread of the worker answers while the main thread runs Python, or C that has released Python's
+global lock. C code that holds the lock lets no thread answer: there a signal makes `faulthandler`
+write the stack. That thread alone receives it, since a signal would end the `sleep` or `poll` that
+the C code is in. Linux alone; elsewhere there are no stacks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import faulthandler
+import importlib
+import linecache
+import multiprocessing
+import os
+import re
+import signal
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing import reduction
+from pathlib import Path
+from typing import Any
+
+from vecspaces.vector.backends.process import forking
+
+# How long the signal may take to have an effect, on a busy machine; and how often to look.
+_SIGNAL_SECONDS, _LOOK_SECONDS = 0.3, 0.5e-3
+
+# At the start of the file: the signal that asks for a stack, the worker's main thread, the factory
+# that it calls (-1 for none), and how often it has answered. What faulthandler writes follows.
+_WORDS = struct.Struct("<qQqq")
+_BUILDING_AT, _ANSWERS_AT = 16, 24
+_LONGEST = 1 << 20
+
+# What faulthandler catches: the signals of a crash.
+_CRASHES = {
+    getattr(signal, name)
+    for name in ("SIGSEGV", "SIGFPE", "SIGABRT", "SIGBUS", "SIGILL")
+    if hasattr(signal, name)
+}
+_FATAL = "Fatal Python error: "
+_THREAD = re.compile(r"^(C?)(?:urrent t|T)hread 0x([0-9a-f]+).*\n((?:  .*\n?)*)", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)', re.MULTILINE)
+
+_PACKAGE = f"{Path(importlib.import_module('vecspaces').__file__ or '').parent}{os.sep}"
+_NOT_THE_ENVIRONMENTS = (
+    _PACKAGE,
+    f"{Path(multiprocessing.__file__).parent}{os.sep}",
+    threading.__file__,
+    "<frozen importlib.",
+)
+_TESTING = f"{_PACKAGE}testing{os.sep}"  # has environments too
+_OUTERMOST = f"{_PACKAGE}vector{os.sep}backends{os.sep}process{os.sep}worker.py", "worker_main"
+
+
+class StackFile:
+    """An anonymous file that a worker writes its stacks into, and a bell by which it is asked.
+
+    Both processes have one, of the same file and the same bell. Without them (-1) there are no
+    stacks.
+
+    Attributes:
+        bell: The descriptor that is readable when `answer` is to be called.
+    """
+
+    def __init__(self, file: int = -1, bell: int = -1) -> None:
+        self._file, self.bell = file, bell
+        self._log = -1
+        self._signal = self._answers = 0
+
+    @classmethod
+    def make(cls) -> StackFile:
+        """Make one, without a file where the system has no such files."""
+        if sys.platform != "linux" or not hasattr(os, "eventfd"):
+            return cls()
+        opened: list[int] = []
+        try:
+            opened += forking.acquire(lambda: (os.memfd_create("vecspaces"),))
+            opened += forking.acquire(lambda: (os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK),))
+        except BaseException as error:
+            forking.close(*opened)
+            if isinstance(error, OSError) and error.errno in (errno.ENOSYS, errno.EPERM):
+                return cls()  # a sandbox forbids it
+            raise
+        return cls(*opened)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _receive, tuple(map(reduction.DupFd, self.descriptors))
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """The descriptors that the other process needs."""
+        return () if self._file < 0 else (self._file, self.bell)
+
+    def close(self) -> None:
+        """Close it; can be repeated."""
+        forking.close(*self.descriptors)
+        self._file = self.bell = -1
+
+    # ------------------------------------------------------------------ the worker's side
+
+    def install(self) -> None:
+        """Let `faulthandler` write here, and note the signal that makes it do so.
+
+        A fork inherits the caller's `faulthandler`, which would write to the caller's file.
+        Handlers that others have installed for crashes (Julia, a JVM) are left alone.
+        """
+        if self._file < 0:
+            return
+        try:
+            # A second opening, since only what `faulthandler` writes is to be appended.
+            self._log = os.open(f"/proc/self/fd/{self._file}", os.O_WRONLY | os.O_APPEND)
+            taken = _taken_signals()
+        except OSError:  # no /proc
+            return
+        if faulthandler.is_enabled() or not taken & _CRASHES:
+            faulthandler.enable(self._log)
+        free = (one for one in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1) if one not in taken)
+        self._signal = next(free, 0)
+        if self._signal:
+            faulthandler.register(self._signal, self._log, all_threads=True, chain=False)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [self._signal])
+        # Last, since a signal before the handler is there would end the process.
+        os.pwrite(self._file, _WORDS.pack(self._signal, threading.get_ident(), -1, 0), 0)
+
+    def receive_signals(self) -> None:
+        """Let the calling thread receive the signal, and no thread that others start."""
+        if self._signal:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [self._signal])
+
+    def answer(self) -> None:
+        """Write the stacks of all threads."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.bell)
+        if self._log >= 0:
+            faulthandler.dump_traceback(self._log, all_threads=True)
+            self._answers += 1
+            os.pwrite(self._file, self._answers.to_bytes(8, "little"), _ANSWERS_AT)
+
+    def note_building(self, number: int) -> None:
+        """Note which factory is called; -1 for none."""
+        if self._log >= 0:
+            os.pwrite(self._file, number.to_bytes(8, "little", signed=True), _BUILDING_AT)
+
+    # ------------------------------------------------------------------ the caller's side
+
+    def _read_words(self) -> tuple[int, int, int, int]:
+        """Return the words; zeros where the worker has not come so far."""
+        data = b"" if self._file < 0 else os.pread(self._file, _WORDS.size, 0)
+        words: tuple[int, int, int, int] = _WORDS.unpack(data.ljust(_WORDS.size, b"\0"))
+        return words
+
+    @property
+    def building(self) -> int:
+        """The factory that the worker calls; -1 for none, or if that is not known."""
+        _, thread, number, _ = self._read_words()
+        return number if thread else -1
+
+    def ask(self, patience: float, send_signal: Callable[[int], None] | None) -> str | None:
+        """Return the stack of the environment that runs; None if the worker does not answer.
+
+        A worker that runs Python answers within a few milliseconds.
+
+        Args:
+            patience: How long to wait for the answer, in seconds.
+            send_signal: Sends a signal to the worker, if it does not answer; None: none is sent.
+        """
+        number, thread, _, answers = self._read_words()
+        if not thread:
+            return None
+        os.ftruncate(self._file, _WORDS.size)
+        os.eventfd_write(self.bell, 1)
+        give_up = time.monotonic() + patience
+        while self._read_words()[3] == answers:
+            if time.monotonic() >= give_up:
+                if send_signal is None or not number:
+                    return None
+                send_signal(number)
+                self._await_text(thread)
+                break
+            time.sleep(_LOOK_SECONDS)
+        return environment_stack(self._read_text(), thread)
+
+    def _await_text(self, thread: int) -> None:
+        """Wait until `faulthandler` has written all of a thread, which nothing marks the end of."""
+        give_up, text = time.monotonic() + _SIGNAL_SECONDS, ""
+        while time.monotonic() < give_up:
+            time.sleep(10 * _LOOK_SECONDS)
+            before, text = text, self._read_text()
+            if before == text and environment_stack(text, thread):
+                return
+
+    def read_crash(self, exitcode: int | None) -> str | None:
+        """Return the stack of a worker that has ended in a crash; None of any other end."""
+        if exitcode is None or -exitcode not in _CRASHES or self._file < 0:
+            return None
+        _, is_fatal, text = self._read_text().rpartition(_FATAL)
+        if not is_fatal:
+            return None
+        main = self._read_words()[1]
+        crashed = next((int(ident, 16) for now, ident, _ in _THREAD.findall(text) if now), main)
+        return environment_stack(text, crashed) or environment_stack(text, main)
+
+    def _read_text(self) -> str:
+        return os.pread(self._file, _LONGEST, _WORDS.size).decode("ascii", "replace")
+
+
+def environment_stack(text: str, thread: int) -> str | None:
+    r"""Return the frames of an environment among what `faulthandler` wrote, the innermost last.
+
+    Example:
+        >>> print(environment_stack('Thread 0x1 (...):\n  File "e", line 3 in f', 1))
+          File "e", line 3, in f
+    """
+    found = [lines for _, ident, lines in _THREAD.findall(text) if int(ident, 16) == thread]
+    frames = []
+    for path, line, name in _FRAME.findall(found[-1]) if found else ():
+        path, name = _unescape(path), _unescape(name)
+        if (path, name) == _OUTERMOST:
+            break  # below it are the frames that a fork inherited
+        if path.startswith(_TESTING) or not path.startswith(_NOT_THE_ENVIRONMENTS):
+            linecache.checkcache(path)
+            frames.append(traceback.FrameSummary(path, int(line), name))
+    return "".join(traceback.format_list(frames[::-1])).rstrip("\n") or None
+
+
+def _unescape(text: str) -> str:
+    """Undo what `faulthandler` does to characters beyond ASCII."""
+    return text.encode().decode("unicode_escape") if "\\" in text else text
+
+
+def _receive(*sent: Any) -> StackFile:
+    """Make the end again that was handed to this process."""
+    descriptors = forking.acquire(lambda: tuple(one.detach() for one in sent))
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    return StackFile(*descriptors)
+
+
+def _taken_signals() -> set[int]:
+    """Return the signals of this process that are caught, ignored or blocked."""
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    bits = 0
+    for mask in re.findall(r"^Sig(?:Blk|Ign|Cgt):\s*([0-9a-f]+)", status, re.MULTILINE):
+        bits |= int(mask, 16)
+    return {number for number in range(1, signal.NSIG) if bits >> (number - 1) & 1}

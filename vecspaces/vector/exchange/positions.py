@@ -1,0 +1,77 @@
+"""Where each environment is: its last seed, the episodes since then, and the step.
+
+Noted by workers as episodes begin, so that a step costs one store; read by the caller once an
+environment hangs or has died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_SEED, _EPISODES, _BEGAN = range(3)
+_NO_SEED, _LARGEST = -(2**63), 2**63 - 1
+_NOT_COUNTED = -2
+
+#: Numbers per environment: the last seed, the episodes since, and the worker's steps before it.
+POSITION_SHAPE = (3,)
+
+
+class Positions:
+    """The positions of all environments.
+
+    Args:
+        steps: Shape `(num_workers,)`, int64: how many steps of all its rows a worker has begun.
+        rows: Shape `(num_envs, *POSITION_SHAPE)`, int64.
+    """
+
+    def __init__(self, steps: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> None:
+        # Memoryviews store and return single ints in half the time that arrays take.
+        self.steps, self._rows = steps.data, rows.data
+
+    def clear(self) -> None:
+        """Note that no environment was reset yet."""
+        np.asarray(self._rows)[:] = (_NO_SEED, -1, 0)
+
+    def begin(self, worker: int, row: int, seed: Any, counts: bool = True) -> None:
+        """Note that an episode begins.
+
+        `counts`: whether its end will be noted, by the next call.
+        """
+        rows = self._rows
+        if seed is not None:
+            rows[row, _SEED] = max(_NO_SEED + 1, min(int(seed), _LARGEST))
+            rows[row, _EPISODES] = -1
+        rows[row, _EPISODES] = rows[row, _EPISODES] + 1 if counts else _NOT_COUNTED
+        rows[row, _BEGAN] = self.steps[worker]
+
+    def step(self, rows: Sequence[int]) -> None:
+        """Note that some rows step, and others of their worker do not."""
+        for row in rows:
+            self._rows[row, _BEGAN] -= 1
+
+    def episode(self, row: int) -> tuple[int, int]:
+        """Return what tells the episode of an environment from its earlier ones."""
+        return self._rows[row, _SEED], self._rows[row, _EPISODES]
+
+    def describe(self, worker: int, row: int) -> str:
+        """Describe where an environment is.
+
+        Example:
+            >>> positions = Positions(np.zeros(1, np.int64), np.zeros((2, 3), np.int64))
+            >>> positions.clear()
+            >>> positions.begin(0, 1, 7)
+            >>> positions.steps[0] += 4
+            >>> positions.describe(0, 0), positions.describe(0, 1)
+            ('not reset yet', 'last seed 7, episodes since then: 0, step 4')
+        """
+        seed, episodes, began = (self._rows[row, at] for at in range(3))
+        if episodes == -1:
+            return "not reset yet"
+        known = "no seed" if seed == _NO_SEED else f"last seed {seed}"
+        if episodes == _NOT_COUNTED:
+            return known
+        return f"{known}, episodes since then: {episodes}, step {self.steps[worker] - began}"
