@@ -1,5 +1,8 @@
 """Memory and start: 256 CartPoles, also in Gymnasium, and 4,096 environments in two workers.
 
+Then 4,096 environments that do nothing, of equal spaces and of different ones, beside Gymnasium's
+`SyncVectorEnv`: what it takes to compare and batch spaces.
+
     python -m benchmarks.startup
 
 Memory is the proportional set size of all worker processes (PSS, in which a page that k processes
@@ -16,11 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from benchmarks.common import make_table, show
 from vecspaces.cli.benchmark.workloads import find_workload
-from vecspaces.vector import AsyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 NUM_ENVS = 256
 MANY = 4096
@@ -53,6 +57,53 @@ def start(make: Callable[[], Any]) -> tuple[float, float]:
     memory = proportional_memory(descendants())
     envs.close()
     return seconds, memory
+
+
+class Idle:
+    """An environment of Gymnasium's spaces that does nothing."""
+
+    metadata: dict[str, Any] = {}  # noqa: RUF012
+    render_mode = None
+
+    def __init__(self, spaces: Any, bound: float) -> None:
+        self.observation_space = spaces.Box(-bound, bound, (4,))
+        self.action_space = spaces.Discrete(2)
+        self.unwrapped = self
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        """Return the first observation."""
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        """Return another one."""
+        return np.zeros(4, np.float32), 0.0, False, False, {}
+
+    def close(self) -> None:
+        """Free nothing."""
+
+
+def start_idle(rounds: int) -> None:
+    """Print how long many environments take to start whose own share is next to nothing."""
+    spaces = importlib.import_module("gymnasium.spaces")
+    vector = importlib.import_module("gymnasium.vector")
+    title = f"{MANY:,} environments that do nothing, seconds to the first observation (median)"
+    table = make_table(title, "spaces", "Gymnasium sync", "sync", "async, 2 workers")
+    for mode in ("same", "different"):
+        env_fns = [
+            partial(Idle, spaces, 1.0 if mode == "same" else 1.0 + number) for number in range(MANY)
+        ]
+        makers = [
+            partial(vector.SyncVectorEnv, env_fns, observation_mode=mode),
+            partial(SyncVectorEnv, env_fns, observation_mode=mode),
+            partial(AsyncVectorEnv, env_fns, observation_mode=mode, num_workers=2, context="fork"),
+        ]
+        found: list[list[float]] = [[] for _ in makers]
+        for _ in range(rounds):
+            for seconds, make in zip(found, makers, strict=True):
+                seconds.append(start(make)[0])
+        name = "equal" if mode == "same" else mode
+        table.add_row(name, *(f"{statistics.median(seconds):.2f}" for seconds in found))
+    show(table)
 
 
 def main(
@@ -99,6 +150,7 @@ def main(
         f"{MANY:,} CartPoles in two workers: first observation after {seconds:.2f} s, "
         f"{rate:,.0f} steps/s, {memory:,.0f} MB"
     )
+    start_idle(rounds)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ a function, as the one import that points against the direction of all others.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pickle
 import re
@@ -78,7 +79,7 @@ def native_space(space: Any) -> Space[Any]:
     """
     if isinstance(space, Space):
         return space
-    adapter = _find_adapter(space)
+    adapter = _find_adapter(type(space))
     if adapter is not None:
         converted: Space[Any] = adapter.from_environment(space)
         return converted
@@ -89,17 +90,17 @@ def native_space(space: Any) -> Space[Any]:
     )
 
 
-def foreign_values(space: Any) -> Callable[[Any], Any] | None:
+def foreign_values(space: Any, native: Space[Any] | None = None) -> Callable[[Any], Any] | None:
     """Return what converts values, and batches, into those that a third-party space contains.
 
-    None: they are the same.
+    None: they are the same. `native` is the space as `native_space` returns it, if it is known.
 
     Example:
         >>> import gymnasium
         >>> foreign_values(gymnasium.spaces.Discrete(3)) is None
         True
     """
-    return _find_translator(space, "translator")
+    return _find_translator(space, "translator", native)
 
 
 def native_values(space: Any) -> Callable[[Any], Any] | None:
@@ -107,21 +108,24 @@ def native_values(space: Any) -> Callable[[Any], Any] | None:
 
     None: they are the same.
     """
-    return _find_translator(space, "native_translator")
+    return _find_translator(space, "native_translator", None)
 
 
-def _find_translator(space: Any, name: str) -> Callable[[Any], Any] | None:
+def _find_translator(
+    space: Any, name: str, native: Space[Any] | None
+) -> Callable[[Any], Any] | None:
     """Return what an adapter offers under a name for the values of a space."""
-    adapter = None if isinstance(space, Space) else _find_adapter(space)
+    adapter = None if isinstance(space, Space) else _find_adapter(type(space))
     if adapter is None:
         return None
-    translator: Callable[[Any], Any] | None = getattr(adapter, name)(native_space(space))
+    translator: Callable[[Any], Any] | None = getattr(adapter, name)(native or native_space(space))
     return translator
 
 
-def _find_adapter(space: Any) -> Any:
-    """Import the adapter of the library that a space, or a class above it, comes from."""
-    for ancestor in type(space).__mro__:
+@functools.lru_cache(maxsize=64)
+def _find_adapter(kind: type) -> Any:
+    """Import the adapter of the library that a space's class, or one above it, comes from."""
+    for ancestor in kind.__mro__:
         adapter = _ADAPTERS.get(ancestor.__module__.partition(".")[0])
         if adapter is not None:
             return importlib.import_module(adapter)

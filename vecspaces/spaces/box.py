@@ -91,6 +91,31 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
             )
         super().__init__(self._shape, self.dtype, seed)
 
+    @classmethod
+    def of_bounds(
+        cls,
+        low: npt.NDArray[Any],
+        high: npt.NDArray[Any],
+        bounded_below: npt.NDArray[np.bool_],
+        bounded_above: npt.NDArray[np.bool_],
+    ) -> Box[Any]:
+        """Make a Box of read-only arrays that need no check, since another Box had them."""
+        box = cls.__new__(cls)
+        box.__dict__.update(
+            dtype=low.dtype,
+            _shape=low.shape,
+            low=low,
+            bounded_below=bounded_below,
+            high=high,
+            bounded_above=bounded_above,
+            _sampler=None,
+            _limits=None,
+            low_repr=None,
+            high_repr=None,
+            _np_random=None,
+        )
+        return box
+
     def __setattr__(self, name: str, value: Any) -> None:
         # Bounds are frozen copies, so that what was compiled from them cannot grow stale.
         if name in _BOUNDS:

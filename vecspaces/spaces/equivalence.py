@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import singledispatch
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,9 @@ from vecspaces.spaces.sequence import Sequence
 from vecspaces.spaces.space import Space
 from vecspaces.spaces.standard import StandardSpace, find_difference
 from vecspaces.spaces.text import Text
+
+# Bytes of an array beyond which a fingerprint holds a digest of them.
+_LONG = 256
 
 
 @singledispatch
@@ -109,6 +114,36 @@ def has_equal_attributes(one: Any, other: Any) -> bool:
         for space in (one, other)
     )
     return mine.keys() == others.keys() and all(is_twin(mine[name], others[name]) for name in mine)
+
+
+def fingerprint(value: Any) -> Hashable:
+    """Return a key that two spaces, of any library, share if they are equal to the last bit.
+
+    To find the equal ones among thousands takes one key each, where comparing takes one for each
+    pair. What cannot be hashed is equal to nothing but itself, as long as it is kept.
+    """
+    kind = type(value)
+    if kind is np.ndarray and not value.dtype.hasobject:
+        data = value.tobytes()
+        if len(data) > _LONG:
+            data = blake2b(data, digest_size=16).digest()
+        return value.dtype, value.shape, data
+    if kind is dict:
+        return kind, *((key, fingerprint(item)) for key, item in value.items())
+    if kind is tuple or kind is list:
+        return kind, *map(fingerprint, value)
+    attributes = getattr(value, "__dict__", None)
+    if attributes and "_np_random" in attributes:
+        parts: list[Hashable] = [kind]
+        for name, item in attributes.items():
+            if name != "_np_random":
+                parts += name, fingerprint(item)
+        return tuple(parts)
+    try:
+        hash(value)
+    except TypeError:
+        return object, id(value)
+    return kind, value
 
 
 _MEMBERS = frozenset(("space", "spaces", "node_space", "edge_space"))

@@ -1,15 +1,18 @@
-"""Environments whose spaces differ: the error names the path to the first difference."""
+"""Environments whose spaces differ: the error names the path, and the comparison is linear."""
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
-from vecspaces import Env
+from vecspaces import Env, spaces
 from vecspaces.spaces import Box, Dict, Discrete, Space
-from vecspaces.vector import SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 
 class Robot(Env[Any, Any]):
@@ -23,8 +26,8 @@ def camera(dtype: str = "uint8", high: float = 255) -> Dict[Any]:
     return Dict(camera=Box(0, high, (2, 2), np.dtype(dtype)), speed=Box(0, 1))
 
 
-def opening(spaces: list[tuple[Space[Any], Space[Any]]], **options: Any) -> None:
-    SyncVectorEnv([lambda pair=pair: Robot(*pair) for pair in spaces], **options).close()
+def opening(pairs: list[tuple[Space[Any], Space[Any]]], **options: Any) -> None:
+    SyncVectorEnv([lambda pair=pair: Robot(*pair) for pair in pairs], **options).close()
 
 
 @pytest.mark.parametrize(
@@ -50,3 +53,29 @@ def test_actions_name_the_first_difference() -> None:
     spaces = [(camera(), Discrete(2)), (camera(), Discrete(3))]
     with pytest.raises(RuntimeError, match=r"the first difference: n 2, found 3$"):
         opening(spaces)
+
+
+class Bounded(Env[Any, Any]):
+    """Has spaces of its own, which may differ from those of others."""
+
+    def __init__(self, library: Any, number: int) -> None:
+        self.observation_space = library.Box(-1.0 - number, 1.0, (3,))
+        self.action_space = library.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(3, np.float32), {}
+
+
+@pytest.mark.parametrize("library", [spaces, gymnasium.spaces], ids=["vecspaces", "gymnasium"])
+@pytest.mark.parametrize("kind", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
+@pytest.mark.parametrize("mode", ["same", "different"])
+def test_the_time_to_compare_spaces_grows_with_their_number(
+    mode: Any, kind: Any, library: Any
+) -> None:
+    count = 1000
+    env_fns = [partial(Bounded, library, n if mode == "different" else 0) for n in range(count)]
+    began = time.process_time()
+    with kind(env_fns, observation_mode=mode) as envs:
+        assert time.process_time() - began < 2  # comparing all pairs takes 9
+        lowest = -1.0 - np.arange(count) if mode == "different" else np.full(count, -1.0)
+        assert np.array_equal(envs.observation_space.low[:, 0], lowest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from functools import partial
+import functools
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -85,12 +85,16 @@ def translator(space: Space[Any]) -> Callable[[Any], Any] | None:
 
     Only graphs differ: each library has a named tuple of its own.
     """
-    return partial(_with_graphs, gymnasium.spaces.GraphInstance) if _has_graphs(space) else None
+    return (
+        functools.partial(_with_graphs, gymnasium.spaces.GraphInstance)
+        if _has_graphs(space)
+        else None
+    )
 
 
 def native_translator(space: Space[Any]) -> Callable[[Any], Any] | None:
     """Return what converts values and batches from Gymnasium's; None where they are the same."""
-    return partial(_with_graphs, our_spaces.GraphInstance) if _has_graphs(space) else None
+    return functools.partial(_with_graphs, our_spaces.GraphInstance) if _has_graphs(space) else None
 
 
 def _has_graphs(space: Space[Any]) -> bool:
@@ -116,6 +120,12 @@ def _with_graphs(kind: Any, value: Any) -> Any:
     return value
 
 
+@functools.cache
+def _kinds_of(source: Any) -> dict[type, str]:
+    """Return the names of the ten kinds of spaces of a library."""
+    return {getattr(source, kind): kind for kind in _KINDS}
+
+
 class _Conversion:
     """One walk over a space; both libraries name classes, arguments and attributes alike.
 
@@ -127,7 +137,7 @@ class _Conversion:
     """
 
     def __init__(self, source: Any, target: Any, base: str, lenient: bool = False) -> None:
-        self._kinds = {getattr(source, kind): kind for kind in _KINDS}
+        self._kinds = _kinds_of(source)
         self._target = target
         self._base = base
         self._lenient = lenient
@@ -151,15 +161,17 @@ class _Conversion:
                 f"{found.__module__}.{found.__qualname__}; use one of these, or derive the class "
                 f"from {self._base}"
             )
-        arguments = map_members(getattr(our_spaces, kind)._arguments(space), path, self.of)
-        for name, default in _KINDS[kind].items():
-            if arguments[name] == default:
-                del arguments[name]
-        converted = getattr(self._target, kind)(**arguments)
-        if kind == "Box":
-            # Of an integer dtype, "no bound" is not seen in `low` and `high`; samples depend on it.
-            converted.bounded_below = space.bounded_below.copy()
-            converted.bounded_above = space.bounded_above.copy()
+        converted = _copy_box(space) if kind == "Box" and self._target is our_spaces else None
+        if converted is None:
+            arguments = map_members(getattr(our_spaces, kind)._arguments(space), path, self.of)
+            for name, default in _KINDS[kind].items():
+                if arguments[name] == default:
+                    del arguments[name]
+            converted = getattr(self._target, kind)(**arguments)
+            if kind == "Box":
+                # Of an integer dtype, "no bound" is not seen in `low`, `high`; samples need it.
+                converted.bounded_below = space.bounded_below.copy()
+                converted.bounded_above = space.bounded_above.copy()
         converted._np_random = copy.deepcopy(space._np_random, self._generators)
         return self._keep(space, converted)
 
@@ -172,6 +184,23 @@ class _Conversion:
         """Remember what became of a space."""
         self._spaces[id(space)] = converted
         return converted
+
+
+def _copy_box(space: Any) -> Any:
+    """Return a Box of Gymnasium as ours, without all checks; None if its bounds were changed since.
+
+    Thousands of environments with bounds of their own have a Box each.
+    """
+    low, high, dtype = space.low, space.high, np.dtype(space.dtype)
+    if not (low.dtype == high.dtype == dtype and low.shape == high.shape == space.shape):
+        return None
+    if not (low <= high).all():
+        return None
+    bounds = [low, high, space.bounded_below, space.bounded_above]
+    for place, bound in enumerate(bounds):
+        bounds[place] = bound.astype(bound.dtype.str)  # by its name: a pickle brings a twin
+        bounds[place].flags.writeable = False
+    return our_spaces.Box.of_bounds(*bounds)
 
 
 # The kinds, and the arguments that Gymnasium before 1.2 and before 1.4 does not have.

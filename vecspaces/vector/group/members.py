@@ -7,7 +7,7 @@ vector env. The group treats both alike.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from vecspaces.env import EnvLike
 from vecspaces.interop import foreign_values, is_foreign_vector_env, native_space
 from vecspaces.spaces import Dict, Space
-from vecspaces.spaces.equivalence import difference, is_same, is_twin
+from vecspaces.spaces.equivalence import difference, fingerprint, is_same
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvFn, Failure, Message
 from vecspaces.vector.exchange.info_space import check_info_space
@@ -93,8 +93,10 @@ class Builder:
 
     def __init__(self, mode: AutoresetMode) -> None:
         self._mode = mode
-        # A space that several environments share stays one when it is converted: some are equal to
-        # nothing but themselves. By the number of the original, which is kept with it.
+        # Equal spaces of several environments become one, by their fingerprint; so does a space
+        # that they share: some are equal to nothing but themselves. By the number of the original,
+        # which is kept with it.
+        self._equal: dict[Hashable, Space[Any]] = {}
         self._converted: dict[int, tuple[Any, Space[Any]]] = {}
 
     def build(self, env_fn: Callable[[], Any], number: int) -> Built:
@@ -107,12 +109,13 @@ class Builder:
             if is_vector_env(env):
                 return self._build_vector(env, number)
             _check_env(env, number)
-            observation_space, action_space = env.observation_space, env.action_space
+            action_space = env.action_space
+            native = self._native(action_space)
             return Built(
                 env,
-                (self._native(observation_space),),
-                (self._native(action_space),),
-                foreign_values(action_space),
+                (self._native(env.observation_space),),
+                (native,),
+                foreign_values(action_space, native),
                 _info_space_of(env),
             )
         except BaseException:
@@ -140,10 +143,13 @@ class Builder:
         return Built(env, observations, actions, translate, _info_space_of(env))
 
     def _native(self, space: Any) -> Space[Any]:
-        """Return a space as ours."""
+        """Return a space as ours, the same object for all that are equal."""
         original, converted = self._converted.get(id(space), (None, None))
         if converted is None or original is not space:
-            converted = native_space(space)
+            key = fingerprint(space)
+            converted = self._equal.get(key)
+            if converted is None:
+                converted = self._equal[key] = native_space(space)
             self._converted[id(space)] = space, converted
         return converted
 
@@ -290,13 +296,8 @@ def is_same_info_space(one: InfoSpace, other: InfoSpace) -> bool:
 
 def _shared(spaces: Iterable[InfoSpace]) -> tuple[InfoSpace, ...]:
     """Let equal spaces be one object, which crosses the pipe once."""
-    known: list[InfoSpace] = []
-    found = []
-    for space in spaces:
-        found.append(next((one for one in known if is_same_info_space(space, one)), space))
-        if found[-1] is space:
-            known.append(space)
-    return tuple(found)
+    known: dict[Hashable, InfoSpace] = {}
+    return tuple(known.setdefault(fingerprint(space), space) for space in spaces)
 
 
 _CHANGED = (
@@ -320,15 +321,17 @@ def _change(kind: str, known: Sequence[InfoSpace | Space[Any]], found: Sequence[
 def _distinct(
     spaces: Iterable[Space[Any]],
 ) -> tuple[tuple[Space[Any], ...], tuple[int, ...]]:
-    """Keep each space once, so that a thousand equal ones cross the pipe as one; index the rows."""
-    kept: list[Space[Any]] = []
-    index: list[int] = []
+    """Keep each space once, so that a thousand equal ones cross the pipe as one; index the rows.
+
+    Equal ones are one object, as the `Builder` returns them.
+    """
+    kept: dict[int, Space[Any]] = {}
+    numbers: dict[int, int] = {}
+    index = []
     for space in spaces:
-        number = next((n for n, other in enumerate(kept) if is_twin(space, other)), len(kept))
-        if number == len(kept):
-            kept.append(space)
-        index.append(number)
-    return tuple(kept), tuple(index)
+        kept[id(space)] = space
+        index.append(numbers.setdefault(id(space), len(numbers)))
+    return tuple(kept.values()), tuple(index)
 
 
 # ---------------------------------------------------------------------- what a member offers

@@ -50,8 +50,10 @@ def agree(
     observations = _per_row(descriptions, "observation")
     actions = _per_row(descriptions, "action")
     num_envs = len(observations)
-    single_action = actions[0]
+    single_action = accepted = actions[0]
     for row, space in enumerate(actions):
+        if space is accepted:
+            continue
         if not is_same(space, single_action):
             raise RuntimeError(
                 Message(
@@ -64,6 +66,7 @@ def agree(
                     difference(single_action, space),
                 )
             )
+        accepted = space
     if isinstance(observation_mode, tuple):
         batched, single = (native_space(space) for space in observation_mode)
         _check_observations(observations, single, observation_mode)
@@ -92,8 +95,9 @@ def agree_on_infos(descriptions: Sequence[GroupDescription]) -> Dict[Any] | None
                 raise space.kind(Message(text, EnvFn(len(found)), space.text))
             found.append((count, space))
     row, (_, first) = 0, found[0]
+    accepted = first
     for count, space in found:
-        if not is_same_info_space(space, first):
+        if space is not accepted and not is_same_info_space(space, first):
             detail: str = "one of them has none"
             if space is not None and first is not None:
                 detail = f"the first difference: {difference(first, space)}"
@@ -109,6 +113,7 @@ def agree_on_infos(descriptions: Sequence[GroupDescription]) -> Dict[Any] | None
                 )
             )
         row += count
+        accepted = space
     return first
 
 
