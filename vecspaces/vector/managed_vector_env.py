@@ -258,7 +258,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             infos = infos_module.finish(self._columns(), self.num_envs)
         if buffers.infos:
             buffers.infos[slot].read(infos, self.copy)
-        if self._mode is not AutoresetMode.NEXT_STEP:
+        if self._mode is not AutoresetMode.NEXT_STEP or self._settings.validate:
             ended = terminations | truncations
             self._session.note_ends(slice(None), ended)
             if self._mode is AutoresetMode.SAME_STEP and ended.any():
@@ -285,13 +285,19 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         )
 
     def _validate_actions(self, call: str, rows: Sequence[int] | None) -> None:
-        """Refuse actions that were written, and lie outside of the action space."""
+        """Refuse actions that were written, and lie outside of the action space.
+
+        An action that its environment will never see, since the step begins an episode, is any.
+        """
         written, space = self._buffers.actions, self.single_action_space
         if rows is None and self.action_space.contains(written.read()):
             return
+        ignored = set(self._session.lost)
+        if self._mode is AutoresetMode.NEXT_STEP:
+            ignored.update(np.flatnonzero(self._session.finished).tolist())
         for position, row in enumerate(range(self.num_envs) if rows is None else rows):
             found = space.explain(written.item(row), name=f"actions[{position}]")
-            if found is not None:
+            if found is not None and row not in ignored:
                 message = "{}: {} for {}: no environment was stepped; actions must lie in {}"
                 raise InvalidActionError(Message(message, call, found, EnvIds([row]), space))
 

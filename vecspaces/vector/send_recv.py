@@ -144,13 +144,12 @@ class SendRecv:
         )
         if buffers.infos:
             buffers.infos[slot].gather(infos, at, np.arange(len(rows)), len(rows))
-        if self._mode is not AutoresetMode.NEXT_STEP:
-            ended = terminations | truncations
-            session.note_ends(at, ended)
-            if self._mode is AutoresetMode.SAME_STEP and ended.any():
-                infos.update(buffers.final_observations(at[ended], at))
-                if buffers.final_infos is not None:
-                    places = np.flatnonzero(ended)
-                    buffers.final_infos.gather(infos, at[ended], places, len(rows))
+        ended = terminations | truncations
+        session.note_ends(at, ended)
+        if self._mode is AutoresetMode.SAME_STEP and ended.any():
+            infos.update(buffers.final_observations(at[ended], at))
+            if buffers.final_infos is not None:
+                places = np.flatnonzero(ended)
+                buffers.final_infos.gather(infos, at[ended], places, len(rows))
         observations = buffers.observations[slot].read(copy=True, at=at)
         return Transition(observations, rewards, terminations, truncations, infos, at)

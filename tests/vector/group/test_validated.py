@@ -25,6 +25,7 @@ from vecspaces.errors import (
 )
 from vecspaces.testing.contract import ALL_SPACES, assert_same_run
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.wrappers import RecordEpisodeStatistics
 
 MODES = list(AutoresetMode)
 MAKERS: list[Callable[..., Any]] = [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)]
@@ -205,6 +206,17 @@ def test_numbers_and_bools_of_all_kinds_are_right(flag: Any, reward: Any) -> Non
 
 ACTIONS: dict[str, tuple[Any, Any, str]] = {
     "Discrete": (spaces.Discrete(3), [0, 9], r"actions\[1\]: expected an integer from 0 to 2"),
+    "MultiDiscrete": (
+        spaces.MultiDiscrete([2, 3]),
+        [[1, 2], [2, 0]],
+        r"actions\[1\]: .* 0 to 1 at",
+    ),
+    "MultiBinary": (spaces.MultiBinary(2), [[1, 0], [0, -1]], r"actions\[1\]: .* 0 to 1 at"),
+    "nested": (
+        spaces.Dict(a=spaces.Tuple([spaces.Discrete(2)])),
+        {"a": (np.array([1, 2]),)},
+        r"actions\[1\]\['a'\]\[0\]: expected an integer from 0 to 1",
+    ),
     "Box": (BOX, [[0, 0], [0, np.nan]], r"actions\[1\]: expected"),
     "Text": (spaces.Text(3, min_length=1), ("a", ""), r"actions\[1\]: "),
     "Sequence": (spaces.Sequence(spaces.Discrete(2)), ((0,), (1, 5)), r"actions\[1\]\[1\]: "),
@@ -220,12 +232,44 @@ def test_actions_outside_of_their_space_are_refused_before_any_step(make: Any, c
         envs.reset(seed=0)
         with pytest.raises(InvalidActionError, match=f"step: {said}.* for environment 1: no env"):
             envs.step(actions)
+        with pytest.raises(InvalidActionError, match=f"step_async: {said}.* for environment 1"):
+            envs.step_async(actions)
         with pytest.raises(InvalidActionError, match=rf"send: {said}.* for environment 0"):
             envs.send(actions, env_ids=[1, 0])
         with pytest.raises(InvalidActionError, match=rf"step: {said}.* for environment 0"):
             envs.step(actions, env_ids=[1, 0])
         assert envs.get_attr("action") == (None, None), "no environment was stepped"
         envs.step(envs.action_space.sample())
+
+
+@pytest.mark.parametrize("wrapper", [lambda envs: envs, RecordEpisodeStatistics])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("make", MAKERS)
+def test_an_action_that_is_ignored_may_be_any(make: Any, way: str, wrapper: Any) -> None:
+    env_fns = [partial(Lapsing, BOX, INSIDE, INSIDE, 0, at, ends=True) for at in (2, 99)]
+
+    def step(*actions: int) -> list[bool]:
+        return [bool(row[2]) for row in step_by(envs, way, np.array(actions))]
+
+    def refused(row: int) -> Any:
+        return pytest.raises(InvalidActionError, match=f"for environment {row}: no environment")
+
+    with make(env_fns, validate=True) as made:
+        envs = wrapper(made)
+        envs.reset(seed=0)
+        assert step(0, 0) == [False, False]
+        for _ in range(2):  # episodes of environment 0
+            assert step(0, 0) == [True, False]
+            with refused(1):
+                step(9, 9)
+            assert step(9, 1) == [False, False]  # which resets environment 0
+            with refused(0):
+                step(9, 1)
+            assert step(0, 0) == [False, False]
+        assert step(0, 0) == [True, False]
+        envs.reset(options={"reset_mask": np.array([True, False])})  # in place of that step
+        with refused(0):
+            step(9, 1)
 
 
 def test_large_actions_that_go_another_way_are_checked_too() -> None:

@@ -62,7 +62,8 @@ class Session:
         queue: The rows of `send` and `recv`.
         results: By worker, the payload of its reply to the last command.
         lost: Rows whose episode died with their worker, until a step has reported it.
-        finished: In DISABLED mode, the rows whose episode is over; shape `(num_envs,)`.
+        finished: The rows whose episode ended in their last step; shape `(num_envs,)`. In NEXT_STEP
+            mode steps of all rows are not noted, unless actions are checked.
         interrupted: Whether an interrupt ended the last wait.
         is_masked: Whether the last reset had a mask, and wrote into the current slot.
     """
