@@ -52,7 +52,8 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         batch_size: How many environments `recv` waits for; None: all.
         buffers: The number of observation slots. With `copy=False`, what a step returned stays
             valid for the next `buffers - 1` steps, one less where `rollout_view` comes between; a
-            full `reset` begins anew, and a `reset_mask` writes over the rows that it chooses.
+            full `reset` begins anew. A `reset_mask`, `step(env_ids=...)`, `send` and `send_reset`
+            write over the rows that they choose in the current slot, which the last step returned.
         variable_capacity: Bytes in shared memory per environment for values of variable size;
             larger ones go over the pipe.
         on_worker_death: `"raise"`, or `"restart"`: a new worker builds the environments again, and

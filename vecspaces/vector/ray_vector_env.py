@@ -52,7 +52,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             over.
         observation_mode: As in `AsyncVectorEnv`.
         autoreset_mode: What follows the end of an episode.
-        buffers: The number of observation slots.
+        buffers: The number of observation slots, as in `AsyncVectorEnv`.
         variable_capacity: Bytes kept per environment for values of variable size.
         stats: Whether steps and resets are timed, for `stats()`.
         validate: Whether all that environments return and are given must lie in its space.

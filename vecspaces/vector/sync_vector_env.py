@@ -33,7 +33,8 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         batch_size: How many environments `recv` waits for; None: all.
         buffers: The number of observation slots. With `copy=False`, what a step returned stays
             valid for the next `buffers - 1` steps, one less where `rollout_view` comes between; a
-            full `reset` begins anew, and a `reset_mask` writes over the rows that it chooses.
+            full `reset` begins anew. A `reset_mask`, `step(env_ids=...)`, `send` and `send_reset`
+            write over the rows that they choose in the current slot, which the last step returned.
         stats: Whether `stats()` measures how long steps take.
         validate: Whether observations and actions must lie in their spaces (bounds, NaN,
             characters, lengths), rewards be finite, flags be bools, and infos be dicts with
