@@ -7,11 +7,11 @@ a function, as the one import that points against the direction of all others.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import pickle
 import re
 import sys
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -79,7 +79,7 @@ def native_space(space: Any) -> Space[Any]:
     """
     if isinstance(space, Space):
         return space
-    adapter = _find_adapter(type(space))
+    adapter = _find_adapter(space)
     if adapter is not None:
         converted: Space[Any] = adapter.from_environment(space)
         return converted
@@ -115,21 +115,25 @@ def _find_translator(
     space: Any, name: str, native: Space[Any] | None
 ) -> Callable[[Any], Any] | None:
     """Return what an adapter offers under a name for the values of a space."""
-    adapter = None if isinstance(space, Space) else _find_adapter(type(space))
+    adapter = None if isinstance(space, Space) else _find_adapter(space)
     if adapter is None:
         return None
     translator: Callable[[Any], Any] | None = getattr(adapter, name)(native or native_space(space))
     return translator
 
 
-@functools.lru_cache(maxsize=64)
-def _find_adapter(kind: type) -> Any:
+# Adapter of each class that was asked about, by class.
+_found: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
+
+
+def _find_adapter(space: Any) -> Any:
     """Import the adapter of the library that a space's class, or one above it, comes from."""
-    for ancestor in kind.__mro__:
-        adapter = _ADAPTERS.get(ancestor.__module__.partition(".")[0])
-        if adapter is not None:
-            return importlib.import_module(adapter)
-    return None
+    kind = type(space)
+    if kind not in _found:
+        libraries = (ancestor.__module__.partition(".")[0] for ancestor in kind.__mro__)
+        name = next((_ADAPTERS[library] for library in libraries if library in _ADAPTERS), None)
+        _found[kind] = None if name is None else importlib.import_module(name)
+    return _found[kind]
 
 
 def is_foreign_vector_env(env: object) -> bool:

@@ -134,7 +134,7 @@ def fingerprint(value: Any) -> Hashable:
         return kind, *map(fingerprint, value)
     attributes = getattr(value, "__dict__", None)
     if attributes and "_np_random" in attributes:
-        parts: list[Hashable] = [kind]
+        parts: list[Any] = [kind]
         for name, item in attributes.items():
             if name != "_np_random":
                 parts += name, fingerprint(item)
