@@ -40,6 +40,17 @@ class Unbuildable(Falling):
     def __init__(self):
         raise OSError("no\\nlicence")
 
+class Alone(Falling):
+    built = []
+
+    def __init__(self):
+        if self.built:
+            raise OSError("one emulator per process")
+        self.built.append(self)
+
+    def close(self):
+        self.built.clear()
+
 class Dying(Falling):
     def fall(self):
         import os
@@ -100,6 +111,13 @@ def test_an_environment_that_cannot_be_built_shows_where(command: str) -> None:
     lines = result.stderr[result.stderr.index("vecspaces: ") :].splitlines()
     assert lines[0].endswith("OSError: no licence")
     assert "falling.py" in lines[1] and lines[1].endswith("__init__")
+
+
+def test_a_second_instance_that_cannot_be_built_comes_with_advice() -> None:
+    result = run("rollout", "falling:Alone", "--num-envs", "4", "--num-workers", "2")
+    assert result.exit_code == 1
+    first = result.stderr[result.stderr.index("vecspaces: ") :].splitlines()[0]
+    assert "OSError: one emulator per process; " in first and "num_workers=len(env_fns)" in first
 
 
 @pytest.mark.parametrize("command", ["rollout", "describe", "tune"])
