@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 from typer.testing import CliRunner, Result
 
 from vecspaces.cli.app import app
-from vecspaces.cli.benchmark.tuning import Candidate, Costs, best, candidates
+from vecspaces.cli.benchmark.tuning import Candidate, Costs, best, candidates, inspect
+from vecspaces.cli.tune import _hints
+from vecspaces.vector.backends.process.cores import count_usable_cores
 
 MODULES = {
     "sleeper": """
@@ -60,6 +67,9 @@ def costs(**changes: Any) -> Costs:
         "step_spread": 0.1,
         "reset_mean": 1e-5,
         "computing": 1.0,
+        "granted": 1.0,
+        "cores": 2,
+        "idle_cores": 1.0,
         "observation_bytes": 16,
         "memory_bytes": 1000,
         "build_seconds": 0.1,
@@ -74,6 +84,7 @@ def test_it_tells_the_costs_and_prints_a_line_that_runs() -> None:
         assert label in result.output
     found = json.loads(Path("t.json").read_text())
     assert found["code"] in result.output
+    assert "vector_kwargs" not in found["code"] and "'" not in found["code"]
     scope: dict[str, Any] = {}
     exec(f"from vecspaces import make_vec\nenvs = {found['code']}", scope)
     with scope["envs"] as envs:
@@ -86,7 +97,49 @@ def test_an_environment_that_waits_gets_more_workers_than_cores() -> None:
     found = json.loads(Path("t.json").read_text())
     assert found["costs"]["computing"] < 0.5
     assert 8 in {tried["options"].get("num_workers") for tried in found["tried"]}
-    assert "waits more than it computes" in result.output
+    workers = int((re.findall(r"num_workers=(\d+)", found["code"]) or [0])[0])
+    words = f"waits more than it computes: {workers} workers share {found['costs']['cores']} cores"
+    assert (words in " ".join(result.output.split())) is (workers > found["costs"]["cores"])
+
+
+def test_hints_come_from_the_choice() -> None:
+    few, many = (Candidate("async", {"num_workers": count}, runs=[90, 110]) for count in (1, 16))
+    waiting = costs(computing=0.1)
+    assert "16 workers share 2 cores" in "".join(_hints(many, [few, many], waiting))
+    assert not any("cores" in hint for hint in _hints(few, [few, many], waiting))
+    assert _hints(few, [Candidate("sync", runs=[99, 101])], costs()) == []
+    assert "spread by up to 11%" in _hints(few, [Candidate("sync", runs=[89, 111])], costs())[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "busy"),
+    [
+        ({}, False),
+        ({"granted": 0.5}, True),
+        ({"idle_cores": 0.1}, True),
+        ({"idle_cores": None}, False),
+        ({"cores": 64, "idle_cores": 60.0}, False),
+        ({"cores": 4, "idle_cores": 120.0}, False),
+    ],
+)
+def test_a_busy_machine_is_said(changes: dict[str, Any], busy: bool) -> None:
+    chosen = Candidate("sync", runs=[90, 110])
+    hints = _hints(chosen, [chosen], costs(**changes))
+    assert any("the machine is busy" in hint for hint in hints) is busy
+
+
+def test_contention_is_no_waiting() -> None:
+    program = "while True: pass"
+    others = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(6)]
+    try:
+        found = inspect(partial(gymnasium.make, "CartPole-v1"), 1.0)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert found.granted < 0.9 or count_usable_cores() > 6
+    assert not found.waits and found.computing > 0.6
+    assert found.is_busy or count_usable_cores() > 6
 
 
 def test_the_time_of_the_policy_counts() -> None:

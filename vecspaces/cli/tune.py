@@ -40,6 +40,8 @@ from vecspaces.cli.console import (
 from vecspaces.cli.interrupts import Work
 
 _INSPECTION_SHARE = 0.1
+# Medians of runs that lie closer together need no word.
+_WIDE_SPREAD = 0.1
 
 
 def tune(
@@ -85,7 +87,7 @@ def tune(
         console.print("Paste:", style="bold")
         console.print("  from vecspaces import make_vec")
         console.print(f"  envs = {code}", markup=False, soft_wrap=True)
-        for hint in _hints(chosen, costs):
+        for hint in _hints(chosen, tried, costs):
             console.print(f"  # {hint}", style="dim", soft_wrap=True)
     found = _as_json(env, num_envs, agent_ms, costs, tried, code)
     write_json(json_file, {**found, "interrupted": not work.finished})
@@ -115,22 +117,39 @@ def _candidates_table(
     table = Table(title=f"{num_envs} environments{agent}", title_justify="left")
     table.add_column("settings")
     table.add_column("steps/s", justify="right")
+    table.add_column("spread", justify="right")
     for candidate in tried:
         figure = f"{candidate.steps_per_second:,.0f}" if candidate.runs else candidate.skipped
         style = "bold green" if candidate is chosen else None
-        table.add_row(candidate.name, figure, style=style)
+        spread = f"± {candidate.spread:.0%}" if len(candidate.runs) > 1 else "-"
+        table.add_row(candidate.name, figure, spread, style=style)
     return table
 
 
-def _hints(chosen: Candidate, costs: Costs) -> list[str]:
+def _hints(chosen: Candidate, tried: list[Candidate], costs: Costs) -> list[str]:
     """Return what to know about the settings."""
     hints = []
     if chosen.options.get("copy") is False:
         hints.append("observations are views: the next step writes over them")
     if "batch_size" in chosen.options:
         hints.append("use reset(), then recv() and send(actions, env_ids), instead of step()")
-    if costs.waits:
-        hints.append("your environment waits more than it computes: workers outnumber the cores")
+    workers = chosen.options.get("num_workers", 0)
+    if workers > costs.cores:
+        hints.append(
+            f"your environment waits more than it computes: {workers} workers share {costs.cores} "
+            "cores"
+        )
+    spread = max(one.spread for one in tried if one.runs)
+    advice = f"figures spread by up to {spread:.0%} around their middle: "
+    if costs.is_busy:
+        found = "" if costs.idle_cores is None else f"{costs.idle_cores:.1f} of {costs.cores}"
+        idle = f", and {found} cores were idle" if found else ""
+        hints.append(
+            f"the machine is busy: a loop got {costs.granted:.0%} of a core{idle}; "
+            f"{advice}try again when it is quiet"
+        )
+    elif spread > _WIDE_SPREAD:
+        hints.append(f"{advice}settings closer than that are alike; longer --seconds tell more")
     return hints
 
 
@@ -148,7 +167,10 @@ def _as_json(
         "agent_ms": agent_ms,
         "machine": describe_machine(),
         "costs": None if costs is None else asdict(costs),
-        "tried": [{**asdict(one), "steps_per_second": one.steps_per_second} for one in tried],
+        "tried": [
+            {**asdict(one), "steps_per_second": one.steps_per_second, "spread": one.spread}
+            for one in tried
+        ],
         "code": code,
     }
 

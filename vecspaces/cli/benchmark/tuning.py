@@ -29,6 +29,10 @@ ROUNDS = 3
 _ALIKE = 0.97
 # An environment that computes for less than this share of its step waits for something.
 _WAITS = 0.5
+# What a quiet machine leaves, of a core and of all cores.
+_QUIET = 0.75
+# How often, and for how long, the machine is looked at between steps, in seconds.
+_LOOK_EVERY, _LOOK_SECONDS = 0.03, 0.005
 # Memory is counted in pages: small environments show only in numbers.
 _COPIES, _COPYING_SECONDS = 64, 0.5
 
@@ -42,7 +46,10 @@ class Costs:
         step_p99: 99th percentile of the time of a step, in seconds.
         step_spread: Standard deviation over mean.
         reset_mean: Mean time of a reset, in seconds.
-        computing: Share of a step in which it uses the processor.
+        computing: Share of a step in which it uses the processor, or would on a quiet machine.
+        granted: Share of a core that a loop got which only computes; 1 on a quiet machine.
+        cores: The usable cores.
+        idle_cores: How many of them were idle meanwhile; None where the system does not report it.
         observation_bytes: Bytes of one observation.
         memory_bytes: Memory of one environment; None where the system does not report it.
         build_seconds: The time to start a worker and to build one environment in it.
@@ -53,6 +60,9 @@ class Costs:
     step_spread: float
     reset_mean: float
     computing: float
+    granted: float
+    cores: int
+    idle_cores: float | None
     observation_bytes: int
     memory_bytes: int | None
     build_seconds: float
@@ -61,6 +71,13 @@ class Costs:
     def waits(self) -> bool:
         """Whether it spends most of a step waiting."""
         return self.computing < _WAITS
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether other programs take much of the cores."""
+        # One core was the environment's.
+        left = self.cores if self.idle_cores is None else self.idle_cores + 1
+        return self.granted < _QUIET or left < _QUIET * self.cores
 
 
 def inspect(
@@ -83,7 +100,10 @@ def inspect(
                 f"envs of {envs.num_envs}: give each worker one of them"
             )
         observation_bytes = Layout.compile(envs.single_observation_space).nbytes
+        idle, looked = _idle_seconds(), time.perf_counter()
         (found,) = envs.call(_exercise, seconds)
+        if idle is not None:
+            idle = ((_idle_seconds() or 0.0) - idle) / (time.perf_counter() - looked)
         (memory,) = envs.call(_memory_of_copies, make)
     steps = np.array(found["steps"])
     return Costs(
@@ -92,6 +112,9 @@ def inspect(
         step_spread=float(steps.std() / steps.mean()),
         reset_mean=statistics.fmean(found["resets"]),
         computing=found["computing"],
+        granted=found["granted"],
+        cores=count_usable_cores(),
+        idle_cores=idle,
         observation_bytes=observation_bytes,
         memory_bytes=memory,
         build_seconds=build_seconds,
@@ -106,11 +129,21 @@ def _exercise(env: Any, seconds: float) -> dict[str, Any]:
     actions = [action_space.sample() for _ in range(256)]
     steps: list[float] = []
     resets: list[float] = []
-    ended, end, computed = True, clock() + seconds, time.process_time()
+    ended, end = True, clock() + seconds
+    # Beside the environment, a loop that only computes: what it lacks of a core, others have.
+    computed, looked, used, look_at = time.process_time(), 0.0, 0.0, 0.0
     turn, mask = 0, None
     while not steps or clock() < end:
         action = actions[turn % len(actions)] if mask is None else action_space.sample(mask=mask)
         began = clock()
+        if began > look_at:
+            before = time.process_time()
+            while clock() < began + _LOOK_SECONDS:
+                pass
+            used += time.process_time() - before
+            look_at = clock()
+            looked += look_at - began
+            began, look_at = look_at, look_at + _LOOK_EVERY
         if ended:
             _, info = env.reset()
             ended = False
@@ -121,12 +154,24 @@ def _exercise(env: Any, seconds: float) -> dict[str, Any]:
             ended = bool(terminated or truncated)
             turn += 1
         mask = None if ended else fit_mask(action_space, info)
-    computed = time.process_time() - computed
+    computed = time.process_time() - computed - used
+    granted = min(1.0, used / looked)
     return {
         "steps": steps,
         "resets": resets,
-        "computing": min(1.0, computed / (sum(steps) + sum(resets))),
+        "granted": granted,
+        "computing": min(1.0, computed / granted / (sum(steps) + sum(resets))),
     }
+
+
+def _idle_seconds() -> float | None:
+    """Return for how long the cores that this process may use have been idle, summed."""
+    if sys.platform != "linux":
+        return None
+    names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    lines = map(str.split, Path("/proc/stat").read_text(encoding="ascii").splitlines())
+    idle = [int(parts[4]) + int(parts[5]) for parts in lines if parts[0] in names]
+    return sum(idle) / os.sysconf("SC_CLK_TCK") if idle else None
 
 
 def _memory_of_copies(env: Any, make: Callable[[], Any]) -> int | None:
@@ -172,6 +217,12 @@ class Candidate:
     def steps_per_second(self) -> float:
         """The median of the runs; 0 if there are none."""
         return statistics.median(self.runs) if self.runs else 0.0
+
+    @property
+    def spread(self) -> float:
+        """How far the runs lie from the middle between them, as a share of it."""
+        least, most = (min(self.runs), max(self.runs)) if self.runs else (0.0, 0.0)
+        return (most - least) / (most + least) if most else 0.0
 
     @property
     def name(self) -> str:
