@@ -604,6 +604,24 @@ class LeakingDescriptors(Sound):
         return super().reset(**arguments)
 
 
+@fault("leaks-descriptors")
+class LeakingInSteps(Sound):
+    """Each step opens a file."""
+
+    def step(self, action: Any) -> Any:
+        os.open(os.devnull, os.O_RDONLY)
+        return super().step(action)
+
+
+@fault("leaks-memory")
+class HoardingInSteps(Sound):
+    """Each step keeps an array."""
+
+    def step(self, action: Any) -> Any:
+        vars(self).setdefault("kept", []).append(np.ones(20_000))
+        return super().step(action)
+
+
 @fault("leaks-memory")
 class LeakingMemory(Sound):
     """Each reset keeps the last episode."""

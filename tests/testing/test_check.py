@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,9 +23,13 @@ from tests.envs import Sampler
 from tests.testing.faults import (
     FAULTS,
     Hanging,
+    HoardingInSteps,
     InfoOutOfBounds,
     InfoOutOfItsSpace,
     InPlace,
+    LeakingDescriptors,
+    LeakingInSteps,
+    LeakingMemory,
     MissingInfo,
     ReusedObservation,
     SharedCounter,
@@ -37,8 +43,10 @@ from vecspaces.testing import Report, check_env
 from vecspaces.testing.check import CATALOGUE, best_num_workers
 from vecspaces.testing.contract import ALL_SPACES
 from vecspaces.testing.declared_infos import DeclaredInfos
+from vecspaces.testing.probes import use_up
 from vecspaces.testing.recording import Player
 from vecspaces.testing.report import SEVERITIES
+from vecspaces.testing.workers import run_in_worker
 from vecspaces.vector import SyncVectorEnv
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +87,7 @@ def test_nothing_is_found_in_a_sound_environment() -> None:
     report = check(Sound)
     assert report.findings == () and report.ok
     assert report.cost is not None and 0 < report.cost.step < 0.1
-    assert report.num_steps > STEPS
+    assert report.num_steps == STEPS
     report.raise_for_findings("note")
 
 
@@ -194,7 +202,83 @@ def test_what_ends_or_stops_its_process_is_named(do: str, name: str, said: str) 
 
 def test_a_hang_in_a_step_names_the_step() -> None:
     report = check(Hanging, timeout=2.0)
-    assert report.findings[0].message == "step 4 of episode 1 did not end within 2 s"
+    message, _, line = report.findings[0].message.partition(" (")
+    assert message == "step 4 of episode 1 did not end within 2 s"
+    assert report.num_steps == 3
+    if sys.platform == "linux":
+        code, first = inspect.getsourcelines(Hanging.step)
+        number = first + [line.strip() for line in code].index("time.sleep(600)")
+        assert line == f"faults.py, line {number})"
+
+
+class Dying(Sound):
+    """Ends its process in a late step."""
+
+    steps = 0
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        if self.steps == 30:
+            os._exit(3)
+        return super().step(action)
+
+
+def test_a_death_in_a_late_step_leaves_the_steps_before_it() -> None:
+    report = check(Dying)
+    assert names_of(report) == {"died"} and report.num_steps == 29
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        (LeakingDescriptors, "descriptors", r"\d+ more descriptors after \d+ resets"),
+        (LeakingInSteps, "descriptors", r"\d+ more descriptors after \d+ steps"),
+        (LeakingMemory, "memory", r"3\d\d kB more memory in each reset"),
+        (HoardingInSteps, "memory", r"1\d\d kB more memory in each step"),
+    ],
+)
+def test_a_leak_is_one_of_resets_or_of_steps(kind: Any, name: str, said: str) -> None:
+    (played,) = run_in_worker(use_up, kind, 0, 9.0, context="fork", timeout=30.0)[:1]
+    assert re.fullmatch(said, played.findings[f"leaks-{name}"])
+
+
+class Masked(Sound):
+    """Gives a mask in each info."""
+
+    action_space = spaces.MultiBinary(2)  # type: ignore[assignment]
+
+    def step(self, action: Any) -> Any:
+        return super().step(action.astype(np.float32))
+
+    def reset(self, **arguments: Any) -> Any:
+        return super().reset(**arguments)[0], self.info()
+
+    def info(self) -> Any:
+        return {"action_mask": np.array([2, self.time % 2], np.int8)}
+
+
+def test_a_mask_that_is_not_declared_is_noted() -> None:
+    class Declared(Masked):
+        info_space = spaces.Dict(action_mask=Box(0, 2, (2,), np.int8))
+
+    (finding,) = check(Masked).findings
+    assert finding.name == "info-undeclared" and "always a int8 array of shape (2,)" in str(finding)
+    assert check(Declared).findings == ()
+
+
+def test_a_value_of_wrong_dtype_and_out_of_bounds_is_found_to_be_both() -> None:
+    class Wrong(Sound):
+        observation_space = Box(-1, 1, (2,))  # type: ignore[assignment]
+
+        def observe(self) -> Any:
+            return np.array([0.0, 7.0])
+
+    player = Player(Wrong(), 0, STEPS, str, inspect=True)
+    player.run()
+    assert (
+        "dtype float32 and a value from -1.0 to 1.0 at index (1,), found dtype float64 and 7"
+        in (player.findings["observation"])
+    )
 
 
 def test_a_factory_that_cannot_be_pickled_is_checked_but_for_that() -> None:

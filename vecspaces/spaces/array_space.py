@@ -62,18 +62,23 @@ class ArraySpace(StandardSpace["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]
             return mismatch(name, f"an array of dtype {self.dtype}", show_value(x))
         if array.shape != self._shape:
             return mismatch(name, f"shape {self._shape}", f"shape {array.shape}")
+        expected, found = [], []
         if not self._holds(array.dtype):
-            return mismatch(name, f"dtype {self.dtype}", f"dtype {array.dtype}")
-        low, high = (np.broadcast_to(bound, self._shape) for bound in self._bounds())
-        outside = ~((array >= low) & (array <= high))
-        if self.dtype.kind in "iu":
-            outside |= array != np.trunc(array)
-        if not outside.any():
+            expected.append(f"dtype {self.dtype}")
+            found.append(f"dtype {array.dtype}")
+        if array.dtype.kind in "biuf":  # others have no order
+            low, high = (np.broadcast_to(bound, self._shape) for bound in self._bounds())
+            outside = ~((array >= low) & (array <= high))
+            if self.dtype.kind in "iu":
+                outside |= array != np.trunc(array)
+            if outside.any():
+                index = tuple(np.argwhere(outside)[0].tolist())
+                entry = "an integer" if self.dtype.kind in "iu" else "a value"
+                expected.append(f"{entry} from {low[index]} to {high[index]} at index {index}")
+                found.append(str(array[index]))
+        if not expected:
             return super()._explain(x, name)
-        index = tuple(np.argwhere(outside)[0].tolist())
-        entry = "an integer" if self.dtype.kind in "iu" else "a value"
-        expected = f"{entry} from {low[index]} to {high[index]} at index {index}"
-        return mismatch(name, expected, str(array[index]))
+        return mismatch(name, " and ".join(expected), " and ".join(found))
 
     def to_jsonable(self, sample_n: Iterable[npt.NDArray[Any]]) -> list[Any]:
         """Convert arrays into nested lists."""

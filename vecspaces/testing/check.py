@@ -52,6 +52,11 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
         "note",
         "return it, or take it out of info_space: it costs a row in each step",
     ),
+    "info-undeclared": (
+        "note",
+        "declare it in an info_space, info_space = Dict(action_mask=MultiBinary(n)) for one: it "
+        "travels beside the observations then, as one array, and is checked",
+    ),
     "action-mask": (
         "error",
         "give a mask as action_space.sample(mask=) takes it, that allows an action until the end",
@@ -91,10 +96,19 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
     "render-changes-episode": ("error", "draw nothing from np_random in render"),
     "close": ("error", "make close work in every state"),
     "close-twice": ("warning", "let a second close do nothing"),
-    "leaks-descriptors": ("error", "close files and sockets in reset, or open them once"),
-    "leaks-threads": ("error", "end threads in reset and close, or start them once"),
-    "leaks-processes": ("error", "end processes in reset and close, or start them once"),
-    "leaks-memory": ("warning", "drop what belongs to the last episode in reset"),
+    "leaks-descriptors": (
+        "error",
+        "close the files and sockets that reset or step opens, or open them once",
+    ),
+    "leaks-threads": (
+        "error",
+        "end in close, and sooner, the threads that reset or step starts, or start them once",
+    ),
+    "leaks-processes": (
+        "error",
+        "end in close, and sooner, the processes that reset or step starts, or start them once",
+    ),
+    "leaks-memory": ("warning", "keep nothing of the steps and episodes that are over"),
     "prints": ("note", "use logging: 64 environments print 64 times as much"),
     "uneven-steps": ("note", "use send and recv with a batch_size, which do not wait for it"),
 }
@@ -184,7 +198,8 @@ class _Check:
         if not self._is_picklable():
             self._spawn = None
         alone = self._play_alone(0, inspect=True)
-        self.num_steps = 0 if alone is None else len(alone.trace)
+        if alone is not None:
+            self.num_steps = sum(bool(record.outcome) for record in alone.trace)
         if alone is None or alone.failure is not None or _FORMS & self.findings.keys():
             return
         self._run(probes.use_up, self._seed, 2 * _BUDGET)
@@ -220,6 +235,7 @@ class _Check:
         played: Played | None = outcome.result
         if played is None:
             self._find(outcome.problem or "raises", outcome.message)
+            self.num_steps = max(self.num_steps, outcome.steps)
         elif keep:
             for name, message in played.findings.items():
                 self._find(name, message)

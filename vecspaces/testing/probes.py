@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from vecspaces.checks import show_value
-from vecspaces.sampling import sample_next
+from vecspaces.checks import show_type, show_value
+from vecspaces.sampling import MASK, sample_next
 from vecspaces.testing.declared_infos import DeclaredInfos
 from vecspaces.testing.recording import Player, Record, StopPlaying, digest
 from vecspaces.testing.workers import Place
@@ -34,6 +34,7 @@ from vecspaces.vector.vector_env import AutoresetMode
 SIBLINGS = 8
 _SUBJECT = 3  # which of the eight is recorded
 _RESETS = 300
+_RESETS_ALONE = 60
 _FRAMES = 20
 
 
@@ -145,6 +146,11 @@ def play_alone(
         if declared is not None and declared.missing:
             played.findings["info-missing"] = (
                 f"no info of {len(played.trace)} resets and steps has {', '.join(declared.missing)}"
+            )
+        forms = list(player.masks)
+        if declared is None and len(forms) == 1 and forms[0] is not None:
+            played.findings["info-undeclared"] = (
+                f"infos have {MASK!r}, always a {show_type(*forms[0])}, and there is no info_space"
             )
         if os.getcwd() != folder:
             played.findings["changes-directory"] = (
@@ -428,19 +434,29 @@ def use_up(place: Place, seed: int, budget: float) -> Played:
         base, threads = _resources(), threading.active_count()
         env = _build(place.make_env).env
         player = Player(env, seed, 1, place.note)
-        marks = []
-        count, ends = 0, time.perf_counter() + budget
+        marks: list[_Mark] = []
+        steps, ends = 0, time.perf_counter() + budget
         for count in range(1, _RESETS + 1):
             player.reset(seed + count, f"reset {count} of {_RESETS}")
-            if not player.step("the step after it"):
+            ended = player.step("the step after it")
+            if not ended:
                 player.step("the second step after it")
+            steps += 1 if ended else 2
             player.trace.clear()
-            if count in (10, _RESETS // 3, 2 * _RESETS // 3):
-                marks.append((count, _resources()))
-            if time.perf_counter() > ends:
+            late = time.perf_counter() > ends
+            if late or count in (10, _RESETS // 3, 2 * _RESETS // 3, _RESETS):
+                marks.append(_Mark(count, steps, _resources()))
+            if late:
                 break
-        marks.append((count, _resources()))
-        _judge_growth(played, marks)
+        grown = _find_growth(marks)
+        if grown:
+            before = _resources()
+            for number in range(1, _RESETS_ALONE + 1):
+                player.reset(seed + number, f"reset {number} of {_RESETS_ALONE}, without steps")
+                player.trace.clear()
+            after = _resources()
+            alone = {name: (after[name] - before[name]) / _RESETS_ALONE for name in after}
+            _tell_growth(played, marks, grown, alone)
     if played.failure is None:
         _close_twice(place, played, env)
         # Not those of native libraries: their pools of threads stay, and are of use to the next.
@@ -449,9 +465,9 @@ def use_up(place: Place, seed: int, budget: float) -> Played:
             "threads": threading.active_count() - threads,
             "processes": after["processes"] - base["processes"],
         }
-        for name, number in left.items():
-            if number > 0:
-                found = f"after close(), {number} of its {name} go on"
+        for name, more in left.items():
+            if more > 0:
+                found = f"after close(), {more:.0f} of its {name} go on"
                 played.findings.setdefault(f"leaks-{name}", found)
     return played
 
@@ -466,26 +482,51 @@ def _close_twice(place: Place, played: Played, env: Any) -> None:
             env.close()
 
 
-def _judge_growth(played: Played, marks: list[tuple[int, dict[str, float]]]) -> None:
-    """Find what grew between the marks; the first of them comes after a warm-up."""
+class _Mark(NamedTuple):
+    """What there is after some resets and steps."""
+
+    resets: int
+    steps: int
+    resources: dict[str, float]
+
+
+def _find_growth(marks: list[_Mark]) -> dict[str, float]:
+    """Return what grew between the marks, per reset; the first of them comes after a warm-up."""
+    found: dict[str, float] = {}
     if len(marks) < 2:
-        return
-    (start, before), (end, after) = marks[0], marks[-1]
-    resets = end - start
+        return found
+    first, last = marks[0], marks[-1]
+    resets = last.resets - first.resets
     for name in ("descriptors", "threads", "processes"):
-        grown = after[name] - before[name]
+        grown = last.resources[name] - first.resources[name]
         if resets >= 5 and grown >= max(5, resets // 4):
-            played.findings[f"leaks-{name}"] = f"{grown:.0f} more {name} after {resets} resets"
+            found[name] = grown / resets
     grown_each = [
-        (other[1]["memory"] - one[1]["memory"], other[0] - one[0])
-        for one, other in itertools.pairwise(marks[1:])
+        (two.resources["memory"] - one.resources["memory"], two.resets - one.resets)
+        for one, two in itertools.pairwise(marks[1:])
     ]
     # Each third must have grown, by a megabyte and by ten kilobytes per reset.
     if len(grown_each) >= 2 and all(
         size > max(2**20, 10_000 * resets) for size, resets in grown_each
     ):
-        per_reset = sum(size for size, _ in grown_each) / sum(count for _, count in grown_each)
-        played.findings["leaks-memory"] = f"{per_reset / 1000:,.0f} kB more memory in each reset"
+        sizes, counts = zip(*grown_each, strict=True)
+        found["memory"] = sum(sizes) / sum(counts)
+    return found
+
+
+def _tell_growth(
+    played: Played, marks: list[_Mark], grown: dict[str, float], alone: dict[str, float]
+) -> None:
+    """Tell what grew by its cause: steps where resets alone let it grow by less than half."""
+    resets, steps = marks[-1].resets - marks[0].resets, marks[-1].steps - marks[0].steps
+    for name, each in grown.items():
+        is_step = alone[name] < each / 2
+        count, kind = (steps, "step") if is_step else (resets, "reset")
+        if name == "memory":
+            found = f"{each * resets / count / 1000:,.0f} kB more memory in each {kind}"
+        else:
+            found = f"{each * resets:.0f} more {name} after {count} {kind}s"
+        played.findings[f"leaks-{name}"] = found
 
 
 def _resources() -> dict[str, float]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from vecspaces.checks import show_value
 from vecspaces.interop import foreign_values, native_space, native_values
-from vecspaces.sampling import fit_mask
+from vecspaces.sampling import MASK, fit_mask
 from vecspaces.testing.declared_infos import DeclaredInfos
 from vecspaces.vector.group.validation import Finding, as_reward
 
@@ -120,6 +120,8 @@ class Player:
         self.findings: dict[str, str] = {}
         # What was returned last, and its digest: observation and info.
         self._kept: list[tuple[str, Any, bytes]] = []
+        # The dtypes and shapes of the masks in infos; None for what is no array.
+        self.masks: set[tuple[Any, ...] | None] = set()
         # Of the next action; None after an episode, since a final state may allow no action.
         self._mask: Any = None
 
@@ -244,6 +246,10 @@ class Player:
         if not isinstance(info, dict):
             self._find("info", f"returns {show_value(info)} as its info: expected a dict", where)
             return
+        if MASK in info:
+            mask = info[MASK]
+            is_array = isinstance(mask, np.ndarray)
+            self.masks.add((mask.dtype, mask.shape) if is_array else None)
         for key, value in info.items():
             if not isinstance(key, str):
                 found = f"returns an info with the key {show_value(key)}: expected a str"

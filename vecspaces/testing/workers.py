@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -21,6 +22,9 @@ from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.options import StartMethod
 
 _NOTE_BYTES = 200
+# How notes about the steps of episodes begin.
+_STEP = "step "
+_NOTHING = ("0", "0", "its start")
 _UNGUARDED = (
     "check_env runs while a new process imports the script that calls it: put what the script runs "
     'below `if __name__ == "__main__":`'
@@ -40,7 +44,7 @@ class Place(Env[Any, Any]):
 
     def __init__(self, make_env: Callable[..., Any], notes: Path, printed: Path) -> None:
         self.make_env = make_env
-        self.doing, self._count = "its start", 0
+        self.doing, self._count, self._steps = "its start", 0, 0
         self._notes = os.open(notes, os.O_WRONLY)
         self._printed = os.open(printed, os.O_RDWR | os.O_APPEND)
         for stream in (sys.stdout, sys.stderr):
@@ -52,11 +56,12 @@ class Place(Env[Any, Any]):
 
     def note(self, what: str) -> None:
         """Write what is done next where the caller can read it when this process is gone."""
+        done = f"{self._steps}\n{self._count}\n{what}"
         self.doing = what
         self._count += 1
-        what = f"{what}\n{self._count}"
+        self._steps += what.startswith(_STEP)
         os.lseek(self._notes, 0, os.SEEK_SET)
-        os.write(self._notes, what.encode()[:_NOTE_BYTES].ljust(_NOTE_BYTES))
+        os.write(self._notes, done.encode()[:_NOTE_BYTES].ljust(_NOTE_BYTES))
 
     def printed_bytes(self) -> int:
         """Return how much was printed so far."""
@@ -77,11 +82,13 @@ class Outcome(NamedTuple):
         result: What it returned; None if it did not.
         problem: None, `"died"`, `"hangs"` or `"raises"`.
         message: What happened, in words.
+        steps: How many steps had ended.
     """
 
     result: Any
     problem: str | None = None
     message: str = ""
+    steps: int = 0
 
 
 def run_in_worker(
@@ -111,15 +118,18 @@ def run_in_worker(
             )
             envs.call_async(function, *args)
             return Outcome(_wait(envs, notes, timeout))
-        except StepTimeoutError:
-            doing = _doing(notes)
-            return Outcome(None, "hangs", f"{doing} did not end within {timeout:g} s")
+        except StepTimeoutError as error:
+            steps, doing = _read(notes)
+            where = _show_line(error)
+            message = f"{doing} did not end within {timeout:g} s{where}"
+            return Outcome(None, "hangs", message, steps)
         except WorkerDiedError as error:
             if _UNGUARDED in str(error):  # what a process raises before its start comes as text
                 raise RuntimeError(_UNGUARDED) from None
-            doing = _doing(notes)
+            steps, doing = _read(notes)
             how = error.signal or f"exit code {error.exitcode}"
-            return Outcome(None, "died", f"its process ended in {doing} ({how})")
+            message = f"its process ended in {doing} ({how}){_show_line(error)}"
+            return Outcome(None, "died", message, steps)
         except Exception as error:  # of the start of a process: whatever pickling raised
             return Outcome(None, "raises", f"{type(error).__name__}: {error}")
         finally:
@@ -133,9 +143,16 @@ def refuse_imports() -> None:
         raise RuntimeError(_UNGUARDED)
 
 
-def _doing(notes: Path) -> str:
-    """Return what a process did last: the first line, before the number of the note."""
-    return notes.read_text().partition("\n")[0] or "its start"
+def _read(notes: Path) -> tuple[int, str]:
+    """Return how many steps a process has ended, and what it did last."""
+    steps, _, doing = notes.read_text().rstrip().split("\n") if notes.stat().st_size else _NOTHING
+    return int(steps), doing
+
+
+def _show_line(error: StepTimeoutError | WorkerDiedError) -> str:
+    """Return in words the innermost line of code that a process was seen at; "" if none was."""
+    lines = re.findall(r'File "(.*)", line (\d+)', getattr(error, "stack", None) or "")
+    return f" ({Path(lines[-1][0]).name}, line {lines[-1][1]})" if lines else ""
 
 
 def _wait(envs: AsyncVectorEnv[Any, Any], notes: Path, timeout: float) -> Any:
