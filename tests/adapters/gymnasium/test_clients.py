@@ -124,3 +124,18 @@ def test_rllib_collects_episodes_from_ours() -> None:
         assert sum(map(len, trained)) >= 20
     finally:
         runner.stop()
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
+def test_skrl_wraps_ours_without_being_told_what_it_is(kind: Any) -> None:
+    pytest.importorskip("skrl", reason="skrl is not installed")
+    import torch
+    from skrl.envs.wrappers.torch import wrap_env
+
+    wrapped = wrap_env(kind([partial(gymnasium.make, "CartPole-v1")] * 3))
+    assert wrapped.num_envs == 3
+    observations, _ = wrapped.reset()
+    for _ in range(20):
+        observations, rewards, *_ = wrapped.step(torch.ones((3, 1), dtype=torch.int64))
+    assert (observations.shape, rewards.shape) == ((3, 4), (3, 1))
+    wrapped.close()
