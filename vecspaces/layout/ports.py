@@ -18,7 +18,6 @@ from vecspaces.layout import columns
 from vecspaces.layout.blocks import ArrayBlock, Index, VariableBlock, private_block, row_numbers
 from vecspaces.layout.casting import Mismatch, fit, fit_batch
 from vecspaces.layout.nodes import SEQUENCES, Array, Choice, Encoded, Node, Record, Variable, walk
-from vecspaces.layout.unrolled import Source
 from vecspaces.spaces.intervals import dtype_limits
 
 # Of so few rows, scalars are read faster one by one than by NumPy's iteration.
@@ -83,10 +82,6 @@ class Port(ABC):
     def items(self, low: int, high: int) -> list[Any]:
         """Return the values of rows `low` to `high`, in memory of their own."""
         return self.reader(low, high)()
-
-    def emit(self, value: str, source: Source) -> None:
-        """Add the lines that write the value of this name, for the record around it."""
-        source.line(f"{source.name(self.write)}(row, {value})")
 
 
 class ArrayPort(Port):
@@ -198,25 +193,30 @@ class ArrayPort(Port):
         numbers = range(len(rows))
         return lambda: [rows[number] for number in numbers]
 
-    def emit(self, value: str, source: Source) -> None:
-        """Add the check of `write` and its assignment; what needs a cast goes to `write`."""
-        test = f"{value}.__class__ is {source.name(np.ndarray if self.shape else self.dtype.type)}"
-        if self.shape:
-            test += f" and {value}.dtype is {source.name(self.dtype)}"
-            test += f" and {value}.shape == {source.name(self.shape)}"
-        source.line(f"if {test}: {source.name(self.rows)}[row] = {value}")
-        source.line(f"else: {source.name(self.write)}(row, {value})")
-
 
 class RecordPort(Port):
     """Values with members."""
 
     def __init__(self, node: Record, path: Path, children: list[Port]) -> None:
         self.node, self.children = node, children
-        self.split = partial(node.split, path)
-        source = Source()
-        self.emit("value", source)
-        self.write = source.function()
+        self.split = split = partial(node.split, path)
+        count = len(children)
+        pairs = tuple(zip(node.keys, (child.write for child in children), strict=True))
+        is_dict = node.container is dict
+
+        # No call but those of the members: a single value is written where an episode or a step of
+        # a few environments ends, and `split` for each would double the time of a nested Dict.
+        def write(row: int, value: Any) -> None:
+            try:
+                if len(value) != count or not (is_dict or isinstance(value, SEQUENCES)):
+                    split(value, row)  # which raises the error
+                for key, write_member in pairs:
+                    write_member(row, value[key])
+            except (IndexError, KeyError, TypeError):
+                split(value, row)
+                raise
+
+        self.write = write
 
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
         """Write the rows of one member after the other."""
@@ -232,28 +232,6 @@ class RecordPort(Port):
                     write_column(column)
 
         return write
-
-    def emit(self, value: str, source: Source) -> None:
-        """Add the lines that take a value apart, and then those of every member."""
-        members = [f"{value}_{i}" for i in range(len(self.children))]
-        split, count = source.name(self.split), len(members)
-        if self.node.container is dict:
-            source.line("try:")
-            for member, key in zip(members, self.node.keys, strict=True):
-                source.line(f"    {member} = {value}[{source.name(key)}]")
-            source.line("    pass")
-            source.line("except (IndexError, KeyError, TypeError):")
-            source.line(f"    {split}({value}, row)")  # which raises the error
-            source.line("    raise")
-            source.line(f"if len({value}) != {count}: {split}({value}, row)")
-        else:
-            sequences = source.name(SEQUENCES)
-            source.line(f"if not isinstance({value}, {sequences}) or len({value}) != {count}:")
-            source.line(f"    {split}({value}, row)")
-            if members:
-                source.line(f"{', '.join(members)}, = {value}")
-        for member, child in zip(members, self.children, strict=True):
-            child.emit(member, source)
 
     def prepare(self, batch: Any, n: int) -> list[Any]:
         """Prepare the batch of each member."""
