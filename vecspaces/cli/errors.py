@@ -19,7 +19,12 @@ from vecspaces.errors import (
     WorkerDiedError,
     WorkerError,
 )
-from vecspaces.vector.exchange.failures import EnvIds, EnvironmentTraceback, without_advice
+from vecspaces.vector.exchange.failures import (
+    EnvIds,
+    EnvironmentTraceback,
+    Message,
+    without_advice,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,6 +67,9 @@ def report(error: Exception, options: Mapping[str, str]) -> NoReturn:
     failure = cause.failure if isinstance(cause, EnvironmentTraceback) else None
     is_missing = _lacks_library(error)
     frames = "" if is_missing else _own_frames(error, failure)
+    stack = getattr(error, "stack", None)
+    if not frames and stack:
+        frames = f"{stack}\n"
     message = "; ".join([_describe(error, failure, options), *getattr(error, "__notes__", [])])
     typer.echo(f"vecspaces: {' '.join(message.split())}", err=True)
     if frames or (failure is not None and not is_missing):
@@ -83,14 +91,23 @@ def _describe(error: Exception, failure: Failure | None, options: Mapping[str, s
             "could not be built" if failure.command == "build" else f"failed in {failure.command}"
         )
         return f"{EnvIds(failure.env_ids)} {what}: {kind}{error}"
-    if isinstance(error, WorkerDiedError):
-        return without_advice(error)
+    if isinstance(error, (WorkerDiedError, StepTimeoutError)):
+        return _describe_loss(error)
     if isinstance(error, InvalidActionError):
         return f"the policy returned invalid {message}"
     name = re.match(r"\w+(?=[:=]| must)", message)
     if name is not None and name[0] in options:
         return f"{options[name[0]]}{message[name.end() :]}"
     return message
+
+
+def _describe_loss(error: WorkerDiedError | StepTimeoutError) -> str:
+    """Return what happened, and where: without advice for programs, and without the stack."""
+    what, _, where = str(error).partition("\n")
+    if isinstance(error.args[0], Message) and isinstance(error.args[0].fields[0], Message):
+        what = without_advice(error)
+    position = where.partition("\n")[0].removesuffix(":")
+    return f"{what}; {position}" if position else what
 
 
 def _lacks_library(error: Exception) -> bool:
