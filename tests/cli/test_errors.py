@@ -328,12 +328,16 @@ def test_ctrl_c_shows_the_table_so_far_and_nothing_of_the_children(command: str)
         assert json.loads(Path("found.json").read_text())["interrupted"] is True
 
 
+# Else typer looks for a shell among the parent processes, and a service may run tests without one.
+NAMED_SHELL = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+
+
 def test_the_completion_of_the_shell_can_be_shown() -> None:
     shown = subprocess.run(
         [sys.executable, "-m", "vecspaces", "--show-completion", "bash"],
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **NAMED_SHELL},
     )
     assert "_VECSPACES_COMPLETE=complete_bash" in shown.stdout
