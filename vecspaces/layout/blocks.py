@@ -20,12 +20,7 @@ _UNWRITTEN, _SPILLED = 0, -1
 
 
 def row_numbers(at: Index, n: int) -> range | list[int]:
-    """Return the numbers of the rows that an index means.
-
-    Example:
-        >>> list(row_numbers(slice(1, None), 3)), row_numbers(np.array([2, 0]), 3)
-        ([1, 2], [2, 0])
-    """
+    """Return the numbers of the rows that an index selects."""
     if isinstance(at, slice):
         return range(*at.indices(n))
     rows = np.asarray(at, dtype=None if len(at) else int)
@@ -64,14 +59,12 @@ class ArrayBlock:
 
 
 class VariableBlock(ArrayBlock):
-    """Rows of values of different sizes, in a C-contiguous uint8 array `(n, HEADER + capacity)`.
+    """Rows of values of different sizes, in a C-contiguous uint8 array `(n, HEADER + capacity)`."""
 
-    A row is its value's size and then its bytes. The size is written last: a row whose writer died
-    reads as one that was never written. A value larger than the capacity is kept in `spilled`, by
-    row, or refused; the error names the leaf's path, and counts the leaves that share an
-    environment's capacity, for its advice.
-    """
-
+    # A row is the size of its value, and then the bytes. The size is written last: a row whose
+    # writer died reads as one that was never written. A value larger than the capacity is kept in
+    # `spilled`, by row, or refused: then the error names the path, and `shares`, the number of
+    # leaves that share an environment's capacity, tells how much capacity to ask for.
     __slots__ = (
         "_bytes",
         "_capacity",

@@ -134,12 +134,7 @@ def _check_range(array: NDArray[Any], dtype: np.dtype[Any], path: Path) -> None:
 def fit_batch(
     batch: Any, n: int, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = ()
 ) -> NDArray[Any]:
-    """Return a batch of `n` values as an array `(n, *shape)`; a Mismatch names the first wrong row.
-
-    Example:
-        >>> fit_batch([[1], [2.5]], 2, np.dtype("float32"), (1,)).tolist()
-        [[1.0], [2.5]]
-    """
+    """Return a batch as an array `(n, *shape)`; a Mismatch names the first row that is wrong."""
     whole = (n, *shape)
     try:
         return fit(batch, dtype, whole, path)

@@ -35,7 +35,7 @@ def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
 
 #: Numbers of these types can be stored as float64 as they are.
 FLOATS = frozenset((float, np.float64, np.float32))
-# What `struct` packs as a cast would convert it, by the codes that NumPy and it share.
+# `struct` packs these types as a cast would convert them; NumPy and it share the codes.
 _WHOLE = frozenset((bool, int))
 _REAL = _WHOLE | FLOATS
 _PACKED: dict[str, frozenset[type]] = {

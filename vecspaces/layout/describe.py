@@ -64,11 +64,9 @@ def describe(space: Any) -> Node:
 
 
 def described(space: Space[Any]) -> Node:
-    """Return `describe(space)`, cached while the space exists, for functions called step by step.
-
-    Spaces have no hash, so they are known by identity. Only what cannot change is cached: no
-    classes of third parties, and no Dict, Tuple or OneOf after its members were changed.
-    """
+    """Return `describe(space)`, cached while the space exists, for functions of single steps."""
+    # Spaces have no hash, so they are known by identity. Only what cannot change is cached: no
+    # classes of third parties, and no Dict, Tuple or OneOf after its members were changed.
     known = _remembered.get(id(space))
     if known is not None and known[0]() is space:
         for holder, spaces, keys, members in known[1]:
@@ -91,10 +89,8 @@ _remembered: dict[int, tuple[weakref.ref[Any], list[tuple[Any, ...]], Node]] = {
 
 
 def _is_settled(space: Any, holder: Any, holders: list[tuple[Any, ...]]) -> bool:
-    """Return whether a space holds vecspaces' own classes alone; note what its members are.
-
-    The space itself is noted as None: a reference to it would keep it alive.
-    """
+    """Return whether a space holds vecspaces' own classes alone; note its members in `holders`."""
+    # `holder` is None for the outermost space: a reference to it would keep it alive.
     if type(space) is Dict:
         members = tuple(space.spaces.values())
         holders.append((holder, space.spaces, tuple(space.spaces), members))
@@ -284,11 +280,9 @@ _NONE: tuple[int, Any] = (-1, b"")
 
 
 def _batch_codec(node: Node) -> tuple[_Pack, _Unpack]:
-    """Return encode and decode of a batch of any length: the number of its rows, and their bytes.
-
-    Rows of arrays are their bytes, and rows of variable size the bytes of each; any other batch is
-    a pickle.
-    """
+    """Return encode and decode of a batch of any length: its number of rows, and their bytes."""
+    # The rows of arrays are their bytes, those of values of variable size the bytes of each; any
+    # other batch is a pickle.
     if isinstance(node, Variable):
         return partial(_pack_variable, node), partial(_unpack_variable, node)
     if isinstance(node, Array):

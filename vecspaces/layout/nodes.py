@@ -148,15 +148,12 @@ Node: TypeAlias = Array | Encoded | Record | Choice | Variable
 
 
 def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Array | Encoded | Variable]]:
-    """Yield the path and node of each leaf, in the order of a layout's blocks.
-
-    A Choice is an int64, the branch, at `(..., 0)`, and then the leaves of every branch, all of
-    them at `(..., 1)`.
-    """
+    """Yield the path and node of each leaf, in the order of a layout's blocks."""
     if isinstance(node, Record):
         for key, child in zip(node.keys, node.children, strict=True):
             yield from walk(child, (*path, key))
     elif isinstance(node, Choice):
+        # The branch, and then the leaves of every branch.
         yield (*path, 0), Array(np.dtype(np.int64), ())
         for child in node.children:
             yield from walk(child, (*path, 1))
@@ -165,15 +162,7 @@ def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Array | Encoded | 
 
 
 def empty_batch(node: Node, n: int, fill: Fill) -> Any:
-    """Return a batch of `n` values of zeros, or whatever `fill(shape, dtype=dtype)` makes.
-
-    It holds arrays `(n, *shape)` in dicts and tuples as the node nests them, a tuple of `n` values
-    where values are no arrays, and None where no empty value is known.
-
-    Example:
-        >>> empty_batch(Record(("x",), (Array(np.dtype("int8"), ()),), dict), 2, np.ones)
-        {'x': array([1, 1], dtype=int8)}
-    """
+    """Return a batch of `n` values, whose arrays are `fill((n, *shape), dtype=dtype)`."""
     match node:
         case Array():
             return fill((n, *node.shape), dtype=node.dtype)

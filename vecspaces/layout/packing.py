@@ -32,12 +32,7 @@ def padding(size: int) -> bytes:
 
 
 def pack(parts: Sequence[Part]) -> bytes:
-    """Return parts end to end, after a table of their sizes; `unpack` is the inverse.
-
-    Example:
-        >>> [bytes(part) for part in unpack(bytearray(pack([b"left", b"", b"right"])))]
-        [b'left', b'', b'right']
-    """
+    """Return parts end to end, after a table of their sizes; `unpack` is the inverse."""
     table = np.array((len(parts), *map(nbytes, parts)), np.int64).tobytes()
     pieces: list[Any] = []
     for part in (table, *parts):
@@ -55,12 +50,7 @@ def unpack(data: bytearray, at: int = 0) -> list[memoryview]:
 
 
 def dump(value: Any) -> bytes:
-    """Pickle any value, its arrays as they lie in memory; `load` is the inverse.
-
-    Example:
-        >>> load(bytearray(dump({"x": np.arange(3)})))
-        {'x': array([0, 1, 2])}
-    """
+    """Pickle any value, its arrays as they lie in memory; `load` is the inverse."""
     buffers: list[pickle.PickleBuffer] = []
     try:
         head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)

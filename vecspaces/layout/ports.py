@@ -20,20 +20,18 @@ from vecspaces.layout.casting import Mismatch, fit, fit_batch
 from vecspaces.layout.nodes import SEQUENCES, Array, Choice, Encoded, Node, Record, Variable, walk
 from vecspaces.spaces.intervals import dtype_limits
 
-# Of so few rows, scalars are read faster one by one than by NumPy's iteration.
+# Up to so many rows, scalars are read faster one by one than by NumPy's iteration.
 _FEW = 4
 # The numbers of Python that NumPy stores as they are, by the kind of dtype.
 _OWN: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float}
-# Of so few rows, values are written faster one by one than in one pass.
+# Up to so many rows, values are written faster one by one than in one pass.
 _FEWEST = 2
 
 
 class Port(ABC):
-    """What every port offers; `Rows` forwards its calls to the port of the whole value.
+    """What every port offers; `Rows` forwards its calls to the port of the whole value."""
 
-    `write(row, value)` is a closure over all that it needs, as it is called for single values.
-    """
-
+    # Called as `write(row, value)`, for single values: a closure over all that it needs.
     write: Callable[[int, Any], None]
 
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
@@ -95,7 +93,7 @@ class ArrayPort(Port):
     def _array_writer(self) -> Callable[[int, Any], None]:
         rows, dtype, shape, path = self.rows, self.dtype, self.shape, self.path
         ndarray = np.ndarray
-        # What NumPy stores as `fit` casts it.
+        # NumPy's own assignment casts these as `fit` does.
         other = np.dtype(bool) if dtype.kind in "iu" else dtype
 
         def write(row: int, value: Any) -> None:

@@ -30,13 +30,7 @@ _WHOLE = {Box.contains, Discrete.contains, MultiBinary.contains, MultiDiscrete.c
 
 
 def stack(space: Space[Any], values: Iterable[Any]) -> Any:
-    """Put values of `space` into one new batch.
-
-    Example:
-        >>> stack(Tuple((Discrete(3), Box(0, 1))), [(2, [0.5]), (0, [1.0])])
-        (array([2, 0]), array([[0.5],
-               [1. ]], dtype=float32))
-    """
+    """Put values of `space` into one new batch."""
     values = tuple(values)
     if isinstance(space, ARRAY_SPACES):
         batch: np.ndarray[Any, Any] = np.empty((len(values), *(space.shape or ())), space.dtype)
@@ -50,14 +44,7 @@ def stack(space: Space[Any], values: Iterable[Any]) -> Any:
 
 
 def unstack(space: Space[Any], batch: Any) -> list[Any]:
-    """Take a batch of values of `space` apart; arrays become views of their rows.
-
-    Raises what `batch_length` raises.
-
-    Example:
-        >>> unstack(Tuple((Discrete(3), Box(0, 1))), (np.array([2, 0]), np.array([[0.5], [1.0]])))
-        [(np.int64(2), array([0.5])), (np.int64(0), array([1.]))]
-    """
+    """Take a batch of values of `space` apart; arrays become views of their rows."""
     return _unstack(space, batch, batch_length(space, batch) or 0)
 
 
@@ -73,10 +60,6 @@ def batch_length(space: Space[Any], batch: Any) -> int | None:
 
     Raises TypeError for what has no length, KeyError or IndexError where a member has no column,
     and ValueError for columns of different lengths.
-
-    Example:
-        >>> batch_length(Dict(a=Discrete(3), b=Tuple(())), {"a": np.array([2, 0]), "b": ()})
-        2
     """
     if not isinstance(space, Product):
         return len(batch)
@@ -88,16 +71,10 @@ def batch_length(space: Space[Any], batch: Any) -> int | None:
 
 
 def contains_all(space: Space[Any], batch: Any) -> bool:
-    """Return whether every value of `batch` is a value of `space`.
-
-    The answer is that of `contains` for each value; arrays of the space's own dtype and shape are
-    tested as a whole. Raises what `unstack` raises.
-
-    Example:
-        >>> contains_all(Discrete(3), np.array([0, 2, 2])), contains_all(Discrete(3), [0, 3])
-        (True, False)
-    """
-    contains = type(space).contains  # a subclass with a test of its own is asked row by row
+    """Return whether every value of `batch` is in `space`; raise what `batch_length` raises."""
+    # Arrays of the space's own dtype and shape are tested at once, with the same answer. A subclass
+    # with a test of its own is asked row by row.
+    contains = type(space).contains
     if (
         isinstance(space, ARRAY_SPACES)
         and contains in _WHOLE
@@ -127,10 +104,7 @@ def explain_all(space: Space[Any], batch: Any, name: str) -> str | None:
 
 
 def batches_to_jsonable(space: Space[Any], batches: list[Any]) -> Any:
-    """Convert batches of values of `space` into what `json.dumps` can write, as Gymnasium does.
-
-    A batch without array form, such as a tuple of strings, is written as the list of its values.
-    """
+    """Convert batches as Gymnasium does; a batch without array form is the list of its values."""
     if isinstance(space, ARRAY_SPACES):
         return [np.asarray(batch).tolist() for batch in batches]
     if not isinstance(space, Product):
@@ -162,17 +136,14 @@ def batches_from_jsonable(space: Space[Any], jsonable: Any) -> list[Any]:
 
 
 def batch_limits(space: Space[Any], limit: Any, n: int) -> Any:
-    """Repeat the mask, or the probabilities, of one value of `space` for a batch of `n`.
-
-    What does not fit `space` is returned as it is: the batch will refuse it, and say why.
-    """
+    """Repeat the mask, or the probabilities, of one value of `space` for a batch of `n`."""
     if limit is None:
         return None
     if not isinstance(space, Product):
         return (limit,) * n
     members = space._members()
     if not isinstance(limit, space._container):
-        return limit
+        return limit  # the batch will refuse it, and say why
     keys = limit if isinstance(limit, dict) else range(len(limit))
     if set(keys) != set(members):
         return limit

@@ -209,17 +209,14 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         return self.low, self.high
 
     def _find_limits(self) -> tuple[Any, Any, bool]:
-        """Return the limits that `contains` has to test; None for a side that the dtype ensures.
-
-        One side of a floating Box always stays, since it is what refuses nan.
-        """
+        """Return the limits that `contains` has to test; None for a side that the dtype ensures."""
         smallest, largest = (
             (-np.inf, np.inf) if self.dtype.kind == "f" else dtype_limits(self.dtype)
         )
         low: Any = None if np.all(self.low == smallest) else self.low
         high: Any = None if np.all(self.high == largest) else self.high
         if low is None and high is None and self.dtype.kind == "f":
-            high = self.high
+            high = self.high  # nan fails a comparison, and nothing else
         agree = self.low.size >= _LARGE and all(
             bound is None or all_equal(bound) for bound in (low, high)
         )

@@ -256,12 +256,10 @@ class Graph(Composite[GraphInstance]):
 
 
 def _sample_batch(space: Space[Any], n: int, word: str, limit: Any, key: int) -> Any:
-    """Sample `n` values at once, and advance the generator of `space`.
-
-    The batch is drawn with copies of the generators, so one number is drawn from the original, as
-    Gymnasium does. (A composite space draws with those of its members, which do not advance: there,
-    as in Gymnasium, each batch equals the one before.)
-    """
+    """Sample `n` values at once, and advance the generator of `space`."""
     batch = sample_member(batch_space(space, n), word, limit, key)
+    # The batch draws from copies of the generators, so the original advances by one number, as in
+    # Gymnasium. A composite space draws with its members' generators, which do not advance: there
+    # each batch equals the one before.
     space.np_random.random()
     return batch

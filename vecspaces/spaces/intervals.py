@@ -22,12 +22,7 @@ def is_number(x: Any) -> bool:
 
 @functools.cache
 def dtype_limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    """Return the smallest and the largest finite number of a dtype, as Python numbers.
-
-    Example:
-        >>> dtype_limits(np.dtype(np.int8)), dtype_limits(np.dtype(bool))
-        ((-128, 127), (0, 1))
-    """
+    """Return the smallest and the largest finite number of a dtype, as Python numbers."""
     if dtype.kind == "b":
         return 0, 1
     info: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
@@ -37,16 +32,11 @@ def dtype_limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
 def cast_bound(
     name: str, bound: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """Return a bound as an array, and which of its entries are bounds at all.
+    """Return a bound as an array of the dtype, and which of its entries are bounds at all.
 
-    `-inf` is no bound as `"low"`, `inf` none as `"high"`; as a bound of an integer dtype it becomes
-    the limit of the dtype. Raises ValueError for a bound that is nan, of another type or shape, or
-    beyond the dtype on its own side, and OverflowError for one beyond it on the other side, so that
-    nothing lies within.
-
-    Example:
-        >>> cast_bound("high", np.array([1.0, np.inf]), (2,), np.dtype(np.int64))
-        (array([                  1, 9223372036854775807]), array([ True, False]))
+    `-inf` is no bound as `"low"`, `inf` none as `"high"`. ValueError: the bound is nan, of another
+    type or shape, or beyond the dtype on its own side; OverflowError: it is beyond the dtype on the
+    other side, so that nothing lies within.
     """
     infinity = -np.inf if name == "low" else np.inf
     values: Any
@@ -90,18 +80,11 @@ def cast_bound(
 
 
 def cast_exactly(name: str, values: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return values as an array of an integer dtype; OverflowError instead of NumPy's wrap-around.
-
-    Example:
-        >>> cast_exactly("nvec", np.array([300]), np.dtype(np.int8))
-        Traceback (most recent call last):
-        ...
-        OverflowError: nvec: expected -128 to 127 (int8), found [300]
-    """
+    """Return values as an array of an integer dtype; raise OverflowError where NumPy would wrap."""
     raw = np.asarray(values)
     if raw.dtype.kind in "mM":
         raw = raw.view(np.int64)  # NumPy casts times by their ticks, and wraps those too
-    # From an array, as NumPy 1.26 warns where NumPy 2 raises when it casts Python ints that wrap.
+    # NumPy 1.26 only warns of Python ints that wrap, where NumPy 2 raises: an array is cast then.
     array = np.array(raw if raw.dtype.kind in "iu" else values, dtype=dtype)
     if raw.dtype.kind in "iuf" and np.any(np.trunc(raw) != array):
         smallest, largest = dtype_limits(dtype)
@@ -115,19 +98,7 @@ def all_equal(array: npt.NDArray[Any]) -> bool:
 
 
 class Sampler:
-    """Draws arrays between bounds from Gymnasium's stream; what the bounds imply is computed once.
-
-    The stream is float64: first the entries without bounds (normal), then those with a lower bound
-    alone (exponential), with an upper one alone (reflected exponential), then those with both
-    (uniform, for integers on [low, high + 1)). Integers are rounded down.
-
-    Example:
-        >>> bounds = np.zeros(3, np.uint8), np.full(3, 9, np.uint8)
-        >>> everywhere = np.ones(3, bool)
-        >>> sampler = Sampler(*bounds, everywhere, everywhere, np.dtype(np.uint8))
-        >>> sampler.draw(np.random.default_rng(0))
-        array([6, 2, 0], dtype=uint8)
-    """
+    """Draws arrays between bounds, from Gymnasium's stream."""
 
     def __init__(
         self,
@@ -143,6 +114,9 @@ class Sampler:
         self._shape, self._dtype = low.shape, dtype
         bottom, top = _ends(low.reshape(-1), high.reshape(-1))
         below, above = bounded_below.reshape(-1), bounded_above.reshape(-1)
+        # The stream is float64: the entries without bounds, then those with a lower bound alone,
+        # with an upper bound alone, and with both (for integers: uniform on [low, high + 1),
+        # rounded down).
         self._parts = [
             _Part(law, None if mask.all() else np.flatnonzero(mask), bottom[mask], top[mask])
             for law, mask in (
@@ -155,7 +129,7 @@ class Sampler:
         ]
         # With u < 1, u * top is less than top, but low + u * (top - low) may round up to it.
         self._exact = all(part.law == "scaled" for part in self._parts) and np.all(top <= 2**53)
-        # Where float64 leaves integers or longdoubles out, results are clipped once more.
+        # float64 skips some integers and longdoubles: those results are clipped once more.
         self._coarse = low.dtype.itemsize > 8 or any(part.law == "halved" for part in self._parts)
         self._ends: Any = None
         if self._dtype.kind in "iu" and not self._exact:

@@ -28,18 +28,7 @@ def check_limit(
     largest: int = 1,
     sums_to_one: bool = True,
 ) -> None:
-    """Raise AssertionError unless `limit` has the shape, and the dtype and range of its word.
-
-    Example:
-        >>> check_limit("mask", np.array([0, 1, 7], np.int8), (3,), path=(0,))
-        Traceback (most recent call last):
-        ...
-        AssertionError: mask[0]: expected values from 0 to 1, found [0 1 7]
-        >>> check_limit("probability", np.array([0.5, 0.6]), (2,))
-        Traceback (most recent call last):
-        ...
-        AssertionError: probability: expected the sum 1, found 1.1
-    """
+    """Raise AssertionError unless `limit` has the shape, and the dtype and range of its word."""
     dtype: Any = np.int8 if word == "mask" else np.float64
     if not isinstance(limit, np.ndarray) or limit.dtype != dtype or limit.shape != shape:
         expected = f"an array of shape {shape} and dtype {np.dtype(dtype)}"

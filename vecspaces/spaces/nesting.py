@@ -140,12 +140,7 @@ def check_members(spaces: Any) -> tuple[Space[Any], ...]:
 
 
 def draw_seeds(generator: np.random.Generator, n: int) -> list[int]:
-    """Draw seeds for `n` members, as Gymnasium's composite spaces draw them.
-
-    Example:
-        >>> draw_seeds(np.random.default_rng(0), 2)
-        [1826701614, 1367864806]
-    """
+    """Draw seeds for `n` members, as Gymnasium's composite spaces draw them."""
     seeds: list[int] = generator.integers(np.iinfo(np.int32).max, size=n).tolist()
     return seeds
 
@@ -178,12 +173,6 @@ def sample_member(space: Space[Any], word: str, limit: Any, key: str | int) -> A
 
 
 def explain_members(members: Iterable[tuple[Any, Space[Any], Any]], name: str) -> str | None:
-    """Return why the first of some (key, space, value) that does not fit does not; None if all do.
-
-    Example:
-        >>> from vecspaces.spaces import Discrete
-        >>> explain_members([("a", Discrete(2), 1), ("b", Discrete(2), 2)], "x")
-        "x['b']: expected an integer from 0 to 1 (int64), found 2 of type int"
-    """
+    """Return why the first (key, space, value) that does not fit does not; None if all fit."""
     answers = (space.explain(value, f"{name}[{key!r}]") for key, space, value in members)
     return next((answer for answer in answers if answer is not None), None)

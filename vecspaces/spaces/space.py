@@ -191,8 +191,8 @@ class Space(Generic[T_cov]):
         return f"{type(self).__name__}({shown})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Space[T_cov]:
-        # As usual, but for two things that take most of the time: generators have a faster copy,
-        # and read-only arrays that own their data can be shared.
+        # Two things would take most of the time: generators have a faster copy, and read-only
+        # arrays that own their data are shared.
         for value in self.__dict__.values():
             if type(value) is np.random.Generator and id(value) not in memo:
                 memo[id(value)] = seeding.copy_generator(value)

@@ -41,16 +41,10 @@ class StandardSpace(Space[T_cov]):
 
 
 def find_difference(name: str, one: Any, other: Any) -> tuple[int, ...] | None:
-    """Return the index of the first entry in which two parts differ, () if they are no arrays.
-
-    Example:
-        >>> find_difference("nvec", np.array([2, 3]), np.array([2, 4]))
-        (1,)
-        >>> find_difference("low", np.zeros(2), np.full(2, 1e-9)) is None
-        True
-    """
+    """Return the index of the first entry in which two parts differ, () if they are no arrays."""
     if not isinstance(one, np.ndarray):
         return None if one is other or one == other else ()
+    # Gymnasium's Boxes are equal if their bounds are close.
     close = np.isclose(one, other) if name in ("low", "high") else one == other
     if np.all(close):
         return None

@@ -29,8 +29,8 @@ class _Characters:
         self.indices: dict[str, np.int32] = {
             character: np.int32(i) for i, character in enumerate(characters)
         }
-        # Where a uniform number in [0, 1) changes from one character to the next: the sums, with
-        # their rounding, that numpy.random.Generator.choice computes from equal probabilities.
+        # A uniform number in [0, 1) selects the character whose end is the first above it. The sums
+        # have the rounding of numpy.random.Generator.choice with equal probabilities.
         sums = np.full(len(characters), 1.0 / max(len(characters), 1)).cumsum()
         self.ends = sums / sums[-1:]
 

@@ -140,7 +140,7 @@ def _(space: Graph) -> Graph:
     return Graph(flatten_space(space.node_space), edge_space)
 
 
-# What a value that does not fit may raise; callers may catch what Gymnasium raises.
+# A value that does not fit raises one of these, the class that Gymnasium raises.
 _MISFITS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 

@@ -169,7 +169,7 @@ class _Conversion:
                     del arguments[name]
             converted = getattr(self._target, kind)(**arguments)
             if kind == "Box":
-                # Of an integer dtype, "no bound" is not seen in `low`, `high`; samples need it.
+                # Samples depend on missing bounds, which `low` and `high` of integers do not show.
                 converted.bounded_below = space.bounded_below.copy()
                 converted.bounded_above = space.bounded_above.copy()
         converted._np_random = copy.deepcopy(space._np_random, self._generators)
