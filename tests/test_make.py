@@ -402,3 +402,13 @@ def test_a_name_close_to_one_of_the_environment_is_suggested_too() -> None:
 def test_an_id_of_a_package_that_was_not_imported_names_the_package(env_id: str, hint: str) -> None:
     with pytest.raises(gymnasium.error.UnregisteredEnv, match=f"name that too: {hint}$"):
         make_vec(env_id, 2)
+
+
+def test_the_text_of_a_vector_env_names_workers_and_mode() -> None:
+    with make_vec("CartPole-v1", 3, num_workers=2, autoreset_mode="SameStep") as envs:
+        expected = (
+            "AsyncVectorEnv(CartPole-v1, num_envs=3, num_workers=2, autoreset_mode='SameStep')"
+        )
+        assert repr(envs) == str(envs) == expected
+    with make_vec("CartPole-v1", 3, backend="sync") as sync:
+        assert repr(sync) == "SyncVectorEnv(CartPole-v1, num_envs=3, autoreset_mode='NextStep')"

@@ -108,7 +108,9 @@ def test_a_reward_wrapper_changes_rewards() -> None:
     with Negative(Shifted(SyncVectorEnv(ledgers(2)))) as envs:
         envs.reset(seed=0)
         assert envs.step(np.array([0, 0]))[1].tolist() == [-0.125, -1.125]
-        assert repr(envs) == "<Negative, <Shifted, SyncVectorEnv(num_envs=2)>>"
+        assert repr(envs) == (
+            "<Negative, <Shifted, SyncVectorEnv(num_envs=2, autoreset_mode='NextStep')>>"
+        )
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,13 @@ ManagedStep: TypeAlias = tuple[
 
 
 class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
-    """A vector env of single environments; derived classes choose the backend."""
+    """A vector env of single environments; derived classes choose the backend.
+
+    Attributes:
+        num_workers: The number of worker processes or actors; None: the caller's process.
+    """
+
+    num_workers: int | None = None
 
     def __init__(self, backend: Backend, settings: Settings, batch_size: int | None) -> None:
         if batch_size is not None:
@@ -103,6 +109,14 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             stats=settings.stats,
             info_space=self.info_space,
         )
+
+    def __repr__(self) -> str:
+        parts = [] if self.spec is None else [self.spec.id]
+        parts.append(f"num_envs={self.num_envs}")
+        if self.num_workers is not None:
+            parts.append(f"num_workers={self.num_workers}")
+        parts.append(f"autoreset_mode={self._mode.value!r}")
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     # ------------------------------------------------------------------ reset
 

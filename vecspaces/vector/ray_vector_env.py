@@ -58,7 +58,8 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         validate: Whether all that environments return and are given must lie in its space.
         info_space: As in `AsyncVectorEnv`.
         on_worker_death: `"raise"`, or `"restart"`: a new actor, elsewhere if its node is gone; or a
-            function, as in `AsyncVectorEnv`.
+            function, as in `AsyncVectorEnv`. Where a process of an actor dies, `"restart"` replaces
+            the process, and a function decides whether the actor is replaced.
         max_restarts: How many restarts are allowed within `restart_window`; one more is an error.
         restart_window: In seconds.
         step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound but

@@ -115,12 +115,14 @@ class Death(NamedTuple):
         node: The machine of a cluster that it ran on; None for this one.
         cause: The error of the cluster, or what was raised before it could start.
         stack: The frames of its environment, the innermost last, where a crash left them.
+        error: Of a process in an actor, the error that the actor's vector env raised for it.
     """
 
     exitcode: int | None
     node: str | None = None
     cause: Exception | None = None
     stack: str | None = None
+    error: WorkerDiedError | None = None
 
 
 _USUAL_CAUSES = {

@@ -603,6 +603,9 @@ class Session:
             restarts = True
         else:
             restarts = budget is not None and budget.on_worker_death != "raise"
+            if death.error is not None:
+                # An actor restarts its processes by itself, unless a function here decides.
+                restarts = budget is not None and callable(budget.on_worker_death)
             advice = (
                 "its environments are built again"
                 if restarts
@@ -610,7 +613,8 @@ class Session:
                 'on_worker_death="restart" goes on by itself'
             )
             busy, position = self._backend.locate(worker)
-            error = died(worker, rows, verb, death, busy[0] if position else -1, advice, position)
+            at = busy[0] if position else -1
+            error = death.error or died(worker, rows, verb, death, at, advice, position)
             key = worker, count
         try:
             if budget is None or not restarts:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.vector.backends.ray.clusters import BERTH, more_nodes, node_of
-from tests.vector.bounds import within
+from tests.vector.bounds import stretched, within
 from vecspaces.errors import (
     InvalidInfoError,
     ResetNeededError,
@@ -104,6 +104,39 @@ def test_a_process_of_an_actor_is_restarted_in_it(tmp_path: Path) -> None:
         assert infos["worker_restarted"].tolist() == [False, False, True, False]
         assert truncations.tolist() == [False, False, True, False] and rewards[2] == 0
         assert envs.call(actor_of_process) == actors
+        assert_as_new(envs)
+
+
+def test_a_function_decides_on_the_death_of_a_process_of_an_actor(tmp_path: Path) -> None:
+    heard: list[WorkerDiedError] = []
+    with make(tmp_path, "SIGKILL", processes_per_actor=2, on_worker_death=heard.append) as envs:
+        envs.reset(seed=0)
+        before = envs.call(actor_of_process)
+        arm(tmp_path)
+        *_, truncations, infos = envs.step(ACTIONS)
+        assert (
+            truncations.tolist() == infos["worker_restarted"].tolist() == [False] * 2 + [True] * 2
+        )
+        assert [(error.env_ids, error.worker) for error in heard] == [((2,), 1)]
+        assert "process 0 (environment 2)" in str(heard[0])
+        after = envs.call(actor_of_process)
+        assert after[:2] == before[:2] and after[2] != before[2], "the actor as a whole"
+        assert_as_new(envs)
+
+
+@pytest.mark.parametrize(
+    "processes", [1, pytest.param(2, marks=FULL)], ids=lambda count: f"{count} processes"
+)
+def test_an_actor_that_hangs_is_replaced(processes: int, tmp_path: Path) -> None:
+    arguments: Any = {"step_timeout": stretched(2.0), "on_step_timeout": "restart"}
+    with make(tmp_path, "hang", processes_per_actor=processes, **arguments) as envs:
+        envs.reset(seed=0)
+        for env_ids in (None, range(NUM_ENVS)):
+            arm(tmp_path)
+            *_, truncations, infos = envs.step(ACTIONS, env_ids=env_ids)
+            assert truncations.tolist() == [False, False, True, True]
+            assert infos["worker_restarted"].tolist() == [False, False, True, True]
+            envs.step(ACTIONS)
         assert_as_new(envs)
 
 

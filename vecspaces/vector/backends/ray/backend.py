@@ -335,6 +335,10 @@ class RayBackend(Backend):
         # An environment may raise an error of this type itself; its message is then no `Message`.
         if isinstance(error, WorkerDiedError) and isinstance(error.args[0], Message):
             found = died_within(worker, self._nodes[worker], error)
+            if worker not in self._build_by:
+                # The actor lives, but its vector env is of no more use.
+                self._forget(worker)
+                return Reply(worker, Op.DIED, 0, Death(None, self._nodes[worker], error=found))
             failure = replace(failure, exception=found)
         return Reply(worker, Op.FAILED, request.seq, replace(failure, worker=worker))
 
