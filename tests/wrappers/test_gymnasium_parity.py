@@ -14,9 +14,11 @@ from gymnasium.wrappers import vector as theirs
 
 from tests.adapters.side_by_side import MODES
 from tests.compare import assert_identical
+from vecspaces import spaces
 from vecspaces import wrappers as ours
 from vecspaces.adapters.gymnasium import to_gymnasium
 from vecspaces.vector import SyncVectorEnv
+from vecspaces.vector.utils import iterate
 
 NEXT_STEP, SAME_STEP, DISABLED = MODES
 COUNT = 3
@@ -295,3 +297,31 @@ def test_what_gymnasium_refuses_is_refused_with_such_an_error(name: str) -> None
     with SyncVectorEnv(limited(plain, space)) as envs, pytest.raises(refusal) as found:
         getattr(ours, kind)(envs, **arguments)
     assert any(word in str(found.value) for word in ("found", "needs"))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Dict(a=spaces.Dict({}), b=spaces.Discrete(3)),
+        spaces.Tuple((spaces.Tuple(()), spaces.Box(0, 1, (2,)))),
+        spaces.Dict(a=spaces.Dict(c=spaces.Dict({})), b=spaces.Text(2), c=spaces.MultiBinary(2)),
+    ],
+    ids=str,
+)
+def test_members_without_data_do_not_count_the_rows(space: Any) -> None:
+    with SyncVectorEnv(noise(to_gymnasium(space))) as plain_envs:
+        observations = plain_envs.reset(seed=0)[0]
+    with ours.FlattenObservation(SyncVectorEnv(noise(to_gymnasium(space)))) as envs:
+        flat = envs.reset(seed=0)[0]
+        assert flat.shape == (COUNT, spaces.flatdim(space))
+        rows = iterate(plain_envs.observation_space, observations)
+        for found, row in zip(flat, rows, strict=True):
+            assert_identical(found, spaces.flatten(space, row))
+
+
+@pytest.mark.parametrize("space", [spaces.Dict({}), spaces.Dict(a=spaces.Tuple(()))], ids=str)
+def test_stacks_of_observations_without_data(space: Any) -> None:
+    with ours.FrameStackObservation(SyncVectorEnv(noise(to_gymnasium(space))), 2) as envs:
+        first = envs.reset(seed=0)[0]
+        mask = np.arange(COUNT) == 0
+        assert envs.reset(options={"reset_mask": mask})[0] == first

@@ -20,6 +20,7 @@ from vecspaces.spaces import (
     flatten,
     flatten_space,
 )
+from vecspaces.spaces.batch_values import batch_length
 from vecspaces.vector.utils import batch_space, concatenate, iterate
 
 _ARRAYS = (Box, Discrete, MultiBinary, MultiDiscrete)
@@ -49,21 +50,10 @@ def map_arrays(space: Space[Any], function: Callable[..., Any], *batches: Any) -
     return parts if isinstance(space, Dict) else tuple(parts.values())
 
 
-def count_rows(space: Space[Any], batch: Any) -> int:
-    """Return the number of rows of a batch of a space.
-
-    Example:
-        >>> count_rows(Dict(x=Discrete(3)), {"x": np.array([0, 2])})
-        2
-    """
-    while isinstance(space, (Dict, Tuple)) and space._members():
-        key, space = next(iter(space._members().items()))
-        batch = batch[key]
-    return len(batch)
-
-
-def flatten_rows(space: Space[Any], batch: Any) -> Any:
+def flatten_rows(space: Space[Any], batch: Any, count: int | None = None) -> Any:
     """Flatten every row of a batch, by arrays where the space has a flat form of a fixed size.
+
+    `count` is the number of rows; None: as many as the batch holds.
 
     Example:
         >>> space = Dict(x=Discrete(3), y=Box(0, 1, (2,)))
@@ -71,7 +61,8 @@ def flatten_rows(space: Space[Any], batch: Any) -> Any:
         array([[0., 0., 1., 0., 0.],
                [1., 0., 0., 0., 0.]])
     """
-    count = count_rows(space, batch)
+    if count is None:
+        count = batch_length(space, batch) or 0
     if isinstance(space, (Box, MultiBinary)):
         return np.asarray(batch, space.dtype).reshape(count, flatdim(space))
     if isinstance(space, Discrete):
@@ -83,7 +74,7 @@ def flatten_rows(space: Space[Any], batch: Any) -> Any:
         begin = 0
         for key, member in space._members().items():
             end = begin + flatdim(member)
-            flat[:, begin:end] = flatten_rows(member, batch[key])
+            flat[:, begin:end] = flatten_rows(member, batch[key], count)
             begin = end
         return flat
     rows = [flatten(space, row) for row in iterate(batch_space(space, count), batch)]

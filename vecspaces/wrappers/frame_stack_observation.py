@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from operator import index
+from operator import index, itemgetter
 from typing import Any, Generic
 
 import numpy as np
@@ -108,8 +108,11 @@ class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTy
         chosen = observations
         if rows is not ALL:
             space = self.env.single_observation_space
-            items = list(iterate(self.env.observation_space, observations))
-            chosen = concatenate(space, [items[row] for row in rows], None)
+            if has_arrays_only(space):
+                chosen = map_arrays(space, itemgetter(rows), observations)
+            else:
+                items = list(iterate(self.env.observation_space, observations))
+                chosen = concatenate(space, [items[row] for row in rows], None)
         frames = self._frames.pushed(chosen, rows, begun)
         changed = frames.stacks(ALL)
         self._frames = frames
