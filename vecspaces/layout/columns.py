@@ -24,7 +24,7 @@ def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
     """Return the function that writes values of the very dtype and shape of the rows of `out`.
 
     Called with one value per row, it writes them in one pass; it returns False, and writes nothing,
-    if one of them is anything else.
+    if one of them is anything else. What a foreign object raises is left to the row that holds it.
     """
     if out.ndim == 1:
         return _scalar_writer(out)
@@ -97,8 +97,8 @@ def _vector_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
             ):
                 place[:] = b"".join(values)
                 return True
-        except (AttributeError, BufferError, TypeError, ValueError):
-            pass  # lists, strided arrays, or a dtype that has no buffer
+        except Exception:  # lists, strided arrays, a dtype that has no buffer, or foreign objects
+            pass
         return cast_all(values)
 
     return write
@@ -113,8 +113,8 @@ def _array_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
                 return False
             # NumPy compares the dtypes, the number of axes, and all axes but the first.
             np.concatenate(values, out=joined, casting="safe")
-        except (TypeError, ValueError):
-            return False  # lists, or another dtype or shape
+        except Exception:  # lists, another dtype or shape, or whatever an __array__ raises
+            return False
         return True
 
     return write
@@ -128,5 +128,5 @@ def split(node: Record, values: list[Any]) -> list[list[Any]] | None:
         if node.container is tuple and not all(isinstance(value, SEQUENCES) for value in values):
             return None
         return [list(map(itemgetter(key), values)) for key in node.keys]
-    except (IndexError, KeyError, TypeError):
+    except Exception:  # no mapping, one without these keys, or whatever a foreign one raises
         return None

@@ -105,15 +105,18 @@ class Record:
             if isinstance(value, SEQUENCES) and len(value) == count:
                 return value
             raise KeyMismatch(f"a tuple of length {count}", show_value(value), path, row)
+        cause = None
         try:
             if len(value) == count:
                 return [value[key] for key in self.keys]
         except (IndexError, KeyError, TypeError):
             pass  # no mapping, or one without these keys
+        except Exception as error:  # whatever a mapping of another library raises
+            cause = error
         found = show_value(value)
         if isinstance(value, Mapping):
             found = f"a {type(value).__name__} with {show_keys(value)}"
-        raise KeyMismatch(f"a dict with {show_keys(self.keys)}", found, path, row) from None
+        raise KeyMismatch(f"a dict with {show_keys(self.keys)}", found, path, row) from cause
 
 
 @dataclass(frozen=True, slots=True)

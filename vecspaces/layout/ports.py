@@ -210,7 +210,9 @@ class RecordPort(Port):
                     split(value, row)  # which raises the error
                 for key, write_member in pairs:
                     write_member(row, value[key])
-            except (IndexError, KeyError, TypeError):
+            except Mismatch:
+                raise
+            except Exception:  # no record, or whatever a foreign one raises
                 split(value, row)
                 raise
 
@@ -360,7 +362,7 @@ class ChoicePort(ValuePort):
                 branch, member = value
                 branch = branch.__index__()
                 right = 0 <= branch < count
-            except (AttributeError, TypeError, ValueError):
+            except Exception:
                 right = False
             if not right:
                 expected = f"a tuple (branch, value) with a branch from 0 to {count - 1}"

@@ -5,11 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.envs import Ledger, rewarding
-from vecspaces.errors import InvalidRewardError, ResetNeededError
+from vecspaces import spaces
+from vecspaces.errors import (
+    InvalidInfoError,
+    InvalidObservationError,
+    InvalidRewardError,
+    ResetNeededError,
+)
+from vecspaces.testing.envs import Echo
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector.exchange.failures import EnvironmentTraceback
 
 
 class Returns(Ledger):
@@ -71,3 +80,59 @@ def test_a_reward_beyond_all_floats_names_its_environment(make: Any) -> None:
         envs.reset()
         with pytest.raises(InvalidRewardError, match=r"^environment 2 returned 1000"):
             envs.step([0, 0, 0])
+
+
+class Tensor:
+    """Refuses to become an array or a number, as a torch tensor that requires grad does."""
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, *shape: int) -> None:
+        self.shape, self.ndim = shape, len(shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("detach it first")
+
+    __array__ = __float__ = __getitem__ = _refuse
+
+
+PAIR, ZEROS = spaces.Box(-1, 1, (2,)), np.zeros(2, np.float32)
+# A space, a value of it, and one that refuses to be read.
+REFUSING: dict[str, tuple[Any, Any, Any]] = {
+    "vector": (PAIR, ZEROS, Tensor(2)),
+    "image": (spaces.Box(-1, 1, (2, 2)), np.zeros((2, 2), np.float32), Tensor(2, 2)),
+    "large": (spaces.Box(-1, 1, (20000,)), np.zeros(20000, np.float32), Tensor(20000)),
+    "number": (spaces.Box(-1, 1, ()), np.float32(0), Tensor()),
+    "in a dict": (spaces.Dict(x=PAIR), {"x": ZEROS}, {"x": Tensor(2)}),
+    "for a dict": (spaces.Dict(x=PAIR, y=PAIR), {"x": ZEROS, "y": ZEROS}, Tensor(2)),
+    "in a tuple": (spaces.Tuple((PAIR,)), (ZEROS,), (Tensor(2),)),
+    "in a sequence": (spaces.Sequence(PAIR), (ZEROS,), (Tensor(2),)),
+    "choice": (spaces.OneOf((PAIR,)), (0, ZEROS), (Tensor(2), ZEROS)),
+}
+
+
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
+@pytest.mark.parametrize("name", [*REFUSING, "reward", "declared info"])
+def test_what_refuses_to_be_an_array_belongs_to_its_row(make: Any, name: str) -> None:
+    space, good, bad = REFUSING.get(name, (PAIR, ZEROS, ZEROS))
+    step = [good, 0.0, False, False, {}]
+    wrong, kind = [bad, *step[1:]], InvalidObservationError
+    info_space = None
+    if name == "reward":
+        wrong[1], kind = Tensor(2), InvalidRewardError
+    elif name == "declared info":
+        info_space = spaces.Dict(x=PAIR)
+        step[4], wrong[4], kind = {"x": ZEROS}, {"x": Tensor(2)}, InvalidInfoError
+    env_fns = [
+        partial(Echo, space, [(good, {})], [tuple(wrong if row == 2 else step)]) for row in range(3)
+    ]
+    with make(env_fns, info_space=info_space) as envs:
+        for stepping in (partial(envs.step, [0] * 3), partial(envs.step, [0] * 2, [2, 0])):
+            envs.reset(seed=0)
+            with pytest.raises(kind, match=r"^environment 2 returned") as caught:
+                stepping()
+            cause = caught.value.__cause__
+            assert isinstance(cause, EnvironmentTraceback) and cause.failure.env_ids == (2,)
