@@ -262,7 +262,8 @@ class EpisodeQueue:
 def numbers_of(infos: dict[str, Any], row: int) -> dict[str, float]:
     """Return the numbers in one row of merged infos.
 
-    All become floats: which other rows meet it in a batch decides whether an integer is one.
+    All become floats, and complex numbers that are real too: which other rows meet it in a batch
+    decides whether an integer is one.
 
     Example:
         >>> infos = {"n": np.array([0, 2]), "_n": np.array([False, True])}
@@ -274,9 +275,12 @@ def numbers_of(infos: dict[str, Any], row: int) -> dict[str, float]:
         mask = infos.get(f"_{key}")
         if mask is None or isinstance(values, dict) or not mask[row]:
             continue
-        if isinstance(values[row], (tuple, list)):  # NumPy makes no array of unequal lengths
+        try:
+            value = np.asarray(values[row])
+        except Exception:  # a ragged list, or an object that refuses to be an array
             continue
-        value = np.asarray(values[row])
+        if value.ndim == 0 and value.dtype.kind == "c" and value.imag == 0:
+            value = value.real
         if value.ndim == 0 and value.dtype.kind in "biuf":
             found[str(key)] = float(value)
         elif isinstance(values[row], int):  # of more than 64 bits

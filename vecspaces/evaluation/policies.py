@@ -17,7 +17,7 @@ from vecspaces.sampling import draw_action, masks_as_list
 from vecspaces.seeding import derive_seed
 from vecspaces.spaces import Dict, Space, Tuple
 from vecspaces.vector import VectorEnv, infos_as_list
-from vecspaces.vector.exchange.infos import finish, merge
+from vecspaces.vector.exchange.infos import gather, merge
 from vecspaces.vector.utils import concatenate
 
 Policy = Callable[..., Any]
@@ -131,7 +131,7 @@ class _Stateful(_Stateless):
         if self._takes_infos:
             for row, info in zip(rows, infos_as_list(infos, len(rows)), strict=True):
                 self._last_infos[row] = info
-            every = finish([merge(dict(enumerate(self._last_infos)))], len(self._last_infos))
+            every = merge([gather(dict(enumerate(self._last_infos)))], len(self._last_infos))
         actions = self._ask(concatenate(space, self._last, None), every)
         return pick(self._envs.single_action_space, actions, rows)
 

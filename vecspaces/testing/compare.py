@@ -37,6 +37,9 @@ def assert_identical(ours: Any, theirs: Any, path: str = "value") -> None:
         assert ours.shape == theirs.shape, f"{path}: {ours.shape} is not {theirs.shape}"
         if ours.dtype == object:  # its bytes are addresses
             assert_identical(ours.tolist(), theirs.tolist(), path)
+        elif ours.dtype.char in "gG":  # whose bytes are padded
+            same = np.array_equal(ours, theirs, equal_nan=True)
+            assert same, f"{path}: {ours!r} is not {theirs!r}"
         else:
             assert ours.tobytes() == theirs.tobytes(), f"{path}: {ours!r} is not {theirs!r}"
     elif isinstance(ours, float):

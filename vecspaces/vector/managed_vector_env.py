@@ -19,9 +19,9 @@ from vecspaces.errors import InvalidActionError, ResetNeededError
 from vecspaces.layout import Mismatch
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.calls import Calls
-from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import EnvIds, Message
+from vecspaces.vector.exchange.infos import merge
 from vecspaces.vector.exchange.stats import Stats
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
@@ -183,8 +183,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         return self._session.finish_reset(call, timeout, self._read_reset)
 
     def _read_reset(self, slot: int, rows: list[int]) -> tuple[ObsType, dict[str, Any]]:
-        columns = [infos_module.together(part, self._together) for part in self._columns()]
-        infos = infos_module.finish(columns, self.num_envs)
+        infos = self._merged_infos()
         if self._buffers.infos:
             declared = self._buffers.infos[slot]
             if self._session.is_masked:
@@ -267,9 +266,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         written = buffers.whole[slot]
         terminations = written.terminations.copy()
         truncations = written.truncations.copy()
-        infos: dict[str, Any] = {}
-        if any(self._session.results.values()):
-            infos = infos_module.finish(self._columns(), self.num_envs)
+        infos = self._merged_infos()
         if buffers.infos:
             buffers.infos[slot].read(infos, self.copy)
         if self._mode is not AutoresetMode.NEXT_STEP or self._settings.validate:
@@ -324,10 +321,13 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             )
         )
 
-    def _columns(self) -> list[infos_module.Columns]:
-        """Return the infos of the workers that have some, in their order."""
+    def _merged_infos(self) -> dict[str, Any]:
+        """Merge what the environments of all workers reported, in their order."""
         results = self._session.results
-        return [results[worker] for worker in sorted(results) if results[worker]]
+        if not any(results.values()):
+            return {}
+        parts = [part for worker in sorted(results) for part in results[worker] or ()]
+        return merge(parts, self.num_envs)
 
     # ------------------------------------------------------------------ some environments
 

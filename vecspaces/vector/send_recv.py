@@ -13,7 +13,7 @@ from vecspaces.checks import check_count
 from vecspaces.errors import AlreadyPendingCallError, InvalidActionError, NoAsyncCallError
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.failures import EnvIds, Message
-from vecspaces.vector.exchange.infos import finish, shift
+from vecspaces.vector.exchange.infos import gather, merge
 from vecspaces.vector.session.session import Session
 from vecspaces.vector.session.states import Event
 from vecspaces.vector.vector_env import AutoresetMode
@@ -138,10 +138,8 @@ class SendRecv:
             fresh = [place for place, row in enumerate(rows) if row in queue.fresh]
             rewards[fresh] = 0.0
             terminations[fresh] = truncations[fresh] = False
-        infos = finish(
-            [shift(queue.ready[row], place) for place, row in enumerate(rows) if queue.ready[row]],
-            len(rows),
-        )
+        given = {place: queue.ready[row] for place, row in enumerate(rows) if queue.ready[row]}
+        infos = merge([gather(given)], len(rows))
         if buffers.infos:
             buffers.infos[slot].gather(infos, at, np.arange(len(rows)), len(rows))
         ended = terminations | truncations

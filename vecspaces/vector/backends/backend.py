@@ -11,7 +11,7 @@ import cloudpickle
 from vecspaces.errors import InvalidInfoError
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.failures import EnvIds, Failure, Message
-from vecspaces.vector.exchange.infos import take
+from vecspaces.vector.exchange.infos import split
 from vecspaces.vector.exchange.messages import Op, Reply, Written
 from vecspaces.vector.group.env_group import EnvGroup
 from vecspaces.vector.group.members import GroupDescription
@@ -138,8 +138,8 @@ def find_unpicklable(result: Any, command: str) -> Failure | None:
     is_written = isinstance(result, Written)
     for row in result.rows if is_written else result or ():
         if is_written:
-            columns = take(result.columns, [row], [0])
-            parts = {f"info[{key!r}]": column for key, column in columns.items()}
+            info = split(result.infos, [row])[row]
+            parts = {f"info[{key!r}]": value for key, value in info.items()}
         else:
             parts = {"the result of the call": result[row]}
         for what, value in parts.items():

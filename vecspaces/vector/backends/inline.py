@@ -62,7 +62,7 @@ class InlineBackend(Backend):
             if op is Op.STEP_ROWS:
                 replies.append(Reply(0, Op.PART, seq, result))
             else:
-                written = result.columns if isinstance(result, Written) else result
+                written = result.infos if isinstance(result, Written) else result
                 replies.append(make_reply((0, Op.DONE, seq, written)))
 
     def collect(self, timeout: float | None) -> deque[Reply]:

@@ -1,16 +1,19 @@
-"""Merging the infos of environments into arrays, once, for every backend.
+"""Infos: what every environment reported, and how the caller merges it into arrays, once.
 
-Infos travel as *columns*: for each key the values of some rows, and which rows they are. A worker
-merges the infos of its slice, so that a few arrays cross the pipe instead of many dicts; the caller
-joins the slices, and `finish` gives the form that users know: for each key an array with one entry
-per environment, and under `_key` a mask of the environments that reported it.
+A group *gathers* the infos of its environments by key and merges nothing: it keeps each
+environment's own values. So do the messages to the caller, which hold a column of numbers, or of
+arrays that are alike, as one array of them, from which the very values can be read again. The
+caller merges what every environment reported into the form that users know: for each key an array
+with one entry per environment, and under `_key` a mask of the environments that reported it.
 
-Merging is associative: joining slices gives what merging all infos at once gives.
+Which dtype an array has is therefore decided in one place, from the values of all environments that
+step together, and cannot depend on how they are divided among workers.
 """
 
 from __future__ import annotations
 
 import copy
+from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,225 +24,327 @@ import numpy.typing as npt
 
 from vecspaces.layout.columns import FLOATS
 
-RowIndices = npt.NDArray[np.intp]
-
 _PLAIN = (int, float, bool)
 # Of these and no others, NumPy makes one array as they are, unless all are integers that no dtype
 # holds together, which it rounds.
 _NUMBERS = FLOATS | {int, bool, np.int64, np.int32}
-_INTEGERS = (int, np.integer)
-_INT64 = np.iinfo(np.int64)
+_INTEGERS = (int, np.integer, np.bool_)
 _NUMERIC = frozenset("biufc")
-_OF_MANY_DTYPES = (np.ndarray, np.timedelta64)
 _IMMUTABLE = frozenset((int, float, bool, str, bytes, type(None)))
-
-_DICT = {dict}
-_FIRST: RowIndices = np.zeros(1, dtype=np.intp)
+# Whose type alone does not tell what can be one array.
+_OF_MANY_KINDS = (np.ndarray, np.timedelta64)
+_DICT, _LIST, _ARRAY = {dict}, {list}, {np.ndarray}
+# The codes by which `array` and NumPy know the numbers of Python.
+_CODES = {float: ("d", "f8"), int: ("q", "i8"), bool: ("b", "?")}
+# What the entries of an array that holds a column were: arrays, scalars of NumPy, or numbers of
+# Python. In a message, columns too. No Enum, whose members pickle slowly.
+_ARRAYS, _SCALARS, _PYTHON, _NESTED = range(4)
 
 
 @dataclass(slots=True)
 class Column:
-    """The values of one key, one per row of `rows`, in that order; columns where all are dicts."""
+    """What some rows reported under one key: the very values that the environments returned.
 
-    rows: RowIndices
-    values: npt.NDArray[Any] | Columns
+    Args:
+        rows: The rows, one per value.
+        values: A list of the values; or one array of them all, of which `form` says what its
+            entries were; or columns, where all are dicts.
+        form: What the entries of an array were.
+    """
+
+    rows: Sequence[int]
+    values: list[Any] | npt.NDArray[Any] | Columns
+    form: int = _ARRAYS
 
 
 Columns = dict[str, Column]
 
 
-def to_plain(columns: Columns) -> list[tuple[Any, ...]]:
-    """Take columns apart for the way to the caller: bytes pickle in a tenth of an array's time."""
-    plain: list[tuple[Any, ...]] = []
-    rows: RowIndices | None = None
-    for key, column in columns.items():
-        values = column.values
-        where = None if column.rows is rows else column.rows.tobytes()
-        rows = column.rows
-        if isinstance(values, dict):
-            plain.append((key, where, to_plain(values)))
-        elif values.dtype.kind in _NUMERIC:
-            plain.append((key, where, values.tobytes(), values.dtype.str, values.shape))
-        else:
-            plain.append((key, where, values))
-    return plain
-
-
-def from_plain(plain: list[tuple[Any, ...]]) -> Columns:
-    """Put together what `to_plain` took apart, in a process on the same machine."""
-    columns: Columns = {}
-    rows = np.empty(0, dtype=np.intp)
-    for key, where, values, *form in plain:
-        if where is not None:
-            rows = np.frombuffer(where, np.intp)
-        if form:
-            values = np.frombuffer(values, form[0]).reshape(form[1])
-        elif isinstance(values, list):
-            values = from_plain(values)
-        columns[key] = Column(rows, values)
-    return columns
-
-
-def merge(infos: Mapping[int, Mapping[str, Any]], apart: bool = False) -> Columns:
-    """Merge infos of single environments, given by their rows.
-
-    With `apart`, values of different types or dtypes stay objects, as the rows may be handed out
-    one by one: which of them came together depends on the time, and their dtypes must not.
-
-    Numbers of one key are promoted to a dtype that holds them all; Gymnasium 1.4.0 takes the dtype
-    of the first value and truncates the others. Arrays of one shape are stacked; anything else
-    becomes an array of objects.
-    """
-    every, same = list(infos), list(infos.values())
-    keys = same[0].keys() if same else ()
-    # As it is at nearly every step. Of as many keys none is another where each of the first info's
-    # is found; a subclass of dict may find what it does not have.
-    if len(same) == 1 or (
-        sum(map(len, same)) == len(keys) * len(same) and set(map(type, same)) == _DICT
+def gather(infos: Mapping[int, Mapping[str, Any]]) -> Columns:
+    """Sort infos of single environments, given by their rows, by their keys."""
+    rows, given = list(infos), list(infos.values())
+    # Equal key count plus every key of the first means equal keys, as at nearly every step. A
+    # subclass of dict may find what it does not have.
+    keys = given[0].keys() if given else ()
+    if len(given) == 1 or (
+        sum(map(len, given)) == len(keys) * len(given) and set(map(type, given)) == _DICT
     ):
-        at = np.array(every, dtype=np.intp)
         try:
-            return {
-                key: Column(at, _stack(key, every, [info[key] for info in same], apart))
-                for key in keys
-            }
+            return {key: Column(rows, [info[key] for info in given]) for key in keys}
         except KeyError:
             pass  # as many keys, but others
-    gathered: dict[str, tuple[list[int], list[Any]]] = {}
+    columns: dict[str, tuple[list[int], list[Any]]] = {}
     for row, info in infos.items():
         for key, value in info.items():
-            try:
-                rows, values = gathered[key]
-            except KeyError:
-                gathered[key] = [row], [value]
-            else:
-                rows.append(row)
-                values.append(value)
-    return {
-        key: Column(np.array(rows, dtype=np.intp), _stack(key, rows, values, apart))
-        for key, (rows, values) in gathered.items()
-    }
+            own_rows, values = columns.setdefault(key, ([], []))
+            own_rows.append(row)
+            values.append(value)
+    return {key: Column(*column) for key, column in columns.items()}
 
 
-def _stack(
-    key: str, rows: list[int], values: list[Any], apart: bool = False
-) -> npt.NDArray[Any] | Columns:
-    """Make one array, or nested columns, of the values of a key."""
-    if key == "final_obs":
-        return _objects(values)
-    types = set(map(type, values))
-    if apart and not _is_one_type(types, values):
-        return _objects(values)
-    if types <= _NUMBERS:
-        array = np.array(values)
-        return array if array.dtype.kind != "f" or types & FLOATS else _objects(values)
-    if len(types) == 1:
-        first = values[0]
-        if not isinstance(first, np.ndarray):
-            return _stack_kind(_kind(first), rows, values, apart)
-        # As it is at nearly every step. NumPy takes an axis more for each array with `np.stack`.
-        if np.ndarray in types and first.ndim and first.dtype != object and _are_alike(values):
-            return np.concatenate(values).reshape(len(values), *first.shape)
-    groups: dict[Any, list[int]] = {}
-    for position, value in enumerate(values):
-        groups.setdefault(_kind(value), []).append(position)
-    if len(groups) == 1:
-        return _stack_kind(next(iter(groups)), rows, values, apart)
-    # Values of different kinds are objects, each promoted as in a slice that holds its kind alone:
-    # results do not depend on the slices.
-    items = list(values)
-    for kind, positions in groups.items():
-        chosen = [rows[position] for position in positions]
-        own = [values[position] for position in positions]
-        stacked = _stack_kind(kind, chosen, own, apart)
-        cells = _cells(Column(np.array(chosen, dtype=np.intp), stacked))
-        for position, cell in zip(positions, cells, strict=True):
-            items[position] = cell
-    return _objects(items)
-
-
-def _is_one_type(types: set[type], values: list[Any]) -> bool:
-    """Whether each value has the dtype by itself that an array of all has."""
-    if len(types) != 1:
-        return False
-    if isinstance(values[0], _OF_MANY_DTYPES):
-        return len({value.dtype for value in values}) == 1
-    return int not in types or (min(values) >= _INT64.min and max(values) <= _INT64.max)
-
-
-def together(columns: Columns, vector_envs: Sequence[range] = ()) -> Columns:
-    """Merge what `merge(apart=True)` kept apart, into arrays of their own.
-
-    What one of the `vector_envs`, each given by its rows, reported alone stays as it merged it.
-    """
-    found: Columns = {}
-    for key, column in columns.items():
-        values = column.values
-        if isinstance(values, dict):
-            found[key] = Column(column.rows, together(values, vector_envs))
-        elif any(set(column.rows.tolist()) <= set(rows) for rows in vector_envs):
-            found[key] = Column(column.rows, snapshot(values))
-        elif values.dtype == object:
-            found[key] = Column(column.rows, _stack(key, column.rows.tolist(), list(values)))
-        else:
-            found[key] = Column(column.rows, values.copy())
+def split(parts: Iterable[Columns], rows: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """Return the info of each of some rows, as its environment returned it."""
+    found: dict[int, dict[str, Any]] = {row: {} for row in rows}
+    for columns in parts:
+        for key, column in columns.items():
+            for row, value in zip(column.rows, values_of(column), strict=True):
+                if row in found:
+                    found[row][key] = value
     return found
 
 
-def _are_alike(arrays: list[npt.NDArray[Any]]) -> bool:
-    """Whether arrays have one dtype and one shape."""
-    dtype, shape, count = arrays[0].dtype, arrays[0].shape, len(arrays)
-    return [array.dtype for array in arrays].count(dtype) == count and [
-        array.shape for array in arrays
-    ].count(shape) == count
+def values_of(column: Column) -> list[Any]:
+    """Return the value of each row of a column, as its environment returned it."""
+    values = column.values
+    if isinstance(values, list):
+        return values
+    if isinstance(values, dict):
+        return list(split([values], column.rows).values())
+    if column.form == _PYTHON:
+        return list(values.tolist())
+    if column.form == _SCALARS:
+        return list(values)
+    return [values[place, ...] for place in range(len(values))]
+
+
+# ------------------------------------------------------------------ the way to the caller
+
+
+def to_plain(columns: Columns) -> list[tuple[Any, ...]]:
+    """Take columns apart for the way to the caller: bytes pickle in a tenth of an array's time."""
+    plain: list[tuple[Any, ...]] = []
+    rows: Sequence[int] | None = None
+    for key, column in columns.items():
+        where: Any = None
+        if column.rows is not rows:
+            rows = where = column.rows
+            if rows and list(rows) == list(range(rows[0], rows[0] + len(rows))):
+                where = rows[0], rows[0] + len(rows)
+        values = column.values
+        if isinstance(values, list):
+            plain.append((key, where, *_pack(values, rows)))
+        elif isinstance(values, dict):
+            plain.append((key, where, to_plain(values), _NESTED, None, None))
+        else:
+            plain.append((key, where, values, column.form, None, None))
+    return plain
+
+
+def _pack(values: list[Any], rows: Sequence[int]) -> tuple[Any, ...]:
+    """Pack values of one type, if they can be unpacked as they were.
+
+    Returns:
+        What holds the values, the form of its entries, their dtype and shape where it is bytes.
+    """
+    types = set(map(type, values))
+    if len(types) == 1 and len(values) > 1:
+        (kind,) = types
+        first = values[0]
+        if kind in _CODES:
+            code, name = _CODES[kind]
+            try:
+                return array(code, values).tobytes(), _PYTHON, name, None
+            except OverflowError:
+                pass  # an integer of more than 64 bits
+        elif kind is dict:
+            if all(info.keys() == first.keys() for info in values):
+                nested = gather(dict(zip(rows, values, strict=True)))
+                return to_plain(nested), _NESTED, None, None
+        elif kind is np.ndarray:
+            if first.dtype.kind in _NUMERIC and first.dtype.isnative and _are_alike(values):
+                try:
+                    data = b"".join(values)
+                except (BufferError, TypeError, ValueError):  # strided, or without a buffer
+                    data = np.stack(values).tobytes()
+                return data, _ARRAYS, first.dtype.char, first.shape
+        elif issubclass(kind, np.number) and first.dtype.type is kind and first.dtype.kind != "m":
+            return np.array(values, first.dtype).tobytes(), _SCALARS, first.dtype.char, None
+    return values, _ARRAYS, None, None
+
+
+def from_plain(plain: list[tuple[Any, ...]]) -> Columns:
+    """Put together what `to_plain` took apart, in a process on a machine of the same kind."""
+    columns: Columns = {}
+    rows: Sequence[int] = ()
+    for key, where, values, form, dtype, shape in plain:
+        if where is not None:
+            rows = range(*where) if where.__class__ is tuple else where
+        if dtype is not None:
+            values = np.frombuffer(values, dtype)
+            if shape:
+                values = values.reshape(len(rows), *shape)
+        elif form == _NESTED:
+            values = from_plain(values)
+        columns[key] = Column(rows, values, form)
+    return columns
+
+
+# ------------------------------------------------------------------ merging
+
+
+def merge(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
+    """Merge columns over disjoint rows into infos as users know them.
+
+    That is for each key an array of shape `(num_envs, ...)`, zero or None where no environment
+    reported it, and under `_key` a bool array, True where it did; a dict of the same form where
+    all values are dicts. Numbers are promoted to a dtype that holds them all; Gymnasium 1.4.0 takes
+    the dtype of the first value and truncates the others. Arrays of one shape are stacked. Anything
+    else becomes an array of objects: each environment's own value, copied.
+    """
+    found: dict[str, list[Column]] = {}
+    for part in parts:
+        for key, column in part.items():
+            if key in found:
+                found[key].append(column)
+            else:
+                found[key] = [column]
+    infos: dict[str, Any] = {}
+    # Keys that the same rows report have equal masks. The columns are kept with the mask, so that
+    # no other rows get the numbers by which these are known.
+    known: dict[Any, tuple[list[int] | None, npt.NDArray[np.bool_], list[Column]]] = {}
+    for key, columns in found.items():
+        reporting = tuple([id(column.rows) for column in columns])
+        if reporting not in known:
+            known[reporting] = *_mark(columns, num_envs), columns
+        rows, mask, _ = known[reporting]
+        infos[key] = _merge(key, columns, rows, num_envs)
+        infos[f"_{key}"] = mask.copy()
+    return infos
+
+
+def _mark(columns: list[Column], num_envs: int) -> tuple[list[int] | None, npt.NDArray[np.bool_]]:
+    """Return the rows of columns, None where they are all rows in order, and their mask."""
+    mask = np.zeros(num_envs, np.bool_)
+    end = 0
+    for column in columns:
+        if column.rows.__class__ is range and column.rows[0] == end:
+            end = column.rows[-1] + 1
+    rows = [] if end == num_envs else [row for column in columns for row in column.rows]
+    if end == num_envs or rows == list(range(num_envs)):
+        mask.fill(True)  # in half the time of an assignment
+        return None, mask
+    mask[rows] = True
+    return rows, mask
+
+
+def _merge(key: str, columns: list[Column], rows: list[int] | None, num_envs: int) -> Any:
+    """Merge the values of one key; `rows` is None where they are those of all rows, in order."""
+    values: Any = columns[0].values
+    stacked: npt.NDArray[Any] | None = None
+    if values.__class__ is not list or len(columns) > 1:
+        parts: Any = [column.values for column in columns]
+        kinds = set(map(type, parts))
+        if key != "final_obs" and kinds == _DICT:
+            return merge(parts, num_envs)
+        if key != "final_obs" and kinds == _ARRAY and _are_alike_rows(parts):
+            stacked = np.concatenate(parts, dtype=parts[0].dtype)
+        else:
+            values = [value for column in columns for value in values_of(column)]
+    if stacked is None:
+        stacked = _objects(values) if key == "final_obs" else _stack(values)
+        if stacked is None:
+            infos = zip(range(num_envs) if rows is None else rows, values, strict=True)
+            return merge([gather(dict(infos))], num_envs)
+    if rows is None:
+        return stacked
+    shape = (num_envs, *stacked.shape[1:])
+    full = np.zeros(shape, stacked.dtype) if stacked.dtype != object else np.empty(shape, object)
+    full[rows] = stacked
+    return full
+
+
+def _are_alike_rows(arrays: list[npt.NDArray[Any]]) -> bool:
+    """Whether arrays have one dtype, and rows of one shape."""
+    dtype, shape = arrays[0].dtype, arrays[0].shape[1:]
+    for other in arrays[1:]:  # noqa: SIM110 (half the time of `all`)
+        if other.dtype != dtype or other.shape[1:] != shape:
+            return False
+    return True
+
+
+def _stack(values: list[Any]) -> npt.NDArray[Any] | None:
+    """Make one array of what environments returned, of objects if need be; None: all are dicts."""
+    types = set(map(type, values))
+    if types <= _NUMBERS:
+        return _stack_numbers(values, types)
+    first = values[0]
+    if types == _ARRAY and first.ndim and first.dtype.kind in _NUMERIC and _are_alike(values):
+        # As it is at nearly every step. NumPy takes an axis more for each array with `np.stack`.
+        out = np.empty((len(values), *first.shape), first.dtype)
+        np.concatenate(values, out=out.reshape(-1, *first.shape[1:]))
+        return out
+    kind, is_mixed = _kind(first), False
+    if len(types) > 1 or isinstance(first, _OF_MANY_KINDS):
+        is_mixed = set(map(_kind, values)) != {kind}
+    if is_mixed or kind is None:
+        return _objects(values)
+    if kind == "dict":
+        return None
+    if kind == "number":
+        return _stack_numbers(values, types)
+    return _stack_arrays(values)
 
 
 def _kind(value: Any) -> Any:
     """Tell which values may become one array: numbers, dicts, and arrays of one shape."""
     kind = type(value)
-    if kind in _PLAIN or issubclass(kind, np.number):
+    if kind in _PLAIN:
         return "number"
+    if issubclass(kind, np.number):  # as NumPy counts timedelta64 too
+        return "number" if value.dtype.kind in _NUMERIC else ((), value.dtype)
     if issubclass(kind, dict):
         return "dict"
-    if issubclass(kind, np.ndarray):
+    # What is masked in a masked array has no value.
+    if issubclass(kind, np.ndarray) and not hasattr(kind, "mask"):
         code = value.dtype.kind
         if value.shape == () and code in _NUMERIC:
             return "number"
-        return value.shape, "number" if code in "biufc" else code if code in "US" else value.dtype
+        return value.shape, "number" if code in _NUMERIC else code if code in "US" else value.dtype
     return None
 
 
-def _stack_kind(
-    kind: Any, rows: list[int], values: list[Any], apart: bool = False
-) -> npt.NDArray[Any] | Columns:
-    """Make one array, or nested columns, of values of one kind."""
-    if kind is None:
-        return _objects(values)
-    if kind == "dict":
-        return merge(dict(zip(rows, values, strict=True)), apart)
-    if kind != "number":
-        return np.stack(values) if _share([value.dtype for value in values]) else _objects(values)
-    values = [value[()] if isinstance(value, np.ndarray) else value for value in values]
-    array = np.array(values)
+def _stack_numbers(values: list[Any], types: set[type]) -> npt.NDArray[Any]:
+    """Make one array of numbers, of objects where that would round integers."""
+    own = values
+    if not types <= _NUMBERS:
+        own = [value[()] if isinstance(value, np.ndarray) else value for value in values]
+        types = set(map(type, own))
+    stacked = np.array(own)
     # Integers beyond 64 bits become objects by themselves; of two ranges they would be rounded.
-    rounded = array.dtype.kind == "f" and all(isinstance(value, _INTEGERS) for value in values)
-    return _objects(values) if rounded else array
+    is_rounded = stacked.dtype.kind == "f" and all(issubclass(one, _INTEGERS) for one in types)
+    return _objects(values) if is_rounded or stacked.dtype.kind == "O" else stacked
 
 
-def _share(dtypes: Sequence[np.dtype[Any]]) -> bool:
-    """Whether an array of a common dtype holds values of all these dtypes as they are."""
-    kinds = {dtype.kind for dtype in dtypes}
-    if kinds <= set("biu"):
-        return np.result_type(*dtypes).kind in "biu"
-    return kinds <= set("biufc") or len(set(dtypes)) == 1 or kinds in ({"U"}, {"S"})
+def _stack_arrays(values: list[Any]) -> npt.NDArray[Any]:
+    """Make one array of arrays of one shape, of objects where that would round integers."""
+    dtypes = {value.dtype for value in values}
+    if len(dtypes) == 1:
+        (dtype,) = dtypes
+        if dtype.kind == "O":
+            values = [snapshot(value) for value in values]
+        return np.stack(list(map(np.asarray, values)), dtype=dtype)
+    codes = {dtype.kind for dtype in dtypes}
+    if codes <= set("biu") and np.result_type(*dtypes).kind not in "biu":
+        return _objects(values)
+    return np.stack(list(map(np.asarray, values)))
 
 
-def _objects(values: Iterable[Any]) -> npt.NDArray[Any]:
+def _are_alike(arrays: list[npt.NDArray[Any]]) -> bool:
+    """Whether arrays have one dtype and one shape."""
+    dtype, shape, count = arrays[0].dtype, arrays[0].shape, len(arrays)
+    # In a third of the time of `all`.
+    return [array.dtype for array in arrays].count(dtype) == count and [
+        array.shape for array in arrays
+    ].count(shape) == count
+
+
+def _objects(values: list[Any]) -> npt.NDArray[Any]:
     """Make a 1-d array of objects, whatever the objects are; what may be reused is copied."""
-    items = list(values)
-    array = np.empty(len(items), dtype=object)
-    for position, item in enumerate(items):
-        array[position] = item if item.__class__ in _IMMUTABLE else snapshot(item)
+    array = np.empty(len(values), dtype=object)
+    for position, value in enumerate(values):
+        if value.__class__ is np.ndarray and value.ndim == 0 and value.dtype == object:
+            value = value[()]
+        array[position] = value if value.__class__ in _IMMUTABLE else snapshot(value)
     return array
 
 
@@ -270,246 +375,66 @@ def _snapshot(value: Any, known: dict[int, Any]) -> Any:
         return value if make is None else make([_snapshot(part, known) for part in value])
     if not isinstance(value, (np.ndarray, dict, list, set, bytearray, deque)):
         return value
-    # `copy.copy` takes a microsecond to find out how.
-    copied: Any = {} if value.__class__ is dict else copy.copy(value)
-    known[id(value)] = copied
-    if isinstance(value, dict):
-        for key, part in value.items():
-            copied[key] = _snapshot(part, known)
-    elif isinstance(value, (list, deque)):
-        for position, part in enumerate(value):
-            copied[position] = _snapshot(part, known)
-    elif isinstance(value, np.ndarray) and value.dtype == object:
-        for position, part in enumerate(value.flat):
-            copied.flat[position] = _snapshot(part, known)
+    try:
+        # `copy.copy` takes a microsecond to find out how.
+        copied: Any = {} if value.__class__ is dict else copy.copy(value)
+        known[id(value)] = copied
+        if isinstance(value, dict):
+            for key, part in value.items():
+                copied[key] = _snapshot(part, known)
+        elif isinstance(value, (list, deque)):
+            for position, part in enumerate(value):
+                copied[position] = _snapshot(part, known)
+        elif isinstance(value, np.ndarray) and value.dtype == object:
+            for position, part in enumerate(value.flat):
+                copied.flat[position] = _snapshot(part, known)
+    except Exception:  # of a class that allows no copies, or no changes
+        return value
     return copied
 
 
-def join(parts: Sequence[Columns], apart: bool = False) -> Columns:
-    """Join columns over disjoint rows; `apart` as in `merge`."""
-    if len(parts) == 1:
-        return parts[0]
-    return {key: _join_columns(key, columns, apart) for key, columns in _gather(parts).items()}
+def columns_of(infos: Mapping[str, Any], num_envs: int, low: int = 0) -> Columns:
+    """Turn infos as a vector env returns them into columns over its rows, from `low` on.
 
-
-def _gather(parts: Sequence[Columns]) -> dict[str, list[Column]]:
-    """Give the columns of each key."""
-    found: dict[str, list[Column]] = {}
-    for part in parts:
-        for key, column in part.items():
-            found.setdefault(key, []).append(column)
-    return found
-
-
-def _join_columns(key: str, columns: list[Column], apart: bool = False) -> Column:
-    """Join the columns of one key."""
-    if len(columns) == 1:
-        return columns[0]
-    rows = np.concatenate([column.rows for column in columns])
-    nested = [column.values for column in columns if isinstance(column.values, dict)]
-    if len(nested) == len(columns):
-        return Column(rows, join(nested, apart))
-    arrays = [column.values for column in columns if isinstance(column.values, np.ndarray)]
-    if (
-        len(arrays) == len(columns)
-        and all(
-            array.dtype != object and array.shape[1:] == arrays[0].shape[1:] for array in arrays
-        )
-        and _share([array.dtype for array in arrays])
-        and not (apart and len({array.dtype for array in arrays}) > 1)
-    ):
-        return Column(rows, np.concatenate(arrays))
-    values: list[Any] = []
-    for column in columns:
-        values.extend(_cells(column))
-    if apart:
-        return Column(rows, _objects(values))
-    order = [int(row) for row in rows]
-    return Column(rows, _stack(key, order, values))
-
-
-def _cells(column: Column) -> list[Any]:
-    """Give the value of each row of a column by itself."""
-    if isinstance(column.values, dict):
-        infos: dict[int, dict[str, Any]] = {row: {} for row in column.rows.tolist()}
-        _spread(column.values, infos)
-        return list(infos.values())
-    if column.values.ndim == 1 and column.values.dtype in _PLAIN:
-        return list(column.values.tolist())
-    return list(column.values)
-
-
-def _spread(columns: Columns, infos: dict[int, dict[str, Any]]) -> None:
-    """Write each value of the columns into the info of its row."""
-    for key, column in columns.items():
-        for row, value in zip(column.rows.tolist(), _cells(column), strict=True):
-            infos[row][key] = value
-
-
-def take(columns: Columns, rows: Sequence[int], at: Sequence[int]) -> Columns:
-    """Choose some `rows` of columns and renumber them by `at`."""
-    places = dict(zip(rows, at, strict=True))
-    chosen: Columns = {}
-    for key, column in columns.items():
-        keep = [position for position, row in enumerate(column.rows) if int(row) in places]
-        if not keep:
-            continue
-        values = (
-            take(column.values, rows, at)
-            if isinstance(column.values, dict)
-            else column.values[keep]
-        )
-        numbers = [places[int(column.rows[position])] for position in keep]
-        chosen[key] = Column(np.array(numbers, dtype=np.intp), values)
-    return chosen
-
-
-def split(parts: Iterable[Columns], rows: Iterable[int]) -> dict[int, Columns]:
-    """Return the infos of each of some rows, as columns over the one row 0."""
-    found: dict[int, Columns] = {row: {} for row in rows}
-    for columns in parts:
-        for key, column in columns.items():
-            numbers = column.rows.tolist()
-            if isinstance(column.values, dict):
-                inner = split([column.values], numbers)
-                cells: list[Any] = [inner[row] for row in numbers]
-            elif column.values.dtype == object:
-                # Of another kind than those of other rows, perhaps, but not than itself.
-                cells = [_stack(key, [0], [value]) for value in column.values]
-            else:
-                cells = [column.values[place : place + 1] for place in range(len(numbers))]
-            for row, cell in zip(numbers, cells, strict=True):
-                if row in found:
-                    found[row][key] = Column(_FIRST, cell)
-    return found
-
-
-def shift(columns: Columns, by: int) -> Columns:
-    """Add a number to every row, as a slice does when it takes its place in the batch."""
-    if by == 0:
-        return columns
-    return {
-        key: Column(
-            column.rows + by,
-            shift(column.values, by) if isinstance(column.values, dict) else column.values,
-        )
-        for key, column in columns.items()
-    }
-
-
-def finish(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
-    """Join columns over disjoint rows, and return infos in the form that users know.
-
-    That is for each key an array of shape `(num_envs, ...)`, zero or None where no environment
-    reported it, and under `_key` a bool array, True where it did; a dict of the same form where
-    the values are dicts.
+    A key without a mask counts as reported by all. The columns hold copies.
     """
-    if len(parts) == 1:
-        return _finish_one(parts[0], num_envs)
-    infos: dict[str, Any] = {}
-    # Keys that the same rows report have equal masks. The columns are kept with the mask, so that
-    # no other rows get the numbers by which these are known.
-    masks: dict[tuple[int, ...], tuple[npt.NDArray[np.bool_], list[Column]]] = {}
-    for key, columns in _gather(parts).items():
-        if not _is_uniform(columns):
-            columns = [_join_columns(key, columns)]
-        reporting = tuple([id(column.rows) for column in columns])
-        if reporting in masks:
-            mask = masks[reporting][0].copy()
-        else:
-            mask = np.zeros(num_envs, dtype=np.bool_)
-            for column in columns:
-                mask[column.rows] = True
-            masks[reporting] = mask, columns
-        values = columns[0].values
-        if isinstance(values, dict):
-            nested: list[Any] = [column.values for column in columns]
-            infos[key] = finish(nested, num_envs)
-        else:
-            shape = (num_envs, *values.shape[1:])
-            full = np.zeros(shape, values.dtype) if values.dtype != object else _nothing(shape)
-            for column in columns:
-                full[column.rows] = column.values
-            infos[key] = full
-        infos[f"_{key}"] = mask
-    return infos
+    return _columns_of(infos, num_envs, low, np.arange(num_envs), apart=False)
 
 
-def _finish_one(columns: Columns, num_envs: int) -> dict[str, Any]:
-    """Do what `finish` does of columns that need no joining."""
-    infos: dict[str, Any] = {}
-    rows: RowIndices | None = None
-    reported: npt.NDArray[np.bool_] | None = None
-    is_whole = False
-    for key, column in columns.items():
-        if reported is None or column.rows is not rows:
-            rows = column.rows
-            is_whole = rows.tolist() == list(range(num_envs))
-            reported = np.zeros(num_envs, np.bool_)
-            if is_whole:
-                reported.fill(True)  # in half the time of an assignment
-            else:
-                reported[rows] = True
-        values = column.values
-        if isinstance(values, dict):
-            infos[key] = _finish_one(values, num_envs)
-        elif is_whole:
-            # What came out of a message cannot be written to; what was merged here is not kept.
-            infos[key] = values if values.flags.writeable else values.copy()
-        else:
-            shape = (num_envs, *values.shape[1:])
-            full = np.zeros(shape, values.dtype) if values.dtype != object else _nothing(shape)
-            full[rows] = values
-            infos[key] = full
-        infos[f"_{key}"] = reported.copy()
-    return infos
-
-
-def _nothing(shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Return an array of None."""
-    return np.empty(shape, object)
-
-
-def _is_uniform(columns: list[Column]) -> bool:
-    """Whether the columns of a key can be written into one array, or dict, as they are."""
-    first, *others = [column.values for column in columns]
-    if isinstance(first, dict):
-        return all(isinstance(values, dict) for values in others)
-    if others and first.dtype == object:
-        return False
-    dtype, shape = first.dtype, first.shape[1:]
-    for values in others:
-        if isinstance(values, dict) or values.dtype != dtype or values.shape[1:] != shape:
-            return False
-    return True
-
-
-def columns_of(
-    infos: Mapping[str, Any], num_envs: int, reporting: RowIndices | None = None
+def _columns_of(
+    infos: Mapping[str, Any],
+    num_envs: int,
+    low: int,
+    reporting: npt.NDArray[np.intp],
+    apart: bool,
 ) -> Columns:
-    """Turn infos as a vector env returns them into columns over its rows again.
+    """Do so below a key that `reporting` reported.
 
-    A key without a mask counts as reported by the environments `reporting`, or by all.
+    What is no number comes out of such columns as arrays without shape, so that its dtype stays
+    when it is merged again; `apart`: as scalars and objects.
     """
-    if reporting is None:
-        reporting = np.arange(num_envs, dtype=np.intp)
     columns: Columns = {}
     masks = {f"_{key}" for key in infos}
     for key, value in infos.items():
         if key in masks:
             continue
         mask = infos.get(f"_{key}")
-        rows = reporting if mask is None else np.flatnonzero(mask)
+        at = reporting if mask is None else np.flatnonzero(mask)
+        rows = (at + low).tolist()
         if isinstance(value, dict):
-            columns[key] = Column(rows, columns_of(value, num_envs, rows))
-        elif isinstance(value, np.ndarray) and value.shape[:1] == (num_envs,):
-            # What is in an array of objects may be reused by its environment.
-            values = value[rows] if value.dtype != object else snapshot(value[rows])
-            columns[key] = Column(rows, values)
-        elif isinstance(value, (list, tuple)) and len(value) == num_envs:
-            columns[key] = Column(rows, _objects(value[row] for row in rows))
+            columns[key] = Column(rows, _columns_of(value, num_envs, low, at, apart))
+            continue
+        form = _ARRAYS
+        if isinstance(value, np.ndarray) and value.shape[:1] == (num_envs,):
+            own = value[at]
+            if own.dtype == object or own.__class__ is not np.ndarray:
+                own = snapshot(own)
+            elif own.ndim == 1 and (apart or own.dtype.kind in _NUMERIC):
+                form = _PYTHON if own.dtype in _PLAIN else _SCALARS
         else:
-            columns[key] = Column(rows, _objects(value for _ in rows))
+            is_each = isinstance(value, (list, tuple)) and len(value) == num_envs
+            own = _objects([value[row] if is_each else value for row in at])
+        columns[key] = Column(rows, list(own) if apart and form == _ARRAYS else own, form)
     return columns
 
 
@@ -528,6 +453,5 @@ def infos_as_list(infos: Mapping[str, Any], num_envs: int) -> list[dict[str, Any
         >>> infos_as_list({"lives": np.array([3, 0]), "_lives": np.array([True, False])}, 2)
         [{'lives': 3}, {}]
     """
-    result: dict[int, dict[str, Any]] = {row: {} for row in range(num_envs)}
-    _spread(columns_of(infos, num_envs), result)
-    return list(result.values())
+    columns = _columns_of(infos, num_envs, 0, np.arange(num_envs), apart=True)
+    return list(split([columns], range(num_envs)).values())

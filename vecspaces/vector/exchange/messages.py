@@ -57,7 +57,8 @@ class Reply(NamedTuple):
         worker: Its index.
         op: `DONE`, `PART`, `FAILED`, `BUILT`, `BOUND` or `DIED`.
         seq: The sequence number of the command that it answers.
-        payload: Merged infos, the results of a call by row, a `Failure`, or a `Death`.
+        payload: Infos as `Written` holds them, the results of a call by row, a `Failure`, or a
+            `Death`.
     """
 
     worker: int
@@ -71,11 +72,11 @@ class Written(NamedTuple):
 
     Attributes:
         rows: The rows, of the slot that the command named.
-        columns: The merged infos of their environments.
+        infos: What their environments reported, of one member of the group after the other.
     """
 
     rows: Sequence[int]
-    columns: Columns
+    infos: list[Columns]
 
 
 # Without the Python function that the constructor of a named tuple is.

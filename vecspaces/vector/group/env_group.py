@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
 from vecspaces.vector.exchange.infos import Columns
@@ -144,15 +143,13 @@ class EnvGroup:
                 np.array(self._starts(range(self.low, self.high)), dtype=np.intp),
                 widths,
             )
-        # One member needs no joining.
-        self._step = self._members[0].step if len(self._members) == 1 else self._step_members
-        self._nothing = Written(range(self.low, self.high), {})
+        self._nothing = Written(range(self.low, self.high), [])
         return Views(buffers, worker, self._progress, self._timings)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all but the views, which a copy of the group makes anew on a copy of the rows."""
         self.flush_timings()
-        views = ("_progress", "_timings", "_step", "_nothing")
+        views = ("_progress", "_timings", "_nothing")
         return {name: value for name, value in vars(self).items() if name not in views}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -186,7 +183,7 @@ class EnvGroup:
                     parts.append(member.reset(slot, chosen, keep_options))
         finally:
             self._progress[0] = -1
-        return Written(rows, infos_module.join(parts, apart=True))
+        return Written(rows, [part for part in parts if part])
 
     def begin(self, starts: Starts) -> None:
         """Let the next step of rows begin an episode, instead of taking their action."""
@@ -203,7 +200,7 @@ class EnvGroup:
         if rows is not None:
             self._buffers.positions.step(rows)
         try:
-            columns = self._step(slot, rows, note)
+            infos = self._step(slot, rows, note)
         except BaseException:
             if timings is not None:
                 timings.abandon()
@@ -213,18 +210,21 @@ class EnvGroup:
         if timings is not None:
             timings.finish(None if rows is None else self._starts(rows))
         if rows is None:
-            return Written(self._nothing.rows, columns) if columns else self._nothing
-        return Written(rows, columns)
+            return Written(self._nothing.rows, infos) if infos else self._nothing
+        return Written(rows, infos)
 
-    def _step_members(self, slot: int, rows: Sequence[int] | None, note: Note | None) -> Columns:
-        """Step several members, one after the other."""
+    def _step(self, slot: int, rows: Sequence[int] | None, note: Note | None) -> list[Columns]:
+        """Step the members, one after the other; return the infos of those that have some."""
+        if len(self._members) == 1:
+            columns = self._members[0].step(slot, rows, note)
+            return [columns] if columns else []
         if rows is None:
             parts = [member.step(slot, None, note) for member in self._members]
         else:
             parts = [
                 self._member_of[part[0]].step(slot, part, note) for part in self._by_member(rows)
             ]
-        return infos_module.join([part for part in parts if part], apart=rows is not None)
+        return [part for part in parts if part]
 
     def _by_member(self, rows: Sequence[int]) -> list[list[int]]:
         """Part rows by the members that they are of, in the order in which they are first named."""

@@ -13,7 +13,7 @@ from vecspaces.errors import InvalidInfoError
 from vecspaces.layout import Mismatch
 from vecspaces.spaces import Space
 from vecspaces.vector.exchange.info_space import BoundKey, InfoRows
-from vecspaces.vector.exchange.infos import Column, Columns, merge
+from vecspaces.vector.exchange.infos import Column, Columns
 from vecspaces.vector.group.validation import Finding
 from vecspaces.vector.utils import batch_space
 
@@ -53,11 +53,11 @@ class _Key:
         values = column.values
         if isinstance(values, dict):
             raise self.mismatch(Mismatch(str(self.bound.rows.layout.space), "dicts"))
-        if self.bound.array is None or values.dtype == object:
-            self.write(column.rows.tolist(), list(values), is_whole=False)
+        if self.bound.array is None or isinstance(values, list) or values.dtype == object:
+            self.write(column.rows, list(values), is_whole=False)
             return
         try:
-            self.bound.rows.write_batch(values, at=column.rows)
+            self.bound.rows.write_batch(values, at=np.array(column.rows))
         except Mismatch as error:
             row = None if error.row is None else int(column.rows[error.row])
             raise self.mismatch(error, row) from error.__cause__
@@ -91,7 +91,7 @@ class _ValidatedKey(_Key):
     def write_column(self, column: Column) -> None:
         """Write, and check."""
         super().write_column(column)
-        self._check(column.rows.tolist())
+        self._check(column.rows)
 
     def _check(self, rows: Sequence[int]) -> None:
         """Check each row as it is read: in the types of vecspaces."""
@@ -241,7 +241,7 @@ class InfoWriter:
             if key.write_all is not None:
                 key.write_column(column)
                 continue
-            at = column.rows.tolist()
+            at = column.rows
             if isinstance(column.values, dict):
                 below = self._write_columns(key.members, column.values, at)
                 if below:
@@ -253,8 +253,7 @@ class InfoWriter:
                 key.members, at, [_as_dict(key, row, value) for row, value in pairs], False
             )
             if left:
-                numbers = np.array(list(left), dtype=np.intp)
-                rest[key.name] = Column(numbers, merge(left))
+                rest[key.name] = Column(list(left), list(left.values()))
         return rest
 
 

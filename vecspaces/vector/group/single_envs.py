@@ -14,10 +14,9 @@ from typing import Any
 
 from vecspaces.layout.columns import FLOATS
 from vecspaces.spaces import Space
-from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvironmentFailed
-from vecspaces.vector.exchange.infos import Columns
+from vecspaces.vector.exchange.infos import Columns, gather, snapshot
 from vecspaces.vector.group.in_place import InPlace
 from vecspaces.vector.group.info_writer import Infos, InfoWriter
 from vecspaces.vector.group.members import (
@@ -161,7 +160,7 @@ class SingleEnvs:
             self.go_on(row)
         if self._info_writers:
             infos = self._write_infos(slot, sorted(starts), infos, "reset")
-        return infos_module.merge(infos, apart=True)
+        return gather(infos)
 
     def _turn_to(self, slot: int, rows: Sequence[int] | None, command: str) -> None:
         """Let the environments of some rows, or all, write their observations to a slot."""
@@ -240,7 +239,7 @@ class SingleEnvs:
             final = self._final_writer.write({row: final}, [row]).get(row, {})
         elif not info:
             return {"final_info": {}}
-        return infos_module.snapshot(final)  # type: ignore[no-any-return]  # as what it copies
+        return snapshot(final)  # type: ignore[no-any-return]  # as what it copies
 
     # ------------------------------------------------------------------ step
 
@@ -302,9 +301,7 @@ class SingleEnvs:
         """Begin the episode that follows a lost one; what is returned may be kept."""
         arguments = reset_arguments(seed, self._options.get(row))
         given = {key: value for key, value in arguments.items() if value is not None}
-        first: tuple[Any, dict[str, Any]] = infos_module.snapshot(
-            self.reset_env(row, command, given)
-        )
+        first: tuple[Any, dict[str, Any]] = snapshot(self.reset_env(row, command, given))
         return first
 
     def report_lost(self, row: int, observation: Any, info: dict[str, Any]) -> Result:
@@ -374,7 +371,7 @@ class SlotWriter:
         self._marked = True
 
     def write(self, stepped: Stepped) -> Columns:
-        """Write what all environments returned; return the merged infos."""
+        """Write what all environments returned; return the infos."""
         observations, rewards, ended, infos = stepped
         self._write_observations(observations)
         self._write_rewards(rewards)
@@ -384,10 +381,10 @@ class SlotWriter:
             self._marked = False
         if ended:
             self._mark(ended)
-        return infos_module.merge(infos) if infos else {}
+        return gather(infos)
 
     def write_rows(self, rows: Sequence[int], stepped: Stepped) -> Columns:
-        """Write what the environments of some rows returned; return the merged infos."""
+        """Write what the environments of some rows returned; return the infos."""
         observations, rewards, ended, infos = stepped
         for row, observation, reward in zip(rows, observations, rewards, strict=True):
             self._write_observation(row, observation)
@@ -396,7 +393,7 @@ class SlotWriter:
             self._terminations[at] = self._truncations[at] = False
         if ended:
             self._mark(ended)
-        return infos_module.merge(infos, apart=True) if infos else {}
+        return gather(infos)
 
     def _mark(self, ended: list[tuple[int, bool, bool]]) -> None:
         """Set the flags of episodes that ended."""
@@ -446,7 +443,7 @@ class InfoSlotWriter:
         self._slot, self._infos = slot, infos
 
     def write(self, stepped: Stepped) -> Columns:
-        """Write what all environments returned; return the merged infos that are not declared."""
+        """Write what all environments returned; return the infos that are not declared."""
         observations, rewards, ended, infos = stepped
         return self._slot.write((observations, rewards, ended, self._infos.write(infos)))
 

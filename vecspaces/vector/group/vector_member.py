@@ -13,9 +13,8 @@ import numpy.typing as npt
 from vecspaces.interop import is_foreign_vector_env
 from vecspaces.layout import Layout, Mismatch
 from vecspaces.seeding import derive_seed
-from vecspaces.vector.exchange import infos as infos_module
 from vecspaces.vector.exchange.failures import EnvIds, EnvironmentFailed, Failure, Message
-from vecspaces.vector.exchange.infos import Columns
+from vecspaces.vector.exchange.infos import Columns, columns_of, gather, snapshot, split
 from vecspaces.vector.group.in_place import InPlace
 from vecspaces.vector.group.info_writer import InfoWriter
 from vecspaces.vector.group.members import (
@@ -156,8 +155,8 @@ class VectorMember:
             numbers = np.array(rows)
             chosen = self._encode(observations, numbers)
             self._views.buffers.observations[slot].write_batch(chosen, at=numbers)
-            held = infos_module.take(self._first[1], others.tolist(), others.tolist())
-            self._first = infos_module.snapshot(observations), held
+            held = gather(split([self._first[1]], others.tolist()))
+            self._first = snapshot(observations), held
         self._lost = {row: self._lost[row] for row in self._lost if row not in rows}
         return columns
 
@@ -181,7 +180,7 @@ class VectorMember:
             seed = self._seed([seed for seed, _ in starts])
             options = self._options([options for _, options in starts], keep=True)
             observations, columns = self._reset(command, seed, options)
-            self._first = infos_module.snapshot(observations), columns
+            self._first = snapshot(observations), columns
         return self._first
 
     # ------------------------------------------------------------------ step
@@ -224,7 +223,7 @@ class VectorMember:
         columns = dict(columns)
         if self._final_writer is not None:
             final = columns.pop("final_info", None)
-            rows = {*self._ended(slot), *([] if final is None else final.rows.tolist())}
+            rows = {*self._ended(slot), *([] if final is None else final.rows)}
             given = {} if final is None else {"final_info": final}
             columns.update(self._final_writer.write_columns(given, sorted(rows)))
         return self._info_writers[slot].write_columns(columns, self.rows)
@@ -263,7 +262,7 @@ class VectorMember:
         report: dict[str, Any] = {"worker_restarted": True}
         if self._mode is AutoresetMode.SAME_STEP:
             report["final_info"] = {}
-        marks = infos_module.merge(dict.fromkeys(self.rows, report))
+        marks = gather(dict.fromkeys(self.rows, report))
         # Of rows that were lost, the caller shows the last observations that it knew.
         self._write(slot, observations)
         self._write_scalars(slot, 0.0, False, True)
@@ -274,7 +273,7 @@ class VectorMember:
         finals = self._views.buffers.finals
         assert finals is not None
         finals.copy_rows(self._views.buffers.observations[slot], list(self.rows))
-        return infos_module.join([columns, marks])
+        return {**columns, **marks}
 
     def _turn_to(self, slot: int, command: str) -> None:
         """Let the vector env write its observations to a slot, if it can."""
@@ -294,7 +293,7 @@ class VectorMember:
         self._slot = slot
         # What is too large for the memory is handed to the caller, and is not there any more.
         spills = buffers.plan.observations.has_variable and not reaches_each(self._env)
-        self._latest = infos_module.snapshot(observations) if spills else None
+        self._latest = snapshot(observations) if spills else None
 
     def _write_scalars(self, slot: int, rewards: Any, terminations: Any, truncations: Any) -> None:
         buffers, at = self._views.buffers, self._at
@@ -391,9 +390,7 @@ class VectorMember:
 
     def _columns(self, infos: Mapping[str, Any]) -> Columns:
         """Turn its infos into columns over the rows of the batch."""
-        if not infos:
-            return {}
-        return infos_module.shift(infos_module.columns_of(infos, len(self.rows)), self.rows.start)
+        return columns_of(infos, len(self.rows), self.rows.start) if infos else {}
 
     @cached_property
     def _layout(self) -> Layout:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from vecspaces.vector.exchange.deadline import Deadline
-from vecspaces.vector.exchange.infos import Columns
+
+#: The info of an environment, as it returned it.
+Info = dict[str, Any]
 
 
 class RowQueue:
@@ -17,13 +20,13 @@ class RowQueue:
     Attributes:
         outstanding: Rows that were sent an action and have not answered, in the order in which
             they were sent, and until when each may take.
-        ready: Rows that wait to be received, in order, and the infos of each.
+        ready: Rows that wait to be received, in order, and the info of each.
         fresh: Those of them that hold the first observation after a reset, and no step.
     """
 
     def __init__(self) -> None:
         self.outstanding: dict[int, Deadline] = {}
-        self.ready: dict[int, Columns] = {}
+        self.ready: dict[int, Info] = {}
         self.fresh: set[int] = set()
 
     def send(self, rows: Sequence[int], until: Deadline) -> None:
@@ -39,26 +42,26 @@ class RowQueue:
         others = {row: at for row, at in self.outstanding.items() if row not in again}
         self.outstanding = {**others, **again}
 
-    def answer(self, infos: Mapping[int, Columns]) -> None:
-        """Take in the rows that have answered a step, and the infos of each."""
+    def answer(self, infos: Mapping[int, Info]) -> None:
+        """Take in the rows that have answered a step, and the info of each."""
         if not self.outstanding.keys() >= infos.keys():  # some were taken in before
             infos = {row: infos[row] for row in infos if row in self.outstanding}
         self.ready.update(infos)
         for row in infos:
             self.outstanding.pop(row)
 
-    def refill(self, infos: Mapping[int, Columns]) -> None:
+    def refill(self, infos: Mapping[int, Info]) -> None:
         """Take in the rows that were reset: their first observations can be received."""
-        for row, columns in infos.items():
+        for row, info in infos.items():
             self.outstanding.pop(row, None)
             self.ready.pop(row, None)
             self.fresh.add(row)
-            self.ready[row] = columns
+            self.ready[row] = info
 
-    def without(self, rows: Iterable[int]) -> dict[int, Columns]:
+    def without(self, rows: Iterable[int]) -> dict[int, Info]:
         """Return what is ready but for some rows."""
         taken = set(rows)
-        return {row: columns for row, columns in self.ready.items() if row not in taken}
+        return {row: info for row, info in self.ready.items() if row not in taken}
 
     def clear(self) -> None:
         """Forget everything: all environments step together."""

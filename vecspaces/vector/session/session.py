@@ -31,7 +31,7 @@ from vecspaces.vector.exchange.failures import (
     overdue,
     whereabouts,
 )
-from vecspaces.vector.exchange.infos import Columns, split
+from vecspaces.vector.exchange.infos import Columns, snapshot, split
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
 from vecspaces.vector.group.members import Starts
 from vecspaces.vector.session.arguments import ResetPlan, Settings
@@ -369,8 +369,8 @@ class Session:
             self._broken.difference_update(rows)
             self.lost.difference_update(rows)
             self.finished[rows] = False
-            parts = [columns for columns in self.results.values() if columns]
-            self.queue.refill(split(parts, rows))
+            parts = [part for infos in self.results.values() for part in infos or ()]
+            self.queue.refill(snapshot(split(parts, rows)))
             return read(slot, rows)
 
         return self.finish(Event.RESET_WAIT, call, timeout, settle)
@@ -531,21 +531,23 @@ class Session:
                 self._waiting.discard(worker)
                 self._failures.append(payload)
 
-    def _take_part(self, worker: int, rows: Sequence[int], columns: Columns | None) -> None:
+    def _take_part(self, worker: int, rows: Sequence[int], infos: list[Columns]) -> None:
         """Take in rows of a stream, which have answered before others of their worker."""
-        if self.lost and columns:
-            self._show_known(self.ring.current, self.ring.next, columns)
-        self.queue.answer(split([columns] if columns else [], rows))
+        if self.lost and infos:
+            self._show_known(self.ring.current, self.ring.next, infos)
+        # A group in this process reports the environments' own objects.
+        self.queue.answer(snapshot(split(infos, rows)))
         if self.queue.outstanding.keys().isdisjoint(self._backend.slices[worker]):
             self._waiting.discard(worker)
 
-    def _show_known(self, slot: int, known: int, columns: Columns) -> None:
+    def _show_known(self, slot: int, known: int, infos: list[Columns]) -> None:
         """Where a step reports lost episodes, show the last observations that were known."""
-        restarted = columns.get("worker_restarted")
-        if restarted is None:
-            return
+        key = "worker_restarted"
+        restarted = {row for columns in infos if key in columns for row in columns[key].rows}
         # An environment may use the key for something of its own.
-        rows = [row for row in restarted.rows.tolist() if row in self.lost]
+        rows = sorted(restarted & self.lost)
+        if not rows:
+            return
         buffers, at = self._backend.buffers, np.array(rows, dtype=np.intp)
         shown = buffers.observations[slot] if buffers.finals is None else buffers.finals
         shown.copy_rows(buffers.observations[known], at)

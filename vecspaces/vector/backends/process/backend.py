@@ -513,13 +513,13 @@ class ProcessBackend(Backend):
                 failure = space_mismatch(change, self.slices[index], index)
                 return Reply(index, Op.FAILED, seq, failure)
         elif op is Op.PART:
-            rows, columns, spilled, exported = payload
+            rows, infos, spilled, exported = payload
             self._take_in(slot, seq, spilled, exported)
-            payload = rows, from_plain(columns)
+            payload = rows, list(map(from_plain, infos))
         elif op is Op.DONE and isinstance(payload, tuple):
-            columns, spilled, exported = payload
+            infos, spilled, exported = payload
             self._take_in(slot, seq, spilled, exported)
-            payload = from_plain(columns)
+            payload = list(map(from_plain, infos))
         return Reply(index, op, seq, payload)
 
     def _take_in(self, slot: int, seq: int, spilled: Any, exported: Any) -> None:

@@ -168,7 +168,7 @@ class Worker:
                     steps[index] += 1
                 result = attached = execute(group, op, slot, payload)
                 wrote = isinstance(result, Written)
-                if wrote and self._rows_suffice and not result.columns:
+                if wrote and self._rows_suffice and not result.infos:
                     reply = HEADER.pack(Op.DONE, 0, slot, seq, 0)
                 else:
                     if wrote:
@@ -216,15 +216,15 @@ class Worker:
 
     def _attach(self, op: Op, slot: int, written: Written) -> Any:
         """Add to the infos of rows what the shared memory did not take of them."""
-        columns = to_plain(written.columns)
+        infos = [to_plain(columns) for columns in written.infos]
         if self._shares_memory:
             spilled = None
             if self._may_spill:
                 spilled = self._buffers.take_spilled(slot, self._group.low, self._group.high)
-            if op is not Op.STEP_ROWS and spilled is None and not columns:
+            if op is not Op.STEP_ROWS and spilled is None and not infos:
                 return None
-            return columns, spilled, None
-        return columns, None, self._buffers.export(slot, written.rows, op is not Op.RESET)
+            return infos, spilled, None
+        return infos, None, self._buffers.export(slot, written.rows, op is not Op.RESET)
 
     def _pack(
         self, message: tuple[Op, int, int, bytes], op: Op, payload: Any, result: Any

@@ -14,6 +14,7 @@ from vecspaces.vector.backends.ray.cluster import name_node
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
+from vecspaces.vector.exchange.infos import to_plain
 from vecspaces.vector.exchange.messages import Op, Written
 from vecspaces.vector.group.env_group import EnvGroup
 from vecspaces.vector.group.members import Starts
@@ -76,10 +77,10 @@ class GroupActor:
             if not isinstance(result, Written):
                 return Op.DONE, _pack(result, result, rows, op) if result else None, None
             exported = self._buffers.export(slot, result.rows, op is not Op.RESET)
+            infos = [to_plain(columns) for columns in result.infos]
             if op is Op.STEP_ROWS:
-                return Op.PART, _pack(tuple(result), result, rows, op), exported
-            columns = result.columns
-            return Op.DONE, _pack(columns, result, rows, op) if columns else None, exported
+                return Op.PART, _pack((result.rows, infos), result, rows, op), exported
+            return Op.DONE, _pack(infos, result, rows, op) if infos else None, exported
         except EnvironmentFailed as error:
             failure = error.failure
         except BaseException as error:

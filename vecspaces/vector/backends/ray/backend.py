@@ -29,6 +29,7 @@ from vecspaces.vector.backends.worker_setup import WorkerSetup, assign_rows, spa
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, EnvIds, Failure, Message, died, died_within
+from vecspaces.vector.exchange.infos import from_plain
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
 from vecspaces.vector.group.members import GroupDescription
 
@@ -310,6 +311,10 @@ class RayBackend(Backend):
             self.buffers.load(slot, more)
         if op is Op.FAILED:
             return self._locate(request, payload)
+        if op is Op.PART:
+            payload = payload[0], list(map(from_plain, payload[1]))
+        elif asked in (Op.STEP, Op.RESET) and payload:
+            payload = list(map(from_plain, payload))
         if op is Op.BUILT and self._descriptions:
             change = payload.change_since(self._descriptions[worker])
             if change is not None:
