@@ -103,6 +103,22 @@ def test_a_vector_env_among_the_environments_begins_as_a_whole(backend: Any) -> 
         assert [rows[row][4] for row in (0, 1)] == [alone(0, 7)[0][4], alone(1, 8)[0][4]]
 
 
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.parametrize("is_member", [False, True])
+@pytest.mark.parametrize("options", [None, {"time": 1}])
+def test_autoresets_after_it_get_no_options(mode: Any, is_member: bool, options: Any) -> None:
+    env_fns = [partial(ledger_vector, 0, 2, mode)] if is_member else ledgers(2)
+    with SyncVectorEnv(env_fns, autoreset_mode=mode) as envs:
+        envs.reset(seed=0, options=[{"time": 0}] * 2)
+        envs.send_reset(options=options)
+        envs.recv(2)
+        for _ in range(20):
+            envs.step(np.zeros(2, np.int64))
+        for env in envs.envs[0].envs if is_member else envs.envs:
+            assert env.options[:2] == [{"time": 0}, options]
+            assert len(env.options) > 3 and not any(env.options[2:])
+
+
 def test_options_and_fresh_entropy() -> None:
     with SyncVectorEnv(ledgers(2)) as envs:
         envs.reset(seed=0)

@@ -197,8 +197,9 @@ class SingleEnvs:
         return take_reset_apart(result)
 
     def begin(self, starts: Starts) -> None:
-        """Let the next step of some rows begin an episode."""
+        """Let the next step of some rows begin an episode; autoresets then get no options."""
         for row, (seed, options) in starts.items():
+            self._options.pop(row, None)
             start = _Start(self, row, reset_arguments(seed, options))
             self._steppers[row - self.rows.start] = start
 
