@@ -20,8 +20,9 @@ import pytest
 from tests.envs import Ledger, Sampler, ledgers
 from tests.vector.backends.ray.clusters import BERTH, actor_of, more_nodes, node_of
 from tests.vector.bounds import within
-from vecspaces import make_vec, spaces
+from vecspaces import Space, make_vec, spaces
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
+from vecspaces.layout import Array, describe
 from vecspaces.testing.contract import assert_same_run
 from vecspaces.testing.faulty_envs import GATE, arm, factories, open_gate
 from vecspaces.vector import RayVectorEnv, SyncVectorEnv
@@ -123,6 +124,27 @@ def test_make_vec_takes_ray_for_its_backend() -> None:
 
 
 @pytest.mark.usefixtures("lent_actors")
+def test_how_a_space_is_stored_is_the_callers_to_say() -> None:
+    class Whole(Space[Any]):
+        """Registered here alone; elsewhere its values would be pickled."""
+
+        def __eq__(self, other: object) -> bool:
+            return type(other).__name__ == "Whole"
+
+    def make() -> Any:
+        env = Ledger()
+        env.observation_space = spaces.Dict(x=Whole())
+        env.step = lambda action: ({"x": action}, 0.0, False, False, {})
+        env.reset = lambda **_: ({"x": 7}, {})
+        return env
+
+    describe.register(Whole, lambda space: Array(np.dtype(np.int16), ()))
+    with RayVectorEnv([make] * 2, num_workers=2) as envs:
+        assert envs.reset()[0]["x"].tolist() == [7, 7]
+        observations = envs.step([0, 1])[0]["x"]
+        assert (observations.tolist(), observations.dtype) == ([0, 1], np.int16)
+
+
 def test_environments_defined_on_the_spot_are_sent_by_value() -> None:
     class Local(Ledger):
         def multiply(self, factor: int, plus: int = 0) -> int:
