@@ -131,6 +131,13 @@ class StepTimeoutError(VecspacesError, TimeoutError, multiprocessing.TimeoutErro
         self.stack = stack
 
 
+class SlowEnvironmentWarning(RuntimeWarning):
+    """An environment has been busy for `slow_warning` seconds; says where it is.
+
+    Turned into an error it leaves the call pending, as a timeout does.
+    """
+
+
 class WorkerError(VecspacesError):
     """A worker failed in a way that the environment's own exception cannot express.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +22,7 @@ import pytest
 import vecspaces
 from tests.vector.bounds import interrupted_after, stretched, within
 from vecspaces import Env, spaces
-from vecspaces.errors import StepTimeoutError, WorkerDiedError
+from vecspaces.errors import SlowEnvironmentWarning, StepTimeoutError, WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux alone")
@@ -299,3 +301,102 @@ def test_ctrl_c_while_environments_are_built_says_which() -> None:
     (note,) = caught.value.__notes__
     assert "environment 1 (being built):\n" in note
     check(note[note.index("  File") :], "__init__", "act", "sleep_in_python")
+
+
+# ---------------------------------------------------------------------- slow environments
+
+SLOW = stretched(0.2)
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_slow_environment_is_warned_of_once(wait: str) -> None:
+    with make(partial(time.sleep, 4 * SLOW), slow_warning=SLOW) as envs:
+        with pytest.warns(SlowEnvironmentWarning) as caught:
+            WAITS[wait](envs)
+        (warning,) = caught
+        said = str(warning.message)
+        assert re.match(
+            r"(step|step_rows|reset|call) of environment 3 has taken \S+ s so far", said
+        )
+        assert "\nenvironment 3 (last seed 8, episodes since then: " in said
+        check(said[said.index("  File") :])
+        assert warning.filename == __file__
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            if wait == "recv":
+                envs.send([1, 0], [3, 0])
+                envs.recv(2)
+            elif wait != "reset":  # a call of the same episode
+                envs.call("work", env_ids=[3])
+
+
+def test_another_episode_is_another_warning() -> None:
+    with make(partial(time.sleep, 2 * SLOW), slow_warning=SLOW) as envs:
+        for seed in (3, 4):
+            envs.reset(seed=seed)
+            with pytest.warns(SlowEnvironmentWarning, match=f"last seed {seed + 3}"):
+                envs.step([0, 0, 0, 1])
+
+
+def test_a_warning_that_is_an_error_leaves_the_call_pending() -> None:
+    with (
+        make(partial(time.sleep, 3 * SLOW), slow_warning=SLOW) as envs,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("error", SlowEnvironmentWarning)
+        with pytest.raises(SlowEnvironmentWarning):
+            envs.step([0, 0, 0, 1])
+        assert envs.step_wait()[1].tolist() == [1.0] * 4
+
+
+def test_a_row_that_hangs_is_noticed_while_others_of_the_stream_are_received() -> None:
+    with make(slow_warning=SLOW) as envs:
+        envs.send([0, 1], [1, 3])
+        give_up = time.monotonic() + 20 * SLOW
+        with pytest.warns(SlowEnvironmentWarning, match="environment 3"):
+            while time.monotonic() < give_up:
+                envs.recv(1)
+                envs.send([0], [1])
+        envs.close(terminate=True)
+
+
+def test_many_that_take_their_time_are_not_slow() -> None:
+    env_fns = [partial(Stuck, do=partial(time.sleep, SLOW / 2))] * 6
+    envs: AsyncVectorEnv[Any, Any]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with AsyncVectorEnv(env_fns, num_workers=1, slow_warning=SLOW) as envs:
+            envs.reset()
+            envs.step([1] * 6)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_a_warning_while_an_environment_is_built(context: Any) -> None:
+    slow = partial(Stuck, "build", partial(time.sleep, 4 * SLOW))
+    with (
+        pytest.warns(SlowEnvironmentWarning, match=r"environment 1 \(being built\)") as caught,
+        AsyncVectorEnv([Stuck, slow], num_workers=1, context=context, slow_warning=SLOW),
+    ):
+        pass
+    (said,) = [str(one.message) for one in caught if "environment 1 " in str(one.message)]
+    assert said.startswith("building of environment 1 has taken")
+    check(said[said.index("  File") :], "__init__", "act")
+
+
+@pytest.mark.parametrize("seconds", [None, float("inf")])
+def test_warnings_can_be_switched_off(seconds: float | None) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with make(partial(time.sleep, SLOW), slow_warning=seconds) as envs:
+            envs.step([0, 0, 0, 1])
+
+
+def test_the_defaults_and_what_is_refused() -> None:
+    parameters = inspect.signature(AsyncVectorEnv).parameters
+    assert parameters["slow_warning"].default == 60.0
+    assert parameters["start_timeout"].default == 300.0
+    for wrong in (0, -1, "1", float("nan")):
+        with pytest.raises((TypeError, ValueError), match="slow_warning must be"):
+            AsyncVectorEnv([Stuck], slow_warning=wrong)  # type: ignore[arg-type]
+    with vecspaces.make_vec(Stuck, 1, backend="sync", slow_warning=1.0) as envs:
+        envs.reset()

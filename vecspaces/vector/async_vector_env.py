@@ -70,6 +70,9 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             called with the `StepTimeoutError` first, and may raise instead.
         start_timeout: The longest wait for environments to be built, and, where `step_timeout` is
             None, for the first reset, in seconds.
+        slow_warning: After how many seconds a `SlowEnvironmentWarning` names an environment that
+            is busy with one reset, step or call, or is being built, and shows its Python stack (on
+            Linux); once per episode. None: never.
         worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None leaves them alone.
             Libraries that a forked worker has from its caller keep theirs, unless threadpoolctl
             is installed (PyTorch excepted).
@@ -118,7 +121,8 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         restart_window: float = 60.0,
         step_timeout: float | None = None,
         on_step_timeout: OnStepTimeout = "raise",
-        start_timeout: float = 60.0,
+        start_timeout: float = 300.0,
+        slow_warning: float | None = 60.0,
         worker_threads: int | None = 1,
         stats: bool = False,
         validate: bool = False,
@@ -148,6 +152,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             validate=validate,
             start_timeout=start_timeout,
             step_timeout=step_timeout,
+            slow_warning=slow_warning,
             budget=choose_budget(
                 on_worker_death, on_step_timeout, step_timeout, max_restarts, restart_window
             ),
@@ -165,6 +170,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             shared_memory=shared_memory,
             worker_threads=worker_threads,
             validate=validate,
+            slow_warning=settings.slow_warning,
         )
         # Before multiprocessing joins its children at exit, and when this object is collected.
         self._finalizer = util.Finalize(self, _clean_up, (backend,), exitpriority=100)

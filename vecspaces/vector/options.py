@@ -42,6 +42,7 @@ class _WorkerOptions(SyncOptions, total=False):
     step_timeout: float | None
     on_step_timeout: OnStepTimeout
     start_timeout: float
+    slow_warning: float | None
     worker_threads: int | None
 
 

@@ -68,6 +68,9 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             overruns `step_timeout` is replaced.
         start_timeout: The longest wait for actors to be placed and environments to be built, and,
             where `step_timeout` is None, for the first reset, in seconds.
+        slow_warning: After how many seconds a `SlowEnvironmentWarning` names the environments of an
+            actor that is busy; which of them, and its stack, an actor with `processes_per_actor`
+            above 1 warns of in its own output. None: never.
         worker_threads: Threads of BLAS, OpenMP and PyTorch in an actor; None leaves them alone.
 
     Raises:
@@ -101,7 +104,8 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         restart_window: float = 60.0,
         step_timeout: float | None = None,
         on_step_timeout: OnStepTimeout = "raise",
-        start_timeout: float = 60.0,
+        start_timeout: float = 300.0,
+        slow_warning: float | None = 60.0,
         worker_threads: int | None = 1,
     ) -> None:
         if placement not in PLACEMENTS:
@@ -117,6 +121,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             validate=validate,
             start_timeout=start_timeout,
             step_timeout=step_timeout,
+            slow_warning=slow_warning,
             budget=choose_budget(
                 on_worker_death, on_step_timeout, step_timeout, max_restarts, restart_window
             ),
@@ -231,6 +236,7 @@ def _with_processes(setup: WorkerSetup, processes: int, settings: Settings) -> W
         variable_capacity=settings.variable_capacity,
         # The caller's own bound, which also covers the start of the actor, ends before this one.
         start_timeout=settings.start_timeout,
+        slow_warning=settings.slow_warning,
         worker_threads=setup.threads,
         validate=settings.validate,
         info_space=settings.info_space,

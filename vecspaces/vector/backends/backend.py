@@ -13,6 +13,7 @@ from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.failures import EnvIds, Failure, Message
 from vecspaces.vector.exchange.infos import split
 from vecspaces.vector.exchange.messages import Op, Reply, Written
+from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.group.env_group import EnvGroup
 from vecspaces.vector.group.members import GroupDescription
 
@@ -75,15 +76,10 @@ class Backend(Protocol):
             timeout: The longest wait, in seconds, as `Deadline.left` gives it; None: no bound.
         """
 
-    def locate(self, worker: int) -> tuple[Sequence[int], str]:
-        """Return the environment that a worker is busy with, and where that one is.
-
-        All of its environments, and an empty text, if it is not known which one is running.
-        """
+    def locate(self, worker: int) -> Place:
+        """Return the environment that a worker is busy with, and where that one is."""
         row, rows = int(self.buffers.progress[worker]), self.slices[worker]
-        if row not in rows:
-            return rows, ""
-        return [row], self.buffers.positions.describe(worker, row)
+        return self.buffers.positions.place(worker, row) if row in rows else Place(rows)
 
     def stack(self, worker: int, patience: float = PATIENCE, insist: bool = True) -> str | None:
         """Return the Python frames of the environment that a worker is busy with, innermost last.

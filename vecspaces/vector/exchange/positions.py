@@ -7,10 +7,25 @@ environment hangs or has died.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+
+class Place(NamedTuple):
+    """Where a worker is.
+
+    Attributes:
+        env_ids: The environment that it is busy with; all of its own if it is not known which.
+        text: Where that one is; empty if it is not known.
+        episode: What tells its episode from others; None if they are not counted.
+    """
+
+    env_ids: Sequence[int]
+    text: str = ""
+    episode: tuple[int, int] | None = None
+
 
 _SEED, _EPISODES, _BEGAN = range(3)
 _NO_SEED, _LARGEST = -(2**63), 2**63 - 1
@@ -53,9 +68,11 @@ class Positions:
         for row in rows:
             self._rows[row, _BEGAN] -= 1
 
-    def episode(self, row: int) -> tuple[int, int]:
-        """Return what tells the episode of an environment from its earlier ones."""
-        return self._rows[row, _SEED], self._rows[row, _EPISODES]
+    def place(self, worker: int, row: int) -> Place:
+        """Return where a worker is that is busy with an environment."""
+        seed, episodes = self._rows[row, _SEED], self._rows[row, _EPISODES]
+        episode = None if episodes == _NOT_COUNTED else (seed, episodes)
+        return Place((row,), self.describe(worker, row), episode)
 
     def describe(self, worker: int, row: int) -> str:
         """Describe where an environment is.

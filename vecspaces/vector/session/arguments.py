@@ -30,6 +30,7 @@ class Settings(NamedTuple):
         validate: Whether all that environments return and are given is checked against the spaces.
         start_timeout: Bounds the building of environments, in seconds.
         step_timeout: Bounds every other wait, in seconds; None does not.
+        slow_warning: After how many seconds to warn of an environment; None: never.
         budget: Which workers are replaced, and how many; None: none are.
         info_space: What infos hold, as `check_info_space` returns it; None: what the environments
             say.
@@ -42,8 +43,9 @@ class Settings(NamedTuple):
     variable_capacity: int = 65536
     stats: bool = False
     validate: bool = False
-    start_timeout: float = 60.0
+    start_timeout: float = 300.0
     step_timeout: float | None = None
+    slow_warning: float | None = None
     budget: RestartBudget | None = None
     info_space: Dict[Any] | None = None
 
@@ -58,7 +60,12 @@ class Settings(NamedTuple):
         if step_timeout is not None:
             step_timeout = check_seconds("step_timeout", step_timeout)
         start_timeout = check_seconds("start_timeout", self.start_timeout)
-        return self._replace(start_timeout=start_timeout, step_timeout=step_timeout)
+        slow_warning = self.slow_warning
+        if slow_warning is not None:
+            slow_warning = check_seconds("slow_warning", slow_warning)
+        return self._replace(
+            start_timeout=start_timeout, step_timeout=step_timeout, slow_warning=slow_warning
+        )
 
 
 def list_factories(env_fns: Iterable[Callable[[], Any]]) -> list[Callable[[], Any]]:

@@ -12,6 +12,7 @@ wait can be repeated and gives the right answer.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -21,6 +22,7 @@ import numpy.typing as npt
 from vecspaces.checks import check_seconds
 from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError, WorkerDiedError
 from vecspaces.vector.backends.backend import PATIENCE, Backend
+from vecspaces.vector.backends.slowness import SlowWatch
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import (
     Death,
@@ -102,6 +104,7 @@ class Session:
         budget = settings.budget
         self._restarts_late = budget is not None and budget.on_step_timeout != "raise"
         self._unheard = _NEVER, _NEVER
+        self._slow = SlowWatch(settings.slow_warning, backend)
         # Deaths that were noticed and not yet dealt with, workers that are being built again and
         # until when, and how often each was restarted.
         self._deaths: dict[int, Death | Late] = {}
@@ -444,7 +447,8 @@ class Session:
             return "", None
         worker = min(running or workers)
         stack = self._backend.stack(worker, patience, insist=patience >= PATIENCE)
-        return whereabouts(*self._backend.locate(worker), stack), stack
+        place = self._backend.locate(worker)
+        return whereabouts(place.env_ids, place.text, stack), stack
 
     def _wait(self, ready: Callable[[], Any] | None, timeout: float | None) -> None:
         """Take in replies until no worker owes one, or `ready()` is not None; raise failures."""
@@ -463,7 +467,10 @@ class Session:
                 # Where a renderer or a simulator starts at last, and may hang.
                 timeout = self._settings.start_timeout
                 advice += f" (start_timeout bounds the first reset){self._backend.hang_advice}"
-        deadline = _NEVER if timeout is None else Deadline(timeout)
+        deadline, slow = _NEVER if timeout is None else Deadline(timeout), self._slow
+        if ready is not None and time.monotonic() >= slow.due:
+            # What others answer at once leaves no time to look while waiting.
+            slow.look(waiting, self._seq, self._op.verb)
         while not self._failures:
             unfinished = waiting if ready is None else ready() is None
             # A row that is late is dealt with although others are ready.
@@ -474,13 +481,21 @@ class Session:
             bound = min(self._build_by.values()) if building else deadline
             if by_row:
                 bound = min(bound, self._row_is_due())
-            self._take_in(self._backend.collect(bound.left))
+            left = slow.interval if bound is _NEVER else slow.shorten(bound.left)
+            replies = self._backend.collect(left)
+            if not replies:
+                slow.look(waiting, self._seq, self._op.verb)
+            self._take_in(replies)
             if by_row and self._row_is_due().passed:
                 self._restart_late(*self._late_rows())
             if building:
                 self._give_up_building()
                 deadline = Deadline(timeout)
-            elif deadline.passed and (waiting if ready is None else ready() is None):
+            elif (
+                deadline is not _NEVER
+                and deadline.passed
+                and (waiting if ready is None else ready() is None)
+            ):
                 late = self._busy_rows(waiting)
                 if not restarts_late:
                     # Who looks in for a moment waits for no answer, and disturbs no one.
@@ -535,6 +550,7 @@ class Session:
         """Take in rows of a stream, which have answered before others of their worker."""
         if self.lost and infos:
             self._show_known(self.ring.current, self.ring.next, infos)
+        self._slow.seen.pop(worker, None)
         # A group in this process reports the environments' own objects.
         self.queue.answer(snapshot(split(infos, rows)))
         if self.queue.outstanding.keys().isdisjoint(self._backend.slices[worker]):
@@ -614,9 +630,9 @@ class Session:
                 else "call reset() to build its environments again, or close(); "
                 'on_worker_death="restart" goes on by itself'
             )
-            busy, position = self._backend.locate(worker)
-            at = busy[0] if position else -1
-            error = death.error or died(worker, rows, verb, death, at, advice, position)
+            (busy, *_), text, _ = self._backend.locate(worker)
+            at = busy if text else -1
+            error = death.error or died(worker, rows, verb, death, at, advice, text)
             key = worker, count
         try:
             if budget is None or not restarts:

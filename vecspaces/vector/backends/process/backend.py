@@ -40,6 +40,7 @@ from vecspaces.vector.backends.process.stacks import StackFile
 from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.backends.process.waiting import WaitingPolicy, Way
 from vecspaces.vector.backends.process.worker import worker_main
+from vecspaces.vector.backends.slowness import SlowWatch
 from vecspaces.vector.backends.worker_setup import (
     assign_rows,
     plan_workers,
@@ -59,6 +60,7 @@ from vecspaces.vector.exchange.failures import (
 )
 from vecspaces.vector.exchange.infos import from_plain
 from vecspaces.vector.exchange.messages import HEADER, CannotSend, Op, Reply, dumps, make_reply
+from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.vector_env import AutoresetMode
 
@@ -123,6 +125,7 @@ class ProcessBackend(Backend):
         shared_memory: Whether rows lie in shared memory.
         worker_threads: Threads for native libraries in a worker; None leaves them alone.
         validate: Whether all that environments return is checked against the spaces.
+        slow_warning: After how many seconds to warn of environments that are being built.
 
     Raises:
         RuntimeError: This process is importing its main module, or is a daemon.
@@ -139,6 +142,7 @@ class ProcessBackend(Backend):
         shared_memory: bool,
         worker_threads: int | None,
         validate: bool = False,
+        slow_warning: float | None = None,
     ) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise RuntimeError(_UNGUARDED)
@@ -147,6 +151,7 @@ class ProcessBackend(Backend):
         self._context: BaseContext = multiprocessing.get_context(context)
         self._forked = self._context.get_start_method() == "fork"
         self._daemon = daemon
+        self._slow_warning = slow_warning
         self._shared_memory = shared_memory
         surroundings = Surroundings.here(thread_variables(worker_threads))
         self._variables = surroundings.variables
@@ -286,25 +291,30 @@ class ProcessBackend(Backend):
     def _await_all(self, op: Op, deadline: Deadline) -> list[Any]:
         """Wait until every worker has built its environments, or bound its rows."""
         came: dict[int, Any] = {}
+        slow = SlowWatch(self._slow_warning, self)
         while len(came) < len(self._handles):
             late = [index for index in range(len(self._handles)) if index not in came]
             try:
-                replies = self._take(deadline)
+                replies = list(self.collect(slow.shorten(deadline.left)))
+                self.replies.clear()
+                if not replies:
+                    slow.look(late, 0, "building")
             except KeyboardInterrupt as error:
                 stack = self.stack(late[0])
-                where = whereabouts(*self.locate(late[0]), stack)
-                error.add_note(f"environments were being built{where}")
+                ids, text, _ = self.locate(late[0])
+                error.add_note(f"environments were being built{whereabouts(ids, text, stack)}")
                 raise
             if not replies and deadline.passed:
                 ids = [number for index in late for number in self._setups[index].factories]
                 stack = self.stack(late[0])
+                place = self.locate(late[0])
                 raise StepTimeoutError(
                     Message(
                         "{} were not built within start_timeout: "
                         "allow more time, or find out what their env_fn waits for{}{}",
                         EnvIds(ids),
                         self.hang_advice,
-                        whereabouts(*self.locate(late[0]), stack),
+                        whereabouts(place.env_ids, place.text, stack),
                     ),
                     ids,
                     stack=stack,
@@ -557,11 +567,11 @@ class ProcessBackend(Backend):
                 self._by_fd.pop(fd, None)
         handle.watched = False
 
-    def locate(self, worker: int) -> tuple[Sequence[int], str]:
+    def locate(self, worker: int) -> Place:
         """Return the environment that a worker is busy with, also one that it builds."""
         if worker < len(self._handles) and not self._handles[worker].built:
             number = self._handles[worker].stacks.building
-            return ([number], "being built") if number >= 0 else (self._ids(worker), "")
+            return Place((number,), "being built") if number >= 0 else Place(self._ids(worker))
         return super().locate(worker)
 
     def stack(self, worker: int, patience: float = PATIENCE, insist: bool = True) -> str | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import faulthandler
-import importlib
 import linecache
 import multiprocessing
 import os
@@ -48,7 +47,7 @@ _FATAL = "Fatal Python error: "
 _THREAD = re.compile(r"^(C?)(?:urrent t|T)hread 0x([0-9a-f]+).*\n((?:  .*\n?)*)", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)', re.MULTILINE)
 
-_PACKAGE = f"{Path(importlib.import_module('vecspaces').__file__ or '').parent}{os.sep}"
+_PACKAGE = f"{Path(__file__).parents[3]}{os.sep}"
 _NOT_THE_ENVIRONMENTS = (
     _PACKAGE,
     f"{Path(multiprocessing.__file__).parent}{os.sep}",
