@@ -308,12 +308,13 @@ SIGNAL = "tests.cli.test_evaluate:Signal"
 
 
 def test_a_model_trained_under_vecnormalize_is_asked_as_it_was_trained(trained: Path) -> None:
-    given = [SIGNAL, "--episodes", "30", "--seed", "0", "--backend", "sync", "--json", "-"]
+    given = f"{SIGNAL} --episodes 30 --seed 0 --backend sync --json - --journal runs".split()
     model, statistics = trained / "model0.zip", trained / "statistics0.pkl"
     result = run(*given, "--sb3", str(model), "--vecnormalize", str(statistics))
     assert "warning" not in result.stderr
     assert json.loads(result.stdout)["mean_return"] > 18
-    result = run(*given, "--sb3", str(model))
+    assert "holds episodes of another evaluation" in run(*given, "--sb3", str(model)).stderr
+    result = run(*given[:-2], "--sb3", str(model))
     assert json.loads(result.stdout)["mean_return"] < 15
     said = " ".join(result.stderr.split())
     assert "was trained under VecNormalize, whose statistics are not applied here" in said

@@ -48,6 +48,7 @@ _BETWEEN = (
     os.path.join("importlib", "__init__.py"),
 )
 _FRAME = re.compile(r'^  File "(.+?)", line \d+, in .+\n(?:    .*\n)*', re.MULTILINE)
+_MOST_FRAMES = 20  # of a recursion without an end there are a thousand
 _HEADING = "Traceback (most recent call last):\n"
 
 
@@ -130,5 +131,5 @@ def _own_frames(error: Exception, failure: Failure | None) -> str:
         if failure is None:
             own = [frame for frame in own if not frame.startswith(_OF_LIBRARIES)]
         if own:
-            return "".join(own)
+            return "".join(own[-_MOST_FRAMES:])
     return ""

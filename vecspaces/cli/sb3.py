@@ -7,6 +7,7 @@ import json
 import pickle
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,16 +87,23 @@ def load_statistics(path: Path, model: Any) -> Any:
 
 
 def as_policy(model: Any, statistics: Any = None) -> Callable[..., Any]:
-    """Return a function of a batch of observations, which the statistics change first."""
+    """Return a function of a batch of observations, which the statistics change first.
 
-    def choose(observations: Any, **masks: Any) -> Any:
-        if statistics is not None:
-            observations = statistics.normalize_obs(observations)
-        return model.predict(observations, deterministic=True, **masks)[0]
+    It is a partial one, so that a journal tells whether there were statistics.
+    """
+    is_masked = type(model).__name__ == "MaskablePPO"
+    normalize = None if statistics is None else statistics.normalize_obs
+    return partial(_choose_within_masks if is_masked else _choose, model, normalize)
 
-    if type(model).__name__ == "MaskablePPO":
-        return lambda observations, infos: choose(observations, action_masks=_flat_masks(infos))
-    return choose
+
+def _choose(model: Any, normalize: Any, observations: Any, **masks: Any) -> Any:
+    if normalize is not None:
+        observations = normalize(observations)
+    return model.predict(observations, deterministic=True, **masks)[0]
+
+
+def _choose_within_masks(model: Any, normalize: Any, observations: Any, infos: Any) -> Any:
+    return _choose(model, normalize, observations, action_masks=_flat_masks(infos))
 
 
 def _flat_masks(infos: Any) -> Any:
