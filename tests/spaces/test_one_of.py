@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.spaces.contract import SpaceContract
+from tests.spaces.contract import LIBRARIES, SpaceContract
 from vecspaces.spaces import Box, Dict, Discrete, OneOf, Sequence, Tuple
 
 
@@ -80,3 +80,9 @@ def test_a_member_that_writes_columns_survives_json(member: Any) -> None:
     values = [space.sample() for _ in range(6)]
     text = json.dumps(space.to_jsonable(values))
     assert_identical(space.from_jsonable(json.loads(text)), values)
+
+
+def test_one_column_is_written_as_by_gymnasium() -> None:
+    ours, theirs = (lib.OneOf([lib.Tuple([lib.Discrete(9)])], seed=1) for lib in LIBRARIES)
+    value = ours.sample()
+    assert ours.to_jsonable([value]) == theirs.to_jsonable([value])
