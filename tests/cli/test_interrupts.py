@@ -101,6 +101,8 @@ def test_ctrl_c_is_said_once_and_shows_what_was_found(
 ) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        # `check` forks, and pytest-xdist has threads; a terminal's command has none.
+        warnings.filterwarnings("ignore", "This process", DeprecationWarning)
         result = run(command, stage, monkeypatch)
     assert result.exit_code == 130, result.output
     assert result.output.count("interrupted") == 1
