@@ -217,7 +217,7 @@ def rollout(
         vector_kwargs=vector_kwargs,
         env_kwargs=env_kwargs,
     )
-    result = Outcome(env, backend, envs.num_envs, getattr(envs, "num_workers", 0), seed)
+    result = Outcome(env, backend, envs.num_envs, getattr(envs, "num_workers", None) or 0, seed)
     recording = _recorded(envs, record, shown)
     with recording as envs, Work() as work, envs, progress_bar(steps) as update:
         _step(envs, result, steps, update)
