@@ -86,3 +86,8 @@ def test_one_column_is_written_as_by_gymnasium() -> None:
     ours, theirs = (lib.OneOf([lib.Tuple([lib.Discrete(9)])], seed=1) for lib in LIBRARIES)
     value = ours.sample()
     assert ours.to_jsonable([value]) == theirs.to_jsonable([value])
+
+
+def test_members_are_seeded_where_the_index_is_not() -> None:
+    space = OneOf([Discrete(99), Tuple([Discrete(99)])])
+    assert space.seed((None, 2, [3]))[1:] == (2, (3,))

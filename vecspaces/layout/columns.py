@@ -82,7 +82,7 @@ _get_dtype, _get_ndim = attrgetter("dtype"), attrgetter("ndim")
 def _vector_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
     n, dtype, length = len(out), out.dtype, out.shape[1]
     place = out.reshape(-1).view(np.uint8).data
-    # Of a bool, the byte is that of an integer of one byte.
+    # The byte of a bool is that of an integer of one byte.
     same = [dtype, np.dtype(bool)] if dtype.char in "bB" else [dtype]
     cast_all = _array_writer(out)
 

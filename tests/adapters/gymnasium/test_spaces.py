@@ -78,8 +78,9 @@ def test_both_go_on_alone_afterwards(recipe: Recipe, seed: int) -> None:
 @pytest.mark.parametrize("dtype", [np.int8, np.int64, np.float32])
 def test_missing_bounds_stay_missing(dtype: Any) -> None:
     theirs = gymnasium.spaces.Box(-np.inf, np.inf, (2,), dtype)
-    assert not from_gymnasium(theirs).is_bounded("below")
-    assert not to_gymnasium(from_gymnasium(theirs)).is_bounded("above")
+    for side in ("below", "above"):
+        assert not from_gymnasium(theirs).is_bounded(side)
+        assert not to_gymnasium(from_gymnasium(theirs)).is_bounded(side)
 
 
 def test_a_space_that_was_never_seeded_stays_so() -> None:
