@@ -38,7 +38,7 @@ class SteppingContract(Part):
             assert envs.action_space == spaces.MultiDiscrete([5, 5, 5])
             assert envs.spec is None
             assert envs.unwrapped is envs
-            assert repr(envs) == f"{type(envs).__name__}(num_envs=3)"
+            assert repr(envs).startswith(f"{type(envs).__name__}(num_envs=3")
 
     @pytest.mark.parametrize("mode", MODES)
     def test_metadata_tell_the_mode_and_leave_the_class_alone(self, mode: AutoresetMode) -> None:
