@@ -223,6 +223,13 @@ def test_keys_with_an_underscore_are_keys() -> None:
     assert infos_as_list(infos, 2) == [{"_private": 3}, {}]
 
 
+@pytest.mark.parametrize("keys", [("a", "_a"), ("_a", "a")])
+def test_a_mask_is_one_although_an_environment_uses_its_name(keys: tuple[str, str]) -> None:
+    infos = merged([{}, dict.fromkeys(keys, 7)])
+    assert_identical(infos["_a"], np.array([False, True]))
+    assert split([columns_of(infos, 2)], [0, 1]) == {0: {}, 1: {"a": 7}}
+
+
 def test_a_key_without_a_mask_was_said_by_all() -> None:
     assert infos_as_list({"x": np.array([1, 2])}, 2) == [{"x": 1}, {"x": 2}]
 
@@ -256,6 +263,20 @@ def test_as_many_keys_need_not_be_the_same(kind: Any) -> None:
         found = merged(given)
         assert infos_as_list(found, 2) == given
     assert [list(info) for info in infos] == [["a", "b"], ["a", "c"]]
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (0,)])
+def test_arrays_without_data_are_stacked_too(shape: tuple[int, ...]) -> None:
+    columns = gather({row: {"x": np.zeros(shape)} for row in range(2)})
+    for part in (columns, sent(columns)):
+        assert_identical(merge([part], 2)["x"], np.zeros((2, *shape)))
+
+
+def test_an_entry_of_an_array_of_records_is_copied() -> None:
+    array = np.zeros(1, RECORD)
+    found = merged([{"x": array[0]}, {}])["x"]
+    array["a"] = 3
+    assert found[0]["a"] == 0
 
 
 class Marked(np.ndarray):
@@ -465,6 +486,14 @@ def test_vector_envs_as_environments_may_be_in_any_worker() -> None:
     for other in found[1:]:
         for one, another in zip(found[0], other, strict=True):
             assert_same_infos(one, another)
+
+
+def test_a_dict_of_a_vector_env_beside_another_kind_holds_the_very_values() -> None:
+    value = {"deep": (1, [2]), "n": 3}
+    rows = columns_of(merged([{"x": value}]), 1)
+    other = columns_of(merged([{"x": None}]), 1, 1)
+    found = merge([rows, other], 2)["x"]
+    assert_identical(found.tolist(), [value, None])
 
 
 class Final(Echo):

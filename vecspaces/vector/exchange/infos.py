@@ -102,7 +102,7 @@ def values_of(column: Column) -> list[Any]:
         return list(split([values], column.rows).values())
     if column.form == _PYTHON:
         return list(values.tolist())
-    if column.form == _SCALARS:
+    if column.form == _SCALARS or (values.dtype == object and values.ndim == 1):
         return list(values)
     return [values[place, ...] for place in range(len(values))]
 
@@ -186,10 +186,11 @@ def merge(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
     """Merge columns over disjoint rows into infos as users know them.
 
     That is for each key an array of shape `(num_envs, ...)`, zero or None where no environment
-    reported it, and under `_key` a bool array, True where it did; a dict of the same form where
-    all values are dicts. Numbers are promoted to a dtype that holds them all; Gymnasium 1.4.0 takes
-    the dtype of the first value and truncates the others. Arrays of one shape are stacked. Anything
-    else becomes an array of objects: each environment's own value, copied.
+    reported it, and under `_key` a bool array, True where it did, even if environments report
+    something of that name; a dict of the same form where all values are dicts. Numbers are promoted
+    to a dtype that holds them all; Gymnasium 1.4.0 takes the dtype of the first value and truncates
+    the others. Arrays of one shape are stacked. Anything else becomes an array of objects: each
+    environment's own value, copied.
     """
     found: dict[str, list[Column]] = {}
     for part in parts:
@@ -199,6 +200,7 @@ def merge(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
             else:
                 found[key] = [column]
     infos: dict[str, Any] = {}
+    masks: dict[str, Any] = {}
     # Keys that the same rows report have equal masks. The columns are kept with the mask, so that
     # no other rows get the numbers by which these are known.
     known: dict[Any, tuple[list[int] | None, npt.NDArray[np.bool_], list[Column]]] = {}
@@ -208,7 +210,9 @@ def merge(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
             known[reporting] = *_mark(columns, num_envs), columns
         rows, mask, _ = known[reporting]
         infos[key] = _merge(key, columns, rows, num_envs)
-        infos[f"_{key}"] = mask.copy()
+        infos[f"_{key}"] = masks[f"_{key}"] = mask.copy()
+    if not masks.keys().isdisjoint(found):
+        infos.update(masks)  # whichever key came first
     return infos
 
 
@@ -270,8 +274,9 @@ def _stack(values: list[Any]) -> npt.NDArray[Any] | None:
     first = values[0]
     if types == _ARRAY and first.ndim and first.dtype.kind in _NUMERIC and _are_alike(values):
         # As it is at nearly every step. NumPy takes an axis more for each array with `np.stack`.
-        out = np.empty((len(values), *first.shape), first.dtype)
-        np.concatenate(values, out=out.reshape(-1, *first.shape[1:]))
+        rows, *shape = first.shape
+        out = np.empty((len(values), rows, *shape), first.dtype)
+        np.concatenate(values, out=out.reshape(len(values) * rows, *shape))
         return out
     kind, is_mixed = _kind(first), False
     if len(types) > 1 or isinstance(first, _OF_MANY_KINDS):
@@ -342,8 +347,6 @@ def _objects(values: list[Any]) -> npt.NDArray[Any]:
     """Make a 1-d array of objects, whatever the objects are; what may be reused is copied."""
     array = np.empty(len(values), dtype=object)
     for position, value in enumerate(values):
-        if value.__class__ is np.ndarray and value.ndim == 0 and value.dtype == object:
-            value = value[()]
         array[position] = value if value.__class__ in _IMMUTABLE else snapshot(value)
     return array
 
@@ -373,7 +376,7 @@ def _snapshot(value: Any, known: dict[int, Any]) -> Any:
     if isinstance(value, tuple):
         make = tuple if type(value) is tuple else getattr(value, "_make", None)
         return value if make is None else make([_snapshot(part, known) for part in value])
-    if not isinstance(value, (np.ndarray, dict, list, set, bytearray, deque)):
+    if not isinstance(value, (np.ndarray, np.void, dict, list, set, bytearray, deque)):
         return value
     try:
         # `copy.copy` takes a microsecond to find out how.
