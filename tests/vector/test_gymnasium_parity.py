@@ -293,7 +293,10 @@ def test_calls_attributes_and_frames(kind: type) -> None:
         assert_identical(ours.render(), theirs.render())
         actions = np.array([0, 1])
         assert_parity(ours.step(actions), theirs.step(actions))
-        assert repr(ours) == repr(theirs).replace("SyncVectorEnv", kind.__name__)
+        # docs/gymnasium.md: ours also names the workers and the mode.
+        shown = repr(theirs).replace("SyncVectorEnv", kind.__name__).removesuffix(")")
+        workers = ", num_workers=2" if kind is AsyncVectorEnv else ""
+        assert repr(ours) == f"{shown}{workers}, autoreset_mode='NextStep')"
     theirs.close()
 
 
