@@ -15,6 +15,7 @@ import select
 import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import cycle, islice
 from time import perf_counter_ns
 from typing import Annotated, Any, NamedTuple
 
@@ -22,10 +23,10 @@ import numpy as np
 import typer
 
 from benchmarks.common import make_table, show
-from vecspaces.cli.benchmark.contenders import BATCHES, prepare_actions
+from benchmarks.environments import find_environment
+from vecspaces.cli.benchmark.contenders import prepare_actions
 from vecspaces.cli.benchmark.limit import step_all
 from vecspaces.cli.benchmark.tracing import Recorder, Span
-from vecspaces.cli.benchmark.workloads import find_workload
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.backends.process.channel import Poller, WorkerEnd
@@ -73,20 +74,21 @@ def median_us(nanoseconds: Sequence[int]) -> float:
 
 def budget(name: str, num_envs: int, steps: int) -> list[Line]:
     """Step, and return where the time went."""
-    make = find_workload(name).make
+    make = find_environment(name)
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
         [make] * num_envs, num_workers=WORKERS, context="fork"
     )
     with envs:
         envs.reset(seed=0)
         actions = prepare_actions(envs.single_action_space, num_envs)
-        for turn in range(steps // 10):
-            envs.step(actions[turn % BATCHES])
+        turns = cycle(actions)
+        for batch in islice(turns, steps // 10):
+            envs.step(batch)
         RECORDER.spans.clear()
         whole = []
-        for turn in range(steps):
+        for batch in islice(turns, steps):
             began = perf_counter_ns()
-            envs.step(actions[turn % BATCHES])
+            envs.step(batch)
             whole.append((began, perf_counter_ns()))
         caller = list(RECORDER.spans)
         rows = np.linspace(0, num_envs, WORKERS + 1).astype(int)[:-1].tolist()
@@ -207,7 +209,9 @@ def ping_pong(rounds: int = 2000) -> tuple[float, float]:
 
 
 def main(
-    envs: Annotated[str, typer.Option(help="Environments of vecspaces bench.")] = "nothing",
+    envs: Annotated[
+        str, typer.Option(help="Environments of `benchmarks.environments`.")
+    ] = "nothing",
     num_envs: Annotated[str, typer.Option(metavar="N,N,...")] = "8,64",
     steps: Annotated[int, typer.Option(help="How many steps.")] = 3000,
 ) -> None:

@@ -2,9 +2,9 @@
 
     python -m benchmarks.claim
 
-For each environment of `vecspaces bench`, and of `benchmarks.real` where it is installed, and each
-number: the ratio, and which of the two it is. It is reached from 0.95 on. From 16 environments on,
-the default (async) is to be within 25 % of the better one.
+For each environment of `benchmarks.environments`, and of `benchmarks.real` where it is installed,
+and each number: the ratio, and which of the two it is. It is reached from 0.95 on. From 16
+environments on, the default (async) is to be within 25 % of the better one.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from typing import Annotated
 import typer
 
 from benchmarks.common import make_table, show
+from benchmarks.environments import NAMES, find_environment
 from benchmarks.real import TASKS, find_task
-from vecspaces.cli.benchmark.contenders import OURS, PEERS
+from vecspaces.cli.benchmark.contenders import GYMNASIUM, OURS
 from vecspaces.cli.benchmark.measure import Measurement, Plan, measure
-from vecspaces.cli.benchmark.workloads import BUILT_IN, find_workload
+from vecspaces.vector.backends.process.cores import count_usable_cores
 
-NAMES = ("vecspaces sync", "vecspaces async", "gymnasium sync", "gymnasium async")
-CONTENDERS = [one for one in (*OURS, *PEERS) if one.name in NAMES]
 LEAST, LEAST_DEFAULT, MANY = 0.95, 0.8, 16
 
 
@@ -37,7 +36,7 @@ def ratio(first: list[Measurement], second: list[Measurement]) -> tuple[float, s
 
 
 def main(
-    envs: Annotated[str, typer.Option(metavar="NAME,NAME,...")] = ",".join([*BUILT_IN, *TASKS]),
+    envs: Annotated[str, typer.Option(metavar="NAME,NAME,...")] = ",".join([*NAMES, *TASKS]),
     num_envs: Annotated[str, typer.Option(metavar="N,N,...")] = "1,2,4,8,16,64",
     rounds: Annotated[int, typer.Option(help="How often each contender is timed.")] = 7,
     seconds: Annotated[float, typer.Option(help="How long one timing takes.")] = 0.1,
@@ -47,13 +46,15 @@ def main(
     table = make_table("the better of each library's", "environment", *map(str, numbers))
     missed = 0
     for name in envs.split(","):
-        workload = find_task(name) if name in TASKS else find_workload(name)
-        if isinstance(workload, str):
-            table.add_row(name, workload)
+        make = find_task(name) if name in TASKS else find_environment(name)
+        if isinstance(make, str):
+            table.add_row(name, make)
             continue
+        # Where environments wait, more workers than cores pay.
+        workers = count_usable_cores() * (8 if name == "skewed" else 1)
         cells = []
         for number in numbers:
-            plan = Plan([workload], [number], CONTENDERS, rounds=rounds, seconds=seconds)
+            plan = Plan({name: make}, [number], [*OURS, *GYMNASIUM], workers, rounds, seconds)
             found: list[Measurement] = []
             measure(plan, found)
             timed = [entry for entry in found if entry.runs]

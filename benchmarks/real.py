@@ -24,18 +24,11 @@ import gymnasium
 import typer
 
 from benchmarks.common import make_table, show
+from benchmarks.peers import envpool_task
 from benchmarks.startup import descendants, proportional_memory
-from vecspaces.cli.benchmark.contenders import (
-    OURS,
-    PEERS,
-    Contender,
-    Runner,
-    one_process_each,
-    open_vecspaces,
-)
+from vecspaces.cli.benchmark.contenders import GYMNASIUM, OURS, Contender, Runner, open_vecspaces
 from vecspaces.cli.benchmark.limit import LIMIT
 from vecspaces.cli.benchmark.measure import calibrate, first_line, time_batches
-from vecspaces.cli.benchmark.workloads import Workload
 
 WORKERS = 2
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -72,24 +65,28 @@ TASKS: dict[str, tuple[Callable[[], Any], str | None]] = {
 }
 
 
-def find_task(name: str) -> Workload | str:
-    """Return one of `TASKS`, or why it cannot be made here."""
-    make, envpool_id = TASKS[name]
+def find_task(name: str) -> Callable[[], Any] | str:
+    """Return the factory of one of `TASKS`, or why it cannot be made here."""
+    make, _ = TASKS[name]
     try:
         make().close()
     except Exception as error:  # libraries say in many ways what they lack
         return first_line(error)
-    return Workload(name, make, gymnasium_id=envpool_id)
+    return make
 
 
-def _one_process_each(workload: Workload, num_envs: int, num_workers: int) -> Runner:
-    return open_vecspaces(workload.make, num_envs, "async", num_workers=num_envs)
+def _one_process_each(make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
+    return open_vecspaces(make, num_envs, "async", num_workers=num_envs)
 
 
-EACH = Contender("vecspaces async, one process each", _one_process_each, processes=one_process_each)
-NAMES = ("vecspaces sync", "vecspaces async", "gymnasium sync", "gymnasium async", "envpool (C++)")
-CONTENDERS = [one for one in (*OURS, *PEERS) if one.name in NAMES]
-CONTENDERS = [*CONTENDERS[:2], EACH, *CONTENDERS[2:], LIMIT]
+EACH = Contender("vecspaces async, one process each", _one_process_each)
+
+
+def find_contenders(name: str) -> list[Contender]:
+    """Return what steps one of `TASKS`."""
+    _, envpool_id = TASKS[name]
+    envpool = [] if envpool_id is None else [envpool_task(envpool_id)]
+    return [*OURS, EACH, *GYMNASIUM, *envpool, LIMIT]
 
 
 def family() -> Iterator[str]:
@@ -128,7 +125,11 @@ class Found:
 
 
 def measure(
-    task: Workload, num_envs: int, contenders: Sequence[Contender], rounds: int, seconds: float
+    make: Callable[[], Any],
+    num_envs: int,
+    contenders: Sequence[Contender],
+    rounds: int,
+    seconds: float,
 ) -> dict[str, Found]:
     """Open every contender, let them run in turns, and close them."""
     found: dict[str, Found] = {}
@@ -141,7 +142,7 @@ def measure(
                 continue
             before, began = proportional_memory(family()), time.perf_counter()
             try:
-                runner = contender.open(task, num_envs, min(WORKERS, num_envs))
+                runner = contender.open(make, num_envs, min(WORKERS, num_envs))
             except Exception as error:  # other libraries refuse in many ways
                 entry.skipped = first_line(error)
                 continue
@@ -188,12 +189,12 @@ def main(
 ) -> None:
     """Print one table per environment and number."""
     for name in tasks.split(","):
-        task = find_task(name)
-        if isinstance(task, str):
-            print(f"{name} is skipped: {task}")
+        make = find_task(name)
+        if isinstance(make, str):
+            print(f"{name} is skipped: {make}")
             continue
         for count in map(int, num_envs.split(",")):
-            show(_table(name, count, measure(task, count, CONTENDERS, rounds, seconds)))
+            show(_table(name, count, measure(make, count, find_contenders(name), rounds, seconds)))
 
 
 if __name__ == "__main__":

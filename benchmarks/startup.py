@@ -22,8 +22,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.common import make_table, show
-from vecspaces.cli.benchmark.workloads import find_workload
+from benchmarks.common import cart_pole, make_table, show
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 NUM_ENVS = 256
@@ -112,13 +111,12 @@ def main(
 ) -> None:
     """Print both tables."""
     vector = importlib.import_module("gymnasium.vector")
-    cartpole = find_workload("CartPole-v1").make
     title = f"{NUM_ENVS} CartPoles, from construction to the first observation"
     table = make_table(title, "start method", "", "seconds", "workers' memory (PSS)", left=2)
     for context, count in (("fork", rounds), ("spawn", spawn_rounds)):
         makers = {
-            "vecspaces": partial(AsyncVectorEnv, [cartpole] * NUM_ENVS, context=context),
-            "gymnasium": partial(vector.AsyncVectorEnv, [cartpole] * NUM_ENVS, context=context),
+            "vecspaces": partial(AsyncVectorEnv, [cart_pole] * NUM_ENVS, context=context),
+            "gymnasium": partial(vector.AsyncVectorEnv, [cart_pole] * NUM_ENVS, context=context),
         }
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
         for _ in range(count):
@@ -138,7 +136,7 @@ def main(
     show(table)
 
     began = time.perf_counter()
-    with AsyncVectorEnv([cartpole] * MANY, num_workers=2) as envs:
+    with AsyncVectorEnv([cart_pole] * MANY, num_workers=2) as envs:
         envs.reset(seed=0)
         seconds = time.perf_counter() - began
         stepping = time.perf_counter()

@@ -12,18 +12,20 @@ another program disturbed one environment, `--only NAME` measures it again and k
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.table import Table
 
-from vecspaces.cli.bench import describe_duration, show
+from benchmarks.environments import find_environment
+from benchmarks.peers import PEERS, versions
+from vecspaces.cli.bench import show
+from vecspaces.cli.benchmark.contenders import Contender, Runner, open_vecspaces
 from vecspaces.cli.benchmark.limit import CONTENDERS, LIMIT
 from vecspaces.cli.benchmark.measure import Measurement, Plan, measure
 from vecspaces.cli.benchmark.report import GYMNASIUM, Report
-from vecspaces.cli.benchmark.workloads import find_workload
 from vecspaces.cli.console import JsonOption, announce, output, progress_bar, write_json
 
 ROOT = Path(__file__).parents[1]
@@ -43,19 +45,23 @@ TITLES = {
     "CartPole-v1": "CartPole-v1",
     "image": "image after 100 µs",
 }
-PEERS = {
-    "sb3 subproc": "SB3 Subproc",
-    "tianshou subproc": "Tianshou Subproc",
-    "tianshou shmem": "Tianshou Shmem",
-    "pufferlib": "PufferLib",
-}
 COLUMNS = {
     OURS: "vecspaces async",
     OUR_SYNC: "vecspaces sync",
     THEIR_ASYNC: "Gymnasium async",
     THEIR_SYNC: "Gymnasium sync",
-    **PEERS,
+    "sb3 subproc": "SB3 Subproc",
+    "tianshou subproc": "Tianshou Subproc",
+    "tianshou shmem": "Tianshou Shmem",
+    "pufferlib": "PufferLib",
 }
+
+
+def _open_views(make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
+    return open_vecspaces(make, num_envs, "async", num_workers=num_workers, copy=False)
+
+
+VIEWS = Contender("vecspaces async, copy=False", _open_views)
 
 
 class Target(NamedTuple):
@@ -105,31 +111,33 @@ def main(
         write_pages(report, machine)
         report.plot(PLOT)
         return
-    names = {*COLUMNS, "vecspaces async, copy=False", LIMIT.name} - (set() if peers else {*PEERS})
+    contenders = [*CONTENDERS[:-1], VIEWS, *(PEERS if peers else ()), LIMIT]
     plan = Plan(
-        [find_workload(name) for name in TITLES if only in ("", name)],
+        {name: find_environment(name) for name in TITLES if only in ("", name)},
         NUM_ENVS,
-        [one for one in CONTENDERS if one.installed and one.name in names],
+        [one for one in contenders if one.installed],
         num_workers=WORKERS,
         rounds=5 if short else 7,
         seconds=0.15 if short else 0.25,
         max_processes=MANY,
     )
-    announce(f"{plan.timings} timings, about {describe_duration(plan.expected_seconds)}.")
-    report = Report(plan, [])
+    announce(str(plan))
+    report = Report(plan.rounds, plan.seconds)
     with progress_bar(plan.timings) as update:
         measure(plan, report.measurements, update)
     if only:
         kept = [one for one in load(RUN)[0].measurements if one.workload != only]
-        workloads = [find_workload(name) for name in TITLES]
-        report = Report(replace(plan, workloads=workloads), [*kept, *report.measurements])
+        report.measurements.extend(kept)
+        report.measurements.sort(key=lambda one: list(TITLES).index(one.workload))
     console = output(json_file)
     show(report, console)
     console.print(verdicts(report))
-    write_json(json_file, report.as_json())
+    found = report.as_json()
+    found["machine"]["libraries"] |= versions()
+    write_json(json_file, found)
     if write:
-        RUN.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
-        write_pages(report, report.as_json()["machine"])
+        RUN.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_pages(report, found["machine"])
         report.plot(PLOT)
 
 
@@ -138,15 +146,7 @@ def load(file: Path) -> tuple[Report, dict[str, Any]]:
     found = json.loads(file.read_text(encoding="utf-8"))
     fields = ("workload", "num_envs", "backend", "num_workers", "runs", "skipped")
     measurements = [Measurement(**{name: one[name] for name in fields}) for one in found["results"]]
-    plan = Plan(
-        [find_workload(name) for name in TITLES],
-        NUM_ENVS,
-        CONTENDERS,
-        num_workers=WORKERS,
-        rounds=found["rounds"],
-        seconds=found["seconds_per_round"],
-    )
-    return Report(plan, measurements), found["machine"]
+    return Report(found["rounds"], found["seconds_per_round"], measurements), found["machine"]
 
 
 def verdicts(report: Report) -> Table:
@@ -280,7 +280,7 @@ def _describe(report: Report, machine: dict[str, Any]) -> str:
     libraries = machine["libraries"]
     system = machine["system"].partition("-")[0]
     return (
-        f"Medians of {report.plan.rounds} interleaved timings of {report.plan.seconds:g} s, "
+        f"Medians of {report.rounds} interleaved timings of {report.seconds:g} s, "
         f"{WORKERS} workers, on {machine['usable_cores']} cores of a virtual machine "
         f"({machine['processor']}), {system}, Python {machine['python']}, "
         f"NumPy {libraries['numpy']}, Gymnasium {libraries['gymnasium']}.\n"

@@ -106,7 +106,7 @@ def test_ctrl_c_is_said_once_and_shows_what_was_found(
         result = run(command, stage, monkeypatch)
     assert result.exit_code == 130, result.output
     assert result.output.count("interrupted") == 1
-    announced = ("Stepping", "Trying settings", "3 timings")
+    announced = ("Stepping", "Trying settings", "2 timings")
     errors = [line for line in result.stderr.splitlines() if not line.startswith(announced)]
     shows = command in SHOWN_FROM and STAGES.index(stage) >= STAGES.index(SHOWN_FROM[command])
     if shows and (command, stage) != ("profile", "close"):

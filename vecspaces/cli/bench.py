@@ -1,4 +1,4 @@
-"""`vecspaces bench`: steps per second, side by side with other libraries and the limit."""
+"""`vecspaces bench`: steps per second, side by side with Gymnasium and the limit."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from vecspaces.cli.benchmark.contenders import Contender
 from vecspaces.cli.benchmark.limit import CONTENDERS, LIMIT
 from vecspaces.cli.benchmark.measure import Measurement, Plan, measure
 from vecspaces.cli.benchmark.report import GYMNASIUM, Report
-from vecspaces.cli.benchmark.workloads import BUILT_IN, find_workload
 from vecspaces.cli.console import (
     EnvArgOption,
     JsonOption,
     TracebackOption,
     announce,
     check_plot,
+    find_env,
     output,
     parse_env_args,
     parse_numbers,
@@ -40,8 +40,8 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="[ENV]...",
-            help=f"Environments: {', '.join(BUILT_IN)}, a Gymnasium id, or module:factory.",
-            show_default="the six built-in ones",
+            help="Gymnasium ids, or module:factory; the module may be in this folder.",
+            show_default="CartPole-v1",
         ),
     ] = None,
     env_arg: EnvArgOption = None,
@@ -52,8 +52,8 @@ def bench(
         str | None,
         typer.Option(
             metavar="NAME,NAME,...",
-            help="Backends whose names begin so: vecspaces, gymnasium, sb3, tianshou, ...",
-            show_default="all that are installed",
+            help="Backends whose names begin so: vecspaces, gymnasium sync, the limit, ...",
+            show_default="all",
         ),
     ] = None,
     num_workers: Annotated[
@@ -61,7 +61,7 @@ def bench(
         typer.Option(
             min=1,
             help="Processes for the backends that let you choose.",
-            show_default="one per usable core; eight where environments wait",
+            show_default="one per usable core",
         ),
     ] = None,
     rounds: Annotated[
@@ -80,16 +80,17 @@ def bench(
     json_file: JsonOption = None,
     traceback: TracebackOption = False,
 ) -> None:
-    """Compare vecspaces with the libraries that are installed, and with the limit.
+    """Compare vecspaces with Gymnasium's vector envs, and with the limit.
 
     The limit is the same environments in bare loops, in as many processes, without communication.
     """
-    prepare(*env or ())
+    envs = env or ["CartPole-v1"]
+    prepare(*envs)
     if plot is not None:
         require_extra("matplotlib", "plot")  # now, not after the work
     arguments = parse_env_args(env_arg)
     plan = Plan(
-        [find_workload(name, arguments) for name in env or BUILT_IN],
+        {name: find_env(name, **arguments) for name in envs},
         parse_numbers("--num-envs", num_envs, 1),
         _choose(backends),
         num_workers,
@@ -97,8 +98,8 @@ def bench(
         seconds,
         max_processes,
     )
-    announce(f"{plan.timings:,} timings, about {describe_duration(plan.expected_seconds)}.")
-    report = Report(plan, [])
+    announce(str(plan))
+    report = Report(rounds, seconds)
     with Work() as work, progress_bar(plan.timings) as update:
         measure(plan, report.measurements, update)
     console = output(json_file)
@@ -108,16 +109,6 @@ def bench(
     if plot is not None:
         with replacing(plot) as file:
             report.plot(file)
-
-
-def describe_duration(seconds: float) -> str:
-    """Return a time in words.
-
-    Example:
-        >>> describe_duration(12.3), describe_duration(350)
-        ('12 seconds', '6 minutes')
-    """
-    return f"{max(2, seconds):.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 
 def _choose(text: str | None) -> list[Contender]:
@@ -134,32 +125,32 @@ def _choose(text: str | None) -> list[Contender]:
 
 
 def show(report: Report, console: Console) -> None:
-    """Print one table per environment."""
+    """Print one table per environment, in parts where the console is narrow."""
     together = max(1, (console.width - _NAME_WIDTH) // _CELL_WIDTH)
-    for workload in report.plan.workloads:
+    all_numbers = report.names("num_envs")
+    for workload in report.names("workload"):
         notes: dict[str, list[str]] = {}
-        for first in range(0, len(report.plan.num_envs), together):
-            numbers = report.plan.num_envs[first : first + together]
-            table = Table(title=workload.name, title_justify="left")
+        for first in range(0, len(all_numbers), together):
+            numbers = all_numbers[first : first + together]
+            table = Table(title=workload, title_justify="left")
             table.add_column("steps/s", no_wrap=True)
             for number in numbers:
                 title = f"{number:,} env{'s' if number > 1 else ''}"
                 table.add_column(title, justify="right", no_wrap=True)
-            for backend in report.backends(workload.name):
-                cells = []
-                for number in numbers:
-                    entry = report.find(workload.name, number, backend)
-                    cells.append(_cell(report, entry))
+            for backend in report.names("backend"):
+                entries = [report.find(workload, number, backend) for number in numbers]
+                for entry in entries:
                     if entry is not None and entry.skipped:
-                        notes.setdefault(f"{backend}: {entry.skipped}", []).append(f"{number:,}")
+                        note = f"{backend}: {entry.skipped}"
+                        notes.setdefault(note, []).append(f"{entry.num_envs:,}")
                 style = "bold" if backend.startswith("vecspaces") else None
-                table.add_row(backend, *cells, style=style)
+                table.add_row(backend, *(_cell(report, entry) for entry in entries), style=style)
             console.print(table)
         for note, skipped in notes.items():
             console.print(f"  {note} ({', '.join(skipped)})", style="dim", markup=False)
         console.print()
     console.print(
-        f"Medians of {report.plan.rounds} interleaved runs. x: times the faster of {GYMNASIUM[0]} "
+        f"Medians of {report.rounds} interleaved runs. x: times the faster of {GYMNASIUM[0]} "
         f"and {GYMNASIUM[1]}; %: of the limit, without communication.",
         style="dim",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import cycle
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from vecspaces.cli.benchmark.contenders import BATCHES, prepare_actions
+from vecspaces.cli.benchmark.contenders import prepare_actions
 from vecspaces.cli.benchmark.tracing import Recorder, Traced, chrome_trace
 from vecspaces.cli.console import (
     AutoresetModeOption,
@@ -100,7 +101,7 @@ def _step(envs: AsyncVectorEnv[Any, Any], recorder: Recorder, seconds: float) ->
     reset = recorder.timed("reset", envs.reset)
     send = recorder.timed("step_async", envs.step_async)
     wait = recorder.timed("step_wait", envs.step_wait)
-    actions = prepare_actions(envs.single_action_space, envs.num_envs)
+    prepared = cycle(prepare_actions(envs.single_action_space, envs.num_envs))
     rng = np.random.default_rng(0)
     result: Any = reset(seed=0)
     began = shown = now = time.perf_counter()
@@ -108,7 +109,7 @@ def _step(envs: AsyncVectorEnv[Any, Any], recorder: Recorder, seconds: float) ->
     with progress_bar() as update:
         while now < began + seconds or not turn:
             masked = MASK in result[-1]
-            send(sample_next(envs, result, rng) if masked else actions[turn % BATCHES])
+            send(sample_next(envs, result, rng) if masked else next(prepared))
             result = wait()
             turn += 1
             now = time.perf_counter()

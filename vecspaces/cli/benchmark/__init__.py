@@ -2,6 +2,5 @@
 
 ::
 
-    Workload (what is stepped) ──┐
-    Contender (what steps it) ───┴─▶ measure(Plan) ─▶ Measurement ... ─▶ Report (JSON, plot)
+    Contender (what steps the environments) ──▶ measure(Plan) ─▶ Measurement ... ─▶ Report
 """

@@ -1,35 +1,28 @@
-"""Contenders: what steps many environments, of vecspaces and of other libraries.
+"""Contenders: what steps many environments, of vecspaces and of Gymnasium.
 
-Other libraries are imported when they are opened.
+The drivers of other libraries are in the repository's `benchmarks/peers.py`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
-import io
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle, islice
 from typing import Any, Protocol
 
 import numpy as np
 
-from vecspaces.cli.benchmark.workloads import Workload
 from vecspaces.interop import native_space
 from vecspaces.sampling import MASK, sample_next
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.utils import batch_space
 
-#: Number of prepared batches of actions; sampling is no part of what is measured.
-BATCHES = 16
-
-
-class UnsuitableError(Exception):
-    """A contender cannot step an environment; the message says why."""
+# Actions are prepared in so many batches: sampling is no part of what is measured.
+_BATCHES = 16
 
 
 class Runner(Protocol):
@@ -52,34 +45,22 @@ class Stepper:
         close: Callable[[], Any],
         num_envs: int,
     ) -> None:
-        self._step, self._actions, self._num_envs = step, actions, num_envs
-        self._turn = 0
+        self._step, self._actions, self._num_envs = step, cycle(actions), num_envs
         self.close = close
 
     def run(self, batches: int) -> int:
         """Step `batches` times."""
-        step, actions = self._step, self._actions
-        for turn in range(self._turn, self._turn + batches):
-            step(actions[turn % BATCHES])
-        self._turn += batches
+        step = self._step
+        for actions in islice(self._actions, batches):
+            step(actions)
         return batches * self._num_envs
 
 
 def prepare_actions(action_space: Any, num_envs: int) -> list[Any]:
-    """Return `BATCHES` batches of actions of one environment's space, the same in every call."""
+    """Return batches of actions of one environment's space, the same in every call."""
     batched = batch_space(native_space(action_space), num_envs)
     batched.seed(0)
-    return [batched.sample() for _ in range(BATCHES)]
-
-
-def no_process(num_envs: int, num_workers: int) -> int:
-    """Return the number of processes of a contender that starts none."""
-    return 0
-
-
-def one_process_each(num_envs: int, num_workers: int) -> int:
-    """Return the number of processes of a contender that starts one per environment."""
-    return num_envs
+    return [batched.sample() for _ in range(_BATCHES)]
 
 
 @dataclass(frozen=True)
@@ -88,20 +69,17 @@ class Contender:
 
     Attributes:
         name: Its name in tables.
-        open: Called as `open(workload, num_envs, num_workers)`; returns a `Runner`, reset and
-            ready. Raises UnsuitableError, or anything, if it cannot.
-        module: The module that it needs; "" for none.
+        open: Called as `open(make, num_envs, num_workers)`; returns a `Runner`, reset and ready.
         processes: Called as `processes(num_envs, num_workers)`: how many processes it starts.
+        module: The module that it needs; "" for none.
         cooldown: Seconds for which its workers stay busy after a step, and disturb the others.
-        waiting_only: Whether it is of interest only where environments wait.
     """
 
     name: str
-    open: Callable[[Workload, int, int], Runner]
-    module: str = ""
+    open: Callable[[Callable[[], Any], int, int], Runner]
     processes: Callable[[int, int], int] = lambda num_envs, num_workers: num_workers
+    module: str = ""
     cooldown: float = 0.0
-    waiting_only: bool = False
 
     @property
     def installed(self) -> bool:
@@ -149,121 +127,38 @@ def _step_after(seconds: float, step: Callable[[Any], Any], batch: Any) -> None:
     step(batch)
 
 
-def _sync(workload: Workload, num_envs: int, num_workers: int) -> Runner:
-    return open_vecspaces(workload.make, num_envs, "sync")
+def _open_sync(make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
+    return open_vecspaces(make, num_envs, "sync")
 
 
-def _async(workload: Workload, num_envs: int, num_workers: int, **options: Any) -> Runner:
-    return open_vecspaces(workload.make, num_envs, "async", num_workers=num_workers, **options)
+def _open_async(make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
+    return open_vecspaces(make, num_envs, "async", num_workers=num_workers)
 
 
-def _first_ready(workload: Workload, num_envs: int, num_workers: int) -> Runner:
-    return _async(workload, num_envs, num_workers, batch_size=max(1, num_envs // 2))
-
-
-OURS = [
-    Contender("vecspaces sync", _sync, processes=no_process),
-    Contender("vecspaces async", _async),
-    Contender("vecspaces async, copy=False", partial(_async, copy=False)),
-    Contender("vecspaces async, first ready", _first_ready, waiting_only=True),
-]
-
-
-def _gymnasium(name: str, workload: Workload, num_envs: int, num_workers: int) -> Runner:
+def _open_gymnasium(kind: str, make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
     vector = importlib.import_module("gymnasium.vector")
-    envs = getattr(vector, name)([workload.make] * num_envs)
+    envs = getattr(vector, kind)([make] * num_envs)
     envs.reset(seed=0)
     actions = prepare_actions(envs.single_action_space, num_envs)
     # Without `terminate` it would wait, after Ctrl-C, for the step that was interrupted.
     return Stepper(envs.step, actions, partial(envs.close, terminate=True), num_envs)
 
 
-def _stable_baselines3(name: str, workload: Workload, num_envs: int, num_workers: int) -> Runner:
-    vec_env = importlib.import_module("stable_baselines3.common.vec_env")
-    # Forked: its default, a fork server, imports PyTorch once per environment.
-    options = {"start_method": "fork"} if name == "SubprocVecEnv" else {}
-    envs = getattr(vec_env, name)([workload.make] * num_envs, **options)
-    envs.reset()
-    actions = prepare_actions(envs.action_space, num_envs)
-
-    def close() -> None:
-        if getattr(envs, "waiting", False):  # after Ctrl-C: it would wait for replies that it has
-            for process in envs.processes:
-                process.terminate()
-        envs.close()
-
-    return Stepper(envs.step, actions, close, num_envs)
-
-
-def _tianshou(name: str, workload: Workload, num_envs: int, num_workers: int) -> Runner:
-    env = importlib.import_module("tianshou.env")
-    envs = getattr(env, name)([workload.make] * num_envs)
-    envs.reset()
-    actions = prepare_actions(envs.action_space[0], num_envs)
-
-    def step(batch: Any) -> None:
-        _, _, terminated, truncated, _ = envs.step(batch)
-        ended = np.flatnonzero(terminated | truncated)
-        if len(ended):  # its users, or its collector, reset what has ended
-            envs.reset(ended)
-
-    return Stepper(step, actions, envs.close, num_envs)
-
-
-def _pufferlib(workload: Workload, num_envs: int, num_workers: int) -> Runner:
-    vector = importlib.import_module("pufferlib.vector")
-    emulation = importlib.import_module("pufferlib.emulation")
-    if num_envs % num_workers:
-        raise UnsuitableError("needs as many environments in every worker")
-
-    def make() -> Any:
-        return emulation.GymnasiumPufferEnv(env=workload.make())
-
-    envs = vector.make(
-        make, backend=vector.Multiprocessing, num_envs=num_envs, num_workers=num_workers
-    )
-    envs.reset(seed=0)
-    actions = prepare_actions(envs.single_action_space, num_envs)
-    return Stepper(envs.step, actions, envs.close, num_envs)
-
-
-def _envpool(workload: Workload, num_envs: int, num_workers: int) -> Runner:
-    envpool = importlib.import_module("envpool")
-    if workload.gymnasium_id not in envpool.list_all_envs():
-        raise UnsuitableError("has no such environment: its own are written in C++")
-    envs = envpool.make_gymnasium(workload.gymnasium_id, num_envs=num_envs, num_threads=num_workers)
-    envs.reset()
-    actions = prepare_actions(envs.action_space, num_envs)
-    return Stepper(envs.step, actions, envs.close, num_envs)
-
-
-def _peer(
-    name: str,
-    module: str,
-    open_peer: Callable[..., Runner],
-    processes: Callable[[int, int], int],
-    cooldown: float = 0.0,
-) -> Contender:
-    """Return a contender that opens without the greetings and warnings that some print."""
-
-    def open_quietly(*arguments: Any) -> Runner:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            return open_peer(*arguments)
-
-    return Contender(name, open_quietly, module, processes, cooldown)
-
-
-_SB3 = "stable_baselines3"
-PEERS = [
-    _peer("gymnasium sync", "gymnasium", partial(_gymnasium, "SyncVectorEnv"), no_process),
-    _peer("gymnasium async", "gymnasium", partial(_gymnasium, "AsyncVectorEnv"), one_process_each),
-    _peer("sb3 dummy", _SB3, partial(_stable_baselines3, "DummyVecEnv"), no_process),
-    _peer("sb3 subproc", _SB3, partial(_stable_baselines3, "SubprocVecEnv"), one_process_each),
-    _peer("tianshou dummy", "tianshou", partial(_tianshou, "DummyVectorEnv"), no_process),
-    _peer("tianshou subproc", "tianshou", partial(_tianshou, "SubprocVectorEnv"), one_process_each),
-    _peer("tianshou shmem", "tianshou", partial(_tianshou, "ShmemVectorEnv"), one_process_each),
-    # Its workers busy-poll for half a second after a step before they sleep.
-    _peer("pufferlib", "pufferlib", _pufferlib, lambda n, workers: workers, cooldown=0.7),
-    _peer("envpool (C++)", "envpool", _envpool, no_process),
+OURS = [
+    Contender("vecspaces sync", _open_sync, lambda num_envs, num_workers: 0),
+    Contender("vecspaces async", _open_async),
+]
+GYMNASIUM = [
+    Contender(
+        "gymnasium sync",
+        partial(_open_gymnasium, "SyncVectorEnv"),
+        lambda num_envs, num_workers: 0,
+        module="gymnasium",
+    ),
+    Contender(
+        "gymnasium async",
+        partial(_open_gymnasium, "AsyncVectorEnv"),
+        lambda num_envs, num_workers: num_envs,
+        module="gymnasium",
+    ),
 ]

@@ -8,18 +8,11 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Sequence
+from itertools import cycle, islice
 from multiprocessing.connection import Connection
 from typing import Any
 
-from vecspaces.cli.benchmark.contenders import (
-    BATCHES,
-    OURS,
-    PEERS,
-    Contender,
-    Runner,
-    prepare_actions,
-)
-from vecspaces.cli.benchmark.workloads import Workload
+from vecspaces.cli.benchmark.contenders import GYMNASIUM, OURS, Contender, prepare_actions
 from vecspaces.vector.backends.process.interrupts import blocked
 from vecspaces.vector.utils import CloudpickleWrapper
 
@@ -75,11 +68,11 @@ def _serve(end: Connection[Any, Any], make: CloudpickleWrapper[Any], count: int)
     envs = [make.fn() for _ in range(count)]
     for number, env in enumerate(envs):
         env.reset(seed=number)
-    actions = [list(batch) for batch in prepare_actions(envs[0].action_space, count)]
+    actions = cycle([list(batch) for batch in prepare_actions(envs[0].action_space, count)])
     ended = [False] * count
     while batches := end.recv():
-        for turn in range(batches):
-            step_all(envs, actions[turn % BATCHES], ended)
+        for batch in islice(actions, batches):
+            step_all(envs, batch, ended)
         end.send(batches)
     for env in envs:
         env.close()
@@ -96,9 +89,5 @@ def step_all(envs: Sequence[Any], actions: Sequence[Any], ended: list[bool]) -> 
             ended[number] = terminated or truncated
 
 
-def _limit(workload: Workload, num_envs: int, num_workers: int) -> Runner:
-    return BareLoops(workload.make, num_envs, num_workers)
-
-
-LIMIT = Contender("the limit", _limit)
-CONTENDERS = (*OURS, *PEERS, LIMIT)
+LIMIT = Contender("the limit", BareLoops)
+CONTENDERS = (*OURS, *GYMNASIUM, LIMIT)

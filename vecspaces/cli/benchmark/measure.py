@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
-from vecspaces.cli.benchmark.contenders import Contender, Runner, UnsuitableError
-from vecspaces.cli.benchmark.workloads import Workload
+from vecspaces.cli.benchmark.contenders import Contender, Runner
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import blocked
 from vecspaces.vector.exchange.failures import EnvironmentTraceback
@@ -24,17 +24,16 @@ class Plan:
     """What to measure.
 
     Attributes:
-        workloads: The environments.
-        num_envs: How many of them, each number by itself.
+        envs: Factories of environments by their names.
+        num_envs: How many environments, each number by itself.
         contenders: What steps them.
-        num_workers: Processes for the contenders that choose; None: as many as usable cores, and
-            eight times as many where environments wait.
+        num_workers: Processes for the contenders that choose; None: as many as usable cores.
         rounds: How often each contender is timed; the median counts.
         seconds: How long one timing takes.
         max_processes: Contenders that would start more are left out.
     """
 
-    workloads: Sequence[Workload]
+    envs: Mapping[str, Callable[[], Any]]
     num_envs: Sequence[int]
     contenders: Sequence[Contender]
     num_workers: int | None = None
@@ -44,33 +43,16 @@ class Plan:
 
     @property
     def timings(self) -> int:
-        """The number of timings, those of contenders that turn out unsuitable included."""
-        fields = sum(len(self.field(workload)) for workload in self.workloads)
-        return fields * len(self.num_envs) * self.rounds
+        """The number of timings, those of contenders that are left out included."""
+        return len(self.envs) * len(self.num_envs) * len(self.contenders) * self.rounds
 
-    @property
-    def expected_seconds(self) -> float:
-        """About how long all of it takes."""
-        total = 0.0
-        for workload in self.workloads:
-            for num_envs in self.num_envs:
-                workers = self.workers(workload, num_envs)
-                for one in self.field(workload):
-                    if one.processes(num_envs, workers) <= self.max_processes:
-                        timing = self.seconds * (1 + 1 / _WARM_UP) + one.cooldown
-                        total += (self.rounds + 1) * timing
-        return total
-
-    def field(self, workload: Workload) -> list[Contender]:
-        """Return the contenders that step an environment."""
-        return [one for one in self.contenders if workload.waits or not one.waiting_only]
-
-    def workers(self, workload: Workload, num_envs: int) -> int:
-        """Return the number of processes for the contenders that choose."""
-        wanted = self.num_workers
-        if wanted is None:
-            wanted = count_usable_cores() * (8 if workload.waits else 1)
-        return min(wanted, num_envs)
+    def __str__(self) -> str:
+        """What the plan takes, in words."""
+        cooldown = sum(one.cooldown for one in self.contenders) / len(self.contenders)
+        seconds = self.timings * (self.seconds * (1 + 1 / _WARM_UP) + cooldown)
+        seconds *= 1 + 1 / self.rounds  # each contender is tried before the first round
+        about = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{max(2, seconds):.0f} seconds"
+        return f"{self.timings:,} timings, about {about}."
 
 
 @dataclass
@@ -107,27 +89,23 @@ def measure(
     `found` grows during the run, so that it holds what was measured before Ctrl-C. `show` is a
     progress bar's update: it gets `description` and `advance` before each timing.
     """
-    for workload in plan.workloads:
+    for name in plan.envs:
         for num_envs in plan.num_envs:
-            _measure_field(plan, workload, num_envs, found, show)
+            _measure_field(plan, name, num_envs, found, show)
 
 
 def _measure_field(
-    plan: Plan,
-    workload: Workload,
-    num_envs: int,
-    found: list[Measurement],
-    show: Callable[..., None],
+    plan: Plan, name: str, num_envs: int, found: list[Measurement], show: Callable[..., None]
 ) -> None:
     """Open every contender, time them in turn, and close them all."""
-    workers = plan.workers(workload, num_envs)
+    workers = min(plan.num_workers or count_usable_cores(), num_envs)
     entries: list[tuple[Contender, Measurement]] = []
     runners: dict[str, tuple[Runner, int]] = {}
     with contextlib.ExitStack() as opened:  # closes all of them, even if Ctrl-C comes meanwhile
-        for contender in plan.field(workload):
-            show(description=f"{workload.name} x {num_envs}: opening {contender.name}")
+        for contender in plan.contenders:
+            show(description=f"{name} x {num_envs}: opening {contender.name}")
             processes = contender.processes(num_envs, workers)
-            entry = Measurement(workload.name, num_envs, contender.name, processes)
+            entry = Measurement(name, num_envs, contender.name, processes)
             entries.append((contender, entry))
             found.append(entry)
             if processes > plan.max_processes:
@@ -137,11 +115,9 @@ def _measure_field(
                 # Processes of others would each print a traceback after Ctrl-C; ours ignore it, and
                 # the environment itself may take long.
                 with blocked() if contender.module else contextlib.nullcontext():
-                    runner = contender.open(workload, num_envs, workers)
+                    runner = contender.open(plan.envs[name], num_envs, workers)
                     opened.callback(_close, runner)
                 runners[contender.name] = runner, calibrate(runner, plan.seconds)
-            except UnsuitableError as finding:
-                entry.skipped = str(finding)
             except Exception as error:  # other libraries refuse in many ways
                 if isinstance(error.__cause__, EnvironmentTraceback):
                     raise  # an environment that fails does so under every contender
@@ -149,7 +125,7 @@ def _measure_field(
             time.sleep(contender.cooldown)
         for _ in range(plan.rounds):
             for contender, entry in entries:
-                show(description=f"{workload.name} x {num_envs}: {contender.name}", advance=1)
+                show(description=f"{name} x {num_envs}: {contender.name}", advance=1)
                 if contender.name in runners:
                     runner, batches = runners[contender.name]
                     entry.runs.append(time_batches(runner, batches))

@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from vecspaces.cli.benchmark import contenders
 from vecspaces.cli.benchmark.limit import LIMIT
-from vecspaces.cli.benchmark.measure import Measurement, Plan
+from vecspaces.cli.benchmark.measure import Measurement
 from vecspaces.interop import require_extra
 from vecspaces.vector.backends.process.cores import count_usable_cores
 
 #: What ratios are ratios to: the faster one of them.
-GYMNASIUM = ("gymnasium sync", "gymnasium async")
-
-_MORE_COLORS = ("navy", "darkgreen", "darkred", "gold")
-_LIBRARIES = (
-    "vecspaces",
-    "numpy",
-    "gymnasium",
-    "stable-baselines3",
-    "tianshou",
-    "pufferlib",
-    "envpool",
-    "torch",
-)
+GYMNASIUM = tuple(one.name for one in contenders.GYMNASIUM)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a benchmark measured, and the plan that it followed."""
+    """What a benchmark measured, in so many rounds of so many seconds."""
 
-    plan: Plan
-    measurements: list[Measurement]
+    rounds: int
+    seconds: float
+    measurements: list[Measurement] = field(default_factory=list)
 
     def find(self, workload: str, num_envs: int, backend: str) -> Measurement | None:
         """Return one measurement; None if there is none."""
@@ -57,17 +47,16 @@ class Report:
         ratios = [ratio for name in GYMNASIUM if (ratio := self.ratio(entry, name)) is not None]
         return min(ratios, default=None)
 
-    def backends(self, workload: str) -> list[str]:
-        """Return the names of the contenders of an environment, in the order of the plan."""
-        seen = (entry.backend for entry in self.measurements if entry.workload == workload)
-        return list(dict.fromkeys(seen))
+    def names(self, which: str) -> list[Any]:
+        """Return each `workload`, `num_envs` or `backend`, in the order of the run."""
+        return list(dict.fromkeys(getattr(entry, which) for entry in self.measurements))
 
     def as_json(self) -> dict[str, Any]:
         """Return one object for JSON."""
         return {
             "machine": describe_machine(),
-            "rounds": self.plan.rounds,
-            "seconds_per_round": self.plan.seconds,
+            "rounds": self.rounds,
+            "seconds_per_round": self.seconds,
             "results": [
                 {
                     **asdict(entry),
@@ -86,28 +75,34 @@ class Report:
         matplotlib = require_extra("matplotlib", "plot")
         matplotlib.use("agg")
         pyplot = require_extra("matplotlib.pyplot", "plot")
-        names = [workload.name for workload in self.plan.workloads]
-        columns = min(3, len(names))
-        rows = -(-len(names) // columns)
+        workloads, numbers = self.names("workload"), self.names("num_envs")
+        columns = min(3, len(workloads))
+        rows = -(-len(workloads) // columns)
         figure, axes = pyplot.subplots(
             rows, columns, figsize=(4.6 * columns, 3.6 * rows), squeeze=False, layout="constrained"
         )
-        styles = _styles([name for each in names for name in self.backends(each)])
-        for axis, name in zip(axes.flat, names, strict=False):
-            self._plot_workload(axis, name, styles)
-        for axis in axes.flat[len(names) :]:
+        lines: dict[str, Any] = {}
+        for axis in axes.flat[len(workloads) :]:
             axis.set_axis_off()
-        handles = {
-            label: handle
-            for axis in axes.flat
-            for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-        }
-        ordered = [label for label in styles if label in handles]
+        for axis, workload in zip(axes.flat, workloads, strict=False):
+            for place, backend in enumerate(self.names("backend")):
+                entries = [self.find(workload, number, backend) for number in numbers]
+                points = [
+                    (one.num_envs, one.steps_per_second) for one in entries if one and one.runs
+                ]
+                if points:
+                    style = _line_style(place, backend)
+                    (lines[backend],) = axis.plot(*zip(*points, strict=True), **style)
+            axis.set(title=workload, xscale="log", yscale="log")
+            axis.set(xlabel="environments", ylabel="steps/s")
+            axis.set_xticks(numbers, [str(number) for number in numbers])
+            axis.minorticks_off()
+            axis.grid(alpha=0.3)
         figure.legend(
-            [handles[label] for label in ordered],
-            ordered,
+            list(lines.values()),
+            list(lines),
             loc="outside lower center",
-            ncols=4,
+            ncols=min(4, 2 * columns),  # what fits below the panels
             frameon=False,
         )
         try:
@@ -115,45 +110,22 @@ class Report:
         finally:
             pyplot.close(figure)
 
-    def _plot_workload(self, axis: Any, name: str, styles: dict[str, dict[str, Any]]) -> None:
-        for backend in self.backends(name):
-            points = [
-                (entry.num_envs, entry.steps_per_second)
-                for entry in self.measurements
-                if entry.workload == name and entry.backend == backend and entry.runs
-            ]
-            if points:
-                axis.plot(*zip(*points, strict=True), label=backend, **styles[backend])
-        axis.set(title=name, xscale="log", yscale="log", xlabel="environments", ylabel="steps/s")
-        axis.set_xticks(self.plan.num_envs, [str(number) for number in self.plan.num_envs])
-        axis.minorticks_off()
-        axis.grid(alpha=0.3)
 
-
-def _styles(backends: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the styles of lines: vecspaces' own are thick, others thin, the limit dashed."""
-    styles: dict[str, dict[str, Any]] = {}
-    for number, backend in enumerate(dict.fromkeys(backends)):
-        ours = backend.startswith("vecspaces")
-        styles[backend] = {
-            "color": f"C{number}" if number < 10 else _MORE_COLORS[number % 10 % 4],
-            "marker": "o" if ours else "s" if number < 10 else "^",
-            "markersize": 4,
-            "linewidth": 2.2 if ours else 1.0,
-        }
-    if LIMIT.name in styles:
-        styles[LIMIT.name] = {"color": "black", "linestyle": "--", "linewidth": 1.2}
-    return styles
+def _line_style(place: int, backend: str) -> dict[str, Any]:
+    """Return the style of a line: vecspaces' own are thick, others thin, the limit dashed."""
+    if backend == LIMIT.name:
+        return {"color": "black", "linestyle": "--", "linewidth": 1.2}
+    if backend.startswith("vecspaces"):
+        return {"color": f"C{place}", "marker": "o", "markersize": 4, "linewidth": 2.2}
+    return {"color": f"C{place}", "marker": "s", "markersize": 4, "linewidth": 1.0}
 
 
 def describe_machine() -> dict[str, Any]:
     """Return what the figures were measured on."""
     versions = {}
-    for library in _LIBRARIES:
-        try:
+    for library in ("vecspaces", "numpy", "gymnasium"):
+        with suppress(metadata.PackageNotFoundError):  # Gymnasium need not be installed
             versions[library] = metadata.version(library)
-        except metadata.PackageNotFoundError:  # a peer that is not installed took no part
-            continue
     return {
         "system": f"{platform.system()} {platform.release()}",
         "processor": _processor(),
