@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -17,6 +18,12 @@ _ALIGNMENT = 16
 
 Part: TypeAlias = bytes | memoryview | NDArray[Any]
 """Contiguous bytes."""
+
+Dumps: TypeAlias = Callable[..., bytes]
+"""Called as `dumps(value, protocol=5, buffer_callback=function)`, as `pickle.dumps` is."""
+
+# How a value is pickled of which a class or function belongs to the main module.
+_by_value: ContextVar[Dumps | None] = ContextVar("_by_value", default=None)
 
 _PADDING = tuple(bytes(size) for size in range(_ALIGNMENT))
 
@@ -54,10 +61,29 @@ def dump(value: Any) -> bytes:
     buffers: list[pickle.PickleBuffer] = []
     try:
         head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    except Exception:  # a class of the main module, or a lambda: cloudpickle sends it by value
+        dumps = _by_value.get() if b"__main__" in head else None
+    except Exception:  # a class of the caller's main module in a worker, or a lambda
+        dumps = cloudpickle.dumps
+    if dumps is not None:
         buffers.clear()
-        head = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+        head = dumps(value, protocol=5, buffer_callback=buffers.append)
     return pack([head, *(buffer.raw() for buffer in buffers)])
+
+
+def dumping_by(dumps: Dumps, function: Callable[..., None]) -> Callable[..., None]:
+    """Return a function in which `dump` uses `dumps` for what is of the main module.
+
+    The process that loads it may have another main module, whose class of that name is another.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> None:
+        token = _by_value.set(dumps)
+        try:
+            function(*args, **kwargs)
+        finally:
+            _by_value.reset(token)
+
+    return call
 
 
 def load(data: bytearray, at: int = 0) -> Any:

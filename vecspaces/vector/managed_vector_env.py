@@ -415,7 +415,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             if self._mode is AutoresetMode.DISABLED and self._session.finished[at].any():
                 self._refuse_finished(at[self._session.finished[at]])
             try:
-                self._buffers.actions.write_batch(actions, at=at)
+                self._buffers.write_some_actions(actions, at=at)
             except Mismatch as error:
                 raise self._action_error(error, rows) from None
             if self._settings.validate:

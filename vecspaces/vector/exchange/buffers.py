@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces.layout import Layout, Rows
+from vecspaces.layout.packing import Dumps, dumping_by
 from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Dict, Space
 from vecspaces.vector.exchange.info_space import InfoLayout, InfoRows
@@ -140,11 +141,13 @@ class Buffers:
     Args:
         plan: Where everything lies.
         arena: The memory; private if None.
+        dumps: How actions of the main module's classes are pickled; None: by reference.
 
     Attributes:
         observations: One `Rows` per slot of the ring.
         actions: The `Rows` of the actions.
         write_actions: Called with a batch of actions of all environments.
+        write_some_actions: Called with a batch of actions, and with `at`, their rows.
         finals: The `Rows` of final observations, or None.
         infos: What the info_space holds, one `InfoRows` per slot; empty without one.
         final_infos: The `InfoRows` of final infos, or None.
@@ -156,12 +159,18 @@ class Buffers:
         whole: For each slot, all of its rows.
     """
 
-    def __init__(self, plan: BufferPlan, arena: Arena | None = None) -> None:
+    def __init__(
+        self, plan: BufferPlan, arena: Arena | None = None, dumps: Dumps | None = None
+    ) -> None:
         self.plan = plan
         self.arena = Arena(plan.size) if arena is None else arena
         self.observations = plan.observations.bind(self.arena, spill=True)
         (self.actions,) = plan.actions.bind(self.arena, spill=True)
-        self.write_actions = self.actions.batch_writer()
+        self.write_actions: Callable[..., None] = self.actions.batch_writer()
+        self.write_some_actions: Callable[..., None] = self.actions.write_batch
+        if dumps is not None and plan.actions.has_variable:
+            self.write_actions = dumping_by(dumps, self.write_actions)
+            self.write_some_actions = dumping_by(dumps, self.write_some_actions)
         self.finals: Rows | None = None
         if plan.finals is not None:
             (self.finals,) = plan.finals.bind(self.arena, spill=True)

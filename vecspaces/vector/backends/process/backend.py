@@ -216,7 +216,7 @@ class ProcessBackend(Backend):
                 if self._shared_memory:
                     self._arena = Arena.shared(laid_out.size)
                     forking.withhold(self._arena)
-                self.buffers = Buffers(laid_out, self._arena)
+                self.buffers = Buffers(laid_out, self._arena, self._pickling.dumps)
             # Whether every action fits into shared memory, so that a step is a bare header.
             self._rows_suffice = self._shared_memory and not laid_out.actions.has_variable
             self.buffers.progress[:] = -1

@@ -33,10 +33,10 @@ class Pickling:
                 if isinstance(value, (type, FunctionType))
             }
 
-    def dumps(self, value: Any) -> bytes:
-        """Pickle; raises whatever the pickling of the value raises."""
+    def dumps(self, value: Any, **options: Any) -> bytes:
+        """Pickle, with options of a pickler; raises whatever the pickling of the value raises."""
         file = io.BytesIO()
-        _Pickler(file, self).dump(value)
+        _Pickler(file, self, **options).dump(value)
         return file.getvalue()
 
     def inherited(self, value: Any) -> bool:
@@ -54,8 +54,8 @@ class Pickling:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
     """cloudpickle's, but for what forked workers have inherited."""
 
-    def __init__(self, file: io.BytesIO, pickling: Pickling) -> None:
-        super().__init__(file, protocol=5)
+    def __init__(self, file: io.BytesIO, pickling: Pickling, **options: Any) -> None:
+        super().__init__(file, **{"protocol": 5, **options})
         self._pickling = pickling
 
     def reducer_override(self, value: Any) -> Any:

@@ -108,7 +108,7 @@ class RayBackend(Backend):
             self._descriptions = self._await_all(Op.BUILT)
             laid_out = plan(self._descriptions)
             self._packed_plan = cloudpickle.dumps(laid_out)
-            self.buffers = Buffers(laid_out)
+            self.buffers = Buffers(laid_out, dumps=cloudpickle.dumps)
             # Which environment an actor is busy with cannot be seen from here.
             self.buffers.progress[:] = -1
             self.slices = assign_rows(self._descriptions)
