@@ -165,7 +165,7 @@ def test_an_episode_that_ends_its_worker_each_time_is_one_line() -> None:
     assert result.stderr == (
         "vecspaces: episode 0 with seed 821328062 lost its worker 2 times, and max_retries is 1; "
         "the last time worker 0 (environment 0) exited with code 3 during step while environment 0 "
-        "was running\n"
+        "was running; environment 0 (last seed 821328062, episodes since then: 0, step 1)\n"
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.vector.bounds import stretched
+from tests.vector.bounds import stretched, within
 from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
 from vecspaces.spaces import Discrete, Sequence
 from vecspaces.testing.faulty_envs import (
@@ -455,6 +455,7 @@ def test_too_many_losses_raise_and_tell_the_history(
         else:
             assert error.running == (2,)
         assert f"workers {did} 3 times within 60 s, and max_restarts is 2" in str(error)
+        assert "\nenvironment 2 (" in str(error)
         assert str(error).count(f"s ago: {what}") == 3
         logged = [record for record in caplog.records if record.name == "vecspaces"]
         assert [(record.levelname, record.getMessage().count("\n")) for record in logged] == [
@@ -615,15 +616,16 @@ def test_deaths_older_than_the_window_are_forgotten(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(session_restarts.time, "monotonic", lambda: now)
     budget = session_restarts.RestartBudget(max_restarts=1, window=10.0)
     death = died(0, [0], "step", Death(-9), -1, "so it goes")
-    budget.spend(death, (0, 1))
+    budget.spend(death, Death(-9))
     now = 110.5
-    budget.spend(death, (0, 2))
-    budget.spend(death, (0, 2))  # an interrupt may repeat what was counted
+    loss = Death(-9)
+    budget.spend(death, loss)
+    budget.spend(death, loss)  # an interrupt may repeat what was counted
     now = 111.0
     late = overdue("step", 2.0, [1], [1], "hurry")
     expected = r"died or overran step_timeout 2 times.*0\.5 s ago: worker 0.*; 0\.0 s ago: step did"
     with pytest.raises(StepTimeoutError, match=expected):
-        budget.spend(late, (1, 1))
+        budget.spend(late, session_restarts.Late(late))
 
 
 @in_both
@@ -632,7 +634,18 @@ def test_max_restarts_zero_raises_at_once(deed: str, tmp_path: Path) -> None:
         arm(tmp_path)
         with pytest.raises((WorkerDiedError, StepTimeoutError), match=r"(died|step_timeout) once"):
             envs.step(ACTIONS)
-        envs.close(terminate=True)
+        with within(3):  # what hangs is gone already
+            envs.close()
+
+
+def test_what_was_raised_is_no_free_restart_once_the_window_is_over(tmp_path: Path) -> None:
+    with start(tmp_path, max_restarts=0, restart_window=0.2) as envs:
+        for _ in range(2):
+            envs.reset(seed=5)
+            time.sleep(0.3)
+            kill(envs, 1)
+            with pytest.raises(WorkerDiedError, match="died once"):
+                envs.step(ACTIONS)
 
 
 # ---------------------------------------------------------------------- what is late
@@ -672,6 +685,23 @@ def test_workers_that_are_late_together_are_one_restart(
         envs.close(terminate=True)
 
 
+def test_a_function_is_asked_once_about_workers_that_are_late_together(tmp_path: Path) -> None:
+    heard: list[StepTimeoutError] = []
+
+    def judge(error: StepTimeoutError) -> None:
+        heard.append(error)
+        raise LookupError("no more")
+
+    given = {**restarts("hang"), "on_step_timeout": judge}
+    with AsyncVectorEnv(hanging(tmp_path, 1, 3), num_workers=2, **given) as envs:
+        envs.reset(seed=5)
+        for row in (1, 3):
+            arm(tmp_path / str(row))
+        with pytest.raises(LookupError):
+            envs.step(ACTIONS)
+        assert [error.env_ids for error in heard] == [(0, 1, 2, 3)]
+
+
 def test_a_hung_row_of_a_stream_is_noticed_while_others_go_on(tmp_path: Path) -> None:
     with AsyncVectorEnv(hanging(tmp_path, 3), num_workers=4, **restarts("hang")) as envs:
         envs.reset(seed=5)
@@ -694,7 +724,7 @@ class Wordy(FaultyEnv):
     """Has infos that no pipe holds."""
 
     def _inform(self, invalid: str | None) -> Any:
-        return {"words": "x" * 1_000_000}
+        return {"words": "x" * 20_000_000}
 
 
 def test_a_row_that_answered_while_nobody_listened_is_not_late() -> None:
@@ -706,6 +736,16 @@ def test_a_row_that_answered_while_nobody_listened_is_not_late() -> None:
             time.sleep(stretched(0.4))
             for _ in range(2 // count):
                 assert not envs.recv(count).truncations.any()
+
+
+def test_a_row_that_was_heard_in_part_before_the_caller_left_is_not_late() -> None:
+    fns = [lambda i=i: (Wordy if i == 0 else FaultyEnv)(i, episode=LONG) for i in range(3)]
+    with AsyncVectorEnv(fns, num_workers=3, context="fork", **restarts("hang")) as envs:
+        envs.reset()
+        envs.send(ACTIONS[:3])
+        for _ in range(3):
+            time.sleep(stretched(0.4))
+            assert not envs.recv(1).truncations.any()
 
 
 def test_a_bound_of_one_wait_restarts_nothing(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from vecspaces.vector import Transition
 from vecspaces.vector.exchange.failures import (
     EnvironmentTraceback,
     Message,
-    with_message,
+    reworded,
     without_advice,
 )
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
@@ -221,7 +221,7 @@ class EpisodeQueue:
                 without_advice(error),
             )
             alone = f"evaluate(..., episodes=1, seed=[{self._seeds[lost[0]]}]) plays it alone"
-            raise with_message(error, Message("{}: {}", what, alone))
+            raise reworded(error, what, alone)
 
     def _add_note(self, error: Exception) -> None:
         """Name the episodes that an environment's error concerns."""

@@ -21,7 +21,7 @@ from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.calls import Calls
 from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import EnvIds, Message
-from vecspaces.vector.exchange.infos import merge
+from vecspaces.vector.exchange.infos import merge, split
 from vecspaces.vector.exchange.stats import Stats
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
@@ -327,7 +327,11 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         if not any(results.values()):
             return {}
         parts = [part for worker in sorted(results) for part in results[worker] or ()]
-        return merge(parts, self.num_envs)
+        try:
+            return merge(parts, self.num_envs)
+        except RecursionError:
+            self._session.refuse_endless(split(parts, range(self.num_envs)))
+            raise
 
     # ------------------------------------------------------------------ some environments
 

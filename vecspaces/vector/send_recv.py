@@ -139,7 +139,11 @@ class SendRecv:
             rewards[fresh] = 0.0
             terminations[fresh] = truncations[fresh] = False
         given = {place: queue.ready[row] for place, row in enumerate(rows) if queue.ready[row]}
-        infos = merge([gather(given)], len(rows))
+        try:
+            infos = merge([gather(given)], len(rows))
+        except RecursionError:
+            session.refuse_endless({row: queue.ready[row] for row in rows})
+            raise
         if buffers.infos:
             buffers.infos[slot].gather(infos, at, np.arange(len(rows)), len(rows))
         ended = terminations | truncations

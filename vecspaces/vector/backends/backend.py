@@ -94,6 +94,9 @@ class Backend(Protocol):
         """
         return None
 
+    def end(self, worker: int) -> None:
+        """End a worker at once, which is of no more use; `BUILD` replaces it."""
+
     def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
         """End every worker, and free what they hold.
 

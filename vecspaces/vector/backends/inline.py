@@ -69,6 +69,9 @@ class InlineBackend(Backend):
         """Return the replies so far: every command was executed when it was submitted."""
         return self.replies
 
+    def end(self, worker: int) -> None:
+        """Do nothing: what bounds no time finds nothing late."""
+
     def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
         """Close every environment; `terminate` leaves them alone."""
         group, self.group = self.group, None

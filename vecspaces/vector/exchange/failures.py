@@ -220,10 +220,10 @@ def without_advice(error: WorkerDiedError | StepTimeoutError) -> Message:
     return what
 
 
-def with_message(error: Loss, message: Message, **attributes: Any) -> Loss:
-    """Return the error for the same loss with another message, and some other attributes."""
+def reworded(error: Loss, what: Message, advice: Message | str, **attributes: Any) -> Loss:
+    """Return the error for the same loss in other words; where the environment was stays."""
     changed = copy.copy(error)
-    changed.args = (message,)
+    changed.args = (Message("{}: {}{}", what, advice, error.args[0].fields[2]),)
     vars(changed).update(attributes)
     return changed
 
@@ -239,10 +239,9 @@ def died_within(worker: int, node: str, error: WorkerDiedError) -> WorkerDiedErr
     inner = error.args[0].map(
         lambda field: f"process {field.number}" if isinstance(field, WorkerName) else field
     )
-    what, *advice = inner.fields
+    what, advice, _ = inner.fields
     what = Message("{} on node {}: {}", WorkerName(worker), node, what)
-    message = Message(inner.template, what, *advice)
-    return with_message(error, message, worker=worker, node=node)
+    return reworded(error, what, advice, worker=worker, node=node)
 
 
 def overdue(

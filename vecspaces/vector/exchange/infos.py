@@ -112,6 +112,17 @@ def values_of(column: Column) -> list[Any]:
 
 def to_plain(columns: Columns) -> list[tuple[Any, ...]]:
     """Take columns apart for the way to the caller: bytes pickle in a tenth of an array's time."""
+    try:
+        return _take_apart(columns)
+    except RecursionError:  # of a dict that holds itself, which the caller reports
+        return [
+            (key, column.rows, column.values, column.form, None, None)
+            for key, column in columns.items()
+        ]
+
+
+def _take_apart(columns: Columns) -> list[tuple[Any, ...]]:
+    """Do so, of nested dicts too."""
     plain: list[tuple[Any, ...]] = []
     rows: Sequence[int] | None = None
     for key, column in columns.items():
@@ -124,7 +135,7 @@ def to_plain(columns: Columns) -> list[tuple[Any, ...]]:
         if isinstance(values, list):
             plain.append((key, where, *_pack(values, rows)))
         elif isinstance(values, dict):
-            plain.append((key, where, to_plain(values), _NESTED, None, None))
+            plain.append((key, where, _take_apart(values), _NESTED, None, None))
         else:
             plain.append((key, where, values, column.form, None, None))
     return plain
@@ -147,9 +158,9 @@ def _pack(values: list[Any], rows: Sequence[int]) -> tuple[Any, ...]:
             except OverflowError:
                 pass  # an integer of more than 64 bits
         elif kind is dict:
-            if all(info.keys() == first.keys() for info in values):
-                nested = gather(dict(zip(rows, values, strict=True)))
-                return to_plain(nested), _NESTED, None, None
+            nested = gather(dict(zip(rows, values, strict=True)))
+            if {len(column.rows) for column in nested.values()} <= {len(values)}:
+                return _take_apart(nested), _NESTED, None, None
         elif kind is np.ndarray:
             if first.dtype.kind in _NUMERIC and first.dtype.isnative and _are_alike(values):
                 try:
@@ -214,6 +225,17 @@ def merge(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
     if not masks.keys().isdisjoint(found):
         infos.update(masks)  # whichever key came first
     return infos
+
+
+def find_endless(infos: Mapping[int, Mapping[str, Any]]) -> tuple[int, str] | None:
+    """Find the first row, and its key, whose value is nested too deeply to be merged."""
+    for row, info in infos.items():
+        for key, value in info.items():
+            try:
+                merge([gather({0: {key: value}})], 1)
+            except RecursionError:
+                return row, key
+    return None
 
 
 def _mark(columns: list[Column], num_envs: int) -> tuple[list[int] | None, npt.NDArray[np.bool_]]:

@@ -13,7 +13,7 @@ import numpy as np
 from vecspaces.checks import check_count, check_seconds
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.seeding import derive_seed
-from vecspaces.vector.exchange.failures import Message, with_message, without_advice
+from vecspaces.vector.exchange.failures import Death, Message, reworded, without_advice
 
 #: What `on_worker_death` may be besides a word: called with each death, in the caller's process.
 OnDeath: TypeAlias = Callable[[WorkerDiedError], object]
@@ -25,15 +25,22 @@ _log = logging.getLogger("vecspaces")
 
 
 class Late(NamedTuple):
-    """A worker that overran `step_timeout`, and is treated as a dead one.
+    """Workers that overran `step_timeout` together, and are treated as dead ones; they count once.
 
     Attributes:
-        error: What the caller would have got, the same for all workers that were late together.
-        key: The number of the first of these workers, and of its restart: they count once.
+        error: What the caller would have got.
     """
 
     error: StepTimeoutError
-    key: tuple[int, int]
+
+
+class _Loss(NamedTuple):
+    """What the budget knows of a loss: which it was, when, what a worker did wrong, and how."""
+
+    loss: Death | Late
+    when: float
+    did: str
+    what: Message
 
 
 @dataclass
@@ -51,13 +58,12 @@ class RestartBudget:
     window: float
     on_worker_death: OnWorkerDeath = "restart"
     on_step_timeout: OnStepTimeout = "raise"
-    # By worker and number of its restart: when, what it did wrong, and how it did.
-    _history: dict[tuple[int, int], tuple[float, str, Message]] = field(default_factory=dict)
+    _history: list[_Loss] = field(default_factory=list)
 
-    def spend(self, error: WorkerDiedError | StepTimeoutError, key: tuple[int, int]) -> None:
-        """Count a restart, once for each key; raise the error if there are too many."""
+    def spend(self, error: WorkerDiedError | StepTimeoutError, loss: Death | Late) -> None:
+        """Count a loss, once although an interrupt repeats it; raise the error if too many."""
         now = time.monotonic()
-        is_new = key not in self._history
+        is_new = all(one.loss is not loss for one in self._history)
         if is_new:
             did = "died"
             if isinstance(error, WorkerDiedError):
@@ -67,10 +73,8 @@ class RestartBudget:
                 did = "overran step_timeout"
                 if callable(self.on_step_timeout):
                     self.on_step_timeout(error)
-            self._history[key] = now, did, without_advice(error)
-        self._history = {
-            key: loss for key, loss in self._history.items() if now - loss[0] <= self.window
-        }
+            self._history.append(_Loss(loss, now, did, without_advice(error)))
+        self._history = [one for one in self._history if now - one.when <= self.window]
         spent = len(self._history)
         if spent <= self.max_restarts:
             if is_new:
@@ -84,20 +88,17 @@ class RestartBudget:
             return
         history = Message(
             "; ".join(["{}"] * spent),
-            *(
-                Message("{} s ago: {}", f"{now - when:.1f}", what)
-                for when, _, what in self._history.values()
-            ),
+            *(Message("{} s ago: {}", f"{now - one.when:.1f}", one.what) for one in self._history),
         )
         what = Message(
             "workers {} {} within {} s, and max_restarts is {}",
-            " or ".join(sorted({did for _, did, _ in self._history.values()})),
+            " or ".join(sorted({one.did for one in self._history})),
             "once" if spent == 1 else f"{spent} times",
             f"{self.window:g}",
             self.max_restarts,
         )
-        advice = "fix the environment, or raise max_restarts. History: {}"
-        raise with_message(error, Message(f"{{}}: {advice}", what, history))
+        advice = Message("fix the environment, or raise max_restarts. History: {}", history)
+        raise reworded(error, what, advice)
 
 
 def choose_budget(

@@ -20,7 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces.checks import check_seconds
-from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError, WorkerDiedError
+from vecspaces.errors import (
+    ClosedEnvironmentError,
+    InvalidInfoError,
+    StepTimeoutError,
+    WorkerDiedError,
+)
 from vecspaces.vector.backends.backend import PATIENCE, Backend
 from vecspaces.vector.backends.slowness import SlowWatch
 from vecspaces.vector.exchange.deadline import Deadline
@@ -33,7 +38,7 @@ from vecspaces.vector.exchange.failures import (
     overdue,
     whereabouts,
 )
-from vecspaces.vector.exchange.infos import Columns, snapshot, split
+from vecspaces.vector.exchange.infos import Columns, find_endless, snapshot, split
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
 from vecspaces.vector.group.members import Starts
 from vecspaces.vector.session.arguments import ResetPlan, Settings
@@ -473,19 +478,24 @@ class Session:
             slow.look(waiting, self._seq, self._op.verb)
         while not self._failures:
             unfinished = waiting if ready is None else ready() is None
-            # A row that is late is dealt with although others are ready.
-            if not (unfinished or (by_row and self._row_is_due().passed)):
+            # A row whose time is up is listened to, and dealt with, although others are ready.
+            due = self._row_is_due() if by_row else _NEVER
+            is_up = due is not _NEVER and due is self._unheard[1]
+            if not (unfinished or due.passed or (is_up and not deadline.passed)):
                 break
             building = bool(self._build_by)
             # While a worker is being built, start_timeout bounds the wait instead.
-            bound = min(self._build_by.values()) if building else deadline
-            if by_row:
-                bound = min(bound, self._row_is_due())
+            bound = min(min(self._build_by.values()) if building else deadline, due)
             left = slow.interval if bound is _NEVER else slow.shorten(bound.left)
+            listened = Deadline(left) if is_up else _NEVER
             replies = self._backend.collect(left)
             if not replies:
                 slow.look(waiting, self._seq, self._op.verb)
+            heard = bool(replies) or not listened.passed
             self._take_in(replies)
+            if is_up and heard:
+                # An answer came, or a part of one; the rest, or the next, may take its time.
+                self._unheard = self._unheard[0], Deadline(_GRACE)
             if by_row and self._row_is_due().passed:
                 self._restart_late(*self._late_rows())
             if building:
@@ -516,9 +526,9 @@ class Session:
         while replies:
             self._receive(replies[0])
             replies.popleft()
-        if self._deaths:
-            for worker in sorted(self._deaths):
-                self._handle_death(worker, self._deaths[worker])
+        while self._deaths:
+            worker = min(self._deaths)
+            self._handle_death(worker, self._deaths[worker])
 
     def _receive(self, reply: Reply) -> None:
         """Take in one reply; a late one is recognised by its number, and dropped."""
@@ -603,9 +613,8 @@ class Session:
         where = self._find_running(workers, PATIENCE)
         error = overdue(self._op.verb, timeout, rows, running, advice, *where)
         error.env_ids = tuple(row for worker in workers for row in self._backend.slices[worker])
-        key = workers[0], self._restarts[workers[0]] + 1
         # As one assignment, so that after an interrupt the next wait goes on.
-        self._deaths = dict.fromkeys(workers, Late(error, key))
+        self._deaths = dict.fromkeys(workers, Late(error))
         self._take_in(())
 
     def _handle_death(self, worker: int, death: Death | Late) -> None:
@@ -617,8 +626,7 @@ class Session:
         count = self._restarts[worker] + 1
         error: StepTimeoutError | WorkerDiedError
         if isinstance(death, Late):
-            error, key = death
-            restarts = True
+            error, restarts = death.error, True
         else:
             restarts = budget is not None and budget.on_worker_death != "raise"
             if death.error is not None:
@@ -633,16 +641,19 @@ class Session:
             (busy, *_), text, _ = self._backend.locate(worker)
             at = busy if text else -1
             error = death.error or died(worker, rows, verb, death, at, advice, text)
-            key = worker, count
         try:
             if budget is None or not restarts:
                 raise error
-            budget.spend(error, key)
+            budget.spend(error, death)
         except Exception as fault:  # too many restarts, or what a function of the user raised
-            self._gone.add(worker)
-            self._waiting.discard(worker)
-            self._failures.append(Failure(tuple(rows), verb, fault, "", worker))
-            del self._deaths[worker]
+            for other in [other for other in self._deaths if self._deaths[other] is death]:
+                if isinstance(death, Late):
+                    self._backend.end(other)  # `close` is not to wait for it
+                self._gone.add(other)
+                self._waiting.discard(other)
+                lost = tuple(self._backend.slices[other])
+                self._failures.append(Failure(lost, verb, fault, "", other))
+                del self._deaths[other]
             return
         self._check_open()
         again = {row: (restart_seed(self._seeds[row], count), self._options[row]) for row in rows}
@@ -701,6 +712,16 @@ class Session:
                 stack=stack,
             )
             self._failures.append(Failure(tuple(rows), "build", error, "", worker))
+
+    def refuse_endless(self, infos: Mapping[int, Mapping[str, Any]]) -> None:
+        """Raise for the first row whose info holds itself, and cannot be merged."""
+        found = find_endless(infos)
+        if found is not None:
+            row, key = found
+            text = "{}: info[{}] holds itself, or is nested too deeply: leave the key out"
+            error = InvalidInfoError(Message(text, EnvIds([row]), repr(key)))
+            self._failures.append(Failure((row,), self._op.verb, error, "", self._worker_of[row]))
+            self._raise_failure()
 
     def _raise_failure(self) -> NoReturn:
         """Raise the failure of the lowest environment, and record which are broken."""

@@ -416,6 +416,13 @@ class ProcessBackend(Backend):
         self._setups[worker] = setup
         packed, binding = self._pack_setup(worker), self._pack_binding(worker, lost)
         with uninterrupted():
+            self.end(worker)
+            self._handles[worker] = handle = self._launch(worker, packed)
+            self._bind(handle, binding)
+
+    def end(self, worker: int) -> None:
+        """Kill a worker, and drop what it has replied; can be repeated."""
+        with uninterrupted():
             self._end([self._handles[worker]], 0.0)
             self._working.pop(worker, None)
             if self._found is not None:
@@ -423,8 +430,6 @@ class ProcessBackend(Backend):
             others = [reply for reply in self.replies if reply.worker != worker]
             self.replies.clear()
             self.replies.extend(others)
-            self._handles[worker] = handle = self._launch(worker, packed)
-            self._bind(handle, binding)
 
     def collect(self, timeout: float | None) -> deque[Reply]:
         """Wait for frames and deaths.

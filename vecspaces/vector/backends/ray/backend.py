@@ -233,12 +233,16 @@ class RayBackend(Backend):
 
     def _replace(self, worker: int, lost: Any) -> None:
         """Start a new actor instead of one that is dead, or too slow."""
-        assert self._reservation is not None
-        self._reservation.end(self.actors[worker])
-        self._forget(worker)
+        self.end(worker)
         self._setups[worker] = self._setups[worker].respawned()
         self._launch(worker)
         self._bind(worker, lost)
+
+    def end(self, worker: int) -> None:
+        """End an actor, and drop its requests."""
+        assert self._reservation is not None
+        self._reservation.end(self.actors[worker])
+        self._forget(worker)
 
     def _forget(self, worker: int) -> None:
         """Drop the requests of an actor."""
