@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import signal
 import warnings
 from pathlib import Path
@@ -29,6 +30,8 @@ def stop_at(stage):
         os.mkdir(os.environ["REACHED"])  # one system call, with nothing to close after it
     except FileExistsError:
         return
+    if "HANGS" in os.environ:
+        time.sleep(1.3)
     os.kill(int(os.environ["CALLER"]), signal.SIGINT)
     for _ in range(600):  # a signal may come right before a sleep
         time.sleep(0.1)
@@ -116,6 +119,34 @@ def test_ctrl_c_is_said_once_and_shows_what_was_found(
         assert errors == ["vecspaces: interrupted"]
         assert result.stdout == ""
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(
+    ("command", "stage", "more"),
+    [
+        ("rollout", "step", ()),
+        ("rollout", "build", ()),
+        ("evaluate", "reset", ("--journal", "runs.jsonl")),
+        ("profile", "reset", ()),
+        ("tune", "build", ()),
+    ],
+)
+def test_ctrl_c_after_a_long_wait_says_which_environment_hangs_and_where(
+    command: str, stage: str, more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANGS", "1")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This process", DeprecationWarning)
+        result = run(command, stage, monkeypatch, *more)
+    assert result.exit_code == 130, result.output
+    (said,) = [line for line in result.output.splitlines() if "interrupted" in line]
+    verb = {"build": "building"}.get(stage, stage)
+    assert re.search(rf"[;:] {verb} was waiting [1-9][0-9]*\.\d s for environment", said)
+    position = "being built" if stage == "build" else "(last seed|no seed).*"
+    assert re.search(
+        rf'; environment 0 \({position}\); "[^"]*staged\.py", line \d+, in stop_at$', said
+    )
+    assert ("goes on from runs.jsonl; " in said) == bool(more)
 
 
 def test_an_evaluation_with_a_journal_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,6 +111,16 @@ def _describe_loss(error: WorkerDiedError | StepTimeoutError) -> str:
     return f"{what}; {position}" if position else what
 
 
+def describe_place(text: str) -> str:
+    """Return in one line what happened, where, and the innermost line of code of the user's own."""
+    what, _, where = text.partition("\n")
+    position = where.partition("\n")[0].removesuffix(":")
+    frames = [frame[0] for frame in _FRAME.finditer(f"{where}\n")]
+    own = [frame for frame in frames if not frame.startswith(_OF_LIBRARIES)] or frames
+    line = own[-1].strip().partition("\n")[0].replace("File ", "", 1) if own else ""
+    return "; ".join(filter(None, [what, position, line]))
+
+
 def _lacks_library(error: Exception) -> bool:
     """Whether Gymnasium says which library an environment needs: its message is complete."""
     gymnasium = sys.modules.get("gymnasium.error")

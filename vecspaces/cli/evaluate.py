@@ -198,10 +198,10 @@ def evaluate(
                 batch_size=batch_size,
             )
             console.print(f"{frames} frames in {record}", markup=False, soft_wrap=True)
-    except KeyboardInterrupt:
-        if journal is None:
-            raise
-        raise KeyboardInterrupt(f"the same command goes on from {journal}") from None
+    except KeyboardInterrupt as interruption:
+        if journal is not None:
+            interruption.args = (f"the same command goes on from {journal}",)
+        raise
 
 
 def _warn(warnings: Iterable[str]) -> None:

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from vecspaces.cli.errors import describe_place
+from vecspaces.vector.exchange.failures import Message
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
@@ -17,6 +20,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 EXIT_CODE = 130
+
+
+# After so long a wait, Ctrl-C may be meant for an environment that hangs.
+_LONG_SECONDS = 1.0
+
+
+def awaited(interruption: KeyboardInterrupt) -> Iterator[str]:
+    """Say, where the command was waiting for long, for which environment, and where that one is."""
+    for note in getattr(interruption, "__notes__", ()):
+        if isinstance(note, Message) and float(note.fields[1]) >= _LONG_SECONDS:
+            yield describe_place(note)
 
 
 class Work:
@@ -27,18 +41,23 @@ class Work:
     """
 
     finished = False
+    _awaited = ""
 
     def __enter__(self) -> Work:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         self.finished = error is None
-        return isinstance(error, KeyboardInterrupt)
+        if not isinstance(error, KeyboardInterrupt):
+            return False
+        self._awaited = "".join(f"; {what}" for what in awaited(error))
+        return True
 
     def conclude(self, console: Console) -> None:
         """Where it did not finish, mark what was shown, and end the command."""
         if not self.finished:
-            console.print("interrupted: this is what was found so far", style="yellow")
+            said = f"interrupted: this is what was found so far{self._awaited}"
+            console.print(said, style="yellow", markup=False, soft_wrap=True)
             raise typer.Exit(EXIT_CODE)
 
 
@@ -59,8 +78,8 @@ def reported() -> Iterator[None]:
                 signal.signal(signal.SIGINT, interrupt)
             yield
         except KeyboardInterrupt as interruption:
-            words = ": ".join(["vecspaces: interrupted", *map(str, interruption.args)])
-            typer.echo(words, err=True)
+            said = "; ".join([*map(str, interruption.args), *awaited(interruption)])
+            typer.echo(f"vecspaces: interrupted{said and ': '}{said}", err=True)
             raise typer.Exit(EXIT_CODE) from None
         finally:
             if replaced:

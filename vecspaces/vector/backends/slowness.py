@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 import warnings
@@ -16,7 +17,7 @@ from vecspaces.vector.exchange.failures import EnvIds, Message, whereabouts
 # How many looks there are within `slow_warning`: a warning is late by the time between two at most.
 _LOOKS = 8
 _LONGEST_SECONDS = 1e6
-_PACKAGE = str(Path(__file__).parents[2])
+_PACKAGE = f"{Path(__file__).parents[2]}{os.sep}"
 
 
 class SlowWatch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import signal as signals
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -169,6 +170,17 @@ def whereabouts(env_ids: Sequence[int], position: str, stack: str | None) -> Mes
         return ""
     within = f" ({position})" if position else ""
     return Message("\n{}{}{}", EnvIds(env_ids), within, f":\n{stack}" if stack else "")
+
+
+def waited(command: str, since: float, env_ids: Sequence[int], where: Message | str) -> Message:
+    """Say what was waited for, and how long: the second field, in seconds.
+
+    Example:
+        >>> print(waited("step", time.monotonic() - 2, [3], ""))
+        step was waiting 2.0 s for environment 3
+    """
+    seconds = f"{time.monotonic() - since:.1f}"
+    return Message("{} was waiting {} s for {}{}", command, seconds, EnvIds(env_ids), where)
 
 
 def died(

@@ -36,6 +36,7 @@ from vecspaces.vector.exchange.failures import (
     Message,
     died,
     overdue,
+    waited,
     whereabouts,
 )
 from vecspaces.vector.exchange.infos import Columns, find_endless, snapshot, split
@@ -110,6 +111,7 @@ class Session:
         self._restarts_late = budget is not None and budget.on_step_timeout != "raise"
         self._unheard = _NEVER, _NEVER
         self._slow = SlowWatch(settings.slow_warning, backend)
+        self._since = 0.0  # when the last wait began
         # Deaths that were noticed and not yet dealt with, workers that are being built again and
         # until when, and how often each was restarted.
         self._deaths: dict[int, Death | Late] = {}
@@ -438,7 +440,7 @@ class Session:
         if self._waiting:
             rows, _ = self._busy_rows(self._waiting)
             where, _ = self._find_running(self._waiting, PATIENCE)
-            error.add_note(f"{self._op.verb} was waiting for {EnvIds(rows)}{where}")
+            error.add_note(waited(self._op.verb, self._since, rows, where))
 
     def _find_running(
         self, workers: Collection[int], patience: float
@@ -457,7 +459,7 @@ class Session:
 
     def _wait(self, ready: Callable[[], Any] | None, timeout: float | None) -> None:
         """Take in replies until no worker owes one, or `ready()` is not None; raise failures."""
-        waiting = self._waiting
+        waiting, self._since = self._waiting, time.monotonic()
         if self._replies or self._deaths:  # of the caller's own group, or left by an interrupt
             self._take_in(self._replies)
             if ready is None and not (waiting or self._failures):
@@ -474,7 +476,9 @@ class Session:
                 advice += f" (start_timeout bounds the first reset){self._backend.hang_advice}"
         deadline, slow = _NEVER if timeout is None else Deadline(timeout), self._slow
         if ready is not None and time.monotonic() >= slow.due:
-            # What others answer at once leaves no time to look while waiting.
+            # What others answer at once leaves no time to look while waiting; what has answered
+            # while the caller did something else is not slow.
+            self._take_in(self._backend.collect(0.0))
             slow.look(waiting, self._seq, self._op.verb)
         while not self._failures:
             unfinished = waiting if ready is None else ready() is None

@@ -56,6 +56,7 @@ from vecspaces.vector.exchange.failures import (
     Failure,
     Message,
     died,
+    waited,
     whereabouts,
 )
 from vecspaces.vector.exchange.infos import from_plain
@@ -291,7 +292,7 @@ class ProcessBackend(Backend):
     def _await_all(self, op: Op, deadline: Deadline) -> list[Any]:
         """Wait until every worker has built its environments, or bound its rows."""
         came: dict[int, Any] = {}
-        slow = SlowWatch(self._slow_warning, self)
+        slow, began = SlowWatch(self._slow_warning, self), time.monotonic()
         while len(came) < len(self._handles):
             late = [index for index in range(len(self._handles)) if index not in came]
             try:
@@ -300,9 +301,10 @@ class ProcessBackend(Backend):
                 if not replies:
                     slow.look(late, 0, "building")
             except KeyboardInterrupt as error:
-                stack = self.stack(late[0])
-                ids, text, _ = self.locate(late[0])
-                error.add_note(f"environments were being built{whereabouts(ids, text, stack)}")
+                ids = [number for index in late for number in self._setups[index].factories]
+                stack, place = self.stack(late[0]), self.locate(late[0])
+                where = whereabouts(place.env_ids, place.text, stack)
+                error.add_note(waited("building", began, ids, where))
                 raise
             if not replies and deadline.passed:
                 ids = [number for index in late for number in self._setups[index].factories]
@@ -576,7 +578,15 @@ class ProcessBackend(Backend):
         """Return the environment that a worker is busy with, also one that it builds."""
         if worker < len(self._handles) and not self._handles[worker].built:
             number = self._handles[worker].stacks.building
-            return Place((number,), "being built") if number >= 0 else Place(self._ids(worker))
+            if number < 0:
+                return Place(self._ids(worker))
+            ids = range(number, number + 1)
+            if self._descriptions:  # a vector env has several numbers
+                counts = self._descriptions[worker].counts
+                at = number - self._setups[worker].factories.start
+                low = self.slices[worker].start + sum(counts[:at])
+                ids = range(low, low + counts[at])
+            return Place(ids, "being built")
         return super().locate(worker)
 
     def stack(self, worker: int, patience: float = PATIENCE, insist: bool = True) -> str | None:
@@ -585,8 +595,8 @@ class ProcessBackend(Backend):
             return None
         handle = self._handles[worker]
         try:
-            return handle.stacks.ask(patience, handle.process.send_signal if insist else None)
-        except OSError:  # as above, or it has just ended
+            return handle.stacks.ask(patience, handle.process if insist else None)
+        except (OSError, ValueError):  # as above, or it has just ended
             return None
 
     # ------------------------------------------------------------------ the end

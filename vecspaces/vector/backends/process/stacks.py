@@ -21,15 +21,19 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from multiprocessing import reduction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vecspaces.vector.backends.process import forking
 
+if TYPE_CHECKING:
+    from vecspaces.vector.backends.process.processes import WorkerProcess
+
 # How long the signal may take to have an effect, on a busy machine; and how often to look.
 _SIGNAL_SECONDS, _LOOK_SECONDS = 0.3, 0.5e-3
+# A thread that runs this long without answering is in C: Python hands its lock over every 5 ms.
+_C_SECONDS = 0.05
 
 # At the start of the file: the signal that asks for a stack, the worker's main thread, the factory
 # that it calls (-1 for none), and how often it has answered. What faulthandler writes follows.
@@ -46,6 +50,8 @@ _CRASHES = {
 _FATAL = "Fatal Python error: "
 _THREAD = re.compile(r"^(C?)(?:urrent t|T)hread 0x([0-9a-f]+).*\n((?:  .*\n?)*)", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)', re.MULTILINE)
+
+_ESCAPED = re.compile(r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\U[0-9a-f]{8}")
 
 _PACKAGE = f"{Path(__file__).parents[3]}{os.sep}"
 _NOT_THE_ENVIRONMENTS = (
@@ -114,8 +120,9 @@ class StackFile:
             return
         try:
             # A second opening, since only what `faulthandler` writes is to be appended.
-            self._log = os.open(f"/proc/self/fd/{self._file}", os.O_WRONLY | os.O_APPEND)
-            taken = _taken_signals()
+            path = f"/proc/self/fd/{self._file}"
+            (self._log,) = forking.acquire(lambda: (os.open(path, os.O_WRONLY | os.O_APPEND),))
+            taken = _signals("self", "Blk|Ign|Cgt")
         except OSError:  # no /proc
             return
         if faulthandler.is_enabled() or not taken & _CRASHES:
@@ -125,8 +132,15 @@ class StackFile:
         if self._signal:
             faulthandler.register(self._signal, self._log, all_threads=True, chain=False)
             signal.pthread_sigmask(signal.SIG_BLOCK, [self._signal])
+        os.register_at_fork(after_in_child=self._uninstall)
         # Last, since a signal before the handler is there would end the process.
         os.pwrite(self._file, _WORDS.pack(self._signal, threading.get_ident(), -1, 0), 0)
+
+    def _uninstall(self) -> None:
+        """In a process that an environment forks: what happens there is not the worker's."""
+        faulthandler.disable()
+        if self._signal:
+            faulthandler.unregister(self._signal)
 
     def receive_signals(self) -> None:
         """Let the calling thread receive the signal, and no thread that others start."""
@@ -161,34 +175,36 @@ class StackFile:
         _, thread, number, _ = self._read_words()
         return number if thread else -1
 
-    def ask(self, patience: float, send_signal: Callable[[int], None] | None) -> str | None:
+    def ask(self, patience: float, process: WorkerProcess | None) -> str | None:
         """Return the stack of the environment that runs; None if the worker does not answer.
 
         A worker that runs Python answers within a few milliseconds.
 
         Args:
             patience: How long to wait for the answer, in seconds.
-            send_signal: Sends a signal to the worker, if it does not answer; None: none is sent.
+            process: The worker, to be sent a signal if it does not answer; None: none is sent.
         """
         number, thread, _, answers = self._read_words()
         if not thread:
             return None
         os.ftruncate(self._file, _WORDS.size)
+        _, ran = _activity(process) if process else ("", 0.0)
         os.eventfd_write(self.bell, 1)
-        give_up = time.monotonic() + patience
+        signal_at = time.monotonic() + patience
         while self._read_words()[3] == answers:
-            if time.monotonic() >= give_up:
-                if send_signal is None or not number:
-                    return None
-                send_signal(number)
-                self._await_text(thread)
+            now = time.monotonic()
+            if process is not None and now >= signal_at and _bears(process, number, ran):
+                process.send_signal(number)
+                self._await_text(thread, signal_at + _SIGNAL_SECONDS)
                 break
+            if now >= signal_at + (_SIGNAL_SECONDS if process and number else 0.0):
+                return None
             time.sleep(_LOOK_SECONDS)
         return environment_stack(self._read_text(), thread)
 
-    def _await_text(self, thread: int) -> None:
+    def _await_text(self, thread: int, give_up: float) -> None:
         """Wait until `faulthandler` has written all of a thread, which nothing marks the end of."""
-        give_up, text = time.monotonic() + _SIGNAL_SECONDS, ""
+        text = ""
         while time.monotonic() < give_up:
             time.sleep(10 * _LOOK_SECONDS)
             before, text = text, self._read_text()
@@ -230,8 +246,8 @@ def environment_stack(text: str, thread: int) -> str | None:
 
 
 def _unescape(text: str) -> str:
-    """Undo what `faulthandler` does to characters beyond ASCII."""
-    return text.encode().decode("unicode_escape") if "\\" in text else text
+    """Undo what `faulthandler` does to characters beyond ASCII; it leaves backslashes alone."""
+    return _ESCAPED.sub(lambda found: chr(int(found[0][2:], 16)), text)
 
 
 def _receive(*sent: Any) -> StackFile:
@@ -242,10 +258,32 @@ def _receive(*sent: Any) -> StackFile:
     return StackFile(*descriptors)
 
 
-def _taken_signals() -> set[int]:
-    """Return the signals of this process that are caught, ignored or blocked."""
-    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+def _signals(pid: int | str, kinds: str) -> set[int]:
+    """Return the signals that a process blocks (Blk), ignores (Ign) or catches (Cgt)."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     bits = 0
-    for mask in re.findall(r"^Sig(?:Blk|Ign|Cgt):\s*([0-9a-f]+)", status, re.MULTILINE):
+    for mask in re.findall(rf"^Sig(?:{kinds}):\s*([0-9a-f]+)", status, re.MULTILINE):
         bits |= int(mask, 16)
     return {number for number in range(1, signal.NSIG) if bits >> (number - 1) & 1}
+
+
+def _activity(process: WorkerProcess) -> tuple[str, float]:
+    """Return the state of a worker's main thread ("R": it runs), and its processor time."""
+    pid = process.process.pid
+    line = Path(f"/proc/{pid}/task/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    fields = line.rpartition(")")[2].split()
+    return fields[0], (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _bears(process: WorkerProcess, number: int, ran: float) -> bool:
+    """Whether the signal does the worker no harm.
+
+    The environment may have removed the handler, or have changed the mask, so that the signal would
+    reach its own thread. And `faulthandler` may crash while it follows the frames of a thread that
+    runs Python, as one does that a busy machine keeps from answering.
+    """
+    state, now = _activity(process)
+    if state == "R" and now - ran < _C_SECONDS:
+        return False
+    pid = process.process.pid or 0
+    return number in _signals(pid, "Cgt") & _signals(pid, "Blk")
