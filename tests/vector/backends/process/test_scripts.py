@@ -363,12 +363,24 @@ if __name__ == "__main__":
 NOWHERE = """
 import os
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import spawn
 from tests.envs import ledgers
 from vecspaces.vector import AsyncVectorEnv
 
 if __name__ == "__main__":
     method, folder = sys.argv[1:]
     os.chdir(folder)
+    prepare = spawn.get_preparation_data
+
+    def prepare_slowly(name):
+        time.sleep(0.02)
+        return prepare(name)
+
+    def make(_):
+        AsyncVectorEnv(ledgers(2), context=method, num_workers=2).close()
+
     with AsyncVectorEnv(ledgers(2), context=method, num_workers=1) as early:
         os.rmdir(folder)
         early.processes[0].kill()
@@ -379,6 +391,9 @@ if __name__ == "__main__":
                 except Exception:
                     each.reset(seed=0)  # which starts a worker in its place
                 each.step([0, 0])
+    spawn.get_preparation_data = prepare_slowly
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(make, range(3)))
     try:
         os.getcwd()
     except FileNotFoundError:

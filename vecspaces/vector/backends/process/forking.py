@@ -65,6 +65,13 @@ def withhold(arena: Arena) -> None:
 
 
 @contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Let no other thread fork, nor be in such a block itself."""
+    with _lock:
+        yield
+
+
+@contextlib.contextmanager
 def no_inheritance() -> Iterator[None]:
     """Let no other thread fork, nor close what is registered, and withhold the arenas' memory."""
     with _lock:

@@ -219,27 +219,29 @@ def _what_exists() -> Iterator[None]:
     """Hide from multiprocessing a working folder and a main module whose files do not exist.
 
     It reads both as it starts a process that is not forked, and fails. What a main module on
-    standard input defines goes to workers by value, as that of `python -c` does.
+    standard input defines goes to workers by value, as that of `python -c` does. All threads share
+    the two, so one of them at a time may be in this block.
     """
-    main, folder = vars(sys.modules["__main__"]), None
-    path = main.get("__file__")
-    hides = path is not None and not os.path.exists(path) and main.get("__spec__") is None
-    try:
-        os.getcwd()
-    except OSError:
-        folder = os.open(".", os.O_RDONLY)
-    try:
-        if hides:
-            main.pop("__file__", None)  # another thread may have done it
-        if folder is not None:
-            os.chdir(os.path.abspath(os.sep))
-        yield
-    finally:
-        if hides:
-            main["__file__"] = path
-        if folder is not None:
-            os.fchdir(folder)
-            os.close(folder)
+    with forking.alone():
+        main, folder = vars(sys.modules["__main__"]), None
+        path = main.get("__file__")
+        hides = path is not None and not os.path.exists(path) and main.get("__spec__") is None
+        try:
+            os.getcwd()
+        except OSError:
+            folder = os.open(".", os.O_RDONLY)
+        try:
+            if hides:
+                del main["__file__"]
+            if folder is not None:
+                os.chdir(os.path.abspath(os.sep))
+            yield
+        finally:
+            if hides:
+                main["__file__"] = path
+            if folder is not None:
+                os.fchdir(folder)
+                os.close(folder)
 
 
 def _check_descriptors(some: int) -> None:
