@@ -113,10 +113,12 @@ def test_ctrl_c_is_said_once_and_shows_what_was_found(
     errors = [line for line in result.stderr.splitlines() if not line.startswith(announced)]
     shows = command in SHOWN_FROM and STAGES.index(stage) >= STAGES.index(SHOWN_FROM[command])
     if shows and (command, stage) != ("profile", "close"):
-        assert result.stdout.splitlines()[-1] == "interrupted: this is what was found so far"
+        said = result.stdout.splitlines()[-1]
+        assert said.startswith("interrupted: this is what was found so far")
         assert errors == []
     else:
-        assert errors == ["vecspaces: interrupted"]
+        (said,) = errors
+        assert said.startswith("vecspaces: interrupted")
         assert result.stdout == ""
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -126,9 +128,12 @@ def test_ctrl_c_is_said_once_and_shows_what_was_found(
     [
         ("rollout", "step", ()),
         ("rollout", "build", ()),
+        ("rollout", "reset", ("--backend", "sync")),
+        ("evaluate", "build", ()),
         ("evaluate", "reset", ("--journal", "runs.jsonl")),
         ("profile", "reset", ()),
         ("tune", "build", ()),
+        ("describe", "import", ()),
     ],
 )
 def test_ctrl_c_after_a_long_wait_says_which_environment_hangs_and_where(
@@ -140,19 +145,21 @@ def test_ctrl_c_after_a_long_wait_says_which_environment_hangs_and_where(
         result = run(command, stage, monkeypatch, *more)
     assert result.exit_code == 130, result.output
     (said,) = [line for line in result.output.splitlines() if "interrupted" in line]
-    verb = {"build": "building"}.get(stage, stage)
-    assert re.search(rf"[;:] {verb} was waiting [1-9][0-9]*\.\d s for environment", said)
-    position = "being built" if stage == "build" else "(last seed|no seed).*"
-    assert re.search(
-        rf'; environment 0 \({position}\); "[^"]*staged\.py", line \d+, in stop_at$', said
-    )
-    assert ("goes on from runs.jsonl; " in said) == bool(more)
+    assert re.search(r'[;:] "[^"]*staged\.py", line \d+, in stop_at$', said)
+    if (command, stage) != ("evaluate", "build") and not {"sync", "import"} & {*more, stage}:
+        verb = {"build": "building"}.get(stage, stage)
+        assert re.search(rf"[;:] {verb} was waiting [1-9][0-9]*\.\d s for environment", said)
+        position = "being built" if stage == "build" else "(last seed|no seed).*"
+        assert re.search(rf"; environment 0 \({position}\); ", said)
+    assert ("goes on from runs.jsonl; " in said) == ("--journal" in more)
 
 
 def test_an_evaluation_with_a_journal_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("evaluate", "step", monkeypatch, "--journal", "runs.jsonl")
     assert result.exit_code == 130
-    assert result.stderr == ("vecspaces: interrupted: the same command goes on from runs.jsonl\n")
+    assert result.stderr.startswith(
+        "vecspaces: interrupted: the same command goes on from runs.jsonl"
+    )
 
 
 def test_the_json_says_that_it_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:

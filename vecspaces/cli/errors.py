@@ -40,8 +40,9 @@ _PACKAGE = str(Path(__file__).parents[1])
 _OF_LIBRARIES = tuple(
     f'  File "{sysconfig.get_path(name)}' for name in ("stdlib", "purelib", "platlib")
 )
-# What only calls the environment, or imports it.
+# What only calls the environment, imports it, or interrupts it.
 _BETWEEN = (
+    os.path.join(_PACKAGE, "cli", "interrupts.py"),
     os.path.join("gymnasium", "wrappers"),
     os.path.join("gymnasium", "core.py"),
     os.path.join("gymnasium", "envs", "registration.py"),
@@ -115,10 +116,19 @@ def describe_place(text: str) -> str:
     """Return in one line what happened, where, and the innermost line of code of the user's own."""
     what, _, where = text.partition("\n")
     position = where.partition("\n")[0].removesuffix(":")
-    frames = [frame[0] for frame in _FRAME.finditer(f"{where}\n")]
+    return "; ".join(filter(None, [what, position, _innermost(f"{where}\n")]))
+
+
+def interrupted_line(error: BaseException) -> str:
+    """Return the line of the user's own code that this process was running, or nothing."""
+    return _innermost(_own_frames(error, None))
+
+
+def _innermost(text: str) -> str:
+    """Return file, line and function of the last frame, if possible of the user's own code."""
+    frames = [frame[0] for frame in _FRAME.finditer(text)]
     own = [frame for frame in frames if not frame.startswith(_OF_LIBRARIES)] or frames
-    line = own[-1].strip().partition("\n")[0].replace("File ", "", 1) if own else ""
-    return "; ".join(filter(None, [what, position, line]))
+    return own[-1].strip().partition("\n")[0].removeprefix("File ") if own else ""
 
 
 def _lacks_library(error: Exception) -> bool:
@@ -127,16 +137,18 @@ def _lacks_library(error: Exception) -> bool:
     return gymnasium is not None and isinstance(error, gymnasium.DependencyNotInstalled)
 
 
-def _own_frames(error: Exception, failure: Failure | None) -> str:
+def _own_frames(error: BaseException, failure: Failure | None) -> str:
     """Return the lines of code that vecspaces called: the environment's or the policy's."""
     text = "".join(format_exception(error)) if failure is None else failure.text
     for section in reversed(text.split(_HEADING)[1:]):
         own: list[str] = []
         for frame in _FRAME.finditer(section):
             file = frame[1]
+            if file.startswith("<frozen") or any(part in file for part in _BETWEEN):
+                continue
             if file.startswith(_PACKAGE):
                 own.clear()
-            elif not file.startswith("<frozen") and not any(part in file for part in _BETWEEN):
+            else:
                 own.append(frame[0])
         if failure is None:
             own = [frame for frame in own if not frame.startswith(_OF_LIBRARIES)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from vecspaces.cli.errors import describe_place
+from vecspaces.cli.errors import describe_place, interrupted_line
 from vecspaces.vector.exchange.failures import Message
 
 if TYPE_CHECKING:
@@ -27,10 +27,17 @@ _LONG_SECONDS = 1.0
 
 
 def awaited(interruption: KeyboardInterrupt) -> Iterator[str]:
-    """Say, where the command was waiting for long, for which environment, and where that one is."""
-    for note in getattr(interruption, "__notes__", ()):
-        if isinstance(note, Message) and float(note.fields[1]) >= _LONG_SECONDS:
+    """Say which environment the command was waiting for long, and where that one is.
+
+    If it was waiting for none, an environment of this process may hang: its line is shown.
+    """
+    notes = [note for note in getattr(interruption, "__notes__", ()) if isinstance(note, Message)]
+    for note in notes:
+        if float(note.fields[1]) >= _LONG_SECONDS:
             yield describe_place(note)
+    line = "" if notes else interrupted_line(interruption)
+    if line:
+        yield line
 
 
 class Work:
