@@ -450,9 +450,9 @@ def test_a_slow_environment_is_warned_of_once(wait: str) -> None:
 
 def test_another_episode_is_another_warning() -> None:
     with make(partial(time.sleep, 2 * SLOW), slow_warning=SLOW) as envs:
-        for seed in (3, 4):
-            envs.reset(seed=seed)
-            with pytest.warns(SlowEnvironmentWarning, match=f"last seed {seed + 3}"):
+        for _ in range(2):
+            envs.reset(seed=3)
+            with pytest.warns(SlowEnvironmentWarning, match="last seed 6"):
                 envs.step([0, 0, 0, 1])
 
 

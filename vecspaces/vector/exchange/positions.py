@@ -24,15 +24,16 @@ class Place(NamedTuple):
 
     env_ids: Sequence[int]
     text: str = ""
-    episode: tuple[int, int] | None = None
+    episode: int | None = None
 
 
-_SEED, _EPISODES, _BEGAN = range(3)
+_SEED, _EPISODES, _BEGAN, _COUNT = range(4)
 _NO_SEED, _LARGEST = -(2**63), 2**63 - 1
 _NOT_COUNTED = -2
 
-#: Numbers per environment: the last seed, the episodes since, and the worker's steps before it.
-POSITION_SHAPE = (3,)
+#: Numbers per environment: the last seed, the episodes since, the worker's steps before the last
+#: one, and how many have begun at all, since a seed may be given again.
+POSITION_SHAPE = (4,)
 
 
 class Positions:
@@ -49,7 +50,7 @@ class Positions:
 
     def clear(self) -> None:
         """Note that no environment was reset yet."""
-        np.asarray(self._rows)[:] = (_NO_SEED, -1, 0)
+        np.asarray(self._rows)[:] = (_NO_SEED, -1, 0, 0)
 
     def begin(self, worker: int, row: int, seed: Any, counts: bool = True) -> None:
         """Note that an episode begins.
@@ -62,6 +63,7 @@ class Positions:
             rows[row, _EPISODES] = -1
         rows[row, _EPISODES] = rows[row, _EPISODES] + 1 if counts else _NOT_COUNTED
         rows[row, _BEGAN] = self.steps[worker]
+        rows[row, _COUNT] += 1
 
     def step(self, rows: Sequence[int]) -> None:
         """Note that some rows step, and others of their worker do not."""
@@ -70,15 +72,15 @@ class Positions:
 
     def place(self, worker: int, row: int) -> Place:
         """Return where a worker is that is busy with an environment."""
-        seed, episodes = self._rows[row, _SEED], self._rows[row, _EPISODES]
-        episode = None if episodes == _NOT_COUNTED else (seed, episodes)
+        is_counted = self._rows[row, _EPISODES] != _NOT_COUNTED
+        episode = self._rows[row, _COUNT] if is_counted else None
         return Place((row,), self.describe(worker, row), episode)
 
     def describe(self, worker: int, row: int) -> str:
         """Describe where an environment is.
 
         Example:
-            >>> positions = Positions(np.zeros(1, np.int64), np.zeros((2, 3), np.int64))
+            >>> positions = Positions(np.zeros(1, np.int64), np.zeros((2, 4), np.int64))
             >>> positions.clear()
             >>> positions.begin(0, 1, 7)
             >>> positions.steps[0] += 4
