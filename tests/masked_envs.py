@@ -116,6 +116,17 @@ class Unequal(Always):
     space = spaces.MultiDiscrete([4, 3])
 
 
+class Later(Always):
+    """Has a mask in each info but that of a reset."""
+
+    def inform(self) -> dict[str, Any]:
+        info = super().inform()
+        if self.time == 0:
+            self.mask = None
+            del info["action_mask"]
+        return info
+
+
 class Never(Strict):
     """Has a mask in no info."""
 

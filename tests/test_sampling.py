@@ -31,11 +31,18 @@ def objects(*values: Any) -> Any:
 
 
 @pytest.mark.parametrize("arguments", WAYS, ids=str)
-@pytest.mark.parametrize("backend", ["sync", "async"])
-def test_masks_of_every_form_are_respected(arguments: dict[str, Any], backend: Any) -> None:
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"backend": "sync"},
+        {"backend": "async", "num_workers": 2},
+        {"backend": "sync", "autoreset_mode": "SameStep"},
+    ],
+    ids=str,
+)
+def test_masks_of_every_form_are_respected(arguments: dict[str, Any], way: Any) -> None:
     rng = np.random.default_rng(4)
-    env = partial(Strict, **arguments)
-    with make_vec(env, 5, backend=backend, num_workers=2) as envs:
+    with make_vec(partial(Strict, **arguments), 5, **way) as envs:
         batch = batch_space(envs.single_action_space, 5)
         result: Any = envs.reset(seed=3)
         for _ in range(4 * LENGTH):  # a forbidden action is an error; a final state allows none
@@ -146,9 +153,24 @@ def test_a_mask_that_does_not_fit_or_allows_nothing_names_its_row(
     assert message in str(caught.value)
 
 
-def test_infos_that_are_no_dict_are_refused() -> None:
-    with pytest.raises(TypeError, match="infos: expected a dict"):
-        sample_actions(spaces.Discrete(3), 1, [{"action_mask": [1, 0, 0]}])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"infos": [{"action_mask": [1, 0, 0]}]}, "infos: expected a dict"),
+        ({"rng": 3}, "rng: expected a numpy.random.Generator, found 3 of type int"),
+        *(
+            (
+                {"infos": {"action_mask": np.ones((1, 3)), "_action_mask": rows}},
+                r"infos\['_action_mask'\]: expected a bool array of shape \(1,\), found ",
+            )
+            for rows in ([True], np.ones(1), np.ones(2, bool))
+        ),
+    ],
+    ids=str,
+)
+def test_other_arguments_that_do_not_fit_are_refused(given: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        sample_actions(spaces.Discrete(3), 1, **given)
 
 
 # ---------------------------------------------------------------------- evaluations

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vecspaces.checks import Path, check_count, mismatch, show_value
 from vecspaces.interop import foreign_values, native_space
 from vecspaces.spaces import Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
-from vecspaces.vector import VectorEnv, infos_as_list
+from vecspaces.vector import AutoresetMode, VectorEnv, infos_as_list
 from vecspaces.vector.utils import concatenate
 
 #: The key of infos, and of an `info_space`, under which environments give their masks.
@@ -44,8 +44,9 @@ def sample_actions(
         The actions, as a vector env takes them.
 
     Raises:
-        TypeError: `infos` is no dict.
-        ValueError: A mask has another form, or allows no action; the message names the row.
+        TypeError: `infos` is no dict, or `rng` no generator.
+        ValueError: A mask has another form, or allows no action; the message names the row. Or
+            `infos["_action_mask"]` is no bool for each row.
 
     Example:
         >>> from vecspaces.spaces import Discrete
@@ -65,6 +66,14 @@ def sample_actions(
         raise TypeError(
             f"infos: expected a dict, as a vector env returns it, found {show_value(infos)}"
         )
+    if rng is not None and not isinstance(rng, np.random.Generator):
+        raise TypeError(f"rng: expected a numpy.random.Generator, found {show_value(rng)}")
+    given = (infos or {}).get(f"_{MASK}")
+    if given is not None and not (
+        isinstance(given, np.ndarray) and given.dtype == np.bool_ and given.shape == (count,)
+    ):
+        expected = f"a bool array of shape ({count},)"
+        raise ValueError(f"infos['_{MASK}']: expected {expected}, found {show_value(given)}")
     if rng is None and space is not single_action_space:
         # The conversion has a copy of the state, from which each call would draw the same.
         rng = single_action_space.np_random
@@ -114,16 +123,16 @@ def fit_mask(space: Space[Any], info: Any) -> Any:
 def sample_next(
     envs: VectorEnv[Any, Any, Any], result: tuple[Any, ...], rng: np.random.Generator
 ) -> Any:
-    """Draw the actions that follow what `reset`, `step` or `recv` returned in NEXT_STEP mode.
+    """Draw the actions that follow what `reset`, `step` or `recv` returned.
 
-    Rows whose episode has ended are not masked: their action is ignored, and a final state may
-    allow none.
+    In NEXT_STEP mode, rows whose episode has ended are not masked: their action is ignored, and a
+    final state may allow none. In SAME_STEP mode, their mask is that of the next episode.
     """
     count, infos = envs.num_envs, result[-1]
     if len(result) > 2:
         _, rewards, terminations, truncations, _ = result
         count = len(rewards)
-        if MASK in infos:
+        if MASK in infos and envs.metadata["autoreset_mode"] != AutoresetMode.SAME_STEP:
             given = infos[f"_{MASK}"] & ~(terminations | truncations)
             infos = {MASK: infos[MASK], f"_{MASK}": given}
     return sample_actions(envs.single_action_space, count, infos, rng=rng)

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.masked_envs import Strict
+from tests.masked_envs import Later, Strict
 from vecspaces.cli.app import app
 from vecspaces.cli.benchmark.contenders import open_vecspaces
 
 COMMANDS = [
     ["rollout", "--num-envs", "3", "--steps", "200", "--num-workers", "2"],
+    ["rollout", "--num-envs", "3", "--steps", "200", "--autoreset-mode", "SameStep"],
     ["check", "--num-steps", "30"],
     ["tune", "--num-envs", "4", "--seconds", "1"],
     ["profile", "--num-envs", "3", "--seconds", "0.2"],
@@ -20,8 +21,8 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("env", ["Strict", "Unequal"])
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+@pytest.mark.parametrize("env", ["Strict", "Unequal", "Later"])
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_commands_draw_what_masks_allow(command: list[str], env: str) -> None:
     name, *options = command
     result = CliRunner().invoke(app, [name, f"tests.masked_envs:{env}", *options])
@@ -34,7 +35,8 @@ def test_commands_draw_what_masks_allow(command: list[str], env: str) -> None:
     [{"backend": "sync"}, {"backend": "async"}, {"backend": "async", "batch_size": 2}],
     ids=str,
 )
-def test_what_tune_compares_draws_what_masks_allow(options: dict[str, Any]) -> None:
-    runner = open_vecspaces(Strict, 4, **options)
+@pytest.mark.parametrize("env", [Strict, Later])
+def test_what_tune_compares_draws_what_masks_allow(env: Any, options: dict[str, Any]) -> None:
+    runner = open_vecspaces(env, 4, **options)
     assert runner.run(100) == 100 * options.get("batch_size", 4)
     runner.close()

@@ -22,6 +22,7 @@ from vecspaces.errors import (
 from vecspaces.vector.exchange.failures import (
     EnvIds,
     EnvironmentTraceback,
+    ONE_WORKER_EACH,
     Message,
     without_advice,
 )
@@ -73,6 +74,8 @@ def report(error: Exception, options: Mapping[str, str]) -> NoReturn:
     if not frames and stack:
         frames = f"{stack}\n"
     message = "; ".join([_describe(error, failure, options), *getattr(error, "__notes__", [])])
+    if "num_workers" in options:
+        message = message.replace(ONE_WORKER_EACH, "as many --num-workers as --num-envs")
     typer.echo(f"vecspaces: {' '.join(message.split())}", err=True)
     if frames or (failure is not None and not is_missing):
         typer.echo(f"{frames}(--traceback shows the rest)", err=True)

@@ -95,23 +95,26 @@ def open_vecspaces(
     envs = kind([make] * num_envs, **options)
     try:
         result: Any = envs.reset(seed=0)
-        masked, rng = MASK in result[-1], np.random.default_rng(0)
+        rng = np.random.default_rng(0)
         batch_size = options.get("batch_size", num_envs)
         actions = prepare_actions(envs.single_action_space, batch_size)
-        step = envs.step
+
+        def choose(result: Any, batch: Any) -> Any:
+            return sample_next(envs, result, rng) if MASK in result[-1] else batch
+
         if batch_size < num_envs:
             first = prepare_actions(envs.single_action_space, num_envs)[0]
-            envs.send(sample_next(envs, result, rng) if masked else first)
+            envs.send(choose(result, first))
 
             def step(batch: Any) -> None:
                 *result, env_ids = envs.recv()
-                envs.send(sample_next(envs, result, rng) if masked else batch, env_ids)
+                envs.send(choose(result, batch), env_ids)
 
-        elif masked:
+        else:
 
             def step(batch: Any) -> None:
                 nonlocal result
-                result = envs.step(sample_next(envs, result, rng))
+                result = envs.step(choose(result, batch))
 
         if agent_seconds:
             step = partial(_step_after, agent_seconds, step)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
+from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, EnvironmentFailed, Failure
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.messages import Written
 from vecspaces.vector.exchange.stats import Timings
@@ -38,10 +38,7 @@ from vecspaces.vector.group.vector_member import VectorMember
 from vecspaces.vector.vector_env import AutoresetMode
 
 # Said where an environment of a process could be built and another one could not.
-_ONE_PER_PROCESS = (
-    "(if this environment allows one instance per process: AsyncVectorEnv with "
-    "num_workers=len(env_fns))"
-)
+_ONE_PER_PROCESS = f"(if this environment allows one instance per process: {ONE_WORKER_EACH})"
 
 
 class EnvGroup:

@@ -17,7 +17,7 @@ from vecspaces.interop import foreign_values, is_foreign_vector_env, native_spac
 from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.equivalence import difference, fingerprint, is_same
 from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.exchange.failures import EnvFn, Failure, Message
+from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, EnvFn, Failure, Message
 from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.stats import Timings
@@ -460,8 +460,8 @@ def check_distinct(env: Any, number: int, numbers: dict[int, int]) -> None:
         raise ValueError(
             Message(
                 "{} and {} returned one and the same environment, which cannot be in two places: "
-                "let each make an environment of its own, or use AsyncVectorEnv with "
-                "num_workers=len(env_fns), which gives each a copy in a process of its own",
+                f"let each make an environment of its own, or use {ONE_WORKER_EACH}, which gives "
+                "each a copy in a process of its own",
                 EnvFn(other),
                 EnvFn(number),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -79,9 +80,9 @@ class RestartBudget:
         if spent <= self.max_restarts:
             if is_new:
                 _log.warning(
-                    "%s: restarted; restarts left within %g s: %d of %d",
+                    "%s: restarted; restarts left%s: %d of %d",
                     without_advice(error),
-                    self.window,
+                    self._within(),
                     self.max_restarts - spent,
                     self.max_restarts,
                 )
@@ -91,14 +92,18 @@ class RestartBudget:
             *(Message("{} s ago: {}", f"{now - one.when:.1f}", one.what) for one in self._history),
         )
         what = Message(
-            "workers {} {} within {} s, and max_restarts is {}",
+            "workers {} {}{}, and max_restarts is {}",
             " or ".join(sorted({one.did for one in self._history})),
             "once" if spent == 1 else f"{spent} times",
-            f"{self.window:g}",
+            self._within(),
             self.max_restarts,
         )
         advice = Message("fix the environment, or raise max_restarts. History: {}", history)
         raise reworded(error, what, advice)
+
+    def _within(self) -> str:
+        """Say how long the window is, if it ends."""
+        return "" if math.isinf(self.window) else f" within {self.window:g} s"
 
 
 def choose_budget(
