@@ -39,11 +39,11 @@ from tests.vector.bounds import settled, stretched, within
 from vecspaces import Env, spaces
 from vecspaces.errors import FailedCheckError
 from vecspaces.spaces import Box, Discrete, Space
-from vecspaces.testing import Report, check_env
+from vecspaces.testing import Report, check_env, probes
 from vecspaces.testing.check import CATALOGUE, best_num_workers
 from vecspaces.testing.contract import ALL_SPACES
 from vecspaces.testing.declared_infos import DeclaredInfos
-from vecspaces.testing.probes import use_up
+from vecspaces.testing.probes import Played, use_up
 from vecspaces.testing.recording import Player
 from vecspaces.testing.report import SEVERITIES
 from vecspaces.testing.workers import run_in_worker
@@ -61,6 +61,21 @@ def check(make: Any, **arguments: Any) -> Report:
 
 def names_of(report: Report) -> set[str]:
     return {finding.name for finding in report.findings}
+
+
+@pytest.mark.parametrize(
+    ("waits", "computes", "rare", "found"),
+    [(0.0, 2e-3, 30e-3, True), (0.0, 2e-3, 2e-3, False), (5e-3, 2e-5, 3e-3, False)],
+)
+def test_uneven_steps_are_those_that_compute_unevenly(
+    waits: float, computes: float, rare: float, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = [rare if number % 20 == 0 else computes for number in range(200)]
+    steps = [waits + one for one in busy]
+    timed = Played(extra={"busy": busy, "steps": steps, "resets": [1e-3]})
+    # Not timed in fact: a busy machine gives any figures.
+    monkeypatch.setattr(probes, "measure", lambda *arguments: timed)
+    assert ("uneven-steps" in names_of(check(Sound))) is found
 
 
 @pytest.mark.parametrize(

@@ -437,7 +437,7 @@ class _Check:
         # Processor time: on a busy machine, any step may wait.
         busy = np.array(timed.extra["busy"])
         share = float(np.percentile(busy, 99) / max(busy.mean(), 1e-9))
-        if mean > 1e-3 and len(busy) >= 100 and share > 5:
+        if busy.mean() > 1e-3 and len(busy) >= 100 and share > 5:
             message = f"one step in a hundred takes {share:.0f} times the mean"
             self._find("uneven-steps", message)
 
