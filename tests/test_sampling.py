@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 from functools import partial
 from typing import Any
 
@@ -225,6 +226,14 @@ def test_a_policy_with_a_parameter_named_infos_is_given_those_of_its_rows(declar
     results, stateful = [], FirstAllowed()
     wrapped = functools.wraps(first_allowed)(lambda *args, **named: first_allowed(*args, **named))
     policies: list[Any] = [first_allowed, stateful, partial(first_allowed), wrapped]
+    if importlib.util.find_spec("torch") is not None:
+        torch = importlib.import_module("torch")
+
+        class Network(torch.nn.Module):  # type: ignore[name-defined, misc]
+            def forward(self, observations: Any, infos: Any) -> Any:
+                return first_allowed(observations, infos=infos)
+
+        policies.append(Network())
     for policy in policies:
         for way in EVALUATIONS:
             if policy is stateful and "batch_size" in way:

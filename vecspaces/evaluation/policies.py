@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -74,6 +75,10 @@ class _Stateless:
 
 def _takes_infos(policy: Policy) -> bool:
     """Return whether a policy has a parameter named infos; any other has a meaning of its own."""
+    # A module of PyTorch passes all that it is called with on to its `forward`.
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(policy, torch.nn.Module):
+        policy = policy.forward
     try:
         parameter = inspect.signature(policy).parameters.get("infos")
     except (TypeError, ValueError):  # a callable in C, without a signature
