@@ -71,6 +71,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # that such an interpreter takes.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
+# So do the threads of PyTorch, which wait for each other where tests share the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # .ci/full runs all tests with the default of Python 3.14, forkserver, on an older Python too.
 if "TESTS_START_METHOD" in os.environ:
     multiprocessing.set_start_method(os.environ["TESTS_START_METHOD"])

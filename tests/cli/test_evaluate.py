@@ -187,6 +187,8 @@ def test_a_journal_goes_on() -> None:
         (["--policy", "random", "--record", "a.gif", "--episode", "x"], "expected numbers"),
         (["--policy", "random", "--episodes", "0"], "--episodes"),
         (["--policy", "random", "--json", "no/where.json"], "a folder that exists"),
+        (["--policy", "random", "--json", "one", "--journal", "one"], "another file than that of"),
+        (["--policy", "random", "--journal", "-"], "--journal: expected a file, found -"),
     ],
 )
 def test_wrong_input_is_refused_in_one_line(arguments: list[str], words: str) -> None:
@@ -263,7 +265,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-    importlib.import_module("torch").set_num_threads(1)  # threads that share cores wait
     folder = tmp_path_factory.mktemp("trained")
     for number, norm_obs in enumerate([True, False]):
         env = VecNormalize(make_vec_env(Signal, 4, seed=0), norm_obs=norm_obs)
@@ -302,6 +303,13 @@ class Signal(gymnasium.Env[Any, Any]):
     def _show(self) -> Any:
         self.right = int(self.np_random.integers(2))
         return np.array([5000 + self.right], np.float32)
+
+
+class Keyed(Signal):
+    """The same in a Dict with one key."""
+
+    def __init__(self, key: str) -> None:
+        self.observation_space = gymnasium.spaces.Dict({key: Signal.observation_space})
 
 
 SIGNAL = "tests.cli.test_evaluate:Signal"
@@ -356,5 +364,15 @@ def test_what_holds_no_statistics_for_the_model_is_refused(trained: Path) -> Non
         assert f"a file that VecNormalize.save wrote, found {name}" in " ".join(
             result.output.split()
         )
+    library = importlib.import_module("stable_baselines3")
+    vec_env = importlib.import_module("stable_baselines3.common.vec_env")
+    for key in ("a", "b"):
+        env = vec_env.VecNormalize(vec_env.DummyVecEnv([lambda key=key: Keyed(key)]))
+        env.save(f"{key}.pkl")
+    library.PPO("MultiInputPolicy", env, device="cpu").save("keyed.zip")
+    result = run(SIGNAL, "--sb3", "keyed.zip", "--vecnormalize", "a.pkl")
+    assert "shape {'b': (1,)}, as the model takes them, found a.pkl of shape {'a': (1,)}" in (
+        " ".join(result.output.split())
+    )
     result = run("CartPole-v1", "--policy", "random", "--vecnormalize", "list.pkl")
     assert "--vecnormalize: expected --sb3 MODEL.ZIP with it" in result.output

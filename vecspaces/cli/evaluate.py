@@ -142,13 +142,16 @@ def evaluate(
         refuse("--episode: expected --record FILE with it, found none")
     if (policy is None) == (sb3 is None):
         refuse("expected --policy MODULE:FUNCTION, --policy random, or --sb3 MODEL.ZIP")
+    if journal is not None and json_file is not None and journal.absolute() == json_file.absolute():
+        refuse(f"--json: expected another file than that of --journal, found {json_file}")
     if vecnormalize is not None and sb3 is None:
         refuse("--vecnormalize: expected --sb3 MODEL.ZIP with it, found none")
     if sb3 is not None and batch_size is None:
         batch_size = _SB3_ROWS
     prepare(env, policy)
     env_kwargs = parse_env_args(env_arg)
-    find_env(env, **env_kwargs)
+    # What will be recorded is refused before the work.
+    find_env(env, **(env_kwargs if record is None else {**env_kwargs, "render_mode": "rgb_array"}))
     options = vector_options(backend, context=context, step_timeout=step_timeout)
     try:
         numbers = parse_numbers("--episode", chosen or "0", 0)

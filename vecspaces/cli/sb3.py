@@ -77,13 +77,20 @@ def load_statistics(path: Path, model: Any) -> Any:
             f"--vecnormalize: expected a file that VecNormalize.save wrote, found {path} with an "
             f"object of type {type(found).__name__}"
         )
-    wanted, shape = (one.observation_space.shape for one in (model, found))
+    wanted, shape = (_shape_of(one.observation_space) for one in (model, found))
     if wanted != shape:
         raise ValueError(
             f"--vecnormalize: expected statistics of observations of shape {wanted}, as the model "
             f"takes them, found {path} of shape {shape}"
         )
     return found
+
+
+def _shape_of(space: Any) -> Any:
+    """Return the shape of a space, of a Dict those of its members."""
+    if hasattr(space, "spaces"):
+        return {key: member.shape for key, member in space.spaces.items()}
+    return space.shape
 
 
 def as_policy(model: Any, statistics: Any = None) -> Callable[..., Any]:
