@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# The characters of a file's name that its successor has meanwhile, of up to four bytes each.
+_STEM = 32
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -29,13 +32,15 @@ def replacing(path: Path) -> Iterator[Path]:
         ...     path.read_text()
         '{}'
     """
-    target = path.resolve()
-    is_special = target.exists() and not target.is_file()
+    target = Path(os.path.realpath(path))
+    # Asked of the name itself: what /dev/stdout leads to has no name if it is a pipe.
+    is_special = path.exists() and not path.is_file()
     if is_special or not os.access(target.parent, os.W_OK):
         yield path
         return
-    # A name that no one else in a shared folder can guess, and lay a link there.
-    new = target.with_name(f".{target.stem}.{secrets.token_hex(8)}{target.suffix}")
+    # A name that no one else in a shared folder can guess, and lay a link there; names of files are
+    # bounded, to 255 bytes on most systems.
+    new = target.with_name(f".{target.stem[:_STEM]}.{secrets.token_hex(8)}{target.suffix}")
     try:
         yield new
         if new.exists():

@@ -40,6 +40,10 @@ class Unbuildable(Falling):
     def __init__(self):
         raise OSError("no\\nlicence")
 
+class Exits(Falling):
+    def __init__(self):
+        raise SystemExit(3)
+
 class Alone(Falling):
     built = []
 
@@ -111,11 +115,16 @@ def test_an_environment_that_fails_is_one_line_and_its_own_code(command: list[st
 
 
 @pytest.mark.parametrize("command", ["rollout", "describe", "tune", "profile"])
-def test_an_environment_that_cannot_be_built_shows_where(command: str) -> None:
-    result = run(command, "falling:Unbuildable")
+@pytest.mark.parametrize(
+    ("env", "message"), [("Unbuildable", "OSError: no licence"), ("Exits", "SystemExit: 3")]
+)
+def test_an_environment_that_cannot_be_built_shows_where(
+    command: str, env: str, message: str
+) -> None:
+    result = run(command, f"falling:{env}")
     assert result.exit_code == 1
     lines = result.stderr[result.stderr.index("vecspaces: ") :].splitlines()
-    assert lines[0].endswith("OSError: no licence")
+    assert lines[0].endswith(message)
     assert "falling.py" in lines[1] and lines[1].endswith("__init__")
 
 
@@ -216,6 +225,12 @@ def test_a_wrong_name_is_one_line(command: str, env: str, message: str) -> None:
         ("bench --json /nowhere/found.json", "--json: expected a file in a folder that exists"),
         ("evaluate CartPole-v1 --policy random --record out", "--record: expected"),
         ("profile CartPole-v1 --trace .", "--trace: expected"),
+        ("profile CartPole-v1 --trace -", "--trace: expected a file, found -"),
+        (
+            "evaluate falling:Falling --policy random --record a.gif",
+            "a factory that takes a render",
+        ),
+        ("describe builtins:locals", "with observation_space, found one that returned {"),
         ("rollout CartPole-v1 --nonsense", "vecspaces: No such option: --nonsense"),
         ("--nonsense", "vecspaces: No such option: --nonsense"),
         ("rolout CartPole-v1", "vecspaces: No such command 'rolout'"),
@@ -265,6 +280,25 @@ def test_a_file_is_replaced_once_the_new_one_is_complete(here: Path, command: st
     assert set(os.listdir()) == before
 
 
+def test_a_file_may_have_a_long_name(here: Path) -> None:
+    name = "ü" * 120 + ".json"
+    assert run("describe", "CartPole-v1", "--json", name).exit_code == 0
+    assert json.loads((here / name).read_text())["env"] == "CartPole-v1"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links, and folders that are in use")
+def test_a_name_that_leads_nowhere_is_refused(here: Path) -> None:
+    (here / "link").symlink_to("link")
+    (here / "gone").mkdir()
+    for folder, name in ((here, "link"), (here / "gone", "found.json")):
+        os.chdir(folder)
+        if folder.name == "gone":
+            folder.rmdir()
+        result = run("describe", "CartPole-v1", "--json", name)
+        assert result.exit_code == 2
+        assert f"--json: expected a file in a folder that exists, found {name}" in result.stderr
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no limits of files")
 def test_a_disk_that_is_full_leaves_the_old_file(here: Path) -> None:
     import resource
@@ -283,6 +317,11 @@ def test_a_disk_that_is_full_leaves_the_old_file(here: Path) -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no such device")
 def test_what_is_no_file_is_written_in_place(here: Path) -> None:
     assert run("describe", "CartPole-v1", "--json", os.devnull).exit_code == 0
+    reader, writer = os.pipe()  # has no name, as what /dev/stdout leads to in a pipeline
+    assert run("describe", "CartPole-v1", "--json", f"/dev/fd/{writer}").exit_code == 0
+    os.close(writer)
+    with open(reader) as file:
+        assert json.load(file)["env"] == "CartPole-v1"
     assert "No space left" in run("describe", "CartPole-v1", "--json", "/dev/full").stderr
     (here / "link.json").symlink_to("found.json")
     assert run("describe", "CartPole-v1", "--json", "link.json").exit_code == 0

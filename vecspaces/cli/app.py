@@ -67,7 +67,7 @@ class _Command(TyperCommand):
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # what is named on the command line may exit
             if ctx.params["traceback"]:
                 raise
             report(error, {str(one.name): _as_written(one) for one in self.params})

@@ -37,6 +37,11 @@ def check_file(file: Path | None) -> Path | None:
     return None if file is None else _check(file)
 
 
+def _check_json(file: Path | None) -> Path | None:
+    """Check a file for `write_json`, which also prints."""
+    return file if file == _STANDARD_OUTPUT else check_file(file)
+
+
 def check_picture(file: Path | None) -> Path | None:
     """Check a file for `RecordVideo`, as `check_file` does."""
     return None if file is None else _check(file, _PICTURES)
@@ -48,9 +53,14 @@ def check_plot(file: Path | None) -> Path | None:
 
 
 def _check(file: Path, suffixes: tuple[str, ...] = ()) -> Path:
-    if file == _STANDARD_OUTPUT and not suffixes:
-        return file
-    if file.is_dir() or not file.resolve().parent.is_dir():
+    if file == _STANDARD_OUTPUT:
+        raise typer.BadParameter(f"expected a file, found {file}, which --json alone takes")
+    try:
+        target = os.path.realpath(file)
+    except FileNotFoundError:  # the working folder was deleted
+        target = ""
+    # What still is a link leads to itself.
+    if file.is_dir() or not os.path.isdir(os.path.dirname(target)) or os.path.islink(target):
         raise typer.BadParameter(f"expected a file in a folder that exists, found {file}")
     if suffixes and file.suffix.lower() not in suffixes:
         endings = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
@@ -104,7 +114,10 @@ StartMethodOption = Annotated[
 JsonOption = Annotated[
     Path | None,
     typer.Option(
-        "--json", metavar="FILE", callback=check_file, help="Write the result as JSON; - prints it."
+        "--json",
+        metavar="FILE",
+        callback=_check_json,
+        help="Write the result as JSON; - prints it.",
     ),
 ]
 TracebackOption = Annotated[
@@ -186,7 +199,8 @@ def parse_env_args(given: Sequence[str] | None) -> dict[str, Any]:
         if key in found:
             raise ValueError(f"--env-arg: expected each KEY once, found {key!r} twice")
         found[key] = text
-        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):  # no literal
+        # No literal, or one that cannot be made, such as a dict with a list as a key.
+        with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             found[key] = ast.literal_eval(text)
     return found
 
@@ -198,9 +212,11 @@ def find_env(env: str, /, **arguments: Any) -> Factory:
         inspect.signature(factory).bind(**arguments)
     except TypeError as error:
         given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        hint = ": --env-arg gives arguments"
+        if "render_mode" in arguments:
+            hint = ": pictures need a factory that takes a render_mode"
         raise ValueError(
-            f"env: expected a factory that takes ({given}), found {env}: {error}: --env-arg gives "
-            "arguments"
+            f"env: expected a factory that takes ({given}), found {env}: {error}{hint}"
         ) from None
     except ValueError:  # a callable in C, without a signature
         pass

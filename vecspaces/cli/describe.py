@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from vecspaces.checks import show_value
 from vecspaces.cli.console import (
     EnvArgOption,
     EnvArgument,
@@ -72,10 +73,15 @@ def _spaces_of(make: Factory) -> dict[str, Space[Any]]:
     """Build one environment, here, for its spaces; of a vector env, those of a single one."""
     built = make()
     single = "single_" if hasattr(built, "single_observation_space") else ""
+    names = ("observation_space", "action_space")
     try:
-        return {
-            name: native_space(getattr(built, single + name))
-            for name in ("observation_space", "action_space")
-        }
+        for name in names:
+            if not hasattr(built, single + name):
+                found = f"one that returned {show_value(built)}"
+                raise TypeError(
+                    f"env: expected a factory of environments with {name}, found {found}"
+                )
+        return {name: native_space(getattr(built, single + name)) for name in names}
     finally:
-        built.close()
+        if hasattr(built, "close"):
+            built.close()

@@ -20,9 +20,9 @@ from vecspaces.errors import (
     WorkerError,
 )
 from vecspaces.vector.exchange.failures import (
+    ONE_WORKER_EACH,
     EnvIds,
     EnvironmentTraceback,
-    ONE_WORKER_EACH,
     Message,
     without_advice,
 )
@@ -60,7 +60,7 @@ def refuse(message: str) -> NoReturn:
     raise typer.Exit(2)
 
 
-def report(error: Exception, options: Mapping[str, str]) -> NoReturn:
+def report(error: Exception | SystemExit, options: Mapping[str, str]) -> NoReturn:
     """Print what went wrong, and end with an exit code: 2 for bad input, 1 for what failed.
 
     An environment or a policy that fails is shown with its own lines of code. `options` holds how
@@ -84,7 +84,7 @@ def report(error: Exception, options: Mapping[str, str]) -> NoReturn:
     raise typer.Exit(1 if failed or (frames and not imported) else 2) from None
 
 
-def _describe(error: Exception, failure: Failure | None, options: Mapping[str, str]) -> str:
+def _describe(error: BaseException, failure: Failure | None, options: Mapping[str, str]) -> str:
     """Return the message of an error, with options instead of the arguments behind them."""
     clear = isinstance(error, _SELF_EXPLAINING) and str(error)
     kind = "" if _lacks_library(error) else f"{type(error).__name__}: "
@@ -100,6 +100,8 @@ def _describe(error: Exception, failure: Failure | None, options: Mapping[str, s
         return _describe_loss(error)
     if isinstance(error, InvalidActionError):
         return f"the policy returned invalid {message}"
+    if isinstance(error, WorkerError):  # it holds the traceback of what cannot be raised here
+        return _FRAME.sub("", message.replace(_HEADING, ""))
     name = re.match(r"\w+(?=[:=]| must)", message)
     if name is not None and name[0] in options:
         return f"{options[name[0]]}{message[name.end() :]}"
@@ -134,7 +136,7 @@ def _innermost(text: str) -> str:
     return own[-1].strip().partition("\n")[0].removeprefix("File ") if own else ""
 
 
-def _lacks_library(error: Exception) -> bool:
+def _lacks_library(error: BaseException) -> bool:
     """Whether Gymnasium says which library an environment needs: its message is complete."""
     gymnasium = sys.modules.get("gymnasium.error")
     return gymnasium is not None and isinstance(error, gymnasium.DependencyNotInstalled)

@@ -89,7 +89,7 @@ class Journal:
         self._file = _identify(status)
         try:
             if not stat.S_ISREG(status.st_mode):  # some devices can be read forever
-                raise self._no_file("what is no file")
+                raise self._no_file("which is no file")
             self._lock()
             lines, size = self._read()
             self.seeds = list(fresh if seeds is None else seeds)

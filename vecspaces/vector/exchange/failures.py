@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
 from vecspaces.vector.exchange.messages import dumps
 
-
 #: What gives each environment a process of its own, in advice; commands name their options instead.
 ONE_WORKER_EACH = "AsyncVectorEnv with num_workers=len(env_fns)"
 
