@@ -13,6 +13,10 @@ import numpy as np
 Path: TypeAlias = tuple[str | int, ...]
 """Where a value sits in a nested one: `("camera", "left")`, `(0, 1)`."""
 
+# What an environment's own code may raise, and what it returns too. KeyboardInterrupt is the user's
+# and passes through.
+RAISED = (Exception, SystemExit)
+
 
 def check_count(name: str, value: Any, least: int = 1) -> int:
     """Return an argument that counts something as an int; raise where it is none, or too small.

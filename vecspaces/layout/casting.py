@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecspaces.checks import Path, mismatch, show_type, show_value
+from vecspaces.checks import RAISED, Path, mismatch, show_type, show_value
 from vecspaces.spaces.intervals import dtype_limits
 
 _INTEGERS = frozenset("biu")
@@ -104,7 +104,7 @@ def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = (
     """
     try:
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
-    except Exception as error:  # ragged lists, and whatever an __array__ may raise
+    except RAISED as error:  # ragged lists, and whatever an __array__ may raise
         raise Mismatch(show_type(dtype, shape), show_value(value), path) from error
     found = array.dtype
     if array.shape == shape:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vecspaces.checks import RAISED
 from vecspaces.layout.nodes import SEQUENCES, Record
 
 _SMALL = 65536
@@ -97,7 +98,7 @@ def _vector_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
             ):
                 place[:] = b"".join(values)
                 return True
-        except Exception:  # lists, strided arrays, a dtype that has no buffer, or foreign objects
+        except RAISED:  # lists, strided arrays, a dtype that has no buffer, or foreign objects
             pass
         return cast_all(values)
 
@@ -113,7 +114,7 @@ def _array_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
                 return False
             # NumPy compares the dtypes, the number of axes, and all axes but the first.
             np.concatenate(values, out=joined, casting="safe")
-        except Exception:  # lists, another dtype or shape, or whatever an __array__ raises
+        except RAISED:  # lists, another dtype or shape, or whatever an __array__ raises
             return False
         return True
 
@@ -128,5 +129,5 @@ def split(node: Record, values: list[Any]) -> list[list[Any]] | None:
         if node.container is tuple and not all(isinstance(value, SEQUENCES) for value in values):
             return None
         return [list(map(itemgetter(key), values)) for key in node.keys]
-    except Exception:  # no mapping, one without these keys, or whatever a foreign one raises
+    except RAISED:  # no mapping, one without these keys, or whatever a foreign one raises
         return None

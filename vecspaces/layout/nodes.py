@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from vecspaces.checks import Path, show_keys, show_value
+from vecspaces.checks import RAISED, Path, show_keys, show_value
 from vecspaces.layout.casting import KeyMismatch
 
 Fill: TypeAlias = Callable[..., NDArray[Any]]
@@ -111,7 +111,7 @@ class Record:
                 return [value[key] for key in self.keys]
         except (IndexError, KeyError, TypeError):
             pass  # no mapping, or one without these keys
-        except Exception as error:  # whatever a mapping of another library raises
+        except RAISED as error:  # whatever a mapping of another library raises
             cause = error
         found = show_value(value)
         if isinstance(value, Mapping):

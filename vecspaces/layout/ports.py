@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from vecspaces.checks import Path, show_value
+from vecspaces.checks import RAISED, Path, show_value
 from vecspaces.layout import columns
 from vecspaces.layout.blocks import ArrayBlock, Index, VariableBlock, private_block, row_numbers
 from vecspaces.layout.casting import Mismatch, fit, fit_batch
@@ -212,7 +212,7 @@ class RecordPort(Port):
                     write_member(row, value[key])
             except Mismatch:
                 raise
-            except Exception:  # no record, or whatever a foreign one raises
+            except RAISED:  # no record, or whatever a foreign one raises
                 split(value, row)
                 raise
 
@@ -311,7 +311,7 @@ class ValuePort(Port):
         return lambda: list(map(self.item, range(low, high)))
 
 
-def _encoding_error(value: Any, path: Path, row: int, error: Exception) -> Mismatch:
+def _encoding_error(value: Any, path: Path, row: int, error: BaseException) -> Mismatch:
     """Convert what `encode` raised into a Mismatch with its path and row."""
     if isinstance(error, Mismatch):
         return error.at(path, row)
@@ -329,7 +329,7 @@ class EncodedPort(ValuePort):
         def write(row: int, value: Any) -> None:
             try:
                 encode(value, rows[row, ...])
-            except Exception as error:
+            except RAISED as error:
                 raise _encoding_error(value, path, row, error) from error
 
         self.write = write
@@ -362,7 +362,7 @@ class ChoicePort(ValuePort):
                 branch, member = value
                 branch = branch.__index__()
                 right = 0 <= branch < count
-            except Exception:
+            except RAISED:
                 right = False
             if not right:
                 expected = f"a tuple (branch, value) with a branch from 0 to {count - 1}"
@@ -391,7 +391,7 @@ class VariablePort(ValuePort):
         def write(row: int, value: Any) -> None:
             try:
                 data = encode(value)
-            except Exception as error:
+            except RAISED as error:
                 raise _encoding_error(value, path, row, error) from error
             store(row, data)
 

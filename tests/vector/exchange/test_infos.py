@@ -298,6 +298,20 @@ class Stubborn(dict[str, Any]):
         raise TypeError("this dict is fixed")
 
 
+class Guarded(dict[str, Any]):
+    """A dict that shows its items, and refuses to look one up."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise PermissionError("look at the items")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_items_of_a_derived_dict_are_not_looked_up(count: int) -> None:
+    infos = [{"x": Guarded(n=row)} for row in range(count)]
+    for columns in (gather(dict(enumerate(infos))), sent(gather(dict(enumerate(infos))))):
+        assert merge([columns], count)["x"]["n"].tolist() == list(range(count))
+
+
 def test_what_allows_no_copy_is_kept() -> None:
     values = [Stubborn(a=[1]), 3]
     found = merged([{"x": value} for value in values])["x"]

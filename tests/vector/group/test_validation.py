@@ -86,6 +86,7 @@ class Tensor:
     """Refuses to become an array or a number, as a torch tensor that requires grad does."""
 
     dtype = np.dtype(np.float32)
+    error: BaseException = RuntimeError("detach it first")
 
     def __init__(self, *shape: int) -> None:
         self.shape, self.ndim = shape, len(shape)
@@ -94,7 +95,7 @@ class Tensor:
         return self.shape[0]
 
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError("detach it first")
+        raise self.error
 
     __array__ = __float__ = __getitem__ = _refuse
 
@@ -116,7 +117,11 @@ REFUSING: dict[str, tuple[Any, Any, Any]] = {
 
 @pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
 @pytest.mark.parametrize("name", [*REFUSING, "reward", "declared info"])
-def test_what_refuses_to_be_an_array_belongs_to_its_row(make: Any, name: str) -> None:
+@pytest.mark.parametrize("error", [Tensor.error, SystemExit("detach it first")])
+def test_what_refuses_to_be_an_array_belongs_to_its_row(
+    make: Any, name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tensor, "error", error)
     space, good, bad = REFUSING.get(name, (PAIR, ZEROS, ZEROS))
     step = [good, 0.0, False, False, {}]
     wrong, kind = [bad, *step[1:]], InvalidObservationError

@@ -66,9 +66,7 @@ def gather(infos: Mapping[int, Mapping[str, Any]]) -> Columns:
     # Equal key count plus every key of the first means equal keys, as at nearly every step. A
     # subclass of dict may find what it does not have.
     keys = given[0].keys() if given else ()
-    if len(given) == 1 or (
-        sum(map(len, given)) == len(keys) * len(given) and set(map(type, given)) == _DICT
-    ):
+    if set(map(type, given)) == _DICT and sum(map(len, given)) == len(keys) * len(given):
         try:
             return {key: Column(rows, [info[key] for info in given]) for key in keys}
         except KeyError:

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from vecspaces.checks import RAISED
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, EnvironmentFailed, Failure
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.messages import Written
 from vecspaces.vector.exchange.stats import Timings
 from vecspaces.vector.group.members import (
-    RAISED,
     Builder,
     Built,
     Call,

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from vecspaces.checks import RAISED
 from vecspaces.env import EnvLike
 from vecspaces.interop import foreign_values, is_foreign_vector_env, native_space
 from vecspaces.spaces import Dict, Space
@@ -22,10 +23,6 @@ from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.stats import Timings
 from vecspaces.vector.vector_env import AutoresetMode, VectorEnv
-
-# What an environment's own code may raise at the group. KeyboardInterrupt is the user's and passes
-# through.
-RAISED = (Exception, SystemExit)
 
 #: By row, how its next episode is to begin: with which seed, and with which options.
 Starts = Mapping[int, tuple["int | None", "Mapping[str, Any] | None"]]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any
 
+from vecspaces.checks import RAISED
 from vecspaces.layout.columns import FLOATS
 from vecspaces.spaces import Space
 from vecspaces.vector.exchange.buffers import Buffers
@@ -20,7 +21,6 @@ from vecspaces.vector.exchange.infos import Columns, gather, snapshot
 from vecspaces.vector.group.in_place import InPlace
 from vecspaces.vector.group.info_writer import Infos, InfoWriter
 from vecspaces.vector.group.members import (
-    RAISED,
     Built,
     Call,
     Note,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.checks import show_value
+from vecspaces.checks import RAISED, show_value
 from vecspaces.errors import InvalidInfoError, InvalidObservationError, InvalidRewardError
 from vecspaces.layout import Mismatch
 from vecspaces.layout.columns import FLOATS
@@ -112,7 +112,7 @@ def reward_writer(out: npt.NDArray[np.float64], low: int) -> Callable[[list[Any]
 
 def as_reward(reward: Any, row: int) -> float:
     """Turn any number, or an array that holds one, into a float."""
-    with suppress(Exception):  # a foreign object's conversion may raise anything
+    with suppress(*RAISED):  # a foreign object's conversion may raise anything
         array = np.asarray(reward)
         is_list = isinstance(reward, (list, tuple))
         if array.dtype.kind in "fiub" and array.size == 1 and array.ndim <= 1 and not is_list:
@@ -127,7 +127,7 @@ def as_rewards(rewards: list[Any], rows: Sequence[int]) -> npt.NDArray[Any]:
     """Make one array of the rewards of environments: numbers, or arrays that hold one."""
     try:
         batch = np.array(rewards)
-    except Exception:  # ragged, or what a foreign object's __array__ raises
+    except RAISED:  # ragged, or what a foreign object's __array__ raises
         batch = np.empty(0, dtype=object)
     if batch.dtype.kind in "fiub" and batch.shape == (len(rewards),):
         return batch

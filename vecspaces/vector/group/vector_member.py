@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vecspaces.checks import RAISED
 from vecspaces.interop import is_foreign_vector_env
 from vecspaces.layout import Layout, Mismatch
 from vecspaces.seeding import derive_seed
@@ -18,7 +19,6 @@ from vecspaces.vector.exchange.infos import Columns, columns_of, gather, snapsho
 from vecspaces.vector.group.in_place import InPlace
 from vecspaces.vector.group.info_writer import InfoWriter
 from vecspaces.vector.group.members import (
-    RAISED,
     Built,
     Call,
     Note,
