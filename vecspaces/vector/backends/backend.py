@@ -10,7 +10,7 @@ import cloudpickle
 
 from vecspaces.errors import InvalidInfoError
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
-from vecspaces.vector.exchange.failures import EnvIds, Failure, Message
+from vecspaces.vector.exchange.failures import EnvIds, Failure, Message, whereabouts
 from vecspaces.vector.exchange.infos import split
 from vecspaces.vector.exchange.messages import Op, Reply, Written
 from vecspaces.vector.exchange.positions import Place
@@ -93,6 +93,13 @@ class Backend(Protocol):
             As a traceback shows them; None if they cannot be known.
         """
         return None
+
+    def find(
+        self, worker: int, patience: float = PATIENCE, insist: bool = True
+    ) -> tuple[Message | str, str | None]:
+        """Say where the environment is that a worker is busy with, and return its stack."""
+        stack, place = self.stack(worker, patience, insist), self.locate(worker)
+        return whereabouts(place.env_ids, place.text, stack), stack
 
     def end(self, worker: int) -> None:
         """End a worker at once, which is of no more use; `BUILD` replaces it."""

@@ -37,7 +37,6 @@ from vecspaces.vector.exchange.failures import (
     died,
     overdue,
     waited,
-    whereabouts,
 )
 from vecspaces.vector.exchange.infos import Columns, find_endless, snapshot, split
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
@@ -452,10 +451,7 @@ class Session:
         running = [worker for worker in workers if self._running(worker) >= 0]
         if not workers:
             return "", None
-        worker = min(running or workers)
-        stack = self._backend.stack(worker, patience, insist=patience >= PATIENCE)
-        place = self._backend.locate(worker)
-        return whereabouts(place.env_ids, place.text, stack), stack
+        return self._backend.find(min(running or workers), patience, patience >= PATIENCE)
 
     def _wait(self, ready: Callable[[], Any] | None, timeout: float | None) -> None:
         """Take in replies until no worker owes one, or `ready()` is not None; raise failures."""
@@ -704,7 +700,7 @@ class Session:
             self._gone.add(worker)
             self._waiting.discard(worker)
             rows = self._backend.slices[worker]
-            where, stack = self._find_running([worker], PATIENCE)
+            where, stack = self._backend.find(worker)
             error = StepTimeoutError(
                 Message(
                     "{} were not built again within start_timeout ({} s): reset() tries again{}",

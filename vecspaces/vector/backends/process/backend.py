@@ -57,7 +57,6 @@ from vecspaces.vector.exchange.failures import (
     Message,
     died,
     waited,
-    whereabouts,
 )
 from vecspaces.vector.exchange.infos import from_plain
 from vecspaces.vector.exchange.messages import HEADER, CannotSend, Op, Reply, dumps, make_reply
@@ -302,21 +301,18 @@ class ProcessBackend(Backend):
                     slow.look(late, 0, "building")
             except KeyboardInterrupt as error:
                 ids = [number for index in late for number in self._setups[index].factories]
-                stack, place = self.stack(late[0]), self.locate(late[0])
-                where = whereabouts(place.env_ids, place.text, stack)
-                error.add_note(waited("building", began, ids, where))
+                error.add_note(waited("building", began, ids, self.find(late[0])[0]))
                 raise
             if not replies and deadline.passed:
                 ids = [number for index in late for number in self._setups[index].factories]
-                stack = self.stack(late[0])
-                place = self.locate(late[0])
+                where, stack = self.find(late[0])
                 raise StepTimeoutError(
                     Message(
                         "{} were not built within start_timeout: "
                         "allow more time, or find out what their env_fn waits for{}{}",
                         EnvIds(ids),
                         self.hang_advice,
-                        whereabouts(place.env_ids, place.text, stack),
+                        where,
                     ),
                     ids,
                     stack=stack,
