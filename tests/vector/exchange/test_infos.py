@@ -227,7 +227,7 @@ def test_keys_with_an_underscore_are_keys() -> None:
 @pytest.mark.parametrize("keys", [("a", "_a"), ("_a", "a")])
 def test_a_mask_is_one_although_an_environment_uses_its_name(keys: tuple[str, str]) -> None:
     infos = merged([{}, dict.fromkeys(keys, 7)])
-    assert_identical(infos["_a"], np.array([False, True]))
+    assert_identical(infos, {"a": np.array([0, 7]), "_a": np.array([False, True])})
     assert split([columns_of(infos, 2)], [0, 1]) == {0: {}, 1: {"a": 7}}
 
 

@@ -209,19 +209,19 @@ def merge(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
             else:
                 found[key] = [column]
     infos: dict[str, Any] = {}
-    masks: dict[str, Any] = {}
     # Keys that the same rows report have equal masks. The columns are kept with the mask, so that
     # no other rows get the numbers by which these are known.
     known: dict[Any, tuple[list[int] | None, npt.NDArray[np.bool_], list[Column]]] = {}
+    masks = {f"_{key}" for key in found}
     for key, columns in found.items():
+        if key in masks:
+            continue
         reporting = tuple([id(column.rows) for column in columns])
         if reporting not in known:
             known[reporting] = *_mark(columns, num_envs), columns
         rows, mask, _ = known[reporting]
         infos[key] = _merge(key, columns, rows, num_envs)
-        infos[f"_{key}"] = masks[f"_{key}"] = mask.copy()
-    if not masks.keys().isdisjoint(found):
-        infos.update(masks)  # whichever key came first
+        infos[f"_{key}"] = mask.copy()
     return infos
 
 
