@@ -83,7 +83,12 @@ def _(space_1: Composite[Any], space_2: Space[Any]) -> bool:
 
 def is_same(one: Space[Any], other: Space[Any]) -> bool:
     """Return whether two spaces are equal, by their own `==` or by what they are made of."""
-    return one is other or bool(one == other) or is_twin(one, other)
+    if one is other or bool(one == other):
+        return True
+    try:
+        return is_twin(one, other)
+    except RecursionError:  # an attribute leads back to the space
+        return False
 
 
 def is_twin(one: Any, other: Any) -> bool:
@@ -120,8 +125,16 @@ def fingerprint(value: Any) -> Hashable:
     """Return a key that two spaces, of any library, share if they are equal to the last bit.
 
     To find the equal ones among thousands takes one key each, where comparing takes one for each
-    pair. What cannot be hashed is equal to nothing but itself, as long as it is kept.
+    pair. What cannot be hashed is equal to nothing but itself, as long as it is kept; so is a space
+    to which one of its attributes leads back.
     """
+    try:
+        return _fingerprint(value)
+    except RecursionError:
+        return object, id(value)
+
+
+def _fingerprint(value: Any) -> Hashable:
     kind = type(value)
     if kind is np.ndarray and not value.dtype.hasobject:
         data = value.tobytes()
@@ -129,19 +142,19 @@ def fingerprint(value: Any) -> Hashable:
             data = blake2b(data, digest_size=16).digest()
         return value.dtype, value.shape, data
     if kind is dict:
-        return kind, *((key, fingerprint(item)) for key, item in value.items())
+        return kind, *((key, _fingerprint(item)) for key, item in value.items())
     if kind is tuple or kind is list:
-        return kind, *map(fingerprint, value)
+        return kind, *map(_fingerprint, value)
     attributes = getattr(value, "__dict__", None)
     if attributes and "_np_random" in attributes:
         parts: list[Any] = [kind]
         for name, item in attributes.items():
             if name != "_np_random":
-                parts += name, fingerprint(item)
+                parts += name, _fingerprint(item)
         return tuple(parts)
     try:
         hash(value)
-    except TypeError:
+    except Exception:  # whatever a class of another library raises
         return object, id(value)
     return kind, value
 

@@ -55,6 +55,31 @@ def test_actions_name_the_first_difference() -> None:
         opening(spaces)
 
 
+class Attached(Space[int]):
+    """A space of a third party, with an attribute that is hard to compare."""
+
+    def __init__(self, attribute: Any) -> None:
+        super().__init__()
+        self.attribute = self if attribute is None else attribute
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Attached)
+
+
+class Unhashable:
+    def __hash__(self) -> int:
+        raise RuntimeError("no hash")
+
+
+@pytest.mark.parametrize("attribute", [None, Unhashable()])
+def test_spaces_that_cannot_be_fingerprinted_are_compared(attribute: Any) -> None:
+    """One that leads back to itself, as through an attribute that is its environment."""
+    one, other = Attached(attribute), Attached(attribute)
+    opening([(one, Discrete(2)), (other, Discrete(2))])
+    with pytest.raises(RuntimeError, match="environment 1 has observation space Discrete"):
+        opening([(one, Discrete(2)), (Discrete(3), Discrete(2))])
+
+
 class Bounded(Env[Any, Any]):
     """Has spaces of its own, which may differ from those of others."""
 
