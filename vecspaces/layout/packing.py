@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from itertools import accumulate
+from types import FunctionType
 from typing import Any, TypeAlias
 
 import cloudpickle
@@ -63,11 +65,35 @@ def dump(value: Any) -> bytes:
         head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
         dumps = _by_value.get() if b"__main__" in head else None
     except Exception:  # a class of the caller's main module in a worker, or a lambda
-        dumps = cloudpickle.dumps
+        dumps = _by_value.get() or dumps_by_name
     if dumps is not None:
         buffers.clear()
         head = dumps(value, protocol=5, buffer_callback=buffers.append)
     return pack([head, *(buffer.raw() for buffer in buffers)])
+
+
+def dumps_by_name(value: Any, **options: Any) -> bytes:
+    """Pickle by reference what has a name, also in the main module, and by value what has none.
+
+    The main module of a forked worker is the caller's: a class by value would be another there.
+    """
+    file = io.BytesIO()
+    _Pickler(file, **{"protocol": 5, **options}).dump(value)
+    return file.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    """cloudpickle's, but for what the main module has by its name."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Choose how a value is pickled."""
+        if isinstance(value, (type, FunctionType)) and value.__module__ == "__main__":
+            found: Any = sys.modules["__main__"]
+            for name in value.__qualname__.split("."):
+                found = getattr(found, name, None)
+            if found is value:
+                return NotImplemented  # by reference
+        return super().reducer_override(value)
 
 
 def dumping_by(dumps: Dumps, function: Callable[..., None]) -> Callable[..., None]:

@@ -9,8 +9,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
 
-import cloudpickle
-
+from vecspaces.layout.packing import dumps_by_name
 from vecspaces.vector.exchange.infos import Columns
 
 
@@ -103,5 +102,4 @@ def dumps(value: Any) -> bytes:
     try:
         return pickle.dumps(value, protocol=5)
     except Exception:  # lambdas, what is defined in a function, and what came by value itself
-        by_value: bytes = cloudpickle.dumps(value, protocol=5)
-        return by_value
+        return dumps_by_name(value)

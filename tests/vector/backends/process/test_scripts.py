@@ -181,6 +181,7 @@ from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 class Note:
     def __init__(self, text):
         self.text = text
+        self.read = lambda: text
 
     class Inner(Exception):
         pass
@@ -435,9 +436,11 @@ from vecspaces.vector import AsyncVectorEnv
 class Pair:
     def __init__(self, first, second):
         self.first, self.second = first, second
+        if first == 2:  # pickle alone cannot send it
+            self.sum = lambda: first + second
 
     def __eq__(self, other):
-        return type(other) is Pair and vars(self) == vars(other)
+        return type(other) is Pair and (self.first, self.second) == (other.first, other.second)
 
 
 class Pairs(Space):
