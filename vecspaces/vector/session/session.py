@@ -734,6 +734,8 @@ class Session:
             for failure in failures:
                 self._broken.update(failure.env_ids)
             self._move(State.BROKEN)
+        # A wait for no rows, which sends no command, must not find them again.
+        self._failures = []
         first.throw()
 
     # ------------------------------------------------------------------ the end
