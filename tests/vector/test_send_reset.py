@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.compare import assert_identical
 from tests.envs import Gated, Ledger, ledger_vector, ledgers
 from vecspaces.errors import (
     AlreadyPendingCallError,
@@ -20,7 +19,7 @@ from vecspaces.errors import (
     ResetNeededError,
     WorkerDiedError,
 )
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, infos_as_list
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.wrappers import RecordEpisodeStatistics, RecordVideo
 
 MODES = list(AutoresetMode)
@@ -37,42 +36,6 @@ def alone(number: int, seed: int) -> Any:
     for _ in range(2):
         result = env.reset(seed=seed)
     return result
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
-def test_it_begins_the_episode_of_the_seed_while_others_step(make: Any, mode: Any) -> None:
-    with make(ledgers(4), autoreset_mode=mode) as envs:
-        envs.reset(seed=0)
-        envs.send(np.array([3, 1]), [3, 1])
-        envs.send_reset([2, 0], seed=[7, 8])
-        received = envs.recv(4)
-        at = {row: place for place, row in enumerate(received.env_ids.tolist())}
-        infos = infos_as_list(received.infos, 4)
-        for row, seed in ((2, 7), (0, 8)):
-            observation, info = alone(row, seed)
-            assert_identical(received.observations[at[row]], observation)
-            assert infos[at[row]] == info
-            assert received.rewards[at[row]] == 0.0
-        assert not (received.terminations | received.truncations).any()
-        assert received.observations[at[3]].tolist()[:4] == [3, 1, 1, 3]
-        # And then they step on, together.
-        assert envs.step(np.zeros(4, np.int64))[0][:3, 2].tolist() == [1, 2, 1]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_an_episode_that_ended_is_followed_by_the_one_of_the_seed(mode: AutoresetMode) -> None:
-    with AsyncVectorEnv(ledgers(2), num_workers=2, autoreset_mode=mode) as envs:
-        envs.reset(seed=0)
-        for _ in range(2):
-            *_, terminations, _, _ = envs.step(np.zeros(2, np.int64))
-        assert terminations.tolist() == [True, False]
-        envs.send_reset([0], seed=[5])
-        observation = envs.recv(1).observations[0]
-        assert observation[2] == 0
-        assert observation[4] == alone(0, 5)[0][4]
-        # Nothing of the autoreset that would have come is left.
-        assert envs.step(np.zeros(1, np.int64), [0])[0][0, 2] == 1
 
 
 def test_it_waits_for_none_that_is_busy(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.compare import assert_identical
 from tests.envs import ledgers
 from vecspaces import spaces
 from vecspaces.vector import (
@@ -87,21 +86,6 @@ def test_missing_attributes_are_missing() -> None:
 def test_only_vector_envs_are_wrapped(env: Any) -> None:
     with pytest.raises(TypeError, match="VectorEnv"):
         VectorWrapper(env)
-
-
-def test_an_observation_wrapper_changes_observations() -> None:
-    with Halved(SyncVectorEnv(ledgers(2))) as envs, SyncVectorEnv(ledgers(2)) as bare:
-        assert_identical(envs.reset(seed=0)[0], bare.reset(seed=0)[0] / 2)
-        ours, theirs = envs.step([1, 2]), bare.step([1, 2])
-        assert_identical(ours[0], theirs[0] / 2)
-        assert_identical(ours[1], theirs[1])
-        assert ours[4].keys() == theirs[4].keys()
-
-
-def test_an_action_wrapper_changes_actions() -> None:
-    with Shifted(SyncVectorEnv(ledgers(2))) as envs:
-        envs.reset(seed=0)
-        assert envs.step(np.array([1, 4]))[0][:, 3].tolist() == [2, 0]
 
 
 def test_a_reward_wrapper_changes_rewards() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tests.compare import assert_identical
 from vecspaces.vector import infos_as_list
 
 WAYS = ("step", "async", "stream", "some")
@@ -92,11 +91,3 @@ class Frozen(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._items)
-
-
-def assert_same_rows(found: Any, expected: Any) -> None:
-    """Every environment showed the same, at every reset and step."""
-    assert len(found) == len(expected)
-    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
-        for row, (mine, theirs) in enumerate(zip(one, other, strict=True)):
-            assert_identical(mine, theirs, f"result {number} of environment {row}")

@@ -12,8 +12,8 @@ import pytest
 
 from tests.adapters.side_by_side import MODES
 from tests.compare import assert_identical
-from tests.envs import Drift, Ledger, ledgers
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, infos_as_list
+from tests.envs import Drift, ledgers
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
 from vecspaces.wrappers import RecordEpisodeStatistics
 
 BACKENDS = {"sync": SyncVectorEnv, "async": partial(AsyncVectorEnv, num_workers=2)}
@@ -136,44 +136,6 @@ def test_a_simulator_that_says_no_mode_counts_as_next_step() -> None:
 
 
 # ---------------------------------------------------------------------- other ways to step
-
-
-def test_step_async_and_step_wait_count_too() -> None:
-    with RecordEpisodeStatistics(AsyncVectorEnv(silent(2), num_workers=1)) as envs:
-        envs.reset_async(seed=1)
-        envs.reset_wait()
-        for _ in range(2):
-            envs.step_async(no_actions(envs))
-            *_, infos = envs.step_wait()
-    assert infos["episode"]["l"].tolist() == [2, 0]
-
-
-def test_a_partial_reset_begins_anew_in_its_environments_alone() -> None:
-    with RecordEpisodeStatistics(SyncVectorEnv([partial(Ledger, length=9)] * 2)) as envs:
-        envs.reset()
-        envs.step(no_actions(envs))
-        envs.reset_async(options={"reset_mask": np.array([True, False])})
-        envs.reset_wait()
-        envs.step(no_actions(envs))
-        assert envs.episode_lengths.tolist() == [1, 2]
-
-
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=str)
-@pytest.mark.parametrize("batch_size", [1, 2, 4])
-def test_recv_tells_of_every_episode_once(mode: AutoresetMode, batch_size: int) -> None:
-    inner = AsyncVectorEnv(silent(4), num_workers=2, batch_size=batch_size, autoreset_mode=mode)
-    found: list[tuple[int, int]] = []
-    with RecordEpisodeStatistics(inner) as envs:
-        envs.reset(seed=1)
-        for _ in range(60):
-            transition = envs.recv(timeout=20)
-            if "episode" in transition.infos:
-                mask = transition.infos["_episode"]
-                lengths = transition.infos["episode"]["l"][mask].tolist()
-                found += zip(transition.env_ids[mask].tolist(), lengths, strict=True)
-            envs.send(np.zeros(batch_size, np.int64), transition.env_ids)
-    assert len(found) == envs.episode_count > 3
-    assert all(length == 2 + number % 3 for number, length in found)
 
 
 def test_an_action_sent_before_the_first_recv_counts() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.envs import Ledger, Sampler, ledgers
+from tests.envs import Sampler, ledgers
 from vecspaces import spaces
 from vecspaces.vector import AsyncVectorEnv, Rollout, SyncVectorEnv
 from vecspaces.vector.session.ring import SlotRing
@@ -82,34 +82,6 @@ def test_a_ppo_rollout_copies_no_observation_but_the_bootstrap(kind: type) -> No
             for _ in range(length - 1):
                 observations, *_ = envs.step(np.zeros(4, int))
             assert_identical(envs.rollout_view().observations[0], bootstrap)
-
-
-@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
-def test_a_reset_begins_a_rollout_anew(kind: type) -> None:
-    with make(kind, ledgers(2), buffers=3) as envs:
-        envs.reset(seed=0)
-        envs.step([0, 0])
-        first, _ = envs.reset(seed=1)
-        envs.step([0, 0])
-        envs.step([0, 0])
-        assert_identical(envs.rollout_view().observations[0], first)
-
-
-@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
-def test_a_partial_reset_between_two_rollouts_begins_the_next(kind: type) -> None:
-    env_fns = [partial(Ledger, number, length=2) for number in range(2)]
-    with make(kind, env_fns, buffers=3, autoreset_mode="Disabled") as envs:
-        envs.reset(seed=0)
-        for _ in range(3):
-            envs.step([1, 1])
-            last, *_ = envs.step([1, 1])
-            envs.rollout_view()
-            first, _ = envs.reset(options={"reset_mask": np.array([False, True])})
-            assert_identical(first[0], last[0])
-            first, _ = envs.reset(options={"reset_mask": np.array([True, False])})
-            kept = [first, envs.step([2, 2])[0], envs.step([3, 3])[0]]
-            assert_identical(envs.rollout_view().observations, np.stack(kept))
-            envs.reset(options={"reset_mask": np.array([True, True])})
 
 
 def test_rewards_and_flags_of_a_rollout_are_the_callers_own() -> None:
