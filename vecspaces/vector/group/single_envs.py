@@ -382,7 +382,7 @@ class SlotWriter:
             self._marked = False
         if ended:
             self._mark(ended)
-        return gather(infos)
+        return gather(infos) if infos else {}
 
     def write_rows(self, rows: Sequence[int], stepped: Stepped) -> Columns:
         """Write what the environments of some rows returned; return the infos."""
@@ -394,7 +394,7 @@ class SlotWriter:
             self._terminations[at] = self._truncations[at] = False
         if ended:
             self._mark(ended)
-        return gather(infos)
+        return gather(infos) if infos else {}
 
     def _mark(self, ended: list[tuple[int, bool, bool]]) -> None:
         """Set the flags of episodes that ended."""

@@ -481,19 +481,23 @@ class Session:
             # A row whose time is up is listened to, and dealt with, although others are ready.
             due = self._row_is_due() if by_row else _NEVER
             is_up = due is not _NEVER and due is self._unheard[1]
-            if not (unfinished or due.passed or (is_up and not deadline.passed)):
+            if not unfinished and (
+                due is _NEVER or not (due.passed or (is_up and not deadline.passed))
+            ):
                 break
             building = bool(self._build_by)
             # While a worker is being built, start_timeout bounds the wait instead.
-            bound = min(min(self._build_by.values()) if building else deadline, due)
+            bound = min(self._build_by.values()) if building else deadline
+            if due is not _NEVER:
+                bound = min(bound, due)
             left = slow.interval if bound is _NEVER else slow.shorten(bound.left)
             listened = Deadline(left) if is_up else _NEVER
             replies = self._backend.collect(left)
             if not replies:
                 slow.look(waiting, self._seq, self._op.verb)
-            heard = bool(replies) or not listened.passed
+            heard = is_up and (bool(replies) or not listened.passed)
             self._take_in(replies)
-            if is_up and heard:
+            if heard:
                 # An answer came, or a part of one; the rest, or the next, may take its time.
                 self._unheard = self._unheard[0], Deadline(_GRACE)
             if by_row and self._row_is_due().passed:
