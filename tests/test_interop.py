@@ -171,7 +171,8 @@ def test_a_missing_library_names_its_extra() -> None:
     "use",
     [
         lambda: make_vec("CartPole-v1", 2, backend="sync"),
-        lambda: native_space(gymnasium.spaces.Discrete(3)),
+        # A class that was not converted before, whose adapter would be known.
+        lambda: native_space(type("Own", (gymnasium.spaces.Discrete,), {})(3)),
         lambda: importlib.import_module("vecspaces.adapters.gymnasium"),
     ],
 )
