@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import gymnasium
@@ -35,6 +38,16 @@ def test_it_shows_both_spaces_and_their_layouts() -> None:
     assert "action_space: Discrete(2)" in result.output
     assert repr(Layout.compile(Discrete(2), 64)) in result.output
     assert repr(Layout.compile(Box(0, 1, (4,)), 64)) in result.output
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a pipe without a reader fails in another way")
+def test_a_reader_that_has_seen_enough_ends_it_without_a_word() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as output:
+        command = [sys.executable, "-m", "vecspaces", "describe", "CartPole-v1"]
+        ended = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, timeout=60)
+    assert ended.returncode == 1 and b"vecspaces:" not in ended.stderr
 
 
 def test_the_json_holds_descriptions_that_give_the_spaces_back() -> None:

@@ -68,7 +68,8 @@ class _Command(TyperCommand):
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except (Exception, SystemExit) as error:  # what is named on the command line may exit
-            if ctx.params["traceback"]:
+            # rich ends the command where the reader of a pipe has gone, as `head` does.
+            if ctx.params["traceback"] or isinstance(error.__context__, BrokenPipeError):
                 raise
             report(error, {str(one.name): _as_written(one) for one in self.params})
 
