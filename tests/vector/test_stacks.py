@@ -442,7 +442,7 @@ def test_a_slow_environment_is_warned_of_once(wait: str) -> None:
         check(said[said.index("  File") :])
         assert warning.filename == __file__
         with warnings.catch_warnings():
-            warnings.simplefilter("error")
+            warnings.simplefilter("error", SlowEnvironmentWarning)
             if wait == "recv":
                 envs.send([1, 0], [3, 0])
                 envs.recv(2)
@@ -484,7 +484,7 @@ def test_many_that_take_their_time_are_not_slow() -> None:
     env_fns = [partial(Stuck, do=partial(time.sleep, SLOW / 2))] * 6
     envs: AsyncVectorEnv[Any, Any]
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", SlowEnvironmentWarning)
         with AsyncVectorEnv(env_fns, num_workers=1, slow_warning=SLOW) as envs:
             envs.reset()
             envs.step([1] * 6)
@@ -507,7 +507,7 @@ def test_rows_that_wait_to_be_received_are_not_slow() -> None:
     with AsyncVectorEnv([Stuck] * 3, num_workers=3, context="fork", slow_warning=0.2) as envs:
         envs.reset()
         with warnings.catch_warnings():
-            warnings.simplefilter("error")
+            warnings.simplefilter("error", SlowEnvironmentWarning)
             envs.send([0, 0, 0], [0, 1, 2])
             for _ in range(3):
                 envs.recv(1)
@@ -517,7 +517,7 @@ def test_rows_that_wait_to_be_received_are_not_slow() -> None:
 @pytest.mark.parametrize("seconds", [None, float("inf")])
 def test_warnings_can_be_switched_off(seconds: float | None) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", SlowEnvironmentWarning)
         with make(partial(time.sleep, SLOW), slow_warning=seconds) as envs:
             envs.step([0, 0, 0, 1])
 
