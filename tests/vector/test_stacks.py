@@ -481,7 +481,7 @@ def test_a_row_that_hangs_is_noticed_while_others_of_the_stream_are_received() -
 
 
 def test_many_that_take_their_time_are_not_slow() -> None:
-    env_fns = [partial(Stuck, do=partial(time.sleep, SLOW / 2))] * 6
+    env_fns = [partial(Stuck, do=partial(time.sleep, SLOW / 4))] * 6
     envs: AsyncVectorEnv[Any, Any]
     with warnings.catch_warnings():
         warnings.simplefilter("error", SlowEnvironmentWarning)
