@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 import pytest
 
 import vecspaces
+from tests.crosses import ordinarily
 from tests.vector.bounds import interrupted_after, stretched, within
 from vecspaces import Env, spaces
 from vecspaces.errors import SlowEnvironmentWarning, StepTimeoutError, WorkerDiedError
@@ -33,6 +35,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read
 LENGTH = 3
 SOON = stretched(0.3)
 CONTEXTS = ["fork", "spawn", "forkserver"]
+SPAWN_IN_FULL = ordinarily(lambda context: context != "spawn", [(one,) for one in CONTEXTS])
 PACKAGE = str(Path(vecspaces.__file__).parent)
 
 
@@ -124,8 +127,13 @@ def check(stack: str | None, *functions: str) -> None:
 # ---------------------------------------------------------------------- hangs
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
-@pytest.mark.parametrize("do", HANGS)
+@pytest.mark.parametrize(
+    ("do", "context"),
+    ordinarily(
+        lambda do, context: context == "fork" or do is sleep_with_the_lock,
+        product(HANGS, CONTEXTS),
+    ),
+)
 def test_a_timeout_shows_where_the_environment_is(do: Callable[[], Any], context: str) -> None:
     with make(do, context=context) as envs:
         envs.step_async([0, 0, 0, 1])
@@ -263,7 +271,7 @@ def test_rows_of_a_stream_have_steps_of_their_own() -> None:
         envs.close(terminate=True)
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("context", SPAWN_IN_FULL)
 def test_a_hang_while_an_environment_is_built(context: Any) -> None:
     env_fns = [Stuck, Stuck, Stuck, partial(Stuck, "build")]
     # A new interpreter takes longer until it builds anything.
@@ -430,7 +438,7 @@ SLOW = stretched(0.2)
 
 @pytest.mark.parametrize("wait", WAITS)
 def test_a_slow_environment_is_warned_of_once(wait: str) -> None:
-    with make(partial(time.sleep, 4 * SLOW), slow_warning=SLOW) as envs:
+    with make(partial(time.sleep, 2 * SLOW), slow_warning=SLOW) as envs:
         with pytest.warns(SlowEnvironmentWarning) as caught:
             WAITS[wait](envs)
         (warning,) = caught
@@ -490,7 +498,7 @@ def test_many_that_take_their_time_are_not_slow() -> None:
             envs.step([1] * 6)
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("context", SPAWN_IN_FULL)
 def test_a_warning_while_an_environment_is_built(context: Any) -> None:
     slow = partial(Stuck, "build", partial(time.sleep, 4 * SLOW))
     with (

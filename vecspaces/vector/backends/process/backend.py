@@ -572,7 +572,10 @@ class ProcessBackend(Backend):
 
     def locate(self, worker: int) -> Place:
         """Return the environment that a worker is busy with, also one that it builds."""
-        if worker < len(self._handles) and not self._handles[worker].built:
+        if worker >= len(self._handles):  # closed by a signal handler or another thread
+            return Place(self._ids(worker))
+        # Before all are built there are no rows, not even of those that have been.
+        if not self._handles[worker].built or not self._descriptions:
             number = self._handles[worker].stacks.building
             if number < 0:
                 return Place(self._ids(worker))
