@@ -1,6 +1,6 @@
 """An interrupt at any point of a wrapper's own work: the result is there when the wait is repeated.
 
-The wrapped vector env is never interrupted here; tests/vector/test_interrupts.py does that.
+The wrapped vector env is never interrupted here; tests/test_interrupts.py does that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.vector.test_interrupts import Counting, check_run
+from tests.test_interrupts import Counting, check_run
 from vecspaces import wrappers
 from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWrapper

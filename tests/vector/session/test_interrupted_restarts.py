@@ -14,7 +14,7 @@ import pytest
 
 from tests.envs import Ledger
 from tests.vector.bounds import stretched
-from tests.vector.test_interrupts import interrupt_at
+from tests.test_interrupts import interrupt_at
 from vecspaces.errors import NoAsyncCallError, ResetNeededError, WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv
 
