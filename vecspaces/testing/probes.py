@@ -26,10 +26,10 @@ from vecspaces.sampling import MASK, sample_next
 from vecspaces.testing.declared_infos import DeclaredInfos
 from vecspaces.testing.recording import Player, Record, StopPlaying, digest
 from vecspaces.testing.workers import Place
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.group.in_place import find_bind
 from vecspaces.vector.group.members import Builder, Built, WrongSpace, is_vector_env
 from vecspaces.vector.sync_vector_env import SyncVectorEnv
-from vecspaces.vector.vector_env import AutoresetMode
 
 SIBLINGS = 8
 _SUBJECT = 3  # which of the eight is recorded

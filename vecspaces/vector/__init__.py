@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from vecspaces.vector import utils
 from vecspaces.vector.async_vector_env import AsyncVectorEnv
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.infos import infos_as_list
 from vecspaces.vector.exchange.stats import Stats
 from vecspaces.vector.ray_vector_env import RayVectorEnv
 from vecspaces.vector.send_recv import Transition
 from vecspaces.vector.session.ring import Rollout
 from vecspaces.vector.sync_vector_env import SyncVectorEnv
-from vecspaces.vector.vector_env import AutoresetMode, VectorEnv
-from vecspaces.vector.wrappers import (
+from vecspaces.vector.vector_env import VectorEnv
+from vecspaces.vector.vector_wrapper import (
     VectorActionWrapper,
     VectorObservationWrapper,
     VectorRewardWrapper,

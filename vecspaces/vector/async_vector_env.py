@@ -12,6 +12,7 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from vecspaces.checks import check_count
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.exchange.info_space import check_info_space
@@ -19,11 +20,11 @@ from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode
 from vecspaces.vector.session.restarts import OnStepTimeout, OnWorkerDeath, choose_budget
-from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
+from vecspaces.vector.vector_env import ActType, ObsType
 
 if TYPE_CHECKING:
+    from vecspaces.vector.autoreset import AnyAutoresetMode
     from vecspaces.vector.options import StartMethod
-    from vecspaces.vector.vector_env import AnyAutoresetMode
 
 
 class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):

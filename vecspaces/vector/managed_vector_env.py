@@ -17,6 +17,7 @@ import numpy.typing as npt
 from vecspaces.checks import check_count, check_seconds, show_value
 from vecspaces.errors import InvalidActionError, ResetNeededError
 from vecspaces.layout import Mismatch
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.calls import Calls
 from vecspaces.vector.exchange.buffers import BufferPlan
@@ -25,12 +26,13 @@ from vecspaces.vector.exchange.infos import merge, split
 from vecspaces.vector.exchange.stats import Stats
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
-from vecspaces.vector.session.arguments import Settings, check_env_ids, plan_reset, spread_seeds
+from vecspaces.vector.session.arguments import Settings, check_env_ids, plan_reset
 from vecspaces.vector.session.batch_spaces import agree, agree_on_infos
 from vecspaces.vector.session.ring import Rollout
+from vecspaces.vector.session.seeds import spread_seeds
 from vecspaces.vector.session.session import Session
 from vecspaces.vector.session.states import Event, State
-from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType, VectorEnv
+from vecspaces.vector.vector_env import ActType, ObsType, VectorEnv
 
 # `close()` ends within five seconds: four for the close command, one to terminate and kill.
 _CLOSE_SECONDS = 4.0

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
+    from vecspaces.vector.autoreset import AnyAutoresetMode
     from vecspaces.vector.session.batch_spaces import ObservationMode
     from vecspaces.vector.session.restarts import OnStepTimeout, OnWorkerDeath
-    from vecspaces.vector.vector_env import AnyAutoresetMode
 
 Backend: TypeAlias = Literal["async", "sync", "ray"]
 StartMethod: TypeAlias = Literal["fork", "spawn", "forkserver"]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from vecspaces.vector.async_vector_env import AsyncVectorEnv
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.ray.backend import RayBackend
 from vecspaces.vector.backends.ray.cluster import PLACEMENTS, Connection, choose_resources
 from vecspaces.vector.backends.worker_setup import WorkerSetup, plan_workers
@@ -21,11 +22,11 @@ from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode
 from vecspaces.vector.session.restarts import OnStepTimeout, OnWorkerDeath, choose_budget
 from vecspaces.vector.utils import CloudpickleWrapper
-from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
+from vecspaces.vector.vector_env import ActType, ObsType
 
 if TYPE_CHECKING:
+    from vecspaces.vector.autoreset import AnyAutoresetMode
     from vecspaces.vector.options import Placement, StartMethod
-    from vecspaces.vector.vector_env import AnyAutoresetMode
 
 
 class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):

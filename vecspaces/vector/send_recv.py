@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from vecspaces.checks import check_count
 from vecspaces.errors import AlreadyPendingCallError, InvalidActionError, NoAsyncCallError
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.failures import EnvIds, Message
 from vecspaces.vector.exchange.infos import gather, merge
 from vecspaces.vector.session.session import Session
 from vecspaces.vector.session.states import Event
-from vecspaces.vector.vector_env import AutoresetMode
 
 
 class Transition(NamedTuple):

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic
 
 from vecspaces.errors import ClosedEnvironmentError
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.inline import InlineBackend
 from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode
-from vecspaces.vector.vector_env import ActType, AutoresetMode, ObsType
+from vecspaces.vector.vector_env import ActType, ObsType
 
 if TYPE_CHECKING:
-    from vecspaces.vector.vector_env import AnyAutoresetMode
+    from vecspaces.vector.autoreset import AnyAutoresetMode
 
 
 class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):

@@ -1,4 +1,4 @@
-"""VectorEnv: the public interface of every vector env, and the autoreset modes.
+"""VectorEnv: the public interface of every vector env.
 
 The interface is Gymnasium 1.4's `gymnasium.vector.VectorEnv`; `docs/gymnasium.md` lists what
 differs.
@@ -7,8 +7,7 @@ differs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, cast
 
 import numpy as np
 
@@ -17,14 +16,12 @@ from vecspaces.spaces import Dict, Space
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from gymnasium.vector import AutoresetMode as GymnasiumAutoresetMode
     from typing_extensions import TypeVar
 
     # With defaults, `AsyncVectorEnv([Walk] * 4)` needs no annotation.
     ObsType = TypeVar("ObsType", default=Any)
     ActType = TypeVar("ActType", default=Any)
     ArrayType = TypeVar("ArrayType", default=npt.NDArray[Any])
-    AnyAutoresetMode: TypeAlias = "AutoresetMode | GymnasiumAutoresetMode | AutoresetName"
 else:
     from typing import TypeVar
 
@@ -32,53 +29,8 @@ else:
     ActType = TypeVar("ActType")
     ArrayType = TypeVar("ArrayType")
 
-AutoresetName: TypeAlias = Literal[
-    "NextStep", "SameStep", "Disabled", "NEXT_STEP", "SAME_STEP", "DISABLED"
-]
 Seed = int | Sequence[int | None] | np.random.SeedSequence
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
-
-
-class AutoresetMode(Enum):
-    """When a finished environment is reset.
-
-    The names and values are Gymnasium's (its page on vector autoreset modes).
-
-    Attributes:
-        NEXT_STEP: The step after the end resets and ignores its action.
-        SAME_STEP: The step that ends an episode also resets; `infos["final_obs"]` holds its end.
-        DISABLED: The caller resets, with `options={"reset_mask": ...}`.
-    """
-
-    NEXT_STEP = "NextStep"
-    SAME_STEP = "SameStep"
-    DISABLED = "Disabled"
-
-    @classmethod
-    def of(cls, mode: Any) -> AutoresetMode:
-        """Return the member for a mode, for Gymnasium's member, or for the value or name of one.
-
-        Args:
-            mode: `AutoresetMode.NEXT_STEP`, `"NextStep"`, `"NEXT_STEP"`, or Gymnasium's member.
-
-        Returns:
-            The member.
-
-        Raises:
-            ValueError: It is none of them.
-
-        Example:
-            >>> AutoresetMode.of("SameStep")
-            <AutoresetMode.SAME_STEP: 'SameStep'>
-        """
-        value = getattr(mode, "value", mode)
-        for member in cls:
-            if value in (member.value, member.name):
-                return member
-        known = ", ".join(repr(member.value) for member in cls)
-        raise ValueError(
-            f"autoreset_mode must be an AutoresetMode, or one of {known}, found {mode!r}"
-        )
 
 
 class VectorEnv(Generic[ObsType, ActType, ArrayType]):

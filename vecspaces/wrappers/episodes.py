@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from vecspaces.vector import AutoresetMode, VectorEnv, VectorWrapper
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.vector.wrappers import EnvIds, Mask, WrapperObsType, as_rows
+from vecspaces.vector.vector_wrapper import EnvIds, Mask, WrapperObsType, as_rows
 
 # The environments of some rows: their numbers, or a slice of all.
 Rows = Any

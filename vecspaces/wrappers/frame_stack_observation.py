@@ -26,7 +26,7 @@ from vecspaces.spaces import (
 from vecspaces.vector import VectorEnv
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.vector.wrappers import Mask
+from vecspaces.vector.vector_wrapper import Mask
 from vecspaces.wrappers.batches import has_arrays_only, map_arrays
 from vecspaces.wrappers.episodes import ALL, EpisodeWrapper, Progress, Rows
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from vecspaces.vector import VectorEnv
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.vector.wrappers import Mask
+from vecspaces.vector.vector_wrapper import Mask
 from vecspaces.wrappers.episodes import ALL, EpisodeWrapper, Progress, Rows
 
 # The return, length and beginning of each running episode.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vecspaces.interop import require_extra
 from vecspaces.vector import VectorEnv, VectorWrapper
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.vector.wrappers import Mask
+from vecspaces.vector.vector_wrapper import Mask
 
 Frame = npt.NDArray[np.uint8]
 

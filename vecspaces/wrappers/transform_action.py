@@ -12,7 +12,7 @@ from vecspaces.spaces import Box, Space
 from vecspaces.vector import VectorActionWrapper, VectorEnv
 from vecspaces.vector.utils import batch_space
 from vecspaces.vector.vector_env import ActType, ObsType
-from vecspaces.vector.wrappers import WrapperActType
+from vecspaces.vector.vector_wrapper import WrapperActType
 from vecspaces.wrappers.rescaling import Bound, rescaling
 from vecspaces.wrappers.transform_spaces import choose_spaces, require_box
 

@@ -21,7 +21,7 @@ from vecspaces.spaces import (
 from vecspaces.vector import VectorEnv, VectorObservationWrapper
 from vecspaces.vector.utils import batch_space
 from vecspaces.vector.vector_env import ActType, ObsType
-from vecspaces.vector.wrappers import WrapperObsType
+from vecspaces.vector.vector_wrapper import WrapperObsType
 from vecspaces.wrappers.batches import flatten_rows
 from vecspaces.wrappers.rescaling import Bound, rescaling
 from vecspaces.wrappers.transform_spaces import choose_spaces, require_box

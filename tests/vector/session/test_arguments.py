@@ -13,7 +13,8 @@ from hypothesis.extra import numpy as hnp
 
 from tests.envs import Ledger, ledgers
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from vecspaces.vector.session.arguments import plan_reset, spread_seeds
+from vecspaces.vector.session.arguments import plan_reset
+from vecspaces.vector.session.seeds import spread_seeds
 
 counts = st.integers(1, 9)
 

@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend, Planner, execute
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvironmentFailed
 from vecspaces.vector.exchange.messages import Op, Reply, Written, make_reply
 from vecspaces.vector.group.env_group import EnvGroup
-from vecspaces.vector.vector_env import AutoresetMode
 
 
 class InlineBackend(Backend):

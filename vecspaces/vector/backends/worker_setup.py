@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from vecspaces.interop import pack_registrations, unpack_registrations
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.cores import count_usable_cores, usable_cores
 from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.utils import CloudpickleWrapper
-from vecspaces.vector.vector_env import AutoresetMode
 
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from vecspaces.checks import RAISED
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, EnvironmentFailed, Failure
 from vecspaces.vector.exchange.infos import Columns
@@ -35,7 +36,6 @@ from vecspaces.vector.group.members import (
 from vecspaces.vector.group.single_envs import SingleEnvs
 from vecspaces.vector.group.validation import failed
 from vecspaces.vector.group.vector_member import VectorMember
-from vecspaces.vector.vector_env import AutoresetMode
 
 # Said where an environment of a process could be built and another one could not.
 _ONE_PER_PROCESS = f"(if this environment allows one instance per process: {ONE_WORKER_EACH})"

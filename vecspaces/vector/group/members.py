@@ -17,12 +17,13 @@ from vecspaces.env import EnvLike
 from vecspaces.interop import foreign_values, is_foreign_vector_env, native_space
 from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.equivalence import difference, fingerprint, is_same
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, EnvFn, Failure, Message
 from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.stats import Timings
-from vecspaces.vector.vector_env import AutoresetMode, VectorEnv
+from vecspaces.vector.vector_env import VectorEnv
 
 #: By row, how its next episode is to begin: with which seed, and with which options.
 Starts = Mapping[int, tuple["int | None", "Mapping[str, Any] | None"]]

@@ -15,6 +15,7 @@ from typing import Any
 from vecspaces.checks import RAISED
 from vecspaces.layout.columns import FLOATS
 from vecspaces.spaces import Space
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import EnvironmentFailed
 from vecspaces.vector.exchange.infos import Columns, gather, snapshot
@@ -39,7 +40,6 @@ from vecspaces.vector.group.validation import (
     take_reset_apart,
     wrong_form,
 )
-from vecspaces.vector.vector_env import AutoresetMode
 
 #: What a step of an environment, or of what stands in its place, returns.
 Result = tuple[Any, Any, Any, Any, Any]

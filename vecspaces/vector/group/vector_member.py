@@ -14,6 +14,7 @@ from vecspaces.checks import RAISED
 from vecspaces.interop import is_foreign_vector_env
 from vecspaces.layout import Layout, Mismatch
 from vecspaces.seeding import derive_seed
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import EnvIds, EnvironmentFailed, Failure, Message
 from vecspaces.vector.exchange.infos import Columns, columns_of, gather, snapshot, split
 from vecspaces.vector.group.in_place import InPlace
@@ -30,7 +31,6 @@ from vecspaces.vector.group.members import (
 )
 from vecspaces.vector.group.validated import ValidatedVector
 from vecspaces.vector.group.validation import failed, take_reset_apart, wrong_form
-from vecspaces.vector.vector_env import AutoresetMode
 
 
 class VectorMember:

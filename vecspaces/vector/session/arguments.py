@@ -1,4 +1,4 @@
-"""Checks of arguments: those of constructors, seeds and options with `reset_mask`, `env_ids`."""
+"""Checks of arguments: those of constructors, options with `reset_mask`, `env_ids`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces.checks import check_count, check_seconds
-from vecspaces.seeding import derive_seed
 from vecspaces.spaces import Dict
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
 from vecspaces.vector.session.restarts import RestartBudget
-from vecspaces.vector.vector_env import AutoresetMode
+from vecspaces.vector.session.seeds import spread_seeds
 
 
 class Settings(NamedTuple):
@@ -144,40 +144,6 @@ def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
                 "one mapping of options, or reset all environments"
             )
     return ResetPlan(rows, seeds, list(options), True)
-
-
-def spread_seeds(seed: Any, num_envs: int) -> list[int | None]:
-    """Return one seed or None per environment.
-
-    Example:
-        >>> spread_seeds(7, 3)
-        [7, 8, 9]
-    """
-    if seed is None:
-        return [None] * num_envs
-    if isinstance(seed, np.random.SeedSequence):
-        return [derive_seed(child) for child in seed.spawn(num_envs)]
-    if isinstance(seed, (int, np.integer)):
-        return [int(seed) + number for number in range(num_envs)]
-    is_array = isinstance(seed, np.ndarray) and seed.ndim > 0
-    if not (is_array or isinstance(seed, Sequence)) or isinstance(seed, (str, bytes)):
-        raise TypeError(
-            "seed must be None, an int, a sequence of one int or None per environment, or a "
-            f"numpy.random.SeedSequence, found {type(seed).__name__}"
-        )
-    if len(seed) != num_envs:
-        raise ValueError(f"expected {num_envs} seeds, one per environment, found {len(seed)}")
-    return [None if one is None else _as_seed(one, number) for number, one in enumerate(seed)]
-
-
-def _as_seed(seed: Any, number: int) -> int:
-    """Return an integer of Python or NumPy as an int; nothing is rounded."""
-    try:
-        return operator.index(seed)
-    except TypeError:
-        raise TypeError(
-            f"seed[{number}] must be an int or None, found {type(seed).__name__}"
-        ) from None
 
 
 def _masked_rows(mask: Any, num_envs: int) -> npt.NDArray[np.intp]:

@@ -1,4 +1,4 @@
-"""Restarts of workers that died or are late: how many, and with which seeds."""
+"""Restarts of workers that died or are late: how many are allowed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import numpy as np
-
 from vecspaces.checks import check_count, check_seconds
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
-from vecspaces.seeding import derive_seed
 from vecspaces.vector.exchange.failures import Death, Message, reworded, without_advice
 
 #: What `on_worker_death` may be besides a word: called with each death, in the caller's process.
@@ -133,10 +130,3 @@ def choose_budget(
     if on_worker_death == on_step_timeout == "raise":
         return None
     return RestartBudget(int(max_restarts), window, on_worker_death, on_step_timeout)
-
-
-def restart_seed(seed: int | None, count: int) -> int | None:
-    """Return the seed of an environment's restart number `count`, counted from 1."""
-    if seed is None:
-        return None
-    return derive_seed(np.random.SeedSequence(seed, spawn_key=(count,)))

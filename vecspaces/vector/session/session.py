@@ -42,9 +42,10 @@ from vecspaces.vector.exchange.infos import Columns, find_endless, snapshot, spl
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
 from vecspaces.vector.group.members import Starts
 from vecspaces.vector.session.arguments import ResetPlan, Settings
-from vecspaces.vector.session.restarts import Late, restart_seed
+from vecspaces.vector.session.restarts import Late
 from vecspaces.vector.session.ring import Rollout, SlotRing
 from vecspaces.vector.session.row_queue import RowQueue
+from vecspaces.vector.session.seeds import restart_seed
 from vecspaces.vector.session.states import TRANSITIONS, Event, State, next_state
 
 T = TypeVar("T")

@@ -27,6 +27,7 @@ from typing import Any
 
 from vecspaces.errors import StepTimeoutError
 from vecspaces.memory import Arena
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import PATIENCE, Backend, Planner
 from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.affinity import CoreAffinity
@@ -62,7 +63,6 @@ from vecspaces.vector.exchange.infos import from_plain
 from vecspaces.vector.exchange.messages import HEADER, CannotSend, Op, Reply, dumps, make_reply
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.group.members import GroupDescription
-from vecspaces.vector.vector_env import AutoresetMode
 
 _UNGUARDED = (
     "the script makes an AsyncVectorEnv while a new process imports it: put what it "
