@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluation_envs import Errand, Poisoned, errand_policy
-from tests.test_evaluation import assert_same
+from tests.evaluation.envs import Errand, Poisoned, errand_policy
+from tests.evaluation.test_evaluate import assert_same
 from vecspaces import Evaluation, evaluate
 from vecspaces.errors import WorkerDiedError
 

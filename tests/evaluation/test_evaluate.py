@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from tests.crosses import ordinarily
-from tests.evaluation_envs import (
+from tests.evaluation.envs import (
     Counted,
     Errand,
     Paced,
@@ -40,7 +40,7 @@ from vecspaces.evaluation.policies import make_player
 from vecspaces.evaluation.result import interquartile_mean
 from vecspaces.vector import AsyncVectorEnv
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 posix = pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
 
 
@@ -867,7 +867,7 @@ class Unbounded(Errand):
 
 PROGRAM = """
 import sys
-from tests.evaluation_envs import Paced, errand_policy
+from tests.evaluation.envs import Paced, errand_policy
 from vecspaces import evaluate
 
 if __name__ == "__main__":
