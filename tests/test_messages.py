@@ -7,11 +7,13 @@ A message of another folder is a further line `>>> expression` in messages.txt. 
 from __future__ import annotations
 
 import ast
+import copy
 import doctest
 import pickle
 import sys
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,9 @@ from vecspaces import spaces
 from vecspaces.adapters.gymnasium import from_gymnasium, to_gymnasium
 from vecspaces.layout import Layout
 from vecspaces.spaces import utils as flattening
-from vecspaces.vector import utils
+from vecspaces.testing import envs as kept
+from vecspaces.vector import SyncVectorEnv, utils
+from vecspaces.vector.exchange import failures
 
 GOLDEN = Path(__file__).parent / "golden" / "messages.txt"
 PACKAGE = Path(vecspaces.__file__).parent
@@ -95,6 +99,64 @@ def rows(space: Any, **options: Any) -> Any:
     return layout.bind(bytearray(layout.size))[0]
 
 
+def lines(error: BaseException) -> str:
+    """Return the text of an error, and the first line of its cause."""
+    texts = [f"{type(error).__name__}: {error}"]
+    if error.__cause__ is not None:
+        texts.append(f"from {str(error.__cause__).lstrip().splitlines()[0]}")
+    return "\n".join(texts)
+
+
+def group(*envs: Any, call: Any = None, **options: Any) -> str:
+    """Return what environments raise in a reset and a step, or in `call`, as rows of a vector env.
+
+    Each env is copied; what is callable is an env_fn.
+    """
+    env_fns = [env if callable(env) else partial(copy.deepcopy, env) for env in envs]
+    try:
+        with SyncVectorEnv(env_fns, **options) as made:
+            made.reset(seed=0)
+            if call is None:
+                made.step(np.zeros_like(made.action_space.sample()))
+            else:
+                call(made)
+    except Exception as error:
+        return lines(error)
+    raise AssertionError("nothing was raised")
+
+
+def within(*envs: Any, call: Any = None, **options: Any) -> str:
+    """Return what the same environments raise inside of another vector env, one row further."""
+    inner = partial(SyncVectorEnv, [partial(copy.deepcopy, env) for env in envs], **options)
+    return group(envs[0], inner, call=call, **options)
+
+
+def declaring(space: Any, info: Any = None) -> Any:
+    """Return an environment with an info_space, and the info of its steps."""
+    env = kept.talking(info or {})
+    env.info_space = space  # type: ignore[attr-defined]
+    return env
+
+
+class Informed(kept.Drift):
+    """A vector env of two rows with these infos."""
+
+    def __init__(self, **infos: Any) -> None:
+        super().__init__(2)
+        self.infos = infos
+
+    def step(self, actions: Any) -> Any:
+        return *super().step(actions)[:4], self.infos
+
+
+def thrown(failure: Any) -> str:
+    """Return what a failure raises in the caller."""
+    try:
+        failure.throw()
+    except Exception as error:
+        return lines(error)
+
+
 def refuse(space: Any, x: Any) -> bool:
     return False
 
@@ -112,6 +174,15 @@ NAMES = {
     "Angle": type("Angle", (gymnasium.spaces.Box,), {"__module__": "tests"}),
     "Colour": Colour,
     "Layout": Layout,
+    "SyncVectorEnv": SyncVectorEnv,
+    **{name: getattr(kept, name) for name in ("Drift", "Echo", "Failing", "Ledger", "Unlike")},
+    **{name: getattr(kept, name) for name in ("observing", "rewarding", "talking")},
+    "Informed": Informed,
+    "declaring": declaring,
+    "failures": failures,
+    "group": group,
+    "within": within,
+    "thrown": thrown,
     "LOST": Lost(),
     "STUCK": Stuck(),
     "changed": changed,
