@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tests.masked_envs import LENGTH, SPACES, Strict
+from tests.envs.masked import LENGTH, SPACES, Strict
 from vecspaces import evaluate, make_vec, sample_actions, spaces
 from vecspaces.sampling import sample_next
 from vecspaces.testing import check_env

@@ -231,17 +231,17 @@ def test_a_model_of_stable_baselines3_is_loaded_by_its_path(name: str) -> None:
 @pytest.mark.parametrize("env", ["Always", "Unequal"])
 def test_a_model_of_maskable_ppo_is_asked_with_the_masks_of_infos(env: str) -> None:
     contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
-    from tests import masked_envs
+    from tests.envs import masked
     from vecspaces.adapters.stable_baselines3 import as_vec_env
 
-    vec_env = as_vec_env(make_vec(getattr(masked_envs, env), 1, backend="sync"))
+    vec_env = as_vec_env(make_vec(getattr(masked, env), 1, backend="sync"))
     model = contrib.MaskablePPO("MlpPolicy", vec_env, n_steps=8, batch_size=8, device="cpu", seed=0)
     vec_env.close()
     model.save("model.zip")
     arguments = ("--sb3", "model.zip", "--episodes", "20", "--seed", "0", "--num-workers", "2")
     # Each action that the mask excludes is an error.
-    assert len(as_json(f"tests.masked_envs:{env}", *arguments)["episodes"]) == 20
-    result = run("tests.masked_envs:Never", *arguments)
+    assert len(as_json(f"tests.envs.masked:{env}", *arguments)["episodes"]) == 20
+    result = run("tests.envs.masked:Never", *arguments)
     if env == "Always":
         assert result.exit_code != 0
         assert "MaskablePPO needs a mask for every action: expected 'action_mask'" in result.output

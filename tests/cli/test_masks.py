@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.crosses import ordinarily
-from tests.masked_envs import Later, Strict
+from tests.envs.masked import Later, Strict
 from vecspaces.cli.app import app
 from vecspaces.cli.benchmark.contenders import open_vecspaces
 
@@ -32,7 +32,7 @@ COMMANDS = [
 )
 def test_commands_draw_what_masks_allow(command: list[str], env: str) -> None:
     name, *options = command
-    result = CliRunner().invoke(app, [name, f"tests.masked_envs:{env}", *options])
+    result = CliRunner().invoke(app, [name, f"tests.envs.masked:{env}", *options])
     assert result.exit_code == 0, result.output
     assert "is not allowed" not in result.output
 
