@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 import vecspaces
+from tests.vector.session.states import refusals
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import from_gymnasium, to_gymnasium
 from vecspaces.layout import Layout
@@ -192,6 +193,7 @@ NAMES = {
     "nested": nested,
     "np": np,
     "pickle": pickle,
+    "refusals": refusals,
     "rows": rows,
     "to_gymnasium": to_gymnasium,
 }
