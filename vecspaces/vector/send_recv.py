@@ -140,7 +140,7 @@ class SendRecv:
             terminations[fresh] = truncations[fresh] = False
         given = {place: queue.ready[row] for place, row in enumerate(rows) if queue.ready[row]}
         try:
-            infos = merge([gather(given)], len(rows))
+            infos = merge([gather(given)], len(rows)) if given else {}
         except RecursionError:
             session.refuse_endless({row: queue.ready[row] for row in rows})
             raise

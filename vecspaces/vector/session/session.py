@@ -566,8 +566,9 @@ class Session:
         if self.lost and infos:
             self._show_known(self.ring.current, self.ring.next, infos)
         self._slow.seen.pop(worker, None)
-        # A group in this process reports the environments' own objects.
-        self.queue.answer(snapshot(split(infos, rows)))
+        # A group in this process reports the environments' own objects. To split and to copy
+        # nothing takes a sixth of the time in which rows without infos are sent and received.
+        self.queue.answer(snapshot(split(infos, rows)) if infos else dict.fromkeys(rows, {}))
         if self.queue.outstanding.keys().isdisjoint(self._backend.slices[worker]):
             self._waiting.discard(worker)
 
