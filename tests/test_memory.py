@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.test_interrupts import interrupt_at
+from tests.interrupts import interrupt_at
 from vecspaces.memory import ALIGNMENT, Arena
 
 START_METHODS = multiprocessing.get_all_start_methods()

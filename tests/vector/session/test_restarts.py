@@ -664,6 +664,22 @@ def test_what_was_raised_is_no_free_restart_once_the_window_is_over(tmp_path: Pa
                 envs.step(ACTIONS)
 
 
+def test_what_a_function_of_deaths_raises_ends_the_step_and_a_reset_goes_on(
+    tmp_path: Path,
+) -> None:
+    def refuse(error: WorkerDiedError) -> None:
+        raise ArithmeticError("enough")
+
+    with start(tmp_path, on_worker_death=refuse) as envs:
+        arm(tmp_path)
+        with pytest.raises(ArithmeticError, match="enough"):
+            envs.step(ACTIONS)
+        with pytest.raises(ResetNeededError):
+            envs.step_wait()
+        envs.reset(seed=0)
+        assert envs.step(ACTIONS)[1].tolist() == ACTIONS.tolist()
+
+
 # ---------------------------------------------------------------------- what is late
 
 

@@ -1,13 +1,10 @@
-"""An interrupt at a random moment of starting, replacing and ending workers leaves nothing."""
+"""Sections that no signal handler interrupts, and the handlers of others that they leave alone."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import faulthandler
-import multiprocessing
 import os
-import random
 import signal
 import sys
 import threading
@@ -18,154 +15,24 @@ from typing import Any
 import pytest
 
 from tests.envs import ledgers
-from tests.leaks import children
-from tests.vector.bounds import settled
-from vecspaces.errors import AlreadyPendingCallError, VecspacesError
+from tests.interrupts import Struck
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import uninterrupted
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
-    # What a handler raises in a destructor is not raised, and what it interrupts in the standard
-    # library, such as a file that is read, is closed when it is collected.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
-]
-
-
-class Struck(BaseException):
-    """What the program's own signal handler raises."""
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="holds back signals")
 
 
 @pytest.fixture
 def handler() -> Iterator[None]:
-    """Raise at SIGALRM in the main thread, to which another thread brings it if it is blocked."""
+    """Raise at SIGALRM."""
 
     def strike(number: int, frame: Any) -> None:
         raise Struck
 
-    done = threading.Event()
-    thread = threading.Thread(target=done.wait)
-    thread.start()
     before = signal.signal(signal.SIGALRM, strike)
     yield
     signal.signal(signal.SIGALRM, before)
-    done.set()
-    thread.join()
-
-
-@contextlib.contextmanager
-def strike_after(seconds: float) -> Iterator[None]:
-    """Interrupt the block after some time, unless it ended before."""
-    with contextlib.suppress(Struck):
-        try:
-            signal.setitimer(signal.ITIMER_REAL, seconds)
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def held() -> tuple[list[str], set[int]]:
-    """The descriptors and the children of this process."""
-    multiprocessing.active_children()  # frees what a busy system took long to end
-    return sorted(os.listdir("/proc/self/fd")), set(children(os.getpid()))
-
-
-def duration(call: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
-
-
-def start_and_end(method: str) -> None:
-    AsyncVectorEnv(ledgers(3), num_workers=3, context=method).close()
-
-
-def interrupt_starts(method: str, rounds: int) -> None:
-    start_and_end(method)
-    before = held()
-    longest = min(duration(lambda: start_and_end(method)) for _ in range(3))
-    moments = random.Random(7)
-    for _ in range(rounds):
-        envs = None
-        with strike_after(moments.random() * longest):
-            envs = AsyncVectorEnv(ledgers(3), num_workers=3, context=method)
-        if envs is not None:
-            envs.close()
-        del envs
-        assert_held(before)
-
-
-def assert_held(expected: tuple[list[str], set[int]]) -> None:
-    """Check that nothing else is held."""
-    assert settled(held, expected) == expected
-
-
-def interrupt_resets(method: str, rounds: int) -> None:
-    """Interrupt the reset that replaces killed workers; after it another reset, or close, works."""
-    start_and_end(method)
-    before = held()
-    moments = random.Random(8)
-    longest = 0.0
-    for number in range(rounds):
-        envs = AsyncVectorEnv(ledgers(3), num_workers=3, context=method)
-        envs.reset()
-        for process in envs.processes[number % 2 :]:
-            os.kill(process.pid, signal.SIGKILL)
-            process.join(10)
-        with contextlib.suppress(VecspacesError):
-            envs.step([0] * 3)
-        if number == 0:
-            longest = duration(envs.reset)
-        with strike_after(moments.random() * longest):
-            envs.reset()
-        for _ in range(number % 3):
-            try:
-                envs.reset(seed=1)
-            except AlreadyPendingCallError:  # it was sent before the interrupt
-                envs.reset_wait()
-            assert envs.step([1] * 3)[0][:, 0].tolist() == [0, 1, 2]
-        envs.close()
-        assert envs.processes == []
-        assert_held(before)
-
-
-def interrupt_closes(method: str, rounds: int) -> None:
-    start_and_end(method)
-    before = held()
-    moments = random.Random(9)
-    longest = 0.0
-    for number in range(rounds):
-        envs = AsyncVectorEnv(ledgers(3), num_workers=3, context=method)
-        if number == 0:
-            longest = duration(envs.close)
-        with strike_after(moments.random() * longest):
-            envs.close()
-        envs.close()
-        assert envs.processes == []
-        assert_held(before)
-
-
-INTERRUPTED = {"start": interrupt_starts, "reset": interrupt_resets, "close": interrupt_closes}
-
-
-@pytest.mark.usefixtures("handler")
-@pytest.mark.parametrize("what", INTERRUPTED)
-def test_what_is_interrupted_leaves_nothing_and_can_be_repeated(what: str) -> None:
-    INTERRUPTED[what]("fork", 12)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(900)
-@pytest.mark.usefixtures("handler")
-@pytest.mark.parametrize("what", INTERRUPTED)
-@pytest.mark.parametrize(("method", "rounds"), [("fork", 1000), ("spawn", 30), ("forkserver", 150)])
-def test_what_is_interrupted_often_leaves_nothing(what: str, method: str, rounds: int) -> None:
-    INTERRUPTED[what](method, rounds)
-
-
-# ---------------------------------------------------------------------- one section by itself
 
 
 @pytest.mark.usefixtures("handler")
