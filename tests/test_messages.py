@@ -13,6 +13,7 @@ import pickle
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,15 @@ import numpy as np
 import pytest
 
 import vecspaces
+from tests.testing.faults import FAULTS
 from tests.vector.session.states import refusals
-from vecspaces import spaces
+from vecspaces import spaces, testing
 from vecspaces.adapters.gymnasium import from_gymnasium, to_gymnasium
 from vecspaces.layout import Layout
 from vecspaces.spaces import utils as flattening
 from vecspaces.testing import envs as kept
+from vecspaces.testing.declared_infos import DeclaredInfos
+from vecspaces.testing.recording import Player, StopPlaying
 from vecspaces.vector import SyncVectorEnv, utils
 from vecspaces.vector.exchange import failures
 
@@ -158,6 +162,15 @@ def thrown(failure: Any) -> str:
         return lines(error)
 
 
+def findings(env: Any, declared: Any = None) -> str:
+    """Return what `check_env` finds wrong with what an environment returns and touches."""
+    declared = None if declared is None else DeclaredInfos(declared)
+    player = Player(env, 0, 12, str, inspect=True, declared=declared)
+    with suppress(StopPlaying):
+        player.run()
+    return "\n".join(f"{name}: {text}" for name, text in player.findings.items())
+
+
 def refuse(space: Any, x: Any) -> bool:
     return False
 
@@ -178,7 +191,9 @@ NAMES = {
     "SyncVectorEnv": SyncVectorEnv,
     **{name: getattr(kept, name) for name in ("Drift", "Echo", "Failing", "Ledger", "Unlike")},
     **{name: getattr(kept, name) for name in ("observing", "rewarding", "talking")},
+    **{kind.__name__: kind for kind in FAULTS},
     "Informed": Informed,
+    "findings": findings,
     "declaring": declaring,
     "failures": failures,
     "group": group,
@@ -195,6 +210,7 @@ NAMES = {
     "pickle": pickle,
     "refusals": refusals,
     "rows": rows,
+    "testing": testing,
     "to_gymnasium": to_gymnasium,
 }
 
