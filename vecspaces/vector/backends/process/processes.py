@@ -32,8 +32,6 @@ _CODE_SECONDS = {"forkserver": 0.5}
 _CODE_SECONDS_ELSE = 0.02
 # How long a process that was killed may take to end: on a busy machine it waits for a core.
 _KILL_SECONDS = 3.0
-# What multiprocessing opens to ask its fork server for a process: a socket and two pipes.
-_CLIENT_DESCRIPTORS = 5
 
 _NO_SERVER = (
     "multiprocessing's fork server ended, as what it printed says: it imports what "
@@ -191,8 +189,6 @@ def start_process(
             process = context.Process(  # type: ignore[attr-defined]  # typeshed has it on subclasses
                 name=startup_name, target=target, args=(line, *args), daemon=daemon
             )
-        if method == "forkserver":
-            _check_descriptors(line.out_fd)
         try:
             # Not where a fork server would pass it on to the processes of others.
             with (
@@ -242,20 +238,6 @@ def _what_exists() -> Iterator[None]:
             if folder is not None:
                 os.fchdir(folder)
                 os.close(folder)
-
-
-def _check_descriptors(some: int) -> None:
-    """Raise where a fork server's client would run out of descriptors halfway.
-
-    It would leak those that it opened, and the server, which waits for them, would end.
-    """
-    opened: list[int] = []
-    try:
-        for _ in range(_CLIENT_DESCRIPTORS):
-            opened.append(os.dup(some))
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
 
 
 if sys.platform != "win32":
