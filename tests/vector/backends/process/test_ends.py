@@ -90,21 +90,6 @@ def test_stopped_workers_are_replaced_together(method: str) -> None:
             envs.reset()
 
 
-def test_a_program_that_ignores_its_children_hears_of_a_death_at_once() -> None:
-    """The system then keeps no exit codes."""
-    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    try:
-        with AsyncVectorEnv(ledgers(8), num_workers=8, context="fork") as envs:
-            envs.reset()
-            kill(envs.processes)
-            with within(1.0), pytest.raises(WorkerDiedError, match="ended in an unknown way"):
-                envs.step([0] * 8)
-            with within(1.0):
-                envs.close()
-    finally:
-        signal.signal(signal.SIGCHLD, before)
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("lacks", ["descriptors of processes", "advice about memory", "a sandbox"])
 def test_systems_that_lack_something_are_served_too(

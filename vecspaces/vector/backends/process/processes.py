@@ -26,10 +26,9 @@ from vecspaces.vector.exchange.messages import HEADER, Op
 
 # How often to look where there is no process descriptor.
 _LOOK_SECONDS = 2e-3
-# How long the exit code of a process that has ended may take to arrive: from the system no time,
-# unless another thread has taken it and not noted it yet; from a fork server that of a message.
-_CODE_SECONDS = {"forkserver": 0.5}
-_CODE_SECONDS_ELSE = 0.02
+# How long the exit code of a process that has ended may take to arrive: a fork server sends it in a
+# message, and another thread may have received it from the system without having noted it yet.
+_CODE_SECONDS = 0.5
 # How long a process that was killed may take to end: on a busy machine it waits for a core.
 _KILL_SECONDS = 3.0
 
@@ -49,17 +48,15 @@ class WorkerProcess:
 
     Args:
         process: The process.
-        method: How it was started.
 
     Attributes:
         watch: The descriptor, readable once the process has ended; None where there is none.
         closed: Whether everything that it was known by is freed.
     """
 
-    def __init__(self, process: BaseProcess, method: str) -> None:
+    def __init__(self, process: BaseProcess) -> None:
         self.process = process
         self.closed = False
-        self._code_seconds = _CODE_SECONDS.get(method, _CODE_SECONDS_ELSE)
         assert process.pid is not None
         self.watch = process_descriptor(process.pid)
 
@@ -90,7 +87,7 @@ class WorkerProcess:
 
     def exitcode(self) -> int | None:
         """Return the exit code of a process that has ended; None if it cannot be known."""
-        return self._await_code(self._code_seconds)
+        return self._await_code(_CODE_SECONDS)
 
     def _await_code(self, seconds: float) -> int | None:
         give_up = time.monotonic() + seconds
@@ -102,19 +99,18 @@ class WorkerProcess:
         """Free what the process is known by; one that cannot be killed is left to the system."""
         if self.closed:
             return
-        if self.wait(0.0) and self.exitcode() is None:
-            # The program ignores SIGCHLD, so that the system keeps no codes: multiprocessing's
-            # own stand-in, without which it holds the process for alive.
-            self.process._popen.returncode = 255  # type: ignore[attr-defined]
-        self.closed = True
-        watch, self.watch = self.watch, None
-        if watch is not None:
-            forking.close(watch)
+        if self.wait(0.0):
+            self.exitcode()  # until it has arrived, multiprocessing frees nothing
+        self._drop()
         _close(self.process)
 
     def disown(self) -> None:
         """In a forked process, leave the process alone, which is the child of another one."""
-        _forget(self.process)
+        # multiprocessing is neither to end it when this process exits, nor to ask about its end.
+        multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]
+        self._drop()
+
+    def _drop(self) -> None:
         self.closed = True
         watch, self.watch = self.watch, None
         if watch is not None:
@@ -125,11 +121,6 @@ def _close(process: Any) -> None:
     """Free what multiprocessing holds of a process, if it has ended."""
     if process._popen.poll() is not None:
         process.close()
-
-
-def _forget(process: BaseProcess) -> None:
-    """Let multiprocessing not end a process when this one exits, nor ask whether it has ended."""
-    multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
 
 
 def end_all(workers: list[WorkerProcess], timeout: float) -> None:
@@ -200,7 +191,7 @@ def start_process(
             raise RuntimeError(_NO_SERVER) from error
         process.name = name
         try:
-            return WorkerProcess(process, method)
+            return WorkerProcess(process)
         except BaseException:
             process.kill()
             process.join(_KILL_SECONDS)
