@@ -129,12 +129,6 @@ class Arena:
         return self._handle if isinstance(self._handle, int) else None
 
     @property
-    def mapping(self) -> mmap.mmap | None:
-        """The mapping of a shared block; None if private or closed."""
-        base = None if self._buffer is None else self._buffer.base
-        return base.obj if isinstance(base, memoryview) else None
-
-    @property
     def buffer(self) -> NDArray[np.uint8]:
         """The whole block as writable bytes.
 
@@ -176,13 +170,6 @@ class Arena:
         """
         self._buffer = self._handle = None
         _close_last(self._descriptors)
-        if self._closer is not None:
-            self._closer.detach()
-
-    def disown(self) -> None:
-        """In a forked process, drop the descriptor, which was closed by number."""
-        self._handle = None
-        self._descriptors.clear()
         if self._closer is not None:
             self._closer.detach()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
 import multiprocessing
 import os
 import signal
@@ -91,7 +90,7 @@ def test_stopped_workers_are_replaced_together(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("lacks", ["descriptors of processes", "advice about memory", "a sandbox"])
+@pytest.mark.parametrize("lacks", ["descriptors of processes", "a sandbox"])
 def test_systems_that_lack_something_are_served_too(
     method: str, lacks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,11 +99,8 @@ def test_systems_that_lack_something_are_served_too(
 
     if lacks == "descriptors of processes":
         monkeypatch.delattr(os, "pidfd_open")
-    elif lacks == "a sandbox":
-        monkeypatch.setattr(os, "pidfd_open", forbidden)
     else:
-        monkeypatch.delattr(mmap, "MADV_DONTFORK")
-        monkeypatch.delattr(mmap, "MADV_DOFORK")
+        monkeypatch.setattr(os, "pidfd_open", forbidden)
     with AsyncVectorEnv(ledgers(3), num_workers=3, context=method) as envs:
         envs.reset()
         os.kill(envs.processes[1].pid, signal.SIGKILL)

@@ -1,17 +1,15 @@
-"""What a forked worker must not inherit: descriptors and memory of this process's vector envs.
+"""What a forked worker must not inherit: the descriptors of this process's vector envs.
 
-A fork copies every descriptor and every mapping. A worker that kept those of other vector envs
-would hold their memory after they are closed, and streams whose end reports a death. So whatever
-this package opens between processes is registered here, under a lock that every fork of this
-process takes. A forked worker closes what is registered, and never a number that another thread was
-about to close. Processes that the user forks inherit everything, as they do from any library, but
-leave the workers alone (`ProcessBackend.disown`).
+A fork copies every descriptor. A worker that kept those of other vector envs would hold streams
+whose end reports a death. So whatever this package opens between processes is registered here,
+under a lock that every fork of this process takes. A forked worker closes what is registered, and
+never a number that another thread was about to close. Processes that the user forks inherit
+everything, as they do from any library, but leave the workers alone (`ProcessBackend.disown`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import re
 import threading
@@ -25,10 +23,6 @@ from vecspaces.vector.backends.process.interrupts import uninterrupted
 _lock = threading.RLock()
 _descriptors: set[int] = set()
 _arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
-# The device and inode of each mapping's file: views keep a mapping after its arena is closed, and
-# before Python 3.13 a mapping keeps a descriptor of its own.
-_mappings: weakref.WeakKeyDictionary[mmap.mmap, tuple[int, int]] = weakref.WeakKeyDictionary()
-_abandoned: list[mmap.mmap] = []
 # Drivers that are loaded once something is rendered. Not libGL and libEGL, which load them: OpenCV
 # and others bring these without rendering anything.
 _RENDERER = re.compile(
@@ -55,40 +49,16 @@ def close(*descriptors: int) -> None:
 
 
 def withhold(arena: Arena) -> None:
-    """Keep an arena from forked workers, which get the one that they need as a descriptor."""
-    if arena.fd is None or arena.mapping is None:
-        return  # private, or not of a file (Windows)
-    status = os.fstat(arena.fd)
+    """Let forked workers close an arena; the one that they need comes as a descriptor."""
     with _lock:
         _arenas.add(arena)
-        _mappings[arena.mapping] = status.st_dev, status.st_ino
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Let no other thread fork, nor be in such a block itself."""
+    """Let no other thread fork, nor close what is registered, nor be in such a block itself."""
     with _lock:
         yield
-
-
-@contextlib.contextmanager
-def no_inheritance() -> Iterator[None]:
-    """Let no other thread fork, nor close what is registered, and withhold the arenas' memory."""
-    with _lock:
-        mappings = list(_mappings)
-        try:
-            for mapping in mappings:
-                _advise(mapping, "MADV_DONTFORK")
-            yield
-        finally:
-            for mapping in mappings:
-                _advise(mapping, "MADV_DOFORK")
-
-
-def _advise(mapping: mmap.mmap, advice: str) -> None:
-    """Give advice where the system takes it (Linux)."""
-    if hasattr(mmap, advice):
-        mapping.madvise(getattr(mmap, advice))
 
 
 def count_threads() -> int:
@@ -138,26 +108,8 @@ def drop_inheritance(own: Collection[int]) -> None:
     for descriptor in _descriptors.difference(own):
         os.close(descriptor)
     _descriptors.intersection_update(own)
-    for arena in _arenas:
-        arena.disown()
-    files = set(_mappings.values())
-    # Never to be freed here: their addresses may belong to something else by now.
-    _abandoned.extend(_mappings)
-    _arenas.clear()
-    _mappings.clear()
-    if not files:
-        return
-    try:
-        listed = os.listdir("/dev/fd")
-    except OSError:  # then closed arenas stay allocated while this worker runs
-        return
-    for descriptor in map(int, listed):
-        try:
-            status = os.fstat(descriptor)
-        except OSError:  # the one that listdir itself had open
-            continue
-        if (status.st_dev, status.st_ino) in files:
-            os.close(descriptor)
+    for arena in list(_arenas):
+        arena.close()
 
 
 def _renew_lock() -> None:

@@ -239,7 +239,7 @@ if sys.platform != "win32":
 
         def _launch(self, process_obj: Any) -> None:
             opened: list[int] = []
-            with forking.no_inheritance():
+            with forking.alone():
                 try:
                     opened += forking.acquire(os.pipe)
                     opened += forking.acquire(os.pipe)
