@@ -171,41 +171,6 @@ def test_a_daemon_that_makes_a_vector_env_reads_what_to_do(method: str) -> None:
     pool.join()
 
 
-class Forking(Ledger):
-    """Forks a process in each step and call, which returns as the environment does."""
-
-    def step(self, action: Any) -> Any:
-        self.child = os.fork()
-        return super().step(action)
-
-    def child_code(self) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
-
-    def twice(self) -> str:
-        self.child = os.fork()
-        return "once"
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_process_that_an_environment_forked_answers_nothing(
-    method: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with (
-        AsyncVectorEnv([partial(Forking, n) for n in range(2)], context=method) as envs,
-        SyncVectorEnv(ledgers(2)) as reference,
-    ):
-        envs.reset(seed=0), reference.reset(seed=0)
-        for _ in range(2):
-            observations = envs.step([0, 0])[0]
-            assert (observations == reference.step([0, 0])[0]).all()
-            assert envs.call("child_code") == (1, 1)
-        assert envs.call("twice") == ("once", "once")
-        assert envs.call("child_code") == (1, 1)
-    said = capfd.readouterr().err.splitlines()
-    assert len(said) == 6 or method == "forkserver"  # whose server prints where it began to
-    assert all(line.startswith("vecspaces-worker-") and "os._exit" in line for line in said)
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_worker_threads_bound_native_libraries(method: str, threads: int) -> None:
     before = dict(os.environ)

@@ -8,20 +8,16 @@ large infos coming in never wait for each other.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import os
 import pickle
 import select
-import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from vecspaces.vector.backends.process.line import GONE, Line
 from vecspaces.vector.backends.process.waiting import SpinPoll, Way
 from vecspaces.vector.exchange.messages import HEADER, Op, dumps
 
-_getpid = os.getpid  # at each step
 _CHUNK = 1 << 16
 _READ_SIZE = (_CHUNK,)
 _MOST_WRITTEN = 1 << 20
@@ -183,7 +179,6 @@ class WorkerEnd:
         line.set_blocking(True)
         self.line = line
         self._read, self._write = line.read, line.write
-        self._pid = os.getpid()
         self.way = int(Way.FREE)
         self._last = Op.BUILD
         self._spin_poll: SpinPoll | None = None
@@ -197,8 +192,6 @@ class WorkerEnd:
 
     def send(self, data: bytes) -> bool:
         """Send all of it, and return whether the caller is there to read it."""
-        if _getpid() != self._pid:
-            _end_fork()
         try:
             sent = self._write(data)
             while sent < len(data):
@@ -238,20 +231,6 @@ class WorkerEnd:
                 return b""
             left -= len(parts[-1])
         return b"".join(parts)
-
-
-def _end_fork() -> NoReturn:
-    """End a process that an environment forked and that came back into the worker's loop.
-
-    It would answer the worker's commands a second time, and read those that follow.
-    """
-    print(
-        f"{multiprocessing.current_process().name}: a process that an environment forked returned "
-        "from the environment's method, and was ended with code 1: end it there with os._exit",
-        file=sys.stderr,
-        flush=True,
-    )
-    os._exit(1)
 
 
 class Poller:
