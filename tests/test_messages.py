@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import doctest
+import importlib.util
 import pickle
 import sys
 import warnings
@@ -25,7 +26,8 @@ import pytest
 import vecspaces
 from tests.testing.faults import FAULTS
 from tests.vector.session.states import refusals
-from vecspaces import spaces, testing
+from vecspaces import spaces, testing, vector, wrappers
+from vecspaces.adapters import gymnasium as adapter
 from vecspaces.adapters.gymnasium import from_gymnasium, to_gymnasium
 from vecspaces.layout import Layout
 from vecspaces.spaces import utils as flattening
@@ -34,11 +36,32 @@ from vecspaces.testing.declared_infos import DeclaredInfos
 from vecspaces.testing.recording import Player, StopPlaying
 from vecspaces.vector import SyncVectorEnv, utils
 from vecspaces.vector.exchange import failures
+from vecspaces.wrappers.record_video import tile
 
 GOLDEN = Path(__file__).parent / "golden" / "messages.txt"
 PACKAGE = Path(vecspaces.__file__).parent
 #: The folders and files whose messages are in messages.txt without exception.
-COMPLETE = ("adapters/gymnasium/spaces.py", "layout", "seeding.py", "spaces", "vector/utils")
+COMPLETE = (
+    "adapters/gymnasium",
+    "adapters/wrapping.py",
+    "env.py",
+    "layout",
+    "make.py",
+    "seeding.py",
+    "spaces",
+    "vector/autoreset.py",
+    "vector/session/seeds.py",
+    "vector/utils",
+    "vector/vector_env.py",
+    "vector/vector_wrapper.py",
+    "wrappers",
+)
+#: The sections that need a library, and the file whose messages they hold.
+OPTIONAL = {
+    "stable_baselines3": "adapters/stable_baselines3.py",
+    "tianshou": "adapters/tianshou.py",
+}
+MISSING = {library for library in OPTIONAL if importlib.util.find_spec(library) is None}
 #: What words a message, besides `raise`.
 WORDING = ("KeyMismatch", "Mismatch", "mismatch", "warn")
 #: What is raised after a RecursionError, at which Python ends the tracing.
@@ -46,6 +69,8 @@ UNTRACED = "nested too deeply"
 
 
 # --- what the expressions name ------------------------------------------------------------------
+
+BOX = spaces.Box(-1, 1, (2,))
 
 
 class Colour(spaces.Space[str]):
@@ -175,6 +200,56 @@ def refuse(space: Any, x: Any) -> bool:
     return False
 
 
+def during(use: Any, env_fn: Any = kept.Ledger, **arguments: Any) -> Any:
+    """Return what a function of a vector env of two environments returns."""
+    with vector.SyncVectorEnv([env_fn] * 2, **arguments) as envs:
+        envs.reset(seed=0)
+        return use(envs)
+
+
+def wrap(name: str, observed: Any = BOX, acted: Any = BOX, **arguments: Any) -> Any:
+    """Wrap a vector env with these spaces."""
+    with vector.SyncVectorEnv([lambda: kept.Sampler(observed, acted)] * 2) as envs:
+        return getattr(wrappers, name)(envs, **arguments)
+
+
+def having(x: Any, **attributes: Any) -> Any:
+    """Return an object with other attributes."""
+    vars(x).update(attributes)
+    return x
+
+
+class Torn(vector.VectorRewardWrapper[Any, Any, Any]):
+    """A wrapper that is interrupted while it changes rewards."""
+
+    def rewards(self, rewards: Any) -> Any:
+        raise KeyboardInterrupt
+
+
+class Whole(vector.VectorWrapper[Any, Any, Any, Any, Any]):
+    """A wrapper that overrides `step` alone."""
+
+    def step(self, actions: Any) -> Any:  # type: ignore[override]  # as Gymnasium's users do
+        return super().step(actions)
+
+
+def torn(begin: Any, use: Any) -> Any:
+    """Return what a function returns after a call that was interrupted in a wrapper."""
+
+    def both(envs: Any) -> Any:
+        wrapped = Torn(envs)
+        with pytest.raises(KeyboardInterrupt):
+            begin(wrapped)
+        return use(wrapped)
+
+    return during(both)
+
+
+def library(name: str) -> Any:
+    """Return the adapter of a library."""
+    return importlib.import_module(f"vecspaces.adapters.{name}")
+
+
 # Subclasses that contain nothing: why, only their own test can tell.
 EMPTY = {
     f"Empty{name}": type(f"Empty{name}", (kind,), {"contains": refuse, "__module__": "tests"})
@@ -186,10 +261,12 @@ NAMES = {
     **{name: getattr(utils, name) for name in utils.__all__},
     **EMPTY,
     "Angle": type("Angle", (gymnasium.spaces.Box,), {"__module__": "tests"}),
+    "BOX": BOX,
     "Colour": Colour,
     "Layout": Layout,
     "SyncVectorEnv": SyncVectorEnv,
-    **{name: getattr(kept, name) for name in ("Drift", "Echo", "Failing", "Ledger", "Unlike")},
+    **{name: getattr(kept, name) for name in ("Drift", "Echo", "Failing", "Ledger", "Noted")},
+    **{name: getattr(kept, name) for name in ("Sampler", "Unlike")},
     **{name: getattr(kept, name) for name in ("observing", "rewarding", "talking")},
     **{kind.__name__: kind for kind in FAULTS},
     "Informed": Informed,
@@ -197,21 +274,34 @@ NAMES = {
     "declaring": declaring,
     "failures": failures,
     "group": group,
+    "having": having,
     "within": within,
     "thrown": thrown,
     "LOST": Lost(),
     "STUCK": Stuck(),
+    "Whole": Whole,
+    "adapter": adapter,
     "changed": changed,
+    "copy": copy,
+    "during": during,
     "from_gymnasium": from_gymnasium,
     "gymnasium": gymnasium,
     "is_space_dtype_shape_equiv": flattening.is_space_dtype_shape_equiv,
+    "library": library,
+    "make_vec": vecspaces.make_vec,
     "nested": nested,
     "np": np,
     "pickle": pickle,
     "refusals": refusals,
     "rows": rows,
     "testing": testing,
+    "tile": tile,
     "to_gymnasium": to_gymnasium,
+    "torn": torn,
+    "vector": vector,
+    "vecspaces": vecspaces,
+    "wrap": wrap,
+    "wrappers": wrappers,
 }
 
 
@@ -231,6 +321,7 @@ def sections() -> dict[str, list[doctest.Example]]:
     return found
 
 
+SECTIONS = [heading for heading in sections() if heading not in MISSING]
 SETUP = "".join(example.source for example in sections().pop("Names"))
 
 
@@ -253,7 +344,7 @@ def provoke(example: doctest.Example) -> str:
     return "".join(f"{text}\n" for text in (*warned, *texts))
 
 
-@pytest.mark.parametrize("heading", sections())
+@pytest.mark.parametrize("heading", SECTIONS)
 def test_the_texts_are_those_of_messages_txt(heading: str) -> None:
     examples = sections()[heading]
     found = {example.source: provoke(example) for example in examples}
@@ -262,7 +353,7 @@ def test_the_texts_are_those_of_messages_txt(heading: str) -> None:
 
 def wordings() -> Iterator[tuple[str, range, str]]:
     """Yield file, lines and text of what raises or words a message in the folders above."""
-    for entry in COMPLETE:
+    for entry in (*COMPLETE, *(OPTIONAL[library] for library in OPTIONAL.keys() - MISSING)):
         path = PACKAGE / entry
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             source = file.read_text(encoding="utf-8")
@@ -293,8 +384,8 @@ def test_no_message_is_missing() -> None:
 
     before = sys.gettrace()
     try:
-        for examples in sections().values():
-            for example in examples:
+        for heading in SECTIONS:
+            for example in sections()[heading]:
                 sys.settrace(trace)  # each time: it ends with a RecursionError
                 provoke(example)
     finally:
@@ -311,12 +402,14 @@ def test_no_message_is_missing() -> None:
 
 def rewrite() -> None:
     """Write the texts of messages.txt anew."""
-    written = ""
+    written = heading = ""
     for piece in doctest.DocTestParser().parse(GOLDEN.read_text(encoding="utf-8")):
         if isinstance(piece, str):
+            heading = piece.split("# ")[-1].strip() if "# " in piece else heading
             written += piece
         else:
-            written += f">>> {'... '.join(piece.source.splitlines(keepends=True))}{provoke(piece)}"
+            text = piece.want if heading in MISSING else provoke(piece)
+            written += f">>> {'... '.join(piece.source.splitlines(keepends=True))}{text}"
     GOLDEN.write_text(written, encoding="utf-8")
 
 
