@@ -26,7 +26,7 @@ from vecspaces.errors import (
 from vecspaces.testing import faulty_envs
 from vecspaces.testing.faulty_envs import FaultyEnv, OddError, arm, built, disarmed, factories
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
-from vecspaces.vector.exchange.failures import EnvironmentTraceback
+from vecspaces.vector.exchange.failures import Failure
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="faults are POSIX signals")
 
@@ -178,7 +178,7 @@ def check_truth(error: Exception | None, case: Case) -> None:
         assert type(error) is expected
         shown = "".join(traceback.format_exception(error))
         cause = error.__cause__
-        assert isinstance(cause, EnvironmentTraceback)
+        assert isinstance(cause, Failure)
         assert f"environment {VICTIM} (worker {case.worker}) failed in {where}" in str(cause)
         assert str(cause).strip() in shown
         if deed in SPOILS:

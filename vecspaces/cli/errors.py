@@ -21,9 +21,9 @@ from vecspaces.errors import (
 )
 from vecspaces.vector.exchange.failures import (
     ONE_WORKER_EACH,
-    EnvIds,
-    EnvironmentTraceback,
+    Failure,
     Message,
+    name_envs,
     without_advice,
 )
 
@@ -67,7 +67,7 @@ def report(error: Exception | SystemExit, options: Mapping[str, str]) -> NoRetur
     the arguments of the command are written there, for messages that begin with a name.
     """
     cause = error.__cause__
-    failure = cause.failure if isinstance(cause, EnvironmentTraceback) else None
+    failure = cause if isinstance(cause, Failure) else None
     is_missing = _lacks_library(error)
     frames = "" if is_missing else _own_frames(error, failure)
     stack = getattr(error, "stack", None)
@@ -95,7 +95,7 @@ def _describe(error: BaseException, failure: Failure | None, options: Mapping[st
         what = (
             "could not be built" if failure.command == "build" else f"failed in {failure.command}"
         )
-        return f"{EnvIds(failure.env_ids)} {what}: {kind}{error}"
+        return f"{name_envs(failure.env_ids)} {what}: {kind}{error}"
     if isinstance(error, (WorkerDiedError, StepTimeoutError)):
         return _describe_loss(error)
     if isinstance(error, InvalidActionError):

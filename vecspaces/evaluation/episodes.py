@@ -16,7 +16,7 @@ from vecspaces.evaluation.policies import Player, pick, pick_infos
 from vecspaces.evaluation.result import Evaluation
 from vecspaces.vector import Transition
 from vecspaces.vector.exchange.failures import (
-    EnvironmentTraceback,
+    Failure,
     Message,
     reworded,
     without_advice,
@@ -226,8 +226,8 @@ class EpisodeQueue:
     def _add_note(self, error: Exception) -> None:
         """Name the episodes that an environment's error concerns."""
         cause = error.__cause__
-        if isinstance(cause, EnvironmentTraceback):
-            rows: Sequence[int] = cause.failure.env_ids
+        if isinstance(cause, Failure):
+            rows: Sequence[int] = cause.env_ids
         elif isinstance(error, (WorkerError, StepTimeoutError)):
             rows = () if isinstance(error, WorkerDiedError) else error.env_ids
         else:  # the policy's, or the caller's

@@ -21,7 +21,7 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.calls import Calls
 from vecspaces.vector.exchange.buffers import BufferPlan
-from vecspaces.vector.exchange.failures import EnvIds, Message
+from vecspaces.vector.exchange.failures import Message, name_envs
 from vecspaces.vector.exchange.infos import merge, split
 from vecspaces.vector.exchange.stats import Stats
 from vecspaces.vector.group.members import GroupDescription
@@ -292,7 +292,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         finding = Mismatch(error.expected, error.found, error.path, name="actions")
         where: str = ""
         if error.row is not None:
-            where = Message(" for {}", EnvIds([error.row if rows is None else rows[error.row]]))
+            where = Message(" for {:envs}", [error.row if rows is None else rows[error.row]])
         return InvalidActionError(
             Message("{}{}: a batch must fit action_space {}", finding, where, self.action_space)
         )
@@ -311,15 +311,15 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         for position, row in enumerate(range(self.num_envs) if rows is None else rows):
             found = space.explain(written.item(row), name=f"actions[{position}]")
             if found is not None and row not in ignored:
-                message = "{}: {} for {}: no environment was stepped; actions must lie in {}"
-                raise InvalidActionError(Message(message, call, found, EnvIds([row]), space))
+                message = "{}: {} for {:envs}: no environment was stepped; actions must lie in {}"
+                raise InvalidActionError(Message(message, call, found, [row], space))
 
     def _refuse_finished(self, rows: npt.NDArray[Any]) -> None:
         raise ResetNeededError(
             Message(
-                "{} finished an episode, and autoreset is DISABLED: reset with "
+                "{:envs} finished an episode, and autoreset is DISABLED: reset with "
                 "options={{'reset_mask': terminations | truncations}} first",
-                EnvIds(rows.tolist()),
+                rows.tolist(),
             )
         )
 
@@ -610,7 +610,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             self._buffers.release()
         if forced:
             warnings.warn(
-                f"{EnvIds(forced)} did not close within {seconds:g} s and had to be ended by force",
+                f"{name_envs(forced)} did not close within {seconds:g} s and had to be ended by force",
                 RuntimeWarning,
                 stacklevel=5,
             )

@@ -15,7 +15,7 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.ray.backend import RayBackend
 from vecspaces.vector.backends.ray.cluster import PLACEMENTS, Connection, choose_resources
 from vecspaces.vector.backends.worker_setup import WorkerSetup, plan_workers
-from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
+from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.session.arguments import Settings, list_factories
@@ -264,4 +264,4 @@ def _start_processes(
         return AsyncVectorEnv(factories, context=safe, **arguments)
     except Exception as error:
         rows = range(first, first + len(factories))
-        raise EnvironmentFailed(Failure.of_vector_env(error, rows, "build")) from None
+        raise Failure.of_vector_env(error, rows, "build") from None

@@ -13,7 +13,7 @@ from vecspaces.checks import check_count
 from vecspaces.errors import AlreadyPendingCallError, InvalidActionError, NoAsyncCallError
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
-from vecspaces.vector.exchange.failures import EnvIds, Message
+from vecspaces.vector.exchange.failures import Message
 from vecspaces.vector.exchange.infos import gather, merge
 from vecspaces.vector.session.session import Session
 from vecspaces.vector.session.states import Event
@@ -79,7 +79,7 @@ class SendRecv:
             what = "is not there yet" if busy else "was not received yet"
             rows = busy or unread
             raise AlreadyPendingCallError(
-                Message("{}: the last reply of {} {}: recv first", call, EnvIds(rows), what), "send"
+                Message("{}: the last reply of {:envs} {}: recv first", call, rows, what), "send"
             )
 
     def _check_together(self, rows: set[int], call: str) -> None:
@@ -88,10 +88,10 @@ class SendRecv:
             if 0 < len(rows.intersection(together)) < len(together):
                 raise InvalidActionError(
                     Message(
-                        "{}: {} are one vector env, which steps as a whole: "
+                        "{}: {:envs} are one vector env, which steps as a whole: "
                         "send all of its actions together",
                         call,
-                        EnvIds(together),
+                        together,
                     )
                 )
 

@@ -25,8 +25,6 @@ from vecspaces.layout import Mismatch
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.exchange.failures import (
     Death,
-    EnvFn,
-    EnvIds,
     Failure,
     Message,
     died,
@@ -59,8 +57,8 @@ def test_errors_travel_with_all_of_their_fields(error: Any, notes: list[str], du
 
 
 def test_a_message_is_written_again_with_other_numbers_and_no_others() -> None:
-    inner = Message("{} of 3 environments, {}: {{x}}", EnvIds([3]), EnvFn(2))
-    message = Message("environment 3 wrote {!s} [{}]", "environment 3 {}", inner)
+    inner = Message("{:envs} of 3 environments, {:env_fn}: {{x}}", [3], 2)
+    message = Message("environment 3 wrote {} [{}]", "environment 3 {}", inner)
     expected = "environment 3 wrote environment 3 {} [environment 13 of 3 environments, env_fns[12]"
     for one in (message, pickle.loads(pickle.dumps(message)), copy.deepcopy(message)):
         assert one.within(10).startswith(expected)

@@ -18,7 +18,7 @@ from vecspaces.errors import (
 )
 from vecspaces.testing.envs import Echo
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
-from vecspaces.vector.exchange.failures import EnvironmentTraceback
+from vecspaces.vector.exchange.failures import Failure
 
 
 class Returns(Ledger):
@@ -140,4 +140,4 @@ def test_what_refuses_to_be_an_array_belongs_to_its_row(
             with pytest.raises(kind, match=r"^environment 2 returned") as caught:
                 stepping()
             cause = caught.value.__cause__
-            assert isinstance(cause, EnvironmentTraceback) and cause.failure.env_ids == (2,)
+            assert isinstance(cause, Failure) and cause.env_ids == (2,)

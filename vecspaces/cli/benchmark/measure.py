@@ -13,7 +13,7 @@ from typing import Any
 from vecspaces.cli.benchmark.contenders import Contender, Runner
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import blocked
-from vecspaces.vector.exchange.failures import EnvironmentTraceback
+from vecspaces.vector.exchange.failures import Failure
 
 _FIRST_SECONDS = 0.02  # a timing shorter than this says little about how many batches to run
 _WARM_UP = 5  # one part in so many of what is timed runs before it
@@ -119,7 +119,7 @@ def _measure_field(
                     opened.callback(_close, runner)
                 runners[contender.name] = runner, calibrate(runner, plan.seconds)
             except Exception as error:  # other libraries refuse in many ways
-                if isinstance(error.__cause__, EnvironmentTraceback):
+                if isinstance(error.__cause__, Failure):
                     raise  # an environment that fails does so under every contender
                 entry.skipped = first_line(error)
             time.sleep(contender.cooldown)

@@ -10,7 +10,7 @@ import cloudpickle
 
 from vecspaces.errors import InvalidInfoError
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
-from vecspaces.vector.exchange.failures import EnvIds, Failure, Message, whereabouts
+from vecspaces.vector.exchange.failures import Failure, Message, whereabouts
 from vecspaces.vector.exchange.infos import split
 from vecspaces.vector.exchange.messages import Op, Reply, Written
 from vecspaces.vector.exchange.positions import Place
@@ -117,7 +117,7 @@ class Backend(Protocol):
 
 
 def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
-    """Perform a command in a group, in every backend; EnvironmentFailed is what it may raise.
+    """Perform a command in a group, in every backend; Failure is what it may raise.
 
     It returns `Written` for `STEP`, `STEP_ROWS` and `RESET`, the results by row for `CALL`, the
     counters for `FLUSH` where no memory is shared, else None.
@@ -152,7 +152,7 @@ def find_unpicklable(result: Any, command: str) -> Failure | None:
             try:
                 cloudpickle.dumps(value)
             except Exception as reason:
-                message = Message("{}: {} cannot be pickled: {}", EnvIds([row]), what, repr(reason))
+                message = Message("{:envs}: {} cannot be pickled: {}", [row], what, repr(reason))
                 kind = InvalidInfoError if is_written else TypeError
                 return Failure.of(kind(message), (row,), command)
     return None

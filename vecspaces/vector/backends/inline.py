@@ -9,7 +9,7 @@ from typing import Any
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend, Planner, execute
 from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.exchange.failures import EnvironmentFailed
+from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.messages import Op, Reply, Written, make_reply
 from vecspaces.vector.group.env_group import EnvGroup
 
@@ -33,8 +33,8 @@ class InlineBackend(Backend):
         """Build every environment here; nothing can bound the time that takes."""
         try:
             group = EnvGroup(self._env_fns, self._mode, validate=self._validate)
-        except EnvironmentFailed as error:
-            error.failure.throw()
+        except Failure as failure:
+            failure.throw()
         try:
             self.buffers = Buffers(plan([group.describe()]))
             self.slices = [range(self.buffers.plan.num_envs)]
@@ -56,8 +56,8 @@ class InlineBackend(Backend):
         payload = payloads[0]
         try:
             result = execute(self.group, op, slot, payload)
-        except EnvironmentFailed as error:
-            replies.append(Reply(0, Op.FAILED, seq, error.failure))
+        except Failure as failure:
+            replies.append(Reply(0, Op.FAILED, seq, failure))
         else:
             if op is Op.STEP_ROWS:
                 replies.append(Reply(0, Op.PART, seq, result))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vecspaces.errors import SlowEnvironmentWarning
 from vecspaces.vector.backends.backend import Backend
-from vecspaces.vector.exchange.failures import EnvIds, Message, whereabouts
+from vecspaces.vector.exchange.failures import Message, whereabouts
 
 # How many looks there are within `slow_warning`: a warning is late by the time between two at most.
 _LOOKS = 8
@@ -79,10 +79,10 @@ class SlowWatch:
             frame, level = frame.f_back, level + 1
         warnings.warn(
             Message(
-                "{} of {} has taken {} s so far: step_timeout and start_timeout bound the wait, "
+                "{} of {:envs} has taken {} s so far: step_timeout and start_timeout bound the wait, "
                 "and slow_warning says after how long to warn (None: never){}",
                 verb,
-                EnvIds(place.env_ids),
+                place.env_ids,
                 f"{seconds:.3g}",
                 whereabouts(place.env_ids, place.text, stack),
             ),

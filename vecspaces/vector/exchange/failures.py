@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import signal as signals
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
@@ -18,62 +18,38 @@ from vecspaces.vector.exchange.messages import dumps
 ONE_WORKER_EACH = "AsyncVectorEnv with num_workers=len(env_fns)"
 
 
-class EnvIds(tuple[int, ...]):
-    """The environments that a message names.
+def name_envs(env_ids: Sequence[int]) -> str:
+    """Name environments by their numbers.
 
     Example:
-        >>> print(EnvIds([3]), EnvIds([1, 4]), EnvIds(range(32, 64)), sep="; ")
+        >>> print(name_envs([3]), name_envs([1, 4]), name_envs(range(32, 64)), sep="; ")
         environment 3; environments 1, 4; environments 32 to 63
     """
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        if len(self) == 1:
-            return f"environment {self[0]}"
-        if len(self) > 2 and self[-1] - self[0] == len(self) - 1:
-            return f"environments {self[0]} to {self[-1]}"
-        return f"environments {', '.join(map(str, self))}"
-
-    def within(self, first: int) -> EnvIds:
-        """Return the numbers of the same environments in a vector env that holds theirs."""
-        return EnvIds(first + number for number in self)
+    if len(env_ids) == 1:
+        return f"environment {env_ids[0]}"
+    if len(env_ids) > 2 and env_ids[-1] - env_ids[0] == len(env_ids) - 1:
+        return f"environments {env_ids[0]} to {env_ids[-1]}"
+    return f"environments {', '.join(map(str, env_ids))}"
 
 
-@dataclass(frozen=True)
-class EnvFn:
-    """The factory that a message names."""
-
-    number: int
-
-    def __str__(self) -> str:
-        return f"env_fns[{self.number}]"
-
-    def within(self, first: int) -> EnvFn:
-        """Return the same factory in the list of a vector env that holds its own."""
-        return EnvFn(first + self.number)
-
-
-@dataclass(frozen=True)
-class WorkerName:
-    """The worker that a message names."""
-
-    number: int
-
-    def __str__(self) -> str:
-        return f"worker {self.number}"
+#: How numbers are written, by the word that a template has for them.
+_NUMBERED: dict[str, Callable[[Any], str]] = {
+    "envs": name_envs,
+    "env_fn": "env_fns[{}]".format,
+    "worker": "worker {}".format,
+    "process": "process {}".format,
+}
+_FIELD = re.compile(r"(?<!\{)\{(?::(\w+))?\}")
 
 
 class Message(str):
-    """A text with fields, which can be written again with other environment numbers.
+    """A text that keeps its numbers, which a vector env around this one replaces by its own.
 
-    Args:
-        template: As `str.format` takes it, with `{}` for each field.
-        *fields: What is written there. Numbers of environments, factories and workers stay fields,
-            and so do messages; anything else becomes text at once.
+    In the template, which is that of `str.format`, `{:envs}` takes a sequence of environments,
+    `{:env_fn}` a factory, `{:worker}` a worker, and `{}` anything else, also another message.
 
     Example:
-        >>> message = Message("{} returned {} as its reward", EnvIds([1]), None)
+        >>> message = Message("{:envs} returned {} as its reward", [1], None)
         >>> message
         'environment 1 returned None as its reward'
         >>> message.within(4)
@@ -85,30 +61,33 @@ class Message(str):
 
     def __new__(cls, template: str, *fields: Any) -> Message:
         """Write the text."""
-        message = super().__new__(cls, template.format(*map(str, fields)))
+        kinds = _FIELD.findall(template)
+        pairs = list(zip(kinds, fields, strict=True))
+        texts = [_NUMBERED[kind](field) if kind else str(field) for kind, field in pairs]
+        message = super().__new__(cls, _FIELD.sub("{}", template).format(*texts))
         message.template = template
+        # What is no number of its own becomes text: it may be large, or impossible to pickle.
         message.fields = tuple(
-            field if isinstance(field, _KEPT) else str(field) for field in fields
+            field if kind or isinstance(field, Message) else text
+            for (kind, field), text in zip(pairs, texts, strict=True)
         )
         return message
 
-    def map(self, change: Callable[[Any], Any]) -> Message:
-        """Return the message with every field changed, those of messages within it too."""
-        fields = (
-            field.map(change) if isinstance(field, Message) else change(field)
-            for field in self.fields
-        )
-        return Message(self.template, *fields)
-
-    def within(self, first: int) -> Message:
-        """Return the message of a vector env in which environment 0 has the number `first`."""
-        return self.map(lambda field: field.within(first) if hasattr(field, "within") else field)
+    def within(self, first: int, worker: str = "worker") -> Message:
+        """Return the message with environment 0 as number `first`, and another word for workers."""
+        fields = []
+        for kind, field in zip(_FIELD.findall(self.template), self.fields, strict=True):
+            if isinstance(field, Message):
+                field = field.within(first, worker)
+            elif kind == "envs":
+                field = [first + number for number in field]
+            elif kind == "env_fn":
+                field += first
+            fields.append(field)
+        return Message(self.template.replace("{:worker}", f"{{:{worker}}}"), *fields)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Message, (self.template, *self.fields)
-
-
-_KEPT = (EnvIds, EnvFn, WorkerName, Message)
 
 
 class Death(NamedTuple):
@@ -172,7 +151,7 @@ def whereabouts(env_ids: Sequence[int], position: str, stack: str | None) -> Mes
     if not position and stack is None:
         return ""
     within = f" ({position})" if position else ""
-    return Message("\n{}{}{}", EnvIds(env_ids), within, f":\n{stack}" if stack else "")
+    return Message("\n{:envs}{}{}", env_ids, within, f":\n{stack}" if stack else "")
 
 
 def waited(command: str, since: float, env_ids: Sequence[int], where: Message | str) -> Message:
@@ -183,7 +162,7 @@ def waited(command: str, since: float, env_ids: Sequence[int], where: Message | 
         step was waiting 2.0 s for environment 3
     """
     seconds = f"{time.monotonic() - since:.1f}"
-    return Message("{} was waiting {} s for {}{}", command, seconds, EnvIds(env_ids), where)
+    return Message("{} was waiting {} s for {:envs}{}", command, seconds, env_ids, where)
 
 
 def died(
@@ -199,12 +178,12 @@ def died(
     phrase, signal = _describe_exit(death.exitcode)
     if death.exitcode is None and death.cause is not None:
         phrase = "was lost"
-    running = Message(" while {} was running", EnvIds([busy])) if busy in rows else ""
+    running = Message(" while {:envs} was running", [busy]) if busy in rows else ""
     what = Message(
-        "{}{} ({}) {} during {}{}",
-        WorkerName(worker),
+        "{:worker}{} ({:envs}) {} during {}{}",
+        worker,
         f" on node {death.node}" if death.node else "",
-        EnvIds(rows),
+        rows,
         phrase,
         command,
         running,
@@ -251,11 +230,8 @@ def died_within(worker: int, node: str, error: WorkerDiedError) -> WorkerDiedErr
         >>> str(died_within(0, "n7", inner))
         'worker 0 on node n7: process 1 (environment 5) exited with code 3 during step: reset'
     """
-    inner = error.args[0].map(
-        lambda field: f"process {field.number}" if isinstance(field, WorkerName) else field
-    )
-    what, advice, _ = inner.fields
-    what = Message("{} on node {}: {}", WorkerName(worker), node, what)
+    what, advice, _ = error.args[0].within(0, worker="process").fields
+    what = Message("{:worker} on node {}: {}", worker, node, what)
     return reworded(error, what, advice, worker=worker, node=node)
 
 
@@ -271,85 +247,79 @@ def overdue(
     """Make the error for what took too long; `running` are those of `rows` running now."""
     now: str = ""
     if running and len(running) < len(rows):
-        now = Message(" ({} running now)", EnvIds(running))
+        now = Message(" ({:envs} running now)", running)
     what = Message(
-        "{} did not end within {} s: {} still busy{}", command, f"{timeout:g}", EnvIds(rows), now
+        "{} did not end within {} s: {:envs} still busy{}", command, f"{timeout:g}", rows, now
     )
     return StepTimeoutError(Message("{}: {}{}", what, advice, where), rows, running, stack)
 
 
-class EnvironmentTraceback(Exception):  # noqa: N818 - a cause to read, not an error to catch
-    """The `__cause__` of an environment's exception: where it was raised, as text and as fields."""
-
-    def __init__(self, text: str, failure: Failure) -> None:
-        super().__init__(text, failure)
-        self.failure = failure
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """One failed command of one or more environments.
+class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` raises
+    """What environments raised in a command: raised in a group, sent, the cause of what users get.
 
     Args:
         env_ids: The environments concerned.
-        command: What they were doing: `"build"`, `"reset"`, `"step"`, `"call"`, `"close"`.
+        command: What they were doing: `"build"`, `"reset"`, `"step"`, `"call"`, `"close"`; or
+            `"start"`, of a process that could not build anything.
         exception: What was raised; None if it could not be carried over.
-        text: The formatted traceback.
-        worker: The index of the worker, if one is known.
+        text: The formatted traceback; empty for what the caller itself found.
+        worker: The index of the worker; -1 if none is known.
     """
 
-    env_ids: tuple[int, ...]
-    command: str
-    exception: Exception | None
-    text: str
-    worker: int = -1
+    def __init__(
+        self,
+        env_ids: Sequence[int],
+        command: str,
+        exception: Exception | None,
+        text: str,
+        worker: int = -1,
+    ) -> None:
+        super().__init__()
+        self.env_ids, self.command, self.worker = tuple(env_ids), command, worker
+        self.exception, self.text = exception, text
 
     @classmethod
     def of(
         cls, error: BaseException, env_ids: Sequence[int], command: str, worker: int = -1
     ) -> Failure:
-        """Record what was raised, while its traceback is at hand."""
+        """Record what was raised, while its traceback is at hand, unless it is recorded already."""
+        # isinstance would read the exception's __class__, which may raise.
+        if issubclass(type(error), cls):
+            return error  # type: ignore[return-value]
         # SystemExit and its like must not end the caller's process: they arrive as text.
         exception = error if isinstance(error, Exception) else None
-        return cls(tuple(env_ids), command, exception, _format(error), worker)
-
-    def adding(self, advice: str) -> Failure:
-        """Return the failure with advice as a note, which Python shows below all tracebacks."""
-        if not advice:
-            return self
-        if self.exception is None:
-            return replace(self, text=f"{self.text}{advice}\n")
-        self.exception.add_note(advice)
-        return self
+        return cls(env_ids, command, exception, _format(error), worker)
 
     @classmethod
     def of_vector_env(cls, error: BaseException, rows: range, command: str) -> Failure:
         """Record what a vector env of several rows raised, with the numbers that they have here."""
-        if isinstance(error, EnvironmentFailed):
-            return error.failure
-        if isinstance(error.__cause__, EnvironmentTraceback):
-            failure = replace(error.__cause__.failure, worker=-1)
+        if isinstance(error, cls):
+            return error
+        cause = error.__cause__
+        if isinstance(cause, cls):
+            failure = cls(cause.env_ids, cause.command, cause.exception, cause.text)
         else:
             failure = cls.of(error, range(len(rows)), command)
         if error.args and isinstance(error.args[0], Message):
-            error.args = (error.args[0].within(rows.start), *error.args[1:])
             if isinstance(error, (WorkerError, StepTimeoutError)):
-                failure = replace(failure, env_ids=error.env_ids)
-                error.env_ids = tuple(EnvIds(error.env_ids).within(rows.start))
-            if isinstance(error, StepTimeoutError):
-                error.running = tuple(EnvIds(error.running).within(rows.start))
-            if isinstance(error, WorkerDiedError) and error.running is not None:
-                error.running += rows.start
-        return replace(failure, env_ids=tuple(EnvIds(failure.env_ids).within(rows.start)))
+                failure.env_ids = error.env_ids
+            _renumber(error, rows.start)
+        failure.env_ids = _shifted(failure.env_ids, rows.start)
+        return failure
 
     @classmethod
     def unreadable(cls, env_ids: Sequence[int], command: str, worker: int) -> Failure:
         """Record that an answer could not be unpickled, while that exception is handled."""
         text = f"{traceback.format_exc()}\n(what the worker answered could not be unpickled)"
-        return cls(tuple(env_ids), command, None, text, worker)
+        return cls(env_ids, command, None, text, worker)
+
+    def adding(self, advice: str) -> Failure:
+        """Add advice as a note, which Python shows below all tracebacks."""
+        if advice and self.exception is None:
+            self.text += f"{advice}\n"
+        elif advice and self.exception is not None:
+            self.exception.add_note(advice)
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         try:
@@ -361,36 +331,44 @@ class Failure:
             text = self.text
         return _rebuild, (self.env_ids, self.command, pickled, text, self.worker)
 
+    @property
+    def message(self) -> Message:
+        """Where it happened, and the traceback."""
+        if self.command == "start":
+            return Message("{:worker} could not start:\n{}", self.worker, self.text)
+        worker = f" (worker {self.worker})" if self.worker >= 0 else ""
+        return Message("{:envs}{} failed in {}:\n{}", self.env_ids, worker, self.command, self.text)
+
+    def __str__(self) -> str:
+        return f"\n{self.message}"
+
     def throw(self) -> NoReturn:
-        """Raise what the environment raised, its traceback as the cause.
+        """Raise what the environment raised, with this failure as its cause.
 
         What is no `Exception`, or could not be carried over, is raised as a `WorkerError`.
         """
-        worker = f" (worker {self.worker})" if self.worker >= 0 else ""
-        headline = Message(
-            "{}{} failed in {}:\n{}", EnvIds(self.env_ids), worker, self.command, self.text
-        )
         if self.exception is None:
-            raise WorkerError(headline, self.env_ids, self.worker, self.command)
+            raise WorkerError(self.message, self.env_ids, self.worker, self.command)
         if not self.text:
             raise self.exception  # the caller's own finding: no traceback of a worker to show
-        raise self.exception from EnvironmentTraceback(headline, self)
+        # Users read the traceback of the environment, not of the group that raised this.
+        self.__traceback__ = self.__context__ = None
+        raise self.exception from self
 
 
-class EnvironmentFailed(Exception):  # noqa: N818 - carries an error
-    """Carries a `Failure` out of an `EnvGroup`; never reaches the user."""
+def _shifted(env_ids: Sequence[int], first: int) -> tuple[int, ...]:
+    return tuple(first + number for number in env_ids)
 
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure)
-        self.failure = failure
 
-    @classmethod
-    def of(cls, error: BaseException, env_ids: Sequence[int], command: str) -> EnvironmentFailed:
-        """Record what was raised, unless it is recorded already."""
-        # isinstance would read the exception's __class__, which may raise.
-        if issubclass(type(error), cls):
-            return error  # type: ignore[return-value]
-        return cls(Failure.of(error, env_ids, command))
+def _renumber(error: BaseException, first: int) -> None:
+    """Give an error of a vector env the numbers of the one around it, which begin with `first`."""
+    error.args = (error.args[0].within(first), *error.args[1:])
+    if isinstance(error, (WorkerError, StepTimeoutError)):
+        error.env_ids = _shifted(error.env_ids, first)
+    if isinstance(error, StepTimeoutError):
+        error.running = _shifted(error.running, first)
+    if isinstance(error, WorkerDiedError) and error.running is not None:
+        error.running += first
 
 
 def _format(error: BaseException) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from vecspaces.checks import RAISED
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, EnvironmentFailed, Failure
+from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.messages import Written
 from vecspaces.vector.exchange.stats import Timings
@@ -44,7 +44,7 @@ _ONE_PER_PROCESS = f"(if this environment allows one instance per process: {ONE_
 class EnvGroup:
     """Environments that share one process and consecutive rows.
 
-    Every method raises `EnvironmentFailed`, and nothing else, for what an environment or a factory
+    Every method raises `Failure`, and nothing else, for what an environment or a factory
     did. Each factory is called once, here; `first` is the index of the first among all of the
     vector env's, for messages. `note_building` is told the index of each before it is called, and
     -1 at the end.
@@ -77,8 +77,7 @@ class EnvGroup:
             except BaseException as error:
                 close_all(built, 0)
                 if isinstance(error, RAISED):
-                    failure = EnvironmentFailed.of(error, (number,), "build").failure
-                    raise EnvironmentFailed(failure.adding(advice)) from None
+                    raise Failure.of(error, (number,), "build").adding(advice) from None
                 raise
         if note_building is not None:
             note_building(-1)

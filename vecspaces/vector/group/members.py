@@ -19,7 +19,7 @@ from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.equivalence import difference, fingerprint, is_same
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, EnvFn, Failure, Message
+from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure, Message
 from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.stats import Timings
@@ -157,8 +157,8 @@ def _check_env(env: Any, number: int) -> None:
     if isinstance(env, type):
         raise TypeError(
             Message(
-                "{} must return an environment; it returned the class {}: make an instance, {}()",
-                EnvFn(number),
+                "{:env_fn} must return an environment; it returned the class {}: make an instance, {}()",
+                number,
                 env.__name__,
                 env.__name__,
             )
@@ -167,11 +167,11 @@ def _check_env(env: Any, number: int) -> None:
     if agents is not None and callable(getattr(env, "observation_space", None)):
         raise TypeError(
             Message(
-                "{} must return an environment of one agent; it returned {}, a PettingZoo "
+                "{:env_fn} must return an environment of one agent; it returned {}, a PettingZoo "
                 "environment of {} agents (it has possible_agents): wrap it as one environment "
                 "with Dict spaces, as examples/pettingzoo_env.py does (an AEC environment by "
                 "pettingzoo.utils.aec_to_parallel first)",
-                EnvFn(number),
+                number,
                 type(env).__name__,
                 len(agents),
             )
@@ -185,8 +185,8 @@ def _check_attributes(env: Any, number: int, required: Sequence[str]) -> None:
     if missing:
         raise TypeError(
             Message(
-                "{} must return {} with {}; it returned {}, which lacks {}{}",
-                EnvFn(number),
+                "{:env_fn} must return {} with {}; it returned {}, which lacks {}{}",
+                number,
                 "an environment" if required is _REQUIRED else "a vector env",
                 ", ".join(required),
                 type(env).__name__,
@@ -457,10 +457,10 @@ def check_distinct(env: Any, number: int, numbers: dict[int, int]) -> None:
     if other != number:
         raise ValueError(
             Message(
-                "{} and {} returned one and the same environment, which cannot be in two places: "
+                "{:env_fn} and {:env_fn} returned one and the same environment, which cannot be in two places: "
                 f"let each make an environment of its own, or use {ONE_WORKER_EACH}, which gives "
                 "each a copy in a process of its own",
-                EnvFn(other),
-                EnvFn(number),
+                other,
+                number,
             )
         )

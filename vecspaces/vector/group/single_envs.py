@@ -17,7 +17,7 @@ from vecspaces.layout.columns import FLOATS
 from vecspaces.spaces import Space
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.exchange.failures import EnvironmentFailed
+from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import Columns, gather, snapshot
 from vecspaces.vector.group.in_place import InPlace
 from vecspaces.vector.group.info_writer import Infos, InfoWriter
@@ -169,7 +169,7 @@ class SingleEnvs:
         try:
             self._in_place.turn_to(slot, None if rows is None else [row - low for row in rows])
         except RAISED as error:
-            raise EnvironmentFailed.of(error, (low + self._in_place.number,), command) from None
+            raise Failure.of(error, (low + self._in_place.number,), command) from None
 
     def _write(self, slot: int, row: int, observation: Any) -> None:
         """Write the observation of one row, unless its environment did."""
@@ -193,7 +193,7 @@ class SingleEnvs:
         try:
             result = self._envs[row - self.rows.start].reset(**arguments)
         except RAISED as error:
-            raise EnvironmentFailed.of(error, (row,), command) from None
+            raise Failure.of(error, (row,), command) from None
         return take_reset_apart(result)
 
     def begin(self, starts: Starts) -> None:
@@ -277,7 +277,7 @@ class SingleEnvs:
                 try:
                     result = stepper.step(action)
                 except RAISED as error:
-                    raise EnvironmentFailed.of(error, (row,), "step") from None
+                    raise Failure.of(error, (row,), "step") from None
                 try:
                     observation, reward, terminated, truncated, info = result
                     over = terminated or truncated

@@ -21,7 +21,7 @@ from vecspaces.errors import (
 )
 from vecspaces.interop import native_space, native_values
 from vecspaces.spaces import Box, Space
-from vecspaces.vector.exchange.failures import EnvironmentFailed
+from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.group.members import Built
 from vecspaces.vector.group.validation import Finding, as_info, as_reward, failed
 from vecspaces.vector.utils import batch_differing_spaces, iterate
@@ -132,7 +132,7 @@ class Validated:
             raise self._located(finding, "step") from None
         return parts
 
-    def _located(self, finding: Finding, command: str) -> EnvironmentFailed:
+    def _located(self, finding: Finding, command: str) -> Failure:
         return failed(finding, (self._row,), command)
 
 
@@ -208,7 +208,7 @@ class ValidatedVector:
         for row, contents, observation in zip(self._rows, self._each, each, strict=True):
             contents.check(observation, where, row)
 
-    def _located(self, finding: Finding, command: str) -> EnvironmentFailed:
+    def _located(self, finding: Finding, command: str) -> Failure:
         return failed(finding, self._rows, command)
 
     def _check_finals(self, infos: Mapping[str, Any], where: str) -> None:

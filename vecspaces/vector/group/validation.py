@@ -14,7 +14,7 @@ from vecspaces.checks import RAISED, show_value
 from vecspaces.errors import InvalidInfoError, InvalidObservationError, InvalidRewardError
 from vecspaces.layout import Mismatch
 from vecspaces.layout.columns import FLOATS
-from vecspaces.vector.exchange.failures import EnvIds, EnvironmentFailed, Failure, Message
+from vecspaces.vector.exchange.failures import Failure, Message
 
 _PARTS = {
     "reset": "observation, info",
@@ -45,18 +45,16 @@ class Finding(Exception):  # noqa: N818 (a finding, of which `failed` makes the 
         self.kind, self.text, self.row = kind, text, row
 
 
-def failed(error: BaseException, rows: Sequence[int], command: str) -> EnvironmentFailed:
+def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:
     """Make the failure of the environments that ran, or of the one that a finding is about."""
-    if isinstance(error, EnvironmentFailed):
-        return error
     found: BaseException = error
     if isinstance(error, Mismatch):
         rows = rows if error.row is None else (error.row,)
         kind, name, advice = _RETURNED[error.name == "info"]
         finding = Mismatch(error.expected, error.found, error.path, name=name)
         message = Message(
-            "{} returned an invalid {} in {}: {}: make it return what its {}_space holds{}",
-            EnvIds(rows),
+            "{:envs} returned an invalid {} in {}: {}: make it return what its {}_space holds{}",
+            rows,
             name,
             command,
             finding,
@@ -66,9 +64,9 @@ def failed(error: BaseException, rows: Sequence[int], command: str) -> Environme
         found = kind(message).with_traceback(error.__traceback__)
     elif isinstance(error, Finding):
         rows = rows if error.row is None else (error.row,)
-        message = Message("{}{}", EnvIds(rows), error.text)
+        message = Message("{:envs}{}", rows, error.text)
         found = error.kind(message).with_traceback(error.__traceback__)
-    return EnvironmentFailed(Failure.of(found, rows, command))
+    return Failure.of(found, rows, command)
 
 
 def wrong_form(error: Exception, command: str) -> Finding:

@@ -15,7 +15,7 @@ from vecspaces.interop import is_foreign_vector_env
 from vecspaces.layout import Layout, Mismatch
 from vecspaces.seeding import derive_seed
 from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.exchange.failures import EnvIds, EnvironmentFailed, Failure, Message
+from vecspaces.vector.exchange.failures import Failure, Message
 from vecspaces.vector.exchange.infos import Columns, columns_of, gather, snapshot, split
 from vecspaces.vector.group.in_place import InPlace
 from vecspaces.vector.group.info_writer import InfoWriter
@@ -372,10 +372,10 @@ class VectorMember:
             raise ValueError(
                 Message(
                     "{} concerns some environments of {}, which takes all of them or none: "
-                    "name {} together",
+                    "name {:envs} together",
                     what,
                     repr(self._env),
-                    EnvIds(range(len(self.rows))),
+                    range(len(self.rows)),
                 )
             )
 
@@ -386,7 +386,7 @@ class VectorMember:
         try:
             return do(*args, **kwargs)
         except RAISED as error:
-            raise EnvironmentFailed(Failure.of_vector_env(error, self.rows, command)) from None
+            raise Failure.of_vector_env(error, self.rows, command) from None
 
     def _columns(self, infos: Mapping[str, Any]) -> Columns:
         """Turn its infos into columns over the rows of the batch."""

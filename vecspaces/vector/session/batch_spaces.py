@@ -9,7 +9,7 @@ from vecspaces.interop import native_space
 from vecspaces.layout import Layout
 from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.equivalence import difference, is_same, is_space_dtype_shape_equiv
-from vecspaces.vector.exchange.failures import EnvFn, EnvIds, Message
+from vecspaces.vector.exchange.failures import Message
 from vecspaces.vector.group.members import GroupDescription, WrongSpace, is_same_info_space
 from vecspaces.vector.utils import batch_differing_spaces, batch_space
 
@@ -57,11 +57,11 @@ def agree(
         if not is_same(space, single_action):
             raise RuntimeError(
                 Message(
-                    "{} has action space {}, {} has {}: the actions of a batch need one space; "
+                    "{:envs} has action space {}, {:envs} has {}: the actions of a batch need one space; "
                     "the first difference: {}",
-                    EnvIds([row]),
+                    [row],
                     space,
-                    EnvIds([0]),
+                    [0],
                     single_action,
                     difference(single_action, space),
                 )
@@ -89,10 +89,10 @@ def agree_on_infos(descriptions: Sequence[GroupDescription]) -> Dict[Any] | None
         for count, space in zip(description.counts, description.info_spaces, strict=True):
             if isinstance(space, WrongSpace):
                 text = (
-                    "{} returned an environment with a wrong info_space: {}; where the attribute "
+                    "{:env_fn} returned an environment with a wrong info_space: {}; where the attribute "
                     "is about something else, give the vector env the argument info_space"
                 )
-                raise space.kind(Message(text, EnvFn(len(found)), space.text))
+                raise space.kind(Message(text, len(found), space.text))
             found.append((count, space))
     row, (_, first) = 0, found[0]
     accepted = first
@@ -103,11 +103,11 @@ def agree_on_infos(descriptions: Sequence[GroupDescription]) -> Dict[Any] | None
                 detail = f"the first difference: {difference(first, space)}"
             raise RuntimeError(
                 Message(
-                    "{} has info_space {}, {} has {}: the infos of a batch need one; {}; give "
+                    "{:envs} has info_space {}, {:envs} has {}: the infos of a batch need one; {}; give "
                     "all environments the same one, or the vector env the argument info_space",
-                    EnvIds([row]),
+                    [row],
                     space,
-                    EnvIds([0]),
+                    [0],
                     first,
                     detail,
                 )
@@ -136,8 +136,8 @@ def _check_observations(
             )
             raise RuntimeError(
                 Message(
-                    "{} has observation space {}, expected {} {}; the first difference: {}",
-                    EnvIds([row]),
+                    "{:envs} has observation space {}, expected {} {}; the first difference: {}",
+                    [row],
                     space,
                     single,
                     advice,

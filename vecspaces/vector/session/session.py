@@ -31,7 +31,6 @@ from vecspaces.vector.backends.slowness import SlowWatch
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import (
     Death,
-    EnvIds,
     Failure,
     Message,
     died,
@@ -709,8 +708,8 @@ class Session:
             where, stack = self._backend.find(worker)
             error = StepTimeoutError(
                 Message(
-                    "{} were not built again within start_timeout ({} s): reset() tries again{}",
-                    EnvIds(rows),
+                    "{:envs} were not built again within start_timeout ({} s): reset() tries again{}",
+                    rows,
                     f"{self._settings.start_timeout:g}",
                     where,
                 ),
@@ -724,8 +723,8 @@ class Session:
         found = find_endless(infos)
         if found is not None:
             row, key = found
-            text = "{}: info[{}] holds itself, or is nested too deeply: leave the key out"
-            error = InvalidInfoError(Message(text, EnvIds([row]), repr(key)))
+            text = "{:envs}: info[{}] holds itself, or is nested too deeply: leave the key out"
+            error = InvalidInfoError(Message(text, [row], repr(key)))
             self._failures.append(Failure((row,), self._op.verb, error, "", self._worker_of[row]))
             self._raise_failure()
 

@@ -19,7 +19,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from threading import get_ident
@@ -52,8 +52,6 @@ from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import (
     Death,
-    EnvIds,
-    EnvironmentTraceback,
     Failure,
     Message,
     died,
@@ -308,9 +306,9 @@ class ProcessBackend(Backend):
                 where, stack = self.find(late[0])
                 raise StepTimeoutError(
                     Message(
-                        "{} were not built within start_timeout: "
+                        "{:envs} were not built within start_timeout: "
                         "allow more time, or find out what their env_fn waits for{}{}",
-                        EnvIds(ids),
+                        ids,
                         self.hang_advice,
                         where,
                     ),
@@ -517,7 +515,7 @@ class ProcessBackend(Backend):
             return Reply(index, Op.FAILED, seq, failure)
         if isinstance(payload, Failure):
             ids = payload.env_ids or self._ids(index)
-            payload = replace(payload, env_ids=tuple(ids), worker=index)
+            payload.env_ids, payload.worker = tuple(ids), index
         if op is Op.BUILT:
             self._handles[index].built = True
             known = self._descriptions[index] if self._descriptions else payload
@@ -555,8 +553,7 @@ class ProcessBackend(Backend):
         cause = None
         if handle.not_started is not None:
             _, text = handle.not_started
-            failure = Failure(tuple(self._ids(index)), "build", None, text, index)
-            cause = EnvironmentTraceback(f"worker {index} could not start:\n{text}", failure)
+            cause = Failure(self._ids(index), "start", None, text, index)
         code = handle.process.exitcode()
         return Death(code, cause=cause, stack=handle.stacks.read_crash(code))
 

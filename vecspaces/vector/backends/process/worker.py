@@ -22,7 +22,7 @@ from vecspaces.vector.backends.process.line import Line, process_descriptor
 from vecspaces.vector.backends.process.stacks import StackFile
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
+from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import to_plain
 from vecspaces.vector.exchange.messages import HEADER, Op, Written
 from vecspaces.vector.group.env_group import EnvGroup
@@ -79,8 +79,6 @@ def worker_main(
             note_building=stacks.note_building,
         )
         built = pack(Op.BUILT, 0, 0, group.describe())
-    except EnvironmentFailed as error:
-        channel.send(pack(Op.FAILED, 0, 0, error.failure))
     except BaseException as error:
         channel.send(pack(Op.FAILED, 0, 0, Failure.of(error, factories, "build")))
     else:
@@ -174,8 +172,6 @@ class Worker:
                     if wrote:
                         attached = self._attach(op, slot, result)
                     reply = self._pack(message, Op.DONE, attached, result)
-            except EnvironmentFailed as error:
-                reply = pack(Op.FAILED, slot, seq, error.failure)
             except BaseException as error:
                 rows = range(group.low, group.high)
                 reply = pack(Op.FAILED, slot, seq, Failure.of(error, rows, op.verb))
@@ -235,8 +231,8 @@ class Worker:
             return pack(op, slot, seq, payload)
         except Exception as error:
             rows = range(self._group.low, self._group.high)
-            failure = find_unpicklable(result, asked.verb) or Failure.of(error, rows, asked.verb)
-            raise EnvironmentFailed(failure) from None
+            found = find_unpicklable(result, asked.verb)
+            raise found or Failure.of(error, rows, asked.verb) from None
 
 
 def _watch(caller: int, stacks: StackFile) -> None:

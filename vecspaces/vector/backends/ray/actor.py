@@ -13,7 +13,7 @@ from vecspaces.vector.backends.backend import execute, find_unpicklable
 from vecspaces.vector.backends.ray.cluster import name_node
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.exchange.failures import EnvironmentFailed, Failure
+from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import to_plain
 from vecspaces.vector.exchange.messages import Op, Written
 from vecspaces.vector.group.env_group import EnvGroup
@@ -44,8 +44,6 @@ class GroupActor:
                 setup.env_fns(), setup.autoreset_mode, setup.first, validate=setup.validate
             )
             return Op.BUILT, cloudpickle.dumps(self._group.describe()), None
-        except EnvironmentFailed as error:
-            failure = error.failure
         except BaseException as error:
             failure = Failure.of(error, factories, "build")
         return Op.FAILED, cloudpickle.dumps(failure), None
@@ -81,8 +79,6 @@ class GroupActor:
             if op is Op.STEP_ROWS:
                 return Op.PART, _pack((result.rows, infos), result, rows, op), exported
             return Op.DONE, _pack(infos, result, rows, op) if infos else None, exported
-        except EnvironmentFailed as error:
-            failure = error.failure
         except BaseException as error:
             failure = Failure.of(error, rows, op.verb)
         return Op.FAILED, cloudpickle.dumps(failure), None
@@ -100,6 +96,5 @@ def _pack(payload: Any, result: Any, rows: Sequence[int], op: Op) -> bytes:
     try:
         packed: bytes = cloudpickle.dumps(payload)
     except Exception as error:
-        failure = find_unpicklable(result, op.verb) or Failure.of(error, rows, op.verb)
-        raise EnvironmentFailed(failure) from None
+        raise find_unpicklable(result, op.verb) or Failure.of(error, rows, op.verb) from None
     return packed

@@ -16,7 +16,6 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -28,7 +27,7 @@ from vecspaces.vector.backends.ray.cluster import Connection, Reservation
 from vecspaces.vector.backends.worker_setup import WorkerSetup, assign_rows, space_mismatch
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.deadline import Deadline
-from vecspaces.vector.exchange.failures import Death, EnvIds, Failure, Message, died, died_within
+from vecspaces.vector.exchange.failures import Death, Failure, Message, died, died_within
 from vecspaces.vector.exchange.infos import from_plain
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
 from vecspaces.vector.group.members import GroupDescription
@@ -183,11 +182,11 @@ class RayBackend(Backend):
         ids = [row for worker in late for row in self._rows(worker)]
         error = StepTimeoutError(
             Message(
-                "{} were not built within start_timeout ({} s): {} of {} actors are not ready. {}. "
+                "{:envs} were not built within start_timeout ({} s): {} of {} actors are not ready. {}. "
                 "Where there is too little, use fewer workers, ask for less in "
                 "resources_per_worker, or add nodes; else allow more time, or find out what the "
                 "env_fn waits for",
-                EnvIds(ids),
+                ids,
                 f"{self._start_timeout:g}",
                 len(late),
                 len(self.actors),
@@ -348,8 +347,9 @@ class RayBackend(Backend):
                 # The actor lives, but its vector env is of no more use.
                 self._forget(worker)
                 return Reply(worker, Op.DIED, 0, Death(None, self._nodes[worker], error=found))
-            failure = replace(failure, exception=found)
-        return Reply(worker, Op.FAILED, request.seq, replace(failure, worker=worker))
+            failure.exception = found
+        failure.worker = worker
+        return Reply(worker, Op.FAILED, request.seq, failure)
 
     # ------------------------------------------------------------------ the end
 
