@@ -18,6 +18,7 @@ from vecspaces.spaces.intervals import (
     dtype_limits,
     is_number,
 )
+from vecspaces.spaces.standard import FIELDS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -56,6 +57,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         Box([-1. -2.], [2. 4.], (2,), float32)
     """
 
+    _fields = FIELDS["Box"]
     _kinds = "iufb"
     low: npt.NDArray[ScalarT_cov]
     high: npt.NDArray[ScalarT_cov]
@@ -126,9 +128,6 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
                 value.flags.writeable = False
             self.__dict__.update(_sampler=None, _limits=None, low_repr=None, high_repr=None)
         super().__setattr__(name, value)
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"shape": self.shape, "dtype": self.dtype, "low": self.low, "high": self.high}
 
     def is_bounded(self, manner: Literal["both", "below", "above"] = "both") -> bool:
         """Return whether every entry is bounded.

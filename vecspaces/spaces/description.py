@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +12,11 @@ import numpy as np
 
 from vecspaces.checks import mismatch, show_value
 from vecspaces.errors import CustomSpaceError
-from vecspaces.spaces.box import Box
 from vecspaces.spaces.dict import Dict
-from vecspaces.spaces.discrete import Discrete
-from vecspaces.spaces.graph import Graph
 from vecspaces.spaces.intervals import all_equal, dtype_limits
-from vecspaces.spaces.multi_binary import MultiBinary
 from vecspaces.spaces.multi_discrete import MultiDiscrete
-from vecspaces.spaces.nesting import map_members
-from vecspaces.spaces.one_of import OneOf
-from vecspaces.spaces.sequence import Sequence
 from vecspaces.spaces.space import Space
-from vecspaces.spaces.text import Text
-from vecspaces.spaces.tuple import Tuple
+from vecspaces.spaces.standard import KINDS, FieldKind, StandardSpace, map_members
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,8 +27,6 @@ VERSION = 1
 _DTYPE = r"bool|u?int(8|16|32|64)|float(16|32|64|96|128)|[<>][iuf](2|4|8|12|16)"
 _NUMBER = r"-?(inf|\d+(\.\d*)?(e[+-]?\d+)?)"
 _INFINITE = {"inf": np.inf, "-inf": -np.inf}
-_INFINITY = {"low": -np.inf, "high": np.inf}
-"""What is no bound."""
 _KEY_TYPES = (str, int, float, bool, type(None))
 
 
@@ -57,11 +47,12 @@ def to_description(space: Space[Any]) -> dict[str, Any]:
             changed what a value is, and that would be lost.
 
     Example:
+        >>> from vecspaces.spaces import Box, Discrete, Tuple
         >>> to_description(Tuple((Box(0, np.inf, (2,)), Discrete(5))))
         {'version': 1, 'type': 'Tuple', 'spaces': [{'type': 'Box', 'shape': [2], 'dtype': 'float32',
          'low': 0.0, 'high': 'inf'}, {'type': 'Discrete', 'n': 5, 'start': 0, 'dtype': 'int64'}]}
     """
-    return {"version": VERSION, **_describe(space, "space")}
+    return {"version": VERSION, **_write_space(space, "space")}
 
 
 def from_description(description: dict[str, Any]) -> Space[Any]:
@@ -81,6 +72,7 @@ def from_description(description: dict[str, Any]) -> Space[Any]:
             begins with the path to what is wrong.
 
     Example:
+        >>> from vecspaces.spaces import Box, Dict, Discrete
         >>> space = Dict(speed=Box(0, np.inf, (2,)), gear=Discrete(5))
         >>> from_description(to_description(space)) == space
         True
@@ -102,182 +94,167 @@ def from_description(description: dict[str, Any]) -> Space[Any]:
         )
     fields = {key: value for key, value in description.items() if key != "version"}
     try:
-        return _build(fields, "description")
+        return _read_space(fields, "description")
     except RecursionError:
         raise ValueError("description: spaces are nested too deeply") from None
 
 
-def _describe(space: Any, where: str) -> dict[str, Any]:
+def _fields_of(kind: type[StandardSpace[Any]]) -> dict[str, FieldKind]:
+    """Return the fields of a kind; one number may stand for all of an array, whatever its shape."""
+    return {"shape": "shape", **kind._fields} if kind is MultiDiscrete else kind._fields
+
+
+def _write_space(space: Any, where: str) -> dict[str, Any]:
     """Return a description without a version."""
     kind = type(space)
-    if kind not in _FIELDS:
-        expected = f"one of {_names()}, and no class derived from them"
+    if KINDS.get(kind.__name__) is not kind:
+        expected = f"one of {', '.join(KINDS)}, and no class derived from them"
         raise CustomSpaceError(mismatch(where, expected, f"{space!r} of type {kind.__name__}"))
     if kind is Dict and not all(map(_is_key, space.spaces)):
         wrong = next(key for key in space.spaces if not _is_key(key))
         expected = "keys that JSON has: str, int, float, bool or None"
         raise CustomSpaceError(mismatch(where, expected, show_value(wrong)))
-    arguments = map_members(space._arguments(), where, _describe)
-    if kind is MultiDiscrete:  # whose numbers do not show the shape, if one stands for all
-        arguments = {"shape": space.shape, **arguments}
-    parts = {name: _describe_part(space, name, value) for name, value in arguments.items()}
-    return {"type": kind.__name__, **parts}
+    arguments = kind._arguments_of(space)
+    map_members(kind, arguments, where, _write_space)
+    arguments["shape"] = space.shape
+    fields = _fields_of(kind).items()
+    return {
+        "type": kind.__name__,
+        **{name: _write_field(space, field, arguments[name]) for name, field in fields},
+    }
 
 
-def _describe_part(space: Any, name: str, value: Any) -> Any:
+def _write_field(space: Any, field: FieldKind, value: Any) -> Any:
     """Return one argument of a space as JSON has it."""
-    if name in _INFINITY:
-        bounded = space.bounded_below if name == "low" else space.bounded_above
-        return _describe_numbers(value, bounded, str(_INFINITY[name]))
-    if name == "charset":
-        return value if _is_kept(value) else list(value)  # JSON would join two of them
-    if isinstance(value, np.dtype):
-        return str(value.name if value.isnative else value.str)
-    if isinstance(value, np.ndarray):
-        return _describe_numbers(value)
-    if isinstance(value, np.integer):
-        return int(value)
-    if name in ("sort_keys", "stack"):
-        return bool(value)
-    return list(value) if isinstance(value, tuple) else value
+    match field:
+        case "low":
+            return _write_numbers(value, space.bounded_below, "-inf")
+        case "high":
+            return _write_numbers(value, space.bounded_above, "inf")
+        case "limits":
+            return _write_numbers(value)
+        case "limit" | "length":
+            return int(value)
+        case "flag":
+            return bool(value)
+        case "dtype":
+            return str(value.name if value.isnative else value.str)
+        case "characters":
+            return value if _is_kept(value) else list(value)  # JSON would join two of them
+        case "shape" | "size":
+            return list(value) if isinstance(value, tuple) else value
+        case _:  # members, which are written already
+            return value
 
 
-def _build(description: Any, where: str) -> Space[Any]:
+def _read_space(description: Any, where: str) -> Space[Any]:
     """Return the space of a description without a version."""
     if not isinstance(description, dict):
         raise _wrong(where, "a description of a space", description)
     name = description.get("type")
-    kind = next((kind for kind in _FIELDS if kind.__name__ == name), None)
-    if kind is None:
-        raise _wrong(f"{where}['type']", f"one of {_names()}", name)
-    names = ["type", *_FIELDS[kind]]
+    if not isinstance(name, str) or name not in KINDS:
+        raise _wrong(f"{where}['type']", f"one of {', '.join(KINDS)}", name)
+    kind = KINDS[name]
+    fields = _fields_of(kind)
+    names = ["type", *fields]
     if set(description) != set(names):
         raise ValueError(mismatch(where, f"the fields {names}", f"{list(description)}"))
-    fields = _Fields(description, where)
-    found = {name: read(fields, name) for name, read in _FIELDS[kind].items()}
+    found = {name: _read_field(description, where, name, field) for name, field in fields.items()}
     try:
         return _make(kind, found)
     except (ArithmeticError, MemoryError, TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from error
 
 
-def _make(kind: type[Space[Any]], found: dict[str, Any]) -> Space[Any]:
+def _read_field(description: dict[str, Any], where: str, name: str, field: FieldKind) -> Any:
+    """Return one field of a description as the argument of a space, checked."""
+    found, place = description[name], f"{where}[{name!r}]"
+    match field:
+        case "shape":
+            return _read_shape(found, place)
+        case "size" if isinstance(found, list):
+            return _read_shape(found, place)
+        case "size" | "limit" | "length":
+            return _expect(int, found, place)
+        case "flag":
+            return _expect(bool, found, place)
+        case "dtype":
+            return _read_dtype(found, place)
+        case "low" | "high" | "limits":
+            dtype = _read_field(description, where, "dtype", "dtype")
+            shape = _read_field(description, where, "shape", "shape")
+            infinity = {"low": -np.inf, "high": np.inf}.get(name, np.nan)
+            return _read_numbers(found, place, dtype, shape, infinity)
+        case "characters":
+            apart = isinstance(found, list)
+            apart = apart and all(type(one) is str and len(one) == 1 for one in found)
+            return found if apart else _expect(str, found, place)
+        case "optional space" if found is None:
+            return None
+        case "spaces":
+            members = enumerate(_expect(list, found, place))
+            return [_read_space(one, f"{place}[{i}]") for i, one in members]
+        case "items":
+            return _read_items(_expect(list, found, place), place)
+        case _:
+            return _read_space(found, place)
+
+
+def _make(kind: type[StandardSpace[Any]], found: dict[str, Any]) -> Space[Any]:
     """Return a space of what was read."""
-    bounded = {}
-    for name, value in found.items():
-        if name in _INFINITY:
-            found[name], bounded[name] = value
+    bounded: dict[str, Any] = {}
+    for name in ("low", "high"):
+        if name in found:
+            found[name], bounded[name] = found[name]
     if kind is MultiDiscrete:
         shape = found.pop("shape")
         for name in ("nvec", "start"):
             found[name] = np.full(shape, found[name][0], found["dtype"])
-    space: Space[Any] = kind(**found)
+    space = kind(**found)
     for name, attribute in (("low", "bounded_below"), ("high", "bounded_above")):
         if bounded.get(name) is not None:
             setattr(space, attribute, bounded[name])
     return space
 
 
-def _names() -> str:
-    return ", ".join(kind.__name__ for kind in _FIELDS)
-
-
 def _wrong(where: str, expected: str, found: Any) -> ValueError:
     return ValueError(mismatch(where, expected, show_value(found)))
 
 
-class _Fields:
-    """The fields of a description, each checked as it is read."""
-
-    def __init__(self, fields: dict[str, Any], where: str) -> None:
-        self._fields, self._where = fields, where
-
-    def take(self, name: str, kind: type) -> Any:
-        """Return a field of a type; a bool is no int."""
-        value = self._fields[name]
-        if type(value) is not kind:
-            raise _wrong(self.place(name), f"a value of type {kind.__name__}", value)
-        return value
-
-    def place(self, name: str) -> str:
-        """Return the path of a field."""
-        return f"{self._where}[{name!r}]"
-
-    def size(self, name: str) -> Any:
-        """Return a field with a length or a shape."""
-        return self.shape(name) if isinstance(self._fields[name], list) else self.take(name, int)
-
-    def shape(self, name: str = "shape") -> tuple[int, ...]:
-        """Return a field with the sides of an array."""
-        sides = self._fields[name]
-        if not isinstance(sides, list) or not all(type(n) is int and n >= 0 for n in sides):
-            raise _wrong(self.place(name), "a list of integers of at least 0", sides)
-        return tuple(sides)
-
-    def dtype(self, name: str = "dtype") -> np.dtype[Any]:
-        """Return the dtype, if this platform has it."""
-        found = self._fields[name]
-        if isinstance(found, str) and re.fullmatch(_DTYPE, found):
-            try:
-                return np.dtype(found)
-            except TypeError:  # such as float128 where there is none
-                pass
-        raise _wrong(self.place(name), "the name of an integer, floating or bool dtype", found)
-
-    def numbers(self, name: str) -> tuple[Any, Any]:
-        """Return numbers of the dtype, or one number for all, and which of them are bounds."""
-        dtype, infinity = self.dtype(), _INFINITY.get(name, np.nan)
-        values, shape = self._fields[name], self.shape()
-        read = partial(_read_number, dtype, infinity)
-        if not isinstance(values, list):
-            number, is_bound = read(values, self.place(name))
-            return (number if is_bound else infinity), None
-        pairs = [read(value, place) for value, place in _entries(values, shape, self.place(name))]
-        numbers = np.array([number for number, _ in pairs], dtype)
-        bounded = np.array([is_bound for _, is_bound in pairs], np.bool_)
-        return numbers.reshape(shape), bounded.reshape(shape)
-
-    def characters(self, name: str) -> Any:
-        """Return a field with characters, as one str or as a list of them."""
-        found = self._fields[name]
-        if isinstance(found, list) and all(type(one) is str and len(one) == 1 for one in found):
-            return found
-        return self.take(name, str)
-
-    def space(self, name: str) -> Space[Any]:
-        """Return the space of a field."""
-        return _build(self._fields[name], self.place(name))
-
-    def space_or_none(self, name: str) -> Space[Any] | None:
-        """Return the space of a field, or None."""
-        return None if self._fields[name] is None else self.space(name)
-
-    def spaces(self, name: str) -> list[Space[Any]]:
-        """Return the spaces of a field."""
-        place = self.place(name)
-        return [_build(one, f"{place}[{i}]") for i, one in enumerate(self.take(name, list))]
-
-    def items(self, name: str) -> list[tuple[Any, Space[Any]]]:
-        """Return the pairs of a key and a space of a field."""
-        members: dict[Any, Space[Any]] = {}
-        for i, pair in enumerate(self.take(name, list)):
-            place = f"{self.place(name)}[{i}]"
-            if not isinstance(pair, list) or len(pair) != 2 or not _is_key(pair[0]):
-                raise _wrong(place, "a pair of a key and a description", pair)
-            if pair[0] in members:
-                raise _wrong(place, "a key that is not there already", pair[0])
-            members[pair[0]] = _build(pair[1], f"{place}[1]")
-        return list(members.items())
+def _expect(kind: type, found: Any, where: str) -> Any:
+    """Return what is of a type; a bool is no int."""
+    if type(found) is not kind:
+        raise _wrong(where, f"a value of type {kind.__name__}", found)
+    return found
 
 
-def _is_key(key: Any) -> bool:
-    """Return whether JSON can hold a key of a Dict; nan would not be found again."""
-    return type(key) in _KEY_TYPES and key == key and (type(key) is not str or _is_kept(key))
+def _read_shape(found: Any, where: str) -> tuple[int, ...]:
+    if not isinstance(found, list) or not all(type(n) is int and n >= 0 for n in found):
+        raise _wrong(where, "a list of integers of at least 0", found)
+    return tuple(found)
 
 
-def _is_kept(text: str) -> bool:
-    """Return whether JSON keeps a str: it makes one character of two surrogates that are a pair."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") == text
+def _read_dtype(found: Any, where: str) -> np.dtype[Any]:
+    if isinstance(found, str) and re.fullmatch(_DTYPE, found):
+        try:
+            return np.dtype(found)
+        except TypeError:  # such as float128 where there is none
+            pass
+    raise _wrong(where, "the name of an integer, floating or bool dtype", found)
+
+
+def _read_numbers(
+    found: Any, where: str, dtype: np.dtype[Any], shape: tuple[int, ...], infinity: float
+) -> tuple[Any, Any]:
+    """Return numbers of the dtype, or one number for all, and which of them are bounds."""
+    read = partial(_read_number, dtype, infinity)
+    if not isinstance(found, list):
+        number, is_bound = read(found, where)
+        return (number if is_bound else infinity), None
+    pairs = [read(value, place) for value, place in _entries(found, shape, where)]
+    numbers = np.array([number for number, _ in pairs], dtype)
+    bounded = np.array([is_bound for _, is_bound in pairs], np.bool_)
+    return numbers.reshape(shape), bounded.reshape(shape)
 
 
 def _read_number(dtype: np.dtype[Any], infinity: float, value: Any, where: str) -> tuple[Any, bool]:
@@ -309,7 +286,30 @@ def _entries(values: Any, shape: tuple[int, ...], where: str) -> Iterator[tuple[
         yield from _entries(value, shape[1:], f"{where}[{i}]")
 
 
-def _describe_numbers(array: npt.NDArray[Any], bounded: Any = True, infinity: str = "") -> Any:
+def _read_items(found: list[Any], where: str) -> list[tuple[Any, Space[Any]]]:
+    """Return the pairs of a key and a space."""
+    members: dict[Any, Space[Any]] = {}
+    for i, pair in enumerate(found):
+        place = f"{where}[{i}]"
+        if not isinstance(pair, list) or len(pair) != 2 or not _is_key(pair[0]):
+            raise _wrong(place, "a pair of a key and a description", pair)
+        if pair[0] in members:
+            raise _wrong(place, "a key that is not there already", pair[0])
+        members[pair[0]] = _read_space(pair[1], f"{place}[1]")
+    return list(members.items())
+
+
+def _is_key(key: Any) -> bool:
+    """Return whether JSON can hold a key of a Dict; nan would not be found again."""
+    return type(key) in _KEY_TYPES and key == key and (type(key) is not str or _is_kept(key))
+
+
+def _is_kept(text: str) -> bool:
+    """Return whether JSON keeps a str: it makes one character of two surrogates that are a pair."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") == text
+
+
+def _write_numbers(array: npt.NDArray[Any], bounded: Any = True, infinity: str = "") -> Any:
     """Return exact numbers, one if all are the same; infinite ones as strings, as JSON has none."""
     numbers: Any = array.astype(object)
     if array.dtype.kind == "f":
@@ -321,33 +321,3 @@ def _describe_numbers(array: npt.NDArray[Any], bounded: Any = True, infinity: st
     # Zeros are equal, whatever their signs.
     one = all_equal(numbers) and (array.dtype.kind != "f" or all_equal(np.signbit(array)))
     return numbers.flat[0] if one else numbers.tolist()
-
-
-_integer, _flag = partial(_Fields.take, kind=int), partial(_Fields.take, kind=bool)
-# The fields of each kind, which are its arguments, in their order, and how they are read.
-_FIELDS: dict[type[Space[Any]], dict[str, Callable[[_Fields, str], Any]]] = {
-    Box: {
-        "shape": _Fields.shape,
-        "dtype": _Fields.dtype,
-        "low": _Fields.numbers,
-        "high": _Fields.numbers,
-    },
-    Discrete: {"n": _integer, "start": _integer, "dtype": _Fields.dtype},
-    MultiBinary: {"n": _Fields.size},
-    MultiDiscrete: {
-        "shape": _Fields.shape,
-        "dtype": _Fields.dtype,
-        "nvec": _Fields.numbers,
-        "start": _Fields.numbers,
-    },
-    Text: {
-        "min_length": _integer,
-        "max_length": _integer,
-        "charset": _Fields.characters,
-    },
-    Dict: {"sort_keys": _flag, "spaces": _Fields.items},
-    Tuple: {"spaces": _Fields.spaces},
-    OneOf: {"spaces": _Fields.spaces},
-    Sequence: {"space": _Fields.space, "stack": _flag},
-    Graph: {"node_space": _Fields.space, "edge_space": _Fields.space_or_none},
-}

@@ -18,6 +18,7 @@ from vecspaces.spaces.nesting import (
     seed_member,
 )
 from vecspaces.spaces.space import Space
+from vecspaces.spaces.standard import FIELDS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,6 +54,7 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
         {'color': np.int64(0), 'position': array([-0.3991573 ,  0.21649833], dtype=float32)}
     """
 
+    _fields = FIELDS["Dict"]
     _container = dict
     spaces: dict[str, Space[MemberT]]
     sort_keys: bool
@@ -98,9 +100,10 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
         self.spaces = members
         super().__init__(None, None, seed)
 
-    def _arguments(self) -> dict[str, Any]:
+    @classmethod
+    def _arguments_of(cls, space: Any) -> dict[str, Any]:
         # Gymnasium before 1.4 has no `sort_keys`, and always sorts.
-        return {"sort_keys": getattr(self, "sort_keys", True), "spaces": self.spaces}
+        return {"sort_keys": getattr(space, "sort_keys", True), "spaces": space.spaces}
 
     def _parts(self) -> dict[str, Any]:
         return {"spaces": self.spaces}  # in any order

@@ -9,7 +9,7 @@ import numpy as np
 
 from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.masks import check_limit, choose_limit
-from vecspaces.spaces.standard import StandardSpace
+from vecspaces.spaces.standard import FIELDS, StandardSpace
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -53,6 +53,7 @@ class Discrete(StandardSpace[IntegerT_cov], Generic[IntegerT_cov]):
         np.int32(0)
     """
 
+    _fields = FIELDS["Discrete"]
     dtype: np.dtype[IntegerT_cov]
     n: IntegerT_cov
     start: IntegerT_cov
@@ -89,9 +90,6 @@ class Discrete(StandardSpace[IntegerT_cov], Generic[IntegerT_cov]):
         self.n = self.dtype.type(n)
         self.start = self.dtype.type(start)
         super().__init__((), self.dtype, seed)
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"n": self.n, "start": self.start, "dtype": self.dtype}
 
     @property
     def is_np_flattenable(self) -> Literal[True]:

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from vecspaces.checks import show_keys, show_value
-from vecspaces.spaces.array_space import ArraySpace
 from vecspaces.spaces.dict import Dict
-from vecspaces.spaces.discrete import Discrete
 from vecspaces.spaces.graph import Graph
 from vecspaces.spaces.nesting import Composite
 from vecspaces.spaces.sequence import Sequence
 from vecspaces.spaces.space import Space
-from vecspaces.spaces.standard import StandardSpace, find_difference
+from vecspaces.spaces.standard import BOUNDS, MEMBERS, StandardSpace, find_difference
 from vecspaces.spaces.text import Text
 
 # Bytes of an array beyond which a fingerprint holds a digest of them.
@@ -35,7 +33,7 @@ def is_space_dtype_shape_equiv(space_1: Space[Any], space_2: Space[Any]) -> bool
         TypeError: An argument is no Space.
 
     Example:
-        >>> from vecspaces.spaces import Box
+        >>> from vecspaces.spaces import Box, Discrete
         >>> is_space_dtype_shape_equiv(Box(0, 1, (2,)), Box(-5, 5, (2,)))
         True
         >>> is_space_dtype_shape_equiv(Discrete(3), Box(-5, 5, (2,)))
@@ -50,29 +48,17 @@ def is_space_dtype_shape_equiv(space_1: Space[Any], space_2: Space[Any]) -> bool
     )
 
 
-@is_space_dtype_shape_equiv.register(ArraySpace)
-@is_space_dtype_shape_equiv.register(Discrete)
-def _(space_1: Space[Any], space_2: Space[Any]) -> bool:
-    return (
-        type(space_1) is type(space_2)
-        and space_1.shape == space_2.shape
-        and space_1.dtype == space_2.dtype
-    )
-
-
-@is_space_dtype_shape_equiv.register(Text)
-def _(space_1: Text, space_2: Space[Any]) -> bool:
-    return (
-        isinstance(space_2, Text)
-        and space_1.max_length == space_2.max_length
-        and space_1.character_set == space_2.character_set
-    )
-
-
-@is_space_dtype_shape_equiv.register(Composite)
-def _(space_1: Composite[Any], space_2: Space[Any]) -> bool:
-    if not isinstance(space_2, Composite) or space_1._kind is not space_2._kind:
+@is_space_dtype_shape_equiv.register(StandardSpace)
+def _(space_1: StandardSpace[Any], space_2: Space[Any]) -> bool:
+    if not isinstance(space_2, space_1._kind):
         return False
+    if space_1.shape is not None:
+        alike = space_1.shape == space_2.shape and space_1.dtype == space_2.dtype
+        return alike and type(space_1) is type(space_2)
+    if isinstance(space_1, Text) and isinstance(space_2, Text):
+        alike = space_1.max_length == space_2.max_length
+        return alike and space_1.character_set == space_2.character_set
+    assert isinstance(space_1, Composite) and isinstance(space_2, Composite)
     members, others = space_1._members(), space_2._members()
     return (
         getattr(space_1, "stack", None) is getattr(space_2, "stack", None)  # of a Sequence
@@ -159,10 +145,6 @@ def _fingerprint(value: Any) -> Hashable:
     return kind, value
 
 
-_MEMBERS = frozenset(("space", "spaces", "node_space", "edge_space"))
-_BOUNDS = frozenset(("low", "high", "n", "nvec", "start", "min_length"))
-
-
 def difference(a: Space[Any], b: Space[Any], *, bounds: bool = True) -> str | None:
     """Return the path to the first difference between two spaces, and what differs.
 
@@ -201,7 +183,8 @@ def _difference(a: Space[Any], b: Space[Any], where: str, bounds: bool) -> str |
         return f"{place}{shown[0]}, found {shown[1]}"
     parts = b._parts()
     for name, one in a._parts().items():
-        if name in _MEMBERS or (name in _BOUNDS and not bounds):
+        field = a._fields.get(name)
+        if field in MEMBERS or (field in BOUNDS and not bounds):
             continue
         other = parts[name]
         index = find_difference(name, one, other)

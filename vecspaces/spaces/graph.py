@@ -21,6 +21,7 @@ from vecspaces.spaces.batching import batch_space
 from vecspaces.spaces.masks import choose_limit
 from vecspaces.spaces.nesting import Composite, check_member, sample_member
 from vecspaces.spaces.space import Space
+from vecspaces.spaces.standard import FIELDS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -69,6 +70,8 @@ class Graph(Composite[GraphInstance]):
                edge_links=array([[0, 1]], dtype=int32))
     """
 
+    _fields = FIELDS["Graph"]
+
     def __init__(
         self,
         node_space: Space[Any],
@@ -83,9 +86,6 @@ class Graph(Composite[GraphInstance]):
         self.batch_node_space = batch_space(node_space, 1)
         self.batch_edge_space = None if edge_space is None else batch_space(edge_space, 1)
         super().__init__(None, None, seed)
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"edge_space": self.edge_space, "node_space": self.node_space}
 
     def _members(self) -> dict[str, Space[Any]]:
         members = {"node_space": self.node_space}

@@ -10,6 +10,7 @@ import numpy as np
 from vecspaces.checks import show_value
 from vecspaces.spaces.array_space import ArraySpace
 from vecspaces.spaces.masks import check_limit, choose_limit
+from vecspaces.spaces.standard import FIELDS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -37,6 +38,7 @@ class MultiBinary(ArraySpace[np.int8]):
                [1, 1]], dtype=int8)
     """
 
+    _fields = FIELDS["MultiBinary"]
     n: int | tuple[int, ...]
 
     def __init__(
@@ -56,9 +58,6 @@ class MultiBinary(ArraySpace[np.int8]):
         if not all(count > 0 for count in shape):
             raise ValueError(f"n: expected positive counts, found {n}")
         super().__init__(shape, np.int8, seed)
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"n": self.n}
 
     def sample(
         self,

@@ -12,6 +12,7 @@ from vecspaces.spaces.array_space import ArraySpace
 from vecspaces.spaces.discrete import Discrete, IntegerT_cov
 from vecspaces.spaces.intervals import cast_exactly
 from vecspaces.spaces.masks import check_limit, check_limit_tuple, choose_limit
+from vecspaces.spaces.standard import FIELDS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -41,6 +42,7 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
                [2, 2]])
     """
 
+    _fields = FIELDS["MultiDiscrete"]
     nvec: npt.NDArray[IntegerT_cov]
     start: npt.NDArray[IntegerT_cov]
 
@@ -73,9 +75,6 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
                 f"{np.iinfo(self.dtype).max}, found nvec={self.nvec}, start={self.start}"
             )
         super().__init__(self.nvec.shape, self.dtype, seed)
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"dtype": self.dtype, "nvec": self.nvec, "start": self.start}
 
     def sample(
         self, mask: tuple[Any, ...] | None = None, probability: tuple[Any, ...] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -102,25 +102,6 @@ class Product(Composite[T_cov]):
         if len(set(lengths.values())) > 1:
             raise ValueError(mismatch("sample_n", "columns of one length", f"lengths {lengths}"))
         return [self._build(row) for row in zip(*columns.values(), strict=True)]
-
-
-def map_members(
-    arguments: Mapping[str, Any], where: str, convert: Callable[[Any, str], Any]
-) -> dict[str, Any]:
-    """Return the arguments of a space with each member converted, told the path to it.
-
-    The members of a Dict become pairs, which keep their order.
-    """
-    mapped = dict(arguments)
-    for name, found in arguments.items():
-        if name == "spaces" and isinstance(found, dict):
-            mapped[name] = [[key, convert(one, f"{where}[{key!r}]")] for key, one in found.items()]
-        elif name == "spaces":
-            mapped[name] = [convert(one, f"{where}[{i}]") for i, one in enumerate(found)]
-        elif name in ("space", "node_space", "edge_space") and found is not None:
-            step = "feature_space" if name == "space" else name
-            mapped[name] = convert(found, f"{where}.{step}")
-    return mapped
 
 
 def check_member(space: Any, where: str) -> None:

@@ -13,6 +13,7 @@ from vecspaces.spaces.masks import check_limit_tuple, choose_limit
 from vecspaces.spaces.nesting import Composite, MemberT, check_members, sample_member
 from vecspaces.spaces.sequence import Sequence
 from vecspaces.spaces.space import Space
+from vecspaces.spaces.standard import FIELDS
 from vecspaces.spaces.tuple import Tuple
 
 
@@ -39,6 +40,7 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
         (np.int64(1), array([-0.00711833, -0.7257502 ], dtype=float32))
     """
 
+    _fields = FIELDS["OneOf"]
     spaces: tuple[Space[MemberT], ...]
 
     def __init__(
@@ -50,9 +52,6 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
         if not self.spaces:
             raise ValueError("spaces: expected at least one space, found none")
         super().__init__(None, None, seed)
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"spaces": self.spaces}
 
     def _members(self) -> dict[int, Space[MemberT]]:
         return dict(enumerate(self.spaces))

@@ -19,6 +19,7 @@ from vecspaces.spaces.batching import batch_space
 from vecspaces.spaces.masks import choose_limit
 from vecspaces.spaces.nesting import Composite, check_member, explain_members, sample_member
 from vecspaces.spaces.space import Space
+from vecspaces.spaces.standard import FIELDS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -53,6 +54,7 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
                [0.19049619]], dtype=float32)
     """
 
+    _fields = FIELDS["Sequence"]
     feature_space: Space[Any]
     stack: bool
     stacked_feature_space: Space[Any]
@@ -70,8 +72,9 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
             self.stacked_feature_space = batch_space(space, 1)
         super().__init__(None, None, seed)
 
-    def _arguments(self) -> dict[str, Any]:
-        return {"space": self.feature_space, "stack": self.stack}
+    @classmethod
+    def _arguments_of(cls, space: Any) -> dict[str, Any]:
+        return {"space": space.feature_space, "stack": space.stack}
 
     def _members(self) -> dict[str, Space[Any]]:
         return {"feature_space": self.feature_space}

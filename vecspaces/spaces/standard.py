@@ -1,35 +1,68 @@
-"""StandardSpace: what the ten spaces are made of, from which equality and differences follow."""
+"""StandardSpace: the fields that each of the ten kinds of spaces is made of.
+
+Equality, differences, descriptions in JSON and the conversion to Gymnasium derive from the fields.
+"""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from vecspaces.spaces.space import Space, T_cov
 
+FieldKind: TypeAlias = Literal[
+    "shape", "dtype", "size", "flag", "characters",
+    # integers, and arrays of numbers
+    "length", "limit", "limits", "low", "high",
+    # members: one, one or None, in a row, by key
+    "space", "optional space", "spaces", "items",
+]  # fmt: skip
+
+MEMBERS = frozenset(("space", "optional space", "spaces", "items"))
+#: What may differ between spaces whose values have the same nesting, shapes and dtypes.
+BOUNDS = frozenset(("limit", "limits", "low", "high"))
+
+
+#: The arguments that make an equal space of each kind, in the order of its description.
+FIELDS: dict[str, dict[str, FieldKind]] = {
+    "Box": {"shape": "shape", "dtype": "dtype", "low": "low", "high": "high"},
+    "Discrete": {"n": "limit", "start": "limit", "dtype": "dtype"},
+    "MultiBinary": {"n": "size"},
+    "MultiDiscrete": {"dtype": "dtype", "nvec": "limits", "start": "limits"},
+    "Text": {"min_length": "limit", "max_length": "length", "charset": "characters"},
+    "Dict": {"sort_keys": "flag", "spaces": "items"},
+    "Tuple": {"spaces": "spaces"},
+    "OneOf": {"spaces": "spaces"},
+    "Sequence": {"space": "space", "stack": "flag"},
+    "Graph": {"edge_space": "optional space", "node_space": "space"},
+}
+#: The classes of the ten kinds, each entered when it is defined.
+KINDS: dict[str, Any] = dict.fromkeys(FIELDS)
+
 
 class StandardSpace(Space[T_cov]):
-    """One of the ten spaces, or a subclass of one: the arguments that make it say all about it."""
+    """One of the ten spaces, or a subclass of one: its fields determine it, but for the seeds."""
+
+    _fields: ClassVar[dict[str, FieldKind]]
 
     _kind: ClassVar[type[StandardSpace[Any]]]
-    """Which of the ten it is: the class that defines `_arguments`."""
+    """Which of the ten it is: the class that has the fields."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "_arguments" in vars(cls):
-            cls._kind = cls
+        if "_fields" in vars(cls):
+            cls._kind = KINDS[cls.__name__] = cls
 
-    def _arguments(self) -> dict[str, Any]:
-        """Return the arguments that make an equal space, without seeds, as descriptions order them.
-
-        It reads attributes that Gymnasium's space of that name has too, and may be called with one.
-        """
-        raise NotImplementedError
+    @classmethod
+    def _arguments_of(cls, space: Any) -> dict[str, Any]:
+        """Return the arguments of `space`, which is of this class or Gymnasium's of that name."""
+        return {name: getattr(space, name) for name in cls._fields}
 
     def _parts(self) -> dict[str, Any]:
         """Return what makes two spaces equal, by the names that differences have."""
-        return {"shape": self.shape, "dtype": self.dtype, **self._arguments()}
+        return {"shape": self.shape, "dtype": self.dtype, **self._arguments_of(self)}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, self._kind):
@@ -50,3 +83,25 @@ def find_difference(name: str, one: Any, other: Any) -> tuple[int, ...] | None:
         return None
     first: tuple[int, ...] = tuple(np.argwhere(~close)[0].tolist())
     return first
+
+
+def map_members(
+    kind: type[StandardSpace[Any]],
+    arguments: dict[str, Any],
+    where: str,
+    convert: Callable[[Any, str], Any],
+) -> None:
+    """Replace each member among the arguments of a space by `convert(member, its path)`.
+
+    The members of a Dict become pairs, which keep their order.
+    """
+    for name, field in kind._fields.items():
+        found = arguments[name]
+        if field == "items":
+            pairs = [[key, convert(one, f"{where}[{key!r}]")] for key, one in found.items()]
+            arguments[name] = pairs
+        elif field == "spaces":
+            arguments[name] = [convert(one, f"{where}[{i}]") for i, one in enumerate(found)]
+        elif field in MEMBERS and found is not None:
+            step = "feature_space" if name == "space" else name
+            arguments[name] = convert(found, f"{where}.{step}")

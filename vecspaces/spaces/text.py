@@ -9,7 +9,7 @@ import numpy as np
 
 from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.masks import check_limit, check_limit_tuple, choose_limit
-from vecspaces.spaces.standard import StandardSpace
+from vecspaces.spaces.standard import FIELDS, StandardSpace
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -68,6 +68,8 @@ class Text(StandardSpace[str]):
         Text(1, 10, charset=0123456789)
     """
 
+    _fields = FIELDS["Text"]
+
     def __init__(
         self,
         max_length: int,
@@ -97,11 +99,12 @@ class Text(StandardSpace[str]):
         self._characters = _table(tuple(dict.fromkeys(characters)))
         super().__init__(dtype=str, seed=seed)
 
-    def _arguments(self) -> dict[str, Any]:
+    @classmethod
+    def _arguments_of(cls, space: Any) -> dict[str, Any]:
         return {
-            "min_length": self.min_length,
-            "max_length": self.max_length,
-            "charset": "".join(self.character_list),  # samples depend on the order
+            "min_length": space.min_length,
+            "max_length": space.max_length,
+            "charset": "".join(space.character_list),  # samples depend on the order
         }
 
     def _parts(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from vecspaces.spaces.nesting import (
     seed_member,
 )
 from vecspaces.spaces.space import Space
+from vecspaces.spaces.standard import FIELDS
 
 
 class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[MemberT]):
@@ -45,6 +46,7 @@ class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Memb
         (np.int64(0), array([-0.3991573 ,  0.21649833], dtype=float32))
     """
 
+    _fields = FIELDS["Tuple"]
     _container = tuple
     spaces: tuple[Space[MemberT], ...]
 
@@ -55,9 +57,6 @@ class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Memb
     ) -> None:
         self.spaces = check_members(spaces)
         super().__init__(None, None, seed)
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"spaces": self.spaces}
 
     def _members(self) -> dict[int, Space[MemberT]]:
         return dict(enumerate(self.spaces))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -12,7 +12,8 @@ import numpy as np
 from vecspaces import spaces as our_spaces
 from vecspaces.adapters.gymnasium.carried import CarriedSpace
 from vecspaces.adapters.gymnasium.errors import CustomSpaceError
-from vecspaces.spaces.nesting import map_members
+from vecspaces.spaces.nesting import Composite
+from vecspaces.spaces.standard import KINDS, map_members
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +41,7 @@ def from_gymnasium(space: gymnasium.Space[Any]) -> Space[Any]:
         >>> from_gymnasium(theirs).sample() == theirs.sample()
         True
     """
-    conversion = _Conversion(gymnasium.spaces, our_spaces, "vecspaces.Space")
-    ours: Space[Any] = conversion.of(space, "space")
+    ours: Space[Any] = _convert(space, "space", _TO_OURS, _Known({}, {}))
     return ours
 
 
@@ -51,8 +51,7 @@ def from_environment(space: gymnasium.Space[Any]) -> Space[Any]:
     What `from_gymnasium` refuses is converted too: a subclass of one of the ten as its parent, and
     any other space to a `CarriedSpace`.
     """
-    conversion = _Conversion(gymnasium.spaces, our_spaces, "vecspaces.Space", lenient=True)
-    ours: Space[Any] = conversion.of(space, "space")
+    ours: Space[Any] = _convert(space, "space", _LENIENTLY, _Known({}, {}))
     return ours
 
 
@@ -75,8 +74,7 @@ def to_gymnasium(space: Space[Any]) -> gymnasium.Space[Any]:
         >>> to_gymnasium(Box(-1.0, 1.0, (2,)))
         Box(-1.0, 1.0, (2,), float32)
     """
-    conversion = _Conversion(our_spaces, gymnasium.spaces, "gymnasium.Space")
-    theirs: gymnasium.Space[Any] = conversion.of(space, "space")
+    theirs: gymnasium.Space[Any] = _convert(space, "space", _TO_THEIRS, _Known({}, {}))
     return theirs
 
 
@@ -85,11 +83,8 @@ def translator(space: Space[Any]) -> Callable[[Any], Any] | None:
 
     Only graphs differ: each library has a named tuple of its own.
     """
-    return (
-        functools.partial(_with_graphs, gymnasium.spaces.GraphInstance)
-        if _has_graphs(space)
-        else None
-    )
+    kind = gymnasium.spaces.GraphInstance
+    return functools.partial(_with_graphs, kind) if _has_graphs(space) else None
 
 
 def native_translator(space: Space[Any]) -> Callable[[Any], Any] | None:
@@ -99,13 +94,8 @@ def native_translator(space: Space[Any]) -> Callable[[Any], Any] | None:
 
 def _has_graphs(space: Space[Any]) -> bool:
     """Whether values of a space may hold graphs."""
-    if isinstance(space, our_spaces.Dict):
-        return any(map(_has_graphs, space.spaces.values()))
-    if isinstance(space, (our_spaces.Tuple, our_spaces.OneOf)):
-        return any(map(_has_graphs, space.spaces))
-    if isinstance(space, our_spaces.Sequence):
-        return _has_graphs(space.feature_space)
-    return isinstance(space, our_spaces.Graph)
+    members = space._members().values() if isinstance(space, Composite) else ()
+    return isinstance(space, our_spaces.Graph) or any(map(_has_graphs, members))
 
 
 def _with_graphs(kind: Any, value: Any) -> Any:
@@ -120,70 +110,88 @@ def _with_graphs(kind: Any, value: Any) -> Any:
     return value
 
 
-@functools.cache
-def _kinds_of(source: Any) -> dict[type, str]:
-    """Return the names of the ten kinds of spaces of a library."""
-    return {getattr(source, kind): kind for kind in _KINDS}
+class _Direction(NamedTuple):
+    """From which library to which; both name classes, arguments and attributes alike.
 
-
-class _Conversion:
-    """One walk over a space; both libraries name classes, arguments and attributes alike.
-
-    Args:
-        source: The module of the spaces that come in.
+    Attributes:
+        kinds: The names of the ten kinds of spaces that come in.
         target: The module of the spaces that go out.
         base: The name of the base class of the spaces that go out, for messages.
         lenient: Whether subclasses come in as their parents, and all other spaces whole.
     """
 
-    def __init__(self, source: Any, target: Any, base: str, lenient: bool = False) -> None:
-        self._kinds = _kinds_of(source)
-        self._target = target
-        self._base = base
-        self._lenient = lenient
-        # A space, or a generator, that sits in two places is still one afterwards.
-        self._spaces: dict[int, Any] = {}
-        self._generators: dict[int, Any] = {}
+    kinds: dict[type, str]
+    target: Any
+    base: str
+    lenient: bool = False
 
-    def of(self, space: Any, path: str) -> Any:
-        """Convert the space found at `path`."""
-        if id(space) in self._spaces:
-            return self._spaces[id(space)]
-        kind = self._kind(space)
-        if kind is None and isinstance(space, CarriedSpace):
-            return self._keep(space, copy.deepcopy(space.space, self._generators))
-        if kind is None and self._lenient and isinstance(space, gymnasium.Space):
-            return self._keep(space, CarriedSpace(copy.deepcopy(space, self._generators)))
-        if kind is None:
-            found = type(space)
-            raise CustomSpaceError(
-                f"{path}: expected one of {', '.join(_KINDS)}, found {space!r} of type "
-                f"{found.__module__}.{found.__qualname__}; use one of these, or derive the class "
-                f"from {self._base}"
-            )
-        converted = _copy_box(space) if kind == "Box" and self._target is our_spaces else None
-        if converted is None:
-            arguments = map_members(getattr(our_spaces, kind)._arguments(space), path, self.of)
-            for name, default in _KINDS[kind].items():
-                if arguments[name] == default:
-                    del arguments[name]
-            converted = getattr(self._target, kind)(**arguments)
-            if kind == "Box":
-                # Samples depend on missing bounds, which `low` and `high` of integers do not show.
-                converted.bounded_below = space.bounded_below.copy()
-                converted.bounded_above = space.bounded_above.copy()
-        converted._np_random = copy.deepcopy(space._np_random, self._generators)
-        return self._keep(space, converted)
 
-    def _kind(self, space: Any) -> str | None:
-        """Name the one of the ten that a space is; None for any other."""
-        ancestors = type(space).__mro__ if self._lenient else (type(space),)
-        return next((self._kinds[found] for found in ancestors if found in self._kinds), None)
+_theirs = {getattr(gymnasium.spaces, name): name for name in KINDS}
+_TO_OURS = _Direction(_theirs, our_spaces, "vecspaces.Space")
+_LENIENTLY = _Direction(_theirs, our_spaces, "vecspaces.Space", lenient=True)
+_TO_THEIRS = _Direction(
+    {kind: name for name, kind in KINDS.items()}, gymnasium.spaces, "gymnasium.Space"
+)
 
-    def _keep(self, space: Any, converted: Any) -> Any:
-        """Remember what became of a space."""
-        self._spaces[id(space)] = converted
+# Arguments that Gymnasium's constructors lack before 1.2 and before 1.4.
+_NEWER: dict[str, tuple[str, Any]] = {
+    "Discrete": ("dtype", np.dtype(np.int64)),
+    "Dict": ("sort_keys", True),
+}
+
+
+class _Known(NamedTuple):
+    """What became of spaces and generators, by id: one that sits in two places stays one."""
+
+    spaces: dict[int, Any]
+    copies: dict[int, Any]
+
+
+def _convert(space: Any, path: str, direction: _Direction, known: _Known) -> Any:
+    """Convert the space found at `path`."""
+    if id(space) in known.spaces:
+        return known.spaces[id(space)]
+    kind = direction.kinds.get(type(space))
+    if kind is None and direction.lenient:
+        ancestors = (ancestor for ancestor in type(space).__mro__ if ancestor in direction.kinds)
+        kind = next(map(direction.kinds.__getitem__, ancestors), None)
+    if kind is not None:
+        converted = _make(kind, space, path, direction, known)
+        if space._np_random is not None:
+            converted._np_random = copy.deepcopy(space._np_random, known.copies)
+    elif isinstance(space, CarriedSpace):
+        converted = copy.deepcopy(space.space, known.copies)
+    elif direction.lenient and isinstance(space, gymnasium.Space):
+        converted = CarriedSpace(copy.deepcopy(space, known.copies))
+    else:
+        found = type(space)
+        raise CustomSpaceError(
+            f"{path}: expected one of {', '.join(KINDS)}, found {space!r} of type "
+            f"{found.__module__}.{found.__qualname__}; use one of these, or derive the class "
+            f"from {direction.base}"
+        )
+    known.spaces[id(space)] = converted
+    return converted
+
+
+def _make(kind: str, space: Any, path: str, direction: _Direction, known: _Known) -> Any:
+    """Make a space of a kind, not seeded, of the arguments of another one."""
+    converted = _copy_box(space) if kind == "Box" and direction.target is our_spaces else None
+    if converted is not None:
         return converted
+    arguments = KINDS[kind]._arguments_of(space)
+    map_members(
+        KINDS[kind], arguments, path, lambda member, at: _convert(member, at, direction, known)
+    )
+    name, default = _NEWER.get(kind, ("", None))
+    if arguments.get(name) == default:
+        arguments.pop(name, None)
+    converted = getattr(direction.target, kind)(**arguments)
+    if kind == "Box":
+        # Samples depend on missing bounds, which `low` and `high` of integers do not show.
+        converted.bounded_below = space.bounded_below.copy()
+        converted.bounded_above = space.bounded_above.copy()
+    return converted
 
 
 def _copy_box(space: Any) -> Any:
@@ -201,18 +209,3 @@ def _copy_box(space: Any) -> Any:
         bounds[place] = bound.astype(bound.dtype.str)  # by its name: a pickle brings a twin
         bounds[place].flags.writeable = False
     return our_spaces.Box.of_bounds(*bounds)
-
-
-# The kinds, and the arguments that Gymnasium before 1.2 and before 1.4 does not have.
-_KINDS: dict[str, dict[str, Any]] = {
-    "Box": {},
-    "Discrete": {"dtype": np.dtype(np.int64)},
-    "MultiBinary": {},
-    "MultiDiscrete": {},
-    "Text": {},
-    "Dict": {"sort_keys": True},
-    "Tuple": {},
-    "Sequence": {},
-    "Graph": {},
-    "OneOf": {},
-}
