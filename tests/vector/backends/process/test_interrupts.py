@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
+import faulthandler
+import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tests.envs import ledgers
 from tests.interrupts import Struck
+from vecspaces.vector import AsyncVectorEnv
+from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import uninterrupted
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="holds back signals")
@@ -70,3 +77,75 @@ def test_another_thread_has_no_handlers_to_hold_back() -> None:
     thread.start()
     thread.join()
     assert found == [signal.getsignal(signal.SIGINT)]
+
+
+# --------------------------------------------------------------- handlers of native libraries
+
+_C_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)
+
+
+def make_and_close() -> None:
+    AsyncVectorEnv(ledgers(1), num_workers=1).close()
+
+
+@pytest.mark.parametrize("do", [make_and_close, count_usable_cores])
+def test_a_native_librarys_handler_stays(do: Callable[[], Any]) -> None:
+    """As a JVM or Qt installs one: over Python's, which `signal.getsignal` goes on to return."""
+    libc = ctypes.CDLL(None)
+    libc.signal.restype, libc.signal.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
+    seen: list[int] = []
+    mine = _C_HANDLER(seen.append)
+    before = libc.signal(signal.SIGINT, ctypes.cast(mine, ctypes.c_void_p))
+    try:
+        assert callable(signal.getsignal(signal.SIGINT))
+        do()
+        os.kill(os.getpid(), signal.SIGINT)  # KeyboardInterrupt, if Python's is installed
+        assert seen == [signal.SIGINT]
+    finally:
+        libc.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("do", [make_and_close, count_usable_cores])
+def test_a_faulthandler_stays_registered(do: Callable[[], Any], tmp_path: Any) -> None:
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)  # which `getsignal` goes on to return
+    with open(tmp_path / "stacks", "w+") as stacks:
+        faulthandler.register(signal.SIGUSR1, file=stacks)
+        try:
+            do()
+            os.kill(os.getpid(), signal.SIGUSR1)
+            stacks.seek(0)
+            assert "test_a_faulthandler_stays_registered" in stacks.read()
+        finally:
+            faulthandler.unregister(signal.SIGUSR1)
+            signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("interrupts", [False, True])
+def test_system_calls_are_restarted_as_before(interrupts: bool) -> None:
+    """As `signal.siginterrupt` says: in the section and after it, in the C code of any thread."""
+    libc = ctypes.CDLL(None)
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    signal.siginterrupt(signal.SIGUSR1, interrupts)
+    result: list[int] = []
+
+    def strike() -> None:
+        read, write = os.pipe()
+        buffer = ctypes.create_string_buffer(1)
+        thread = threading.Thread(target=lambda: result.append(libc.read(read, buffer, 1)))
+        thread.start()
+        time.sleep(0.05)  # until it waits in the system call
+        assert thread.ident is not None
+        signal.pthread_kill(thread.ident, signal.SIGUSR1)
+        thread.join(0.05)
+        os.write(write, b"y")
+        thread.join()
+        os.close(read)
+        os.close(write)
+
+    try:
+        with uninterrupted():
+            strike()
+        strike()
+        assert result == [-1 if interrupts else 1] * 2
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from vecspaces.vector.backends.process.interrupts import uninterrupted
+
 
 def usable_cores() -> list[int]:
     """Return the numbers of the cores that this process may run on."""
@@ -19,7 +21,9 @@ def count_usable_cores() -> int:
     """Return how many cores' worth of time this process may use, at least 1."""
     # Python 3.13: the affinity, unless the user asked for another number (-X cpu_count).
     count = getattr(os, "process_cpu_count", lambda: None)() or len(usable_cores())
-    return math.ceil(min(cpu_quota(), count))
+    with uninterrupted():  # which would leave a file open
+        quota = cpu_quota()
+    return math.ceil(min(quota, count))
 
 
 def cpu_quota(root: Path = Path("/")) -> float:

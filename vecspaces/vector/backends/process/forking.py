@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator
 
 from vecspaces.memory import Arena
+from vecspaces.vector.backends.process.interrupts import uninterrupted
 
 _lock = threading.RLock()
 _descriptors: set[int] = set()
@@ -74,7 +75,7 @@ def count_threads() -> int:
 def find_renderer() -> str | None:
     """Return the name of a graphics driver that this process has loaded."""
     try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        with uninterrupted(), open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
             found = _RENDERER.search(maps.read())
     except OSError:
         return None
