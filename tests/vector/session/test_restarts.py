@@ -1,4 +1,7 @@
-"""Restart: a dead or late worker is replaced, its episodes are truncated, others go on."""
+"""Restarts of workers: any death, any start method, the budget, late workers, two deaths.
+
+What a restarted row shows is in `WorkersContract`, which test_contract.py runs.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,9 +21,22 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.crosses import ordinarily
+from tests.envs import Ledger
 from tests.vector.bounds import stretched, within
+from vecspaces import Env
 from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
-from vecspaces.spaces import Discrete, Sequence
+from vecspaces.spaces import Box, Discrete, Sequence
+from vecspaces.testing.contract.workers import (
+    ACTIONS,
+    KEPT,
+    LONG,
+    LOSSES,
+    LOST,
+    assert_lost,
+    respawned,
+    stack,
+    take,
+)
 from vecspaces.testing.faulty_envs import (
     FAULTS,
     Factory,
@@ -27,7 +44,6 @@ from vecspaces.testing.faulty_envs import (
     FaultyEnv,
     OddError,
     arm,
-    built,
     factories,
 )
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -36,229 +52,61 @@ from vecspaces.vector.session import restarts as session_restarts
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
 
-ACTIONS = np.array([0, 1, 2, 1])
-LOST, KEPT = [2, 3], [0, 1]
-LONG = 1000
 MODES = list(AutoresetMode)
-# A death is handled by `on_worker_death`, what hangs by `on_step_timeout`: the rest is the same.
-LOSSES = ["SIGKILL", "hang"]
-in_both = pytest.mark.parametrize("deed", LOSSES)
 
 
 def restarts(deed: str) -> dict[str, Any]:
-    """The arguments that let a worker be restarted after this."""
+    """The arguments with which a worker is restarted after this."""
     if deed == "hang":
         return {"on_step_timeout": "restart", "step_timeout": stretched(0.25)}
     return {"on_worker_death": "restart"}
 
 
-def start(
-    folder: Path,
-    where: str = "step",
-    mode: AutoresetMode = AutoresetMode.NEXT_STEP,
-    deed: str = "SIGKILL",
-    **arguments: Any,
-) -> AsyncVectorEnv[Any, Any]:
+def make(env_fns: Any, deed: str = "SIGKILL", **arguments: Any) -> Any:
+    arguments = {"num_workers": 2, "context": "fork", **restarts(deed), **arguments}
+    return AsyncVectorEnv(env_fns, **arguments)
+
+
+def start(folder: Path, deed: str = "SIGKILL", where: str = "step", **arguments: Any) -> Any:
     """Two workers of two environments, two steps into an episode; the second may be lost."""
-    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
-        factories(4, folder, deed, where, episode=LONG),
-        num_workers=2,
-        context="fork",
-        autoreset_mode=mode,
-        **{**restarts(deed), **arguments},
-    )
+    envs = make(factories(4, folder, deed, where, episode=LONG), deed, **arguments)
     envs.reset(seed=5)
     for _ in range(2):
         envs.step(ACTIONS)
     return envs
 
 
-@pytest.fixture(params=MODES, ids=lambda mode: mode.name)
-def mode(request: pytest.FixtureRequest) -> AutoresetMode:
-    return request.param  # type: ignore[no-any-return]  # pytest does not know
-
-
-@pytest.fixture
-def two_steps_on(
-    request: pytest.FixtureRequest,
-) -> Iterator[tuple[SyncVectorEnv[Any, Any], Any]]:
-    """The same environments in this process, where none dies, and what they observed last."""
-    mode = AutoresetMode.NEXT_STEP
-    if "mode" in request.fixturenames:
-        mode = request.getfixturevalue("mode")
-    with SyncVectorEnv(
-        [Factory(index, episode=LONG) for index in range(4)], autoreset_mode=mode
-    ) as envs:
-        envs.reset(seed=5)
-        envs.step(ACTIONS)
-        observations, *_ = envs.step(ACTIONS)
-        yield envs, observations
-
-
-@pytest.fixture
-def healthy(two_steps_on: tuple[SyncVectorEnv[Any, Any], Any]) -> SyncVectorEnv[Any, Any]:
-    """The same environments in this process, where none dies, two steps into the episode."""
-    return two_steps_on[0]
-
-
-@pytest.fixture
-def known(two_steps_on: tuple[SyncVectorEnv[Any, Any], Any]) -> Any:
-    """The last observations before something dies."""
-    return two_steps_on[1]
-
-
-def restart_seed(seed: int, count: int) -> int:
-    """As documented: the seed of the k-th restart."""
-    return int(np.random.SeedSequence(seed, spawn_key=(count,)).generate_state(1)[0]) & 0x7FFFFFFF
-
-
-def respawned(row: int, count: int = 1, seed: int = 5) -> FaultyEnv:
-    """The environment that a restart makes, not yet reset; and its first observation."""
-    env = FaultyEnv(row, episode=LONG)
-    env.first = env.reset(seed=restart_seed(seed + row, count))[0]  # type: ignore[attr-defined]
-    return env
-
-
-def pick(batch: Any, rows: list[int]) -> Any:
-    return {key: value[rows] for key, value in batch.items()}
-
-
-def stack(observations: list[Any]) -> Any:
-    return {
-        "phase": np.array([one["phase"] for one in observations], np.int64),
-        "place": np.stack([one["place"] for one in observations]),
-    }
-
-
-def check_others(result: Any, expected: Any) -> None:
-    """The rows of the worker that lived are those of a run without deaths, bit for bit."""
-    assert_identical(pick(result[0], KEPT), pick(expected[0], KEPT))
-    for ours, theirs in zip(result[1:4], expected[1:4], strict=True):
-        assert_identical(ours[KEPT], theirs[KEPT])
-    assert_identical(result[4]["steps"][KEPT], expected[4]["steps"][KEPT])
-
-
-def check_lost(result: Any) -> None:
-    """The step that was lost says so."""
-    _, rewards, terminations, truncations, infos = result
-    assert rewards[LOST].tolist() == [0.0, 0.0]
-    assert terminations[LOST].tolist() == [False, False]
-    assert truncations[LOST].tolist() == [True, True]
-    assert truncations[KEPT].tolist() == [False, False]
-    assert infos["worker_restarted"].dtype == np.bool_
-    assert infos["worker_restarted"].tolist() == [False, False, True, True]
-    assert infos["_worker_restarted"].tolist() == [False, False, True, True]
-
-
 # ---------------------------------------------------------------------- the step that was lost
-
-
-@pytest.mark.parametrize("shared_memory", [True, False])
-@in_both
-def test_a_lost_step_is_a_truncation_in_every_autoreset_mode(
-    deed: str, shared_memory: bool, tmp_path: Path, mode: AutoresetMode, healthy: Any, known: Any
-) -> None:
-    with start(tmp_path, mode=mode, deed=deed, shared_memory=shared_memory) as envs:
-        arm(tmp_path)
-        result = envs.step(ACTIONS)
-        check_others(result, healthy.step(ACTIONS))
-        check_lost(result)
-        new = [respawned(row) for row in LOST]
-        firsts = stack([env.first for env in new])  # type: ignore[attr-defined]
-        last = pick(known, LOST)
-        if mode is AutoresetMode.SAME_STEP:
-            assert_identical(pick(result[0], LOST), firsts)
-            assert result[4]["_final_obs"].tolist() == [False, False, True, True]
-            assert_identical(stack(list(result[4]["final_obs"][LOST])), last)
-        else:
-            assert_identical(pick(result[0], LOST), last)
-        if mode is AutoresetMode.NEXT_STEP:
-            result = envs.step(ACTIONS)
-            check_others(result, healthy.step(ACTIONS))
-            assert_identical(pick(result[0], LOST), firsts)
-            assert result[1][LOST].tolist() == [0.0, 0.0]
-            assert not result[3].any()
-            assert "worker_restarted" not in result[4]
-        if mode is AutoresetMode.DISABLED:
-            mask = np.array([False, False, True, True])
-            observations, _ = envs.reset(options={"reset_mask": mask})
-            # The new worker has reset them once already, with the seed of the restart.
-            assert_identical(pick(observations, LOST), stack([env.reset()[0] for env in new]))
-        result = envs.step(ACTIONS)
-        check_others(result, healthy.step(ACTIONS))
-        expected = [env.step(ACTIONS[row])[0] for row, env in zip(LOST, new, strict=True)]
-        assert_identical(pick(result[0], LOST), stack(expected))
-        assert result[1][LOST].tolist() == [2.0, 1.0]
-        assert sorted(built(tmp_path)) == [0, 1, 2, 2, 3, 3]
 
 
 @pytest.mark.parametrize("deed", ["segfault", "os._exit", "hang in native code"])
 def test_any_death_restarts(deed: str, tmp_path: Path) -> None:
-    arguments = restarts("hang") if "hang" in deed else {}
-    with start(tmp_path, deed=deed, **arguments) as envs:
+    with start(tmp_path, deed, **restarts("hang" if "hang" in deed else deed)) as envs:
         arm(tmp_path)
-        check_lost(envs.step(ACTIONS))
+        assert_lost(envs.step(ACTIONS))
 
 
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
 def test_other_start_methods_restart_too(context: str, tmp_path: Path) -> None:
-    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
-        factories(4, tmp_path, "SIGKILL"), num_workers=2, context=context, on_worker_death="restart"
-    )
-    with envs:
+    with make(factories(4, tmp_path, "SIGKILL"), context=context) as envs:
+        envs.reset()
+        arm(tmp_path)
+        assert_lost(envs.step(ACTIONS))
+        # Without seeds a restart is a fresh start.
+        assert envs.step(ACTIONS)[0]["place"][LOST, 2].tolist() == [0.0, 0.0]
         envs.reset(seed=5)
         arm(tmp_path)
-        check_lost(envs.step(ACTIONS))
-        observations, *_ = envs.step(ACTIONS)
-        firsts = stack([respawned(row).first for row in LOST])  # type: ignore[attr-defined]
-        assert_identical(pick(observations, LOST), firsts)
+        assert_lost(envs.step(ACTIONS))
+        firsts = stack([respawned(row, 2)[1] for row in LOST])
+        assert_identical(take(envs.step(ACTIONS)[0], LOST), firsts)
 
 
 def test_an_exception_is_no_death(tmp_path: Path) -> None:
-    with start(tmp_path, deed="exception") as envs:
+    with start(tmp_path, "exception", on_worker_death="restart") as envs:
         arm(tmp_path)
-        with pytest.raises(Exception, match="gripper"):
+        with pytest.raises(OddError, match="gripper"):
             envs.step(ACTIONS)
         envs.reset()
-
-
-@in_both
-def test_what_a_view_showed_stays_whole_when_a_worker_is_lost(deed: str, tmp_path: Path) -> None:
-    with start(tmp_path, deed=deed, copy=False, buffers=3) as envs:
-        shown = [envs.step(ACTIONS)[0] for _ in range(2)]
-        kept = [{key: value.copy() for key, value in one.items()} for one in shown]
-        arm(tmp_path)
-        newest, *_ = envs.step(ACTIONS)
-        assert_identical(shown[1], kept[1])
-        assert_identical(pick(newest, LOST), pick(kept[1], LOST))
-
-
-@in_both
-def test_seeds_of_restarts_follow_from_the_reset_seed_and_their_number(
-    deed: str, tmp_path: Path
-) -> None:
-    with start(tmp_path, deed=deed, max_restarts=5) as envs:
-        for count in (1, 2, 3):
-            arm(tmp_path)
-            check_lost(envs.step(ACTIONS))
-            observations, *_ = envs.step(ACTIONS)
-            expected = stack([respawned(row, count).first for row in LOST])  # type: ignore[attr-defined]
-            assert_identical(pick(observations, LOST), expected)
-
-
-def test_a_restart_without_seeds_is_a_fresh_start(tmp_path: Path) -> None:
-    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
-        factories(4, tmp_path, "SIGKILL"), num_workers=2, context="fork", on_worker_death="restart"
-    )
-    with envs:
-        envs.reset()
-        arm(tmp_path)
-        check_lost(envs.step(ACTIONS))
-        observations, *_ = envs.step(ACTIONS)
-        assert observations["place"][LOST, 2].tolist() == [0.0, 0.0]
-
-
-# ---------------------------------------------------------------------- deaths elsewhere
 
 
 def kill(envs: Any, worker: int) -> None:
@@ -268,120 +116,13 @@ def kill(envs: Any, worker: int) -> None:
     process.join()
 
 
-def test_a_death_between_two_steps_loses_the_next_step(
-    tmp_path: Path, mode: AutoresetMode, healthy: Any
-) -> None:
-    with start(tmp_path, mode=mode) as envs:
+@pytest.mark.parametrize("mode", MODES)
+def test_a_death_between_two_steps_loses_the_next_step(mode: AutoresetMode, tmp_path: Path) -> None:
+    with start(tmp_path, autoreset_mode=mode) as envs:
         kill(envs, 1)
-        result = envs.step(ACTIONS)
-        check_others(result, healthy.step(ACTIONS))
-        check_lost(result)
-
-
-@in_both
-def test_a_loss_in_a_full_reset_repeats_it(deed: str, tmp_path: Path, healthy: Any) -> None:
-    with start(tmp_path, "reset", deed=deed) as envs:
-        arm(tmp_path)
-        assert_identical(envs.reset(seed=9), healthy.reset(seed=9))
-        for _ in range(3):
-            assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
-
-
-@in_both
-def test_a_loss_in_a_partial_reset_repeats_it_and_truncates_the_neighbour(
-    deed: str, tmp_path: Path, mode: AutoresetMode, healthy: Any, known: Any
-) -> None:
-    mask = {"reset_mask": np.array([False, False, True, False])}
-    with start(tmp_path, "reset", mode, deed) as envs:
-        arm(tmp_path)
-        observations, _ = envs.reset(seed=20, options=mask)
-        expected, _ = healthy.reset(seed=20, options=mask)
-        assert_identical(observations, expected)
-        observations, rewards, _, truncations, infos = envs.step(ACTIONS)
-        expected, *_ = healthy.step(ACTIONS)
-        assert_identical(pick(observations, [0, 1, 2]), pick(expected, [0, 1, 2]))
-        assert truncations.tolist() == [False, False, False, True]
-        assert infos["worker_restarted"].tolist() == [False, False, False, True]
-        assert rewards[3] == 0.0
-        if mode is AutoresetMode.SAME_STEP:
-            assert_identical(infos["final_obs"][3]["place"], known["place"][3])
-        else:
-            assert_identical(pick(observations, [3]), pick(known, [3]))
-
-
-@pytest.mark.parametrize(
-    "where, touch, expected",
-    [
-        ("call", lambda envs: envs.call("poke", 10), (10, 11, 12, 13)),
-        ("get", lambda envs: envs.get_attr("strength"), (7, 7, 7, 7)),
-        (
-            "set",
-            lambda envs: envs.set_attr("strength", [1, 2, 3, 4]) or envs.get_attr("strength"),
-            (1, 2, 3, 4),
-        ),
-        ("render", lambda envs: tuple(frame[0, 0, 0] for frame in envs.render()), (0, 1, 2, 3)),
-    ],
-)
-@in_both
-def test_a_loss_in_a_call_repeats_it_and_the_next_step_is_a_truncation(
-    deed: str,
-    where: str,
-    touch: Callable[[Any], Any],
-    expected: Any,
-    tmp_path: Path,
-    mode: AutoresetMode,
-    healthy: Any,
-    known: Any,
-) -> None:
-    with start(tmp_path, where, mode, deed) as envs:
-        arm(tmp_path)
-        assert touch(envs) == expected
-        result = envs.step(ACTIONS)
-        check_others(result, healthy.step(ACTIONS))
-        check_lost(result)
-        if mode is AutoresetMode.SAME_STEP:
-            assert_identical(stack(list(result[4]["final_obs"][LOST])), pick(known, LOST))
-        else:
-            assert_identical(pick(result[0], LOST), pick(known, LOST))
-
-
-def test_a_death_in_a_call_of_other_environments_is_a_truncation_later(tmp_path: Path) -> None:
-    with start(tmp_path) as envs:
-        kill(envs, 1)
-        assert envs.call("poke", env_ids=[0]) == (1,)
-        check_lost(envs.step(ACTIONS))
-
-
-@in_both
-def test_a_loss_while_streaming_is_a_truncation(deed: str, tmp_path: Path, known: Any) -> None:
-    with start(tmp_path, deed=deed, batch_size=2) as envs:
-        arm(tmp_path)
-        envs.send(ACTIONS)
-        seen: dict[int, Any] = {}
-        for _ in range(2):
-            got = envs.recv()
-            for place, row in enumerate(got.env_ids.tolist()):
-                seen[row] = (
-                    {key: value[place] for key, value in got.observations.items()},
-                    got.rewards[place],
-                    got.truncations[place],
-                    bool(got.infos.get("worker_restarted", np.zeros(2, bool))[place]),
-                )
-        assert sorted(seen) == [0, 1, 2, 3]
-        for row in KEPT:
-            assert seen[row][1:] == (float(ACTIONS[row]), False, False)
-            assert seen[row][0]["place"][2] == 3
-        for row in LOST:
-            assert seen[row][1:] == (0.0, True, True)
-            assert_identical(seen[row][0]["place"], known["place"][row])
-        envs.send(ACTIONS)
-        after = [envs.recv() for _ in range(2)]
-        steps = {
-            row: float(place[2])
-            for got in after
-            for row, place in zip(got.env_ids.tolist(), got.observations["place"], strict=True)
-        }
-        assert steps == {0: 4.0, 1: 4.0, 2: 0.0, 3: 0.0}
+        if mode is AutoresetMode.NEXT_STEP:  # a call of other environments does not notice it
+            assert envs.call("poke", env_ids=[0]) == (1,)
+        assert_lost(envs.step(ACTIONS))
 
 
 def test_a_streaming_death_before_send_is_a_truncation_too(tmp_path: Path) -> None:
@@ -394,34 +135,6 @@ def test_a_streaming_death_before_send_is_a_truncation_too(tmp_path: Path) -> No
         lost = np.isin(got.env_ids, LOST)
         assert (got.truncations == lost).all()
         assert (got.infos["worker_restarted"] == lost).all()
-
-
-@in_both
-def test_the_rows_of_a_vector_env_are_truncated_together(
-    deed: str, tmp_path: Path, mode: AutoresetMode
-) -> None:
-    fns = factories(4, tmp_path, deed, episode=LONG)
-    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
-        [
-            lambda: SyncVectorEnv(fns[:2], autoreset_mode=mode),
-            lambda: SyncVectorEnv(fns[2:], autoreset_mode=mode),
-        ],
-        num_workers=2,
-        context="fork",
-        autoreset_mode=mode,
-        **restarts(deed),
-    )
-    with envs:
-        envs.reset(seed=5)
-        known, *_ = envs.step(ACTIONS)
-        arm(tmp_path)
-        result = envs.step(ACTIONS)
-        check_lost(result)
-        if mode is AutoresetMode.SAME_STEP:
-            assert_identical(stack(list(result[4]["final_obs"][LOST])), pick(known, LOST))
-            assert result[0]["place"][:, 2].tolist() == [2, 2, 0, 0]
-        else:
-            assert_identical(pick(result[0], LOST), pick(known, LOST))
 
 
 # ---------------------------------------------------------------------- the budget
@@ -450,10 +163,10 @@ def test_too_many_losses_raise_and_tell_the_history(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     within = " within 60 s" if window == 60 else ""
-    with start(tmp_path, deed=deed, max_restarts=2, restart_window=window) as envs:
+    with start(tmp_path, deed, max_restarts=2, restart_window=window) as envs:
         for _ in range(2):
             arm(tmp_path)
-            check_lost(envs.step(ACTIONS))
+            assert_lost(envs.step(ACTIONS))
             envs.step(ACTIONS)
         arm(tmp_path)
         with pytest.raises(kind) as caught:
@@ -489,10 +202,7 @@ def test_too_many_losses_raise_and_tell_the_history(
     ),
 )
 def test_a_loop_of_losses_ends(where: str, deed: str) -> None:
-    fns = [Factory(index) for index in range(3)]
-    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
-        [*fns, Doomed(where, deed)], num_workers=2, context="fork", **restarts(deed)
-    )
+    envs = make([*map(Factory, range(3)), Doomed(where, deed)], deed)
     kinds = (WorkerDiedError, StepTimeoutError)
     with pytest.raises(kinds, match=r"workers (died|overran step_timeout) 4 times"):
         envs.reset()
@@ -518,76 +228,40 @@ class Doomed:
         return env
 
 
-def test_an_env_fn_that_fails_at_the_restart_is_heard(tmp_path: Path) -> None:
-    factory = Factory(3, Fault("exception", "build", tmp_path / "trigger"))
-    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
-        [Factory(0), Factory(1), Factory(2), factory],
-        num_workers=2,
-        context="fork",
-        on_worker_death="restart",
-    )
-    with envs:
+@pytest.mark.parametrize("deed", ["exception", "hang"])
+def test_an_env_fn_that_fails_or_hangs_at_the_restart_is_an_error(
+    deed: str, tmp_path: Path
+) -> None:
+    last = Factory(3, Fault(deed, "build", tmp_path / "trigger"))
+    env_fns = [*map(Factory, range(3)), last]
+    with make(env_fns, start_timeout=stretched(0.5 if deed == "hang" else 60.0)) as envs:
         envs.reset(seed=5)
         arm(tmp_path)
         kill(envs, 1)
-        with pytest.raises(OddError) as caught:
+        with pytest.raises((OddError, StepTimeoutError)) as caught:
             envs.step(ACTIONS)
-        assert "environment 3 (worker 1) failed in build" in str(caught.value.__cause__)
+        if isinstance(caught.value, StepTimeoutError):
+            assert "not built again within start_timeout" in str(caught.value)
+            assert caught.value.env_ids == (2, 3)
+        else:
+            assert "environment 3 (worker 1) failed in build" in str(caught.value.__cause__)
         with pytest.raises(ResetNeededError):
             envs.step(ACTIONS)
         envs.reset(seed=5)
         envs.step(ACTIONS)
 
 
-def test_an_env_fn_that_hangs_at_the_restart_is_bounded(tmp_path: Path) -> None:
-    factory = Factory(3, Fault("hang", "build", tmp_path / "trigger"))
-    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
-        [Factory(0), Factory(1), Factory(2), factory],
-        num_workers=2,
-        context="fork",
-        on_worker_death="restart",
-        start_timeout=stretched(0.5),
-    )
-    with envs:
-        envs.reset(seed=5)
-        arm(tmp_path)
-        kill(envs, 1)
-        with pytest.raises(StepTimeoutError, match="not built again within start_timeout") as late:
-            envs.step(ACTIONS)
-        assert late.value.env_ids == (2, 3)
-        envs.reset(seed=5)
-        envs.step(ACTIONS)
-
-
-class WithOptions(FaultyEnv):
-    """Shows the options of its last reset in its infos."""
-
-    def __init__(self, index: int) -> None:
-        super().__init__(index, episode=2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        observation, _ = super().reset(seed=seed)
-        return observation, {"options": (options or {}).get("level", -1)}
-
-
 @pytest.mark.parametrize("as_vector", [False, True])
 def test_options_that_were_to_be_kept_survive_a_restart(as_vector: bool) -> None:
-    def make(index: int) -> Any:
-        return WithOptions(index)
-
-    fns: list[Any] = [lambda i=i: make(i) for i in range(2)]
+    env_fns: list[Any] = [partial(Ledger, number, length=9) for number in range(2)]
     if as_vector:
-        fns = [fns[0], lambda: SyncVectorEnv([lambda: make(1)])]
-    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
-        fns, num_workers=2, context="fork", on_worker_death="restart"
-    )
-    actions = np.zeros(2, np.int64)
-    with envs:
-        envs.reset(seed=5, options=[{"level": 3}, {"level": 4}])
+        env_fns[1] = partial(SyncVectorEnv, env_fns[1:])
+    with make(env_fns) as envs:
+        envs.reset(seed=5, options=[{"time": 3}, {"time": 4}])
         kill(envs, 1)
-        envs.step(actions)
-        infos = envs.step(actions)[4]
-        assert infos["options"][1] == 4
+        envs.step([0, 0])
+        assert envs.step([0, 0])[0][1, 2] == 4
+        assert envs.get_attr("options")[1] == [{"time": 4}]
 
 
 class Growing(FaultyEnv):
@@ -595,30 +269,22 @@ class Growing(FaultyEnv):
 
     observation_space = Sequence(Discrete(1000))  # type: ignore[assignment]
 
-    def _observe(self, spoil: str | None) -> Any:
+    def _observe(self, invalid: str | None) -> Any:
         return tuple(range(self._steps * 200 + self.index))
 
 
-@pytest.mark.parametrize("capacity", [64, 65536])
-@pytest.mark.parametrize("shared_memory", [True, False])
+@pytest.mark.parametrize(("capacity", "shared_memory"), [(64, True), (65536, False)])
+@pytest.mark.parametrize("mode", MODES)
 def test_last_known_observations_of_variable_size_are_shown_too(
     capacity: int, shared_memory: bool, mode: AutoresetMode
 ) -> None:
-    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
-        [lambda i=i: Growing(i, episode=LONG) for i in range(2)],
-        num_workers=2,
-        context="fork",
-        on_worker_death="restart",
-        autoreset_mode=mode,
-        variable_capacity=capacity,
-        shared_memory=shared_memory,
-    )
-    actions = np.zeros(2, np.int64)
-    with envs:
+    arguments = {"variable_capacity": capacity, "shared_memory": shared_memory}
+    env_fns = [partial(Growing, number, episode=LONG) for number in range(2)]
+    with make(env_fns, autoreset_mode=mode, **arguments) as envs:
         envs.reset(seed=5)
-        known, *_ = envs.step(actions)
+        known, *_ = envs.step([0, 0])
         kill(envs, 1)
-        observations, *_, infos = envs.step(actions)
+        observations, *_, infos = envs.step([0, 0])
         assert len(observations[0]) == 400
         if mode is AutoresetMode.SAME_STEP:
             assert observations[1] == (0,)
@@ -644,9 +310,9 @@ def test_deaths_older_than_the_window_are_forgotten(monkeypatch: pytest.MonkeyPa
         budget.spend(late, session_restarts.Late(late))
 
 
-@in_both
+@pytest.mark.parametrize("deed", LOSSES)
 def test_max_restarts_zero_raises_at_once(deed: str, tmp_path: Path) -> None:
-    with start(tmp_path, deed=deed, max_restarts=0) as envs:
+    with start(tmp_path, deed, max_restarts=0) as envs:
         arm(tmp_path)
         with pytest.raises((WorkerDiedError, StepTimeoutError), match=r"(died|step_timeout) once"):
             envs.step(ACTIONS)
@@ -695,10 +361,7 @@ def hanging(folder: Path, *rows: int) -> list[Factory]:
 def test_workers_that_are_late_together_are_one_restart(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
-        hanging(tmp_path, 1, 3), num_workers=2, max_restarts=1, **restarts("hang")
-    )
-    with envs:
+    with make(hanging(tmp_path, 1, 3), "hang", max_restarts=1) as envs:
         envs.reset(seed=5)
         for stream in (False, True):
             envs.step(ACTIONS)
@@ -724,8 +387,7 @@ def test_a_function_is_asked_once_about_workers_that_are_late_together(tmp_path:
         heard.append(error)
         raise LookupError("no more")
 
-    given = {**restarts("hang"), "on_step_timeout": judge}
-    with AsyncVectorEnv(hanging(tmp_path, 1, 3), num_workers=2, **given) as envs:
+    with make(hanging(tmp_path, 1, 3), "hang", on_step_timeout=judge) as envs:
         envs.reset(seed=5)
         for row in (1, 3):
             arm(tmp_path / str(row))
@@ -735,7 +397,7 @@ def test_a_function_is_asked_once_about_workers_that_are_late_together(tmp_path:
 
 
 def test_a_hung_row_of_a_stream_is_noticed_while_others_go_on(tmp_path: Path) -> None:
-    with AsyncVectorEnv(hanging(tmp_path, 3), num_workers=4, **restarts("hang")) as envs:
+    with make(hanging(tmp_path, 3), "hang", num_workers=4) as envs:
         envs.reset(seed=5)
         arm(tmp_path / "3")
         envs.send(ACTIONS)
@@ -759,29 +421,20 @@ class Wordy(FaultyEnv):
         return {"words": "x" * 20_000_000}
 
 
-def test_a_row_that_answered_while_nobody_listened_is_not_late() -> None:
-    fns = [lambda i=i: Wordy(i, episode=LONG) for i in range(2)]
-    with AsyncVectorEnv(fns, num_workers=2, context="fork", **restarts("hang")) as envs:
+@pytest.mark.parametrize("kinds", [(Wordy, Wordy), (Wordy, FaultyEnv, FaultyEnv)])
+def test_a_row_that_answered_while_nobody_listened_is_not_late(kinds: Any) -> None:
+    env_fns = [partial(kind, number, episode=LONG) for number, kind in enumerate(kinds)]
+    count = len(kinds)
+    with make(env_fns, "hang", num_workers=count) as envs:
         envs.reset()
-        for count in (2, 1):
-            envs.send(ACTIONS[:2])
-            time.sleep(stretched(0.4))
-            for _ in range(2 // count):
-                assert not envs.recv(count).truncations.any()
-
-
-def test_a_row_that_was_heard_in_part_before_the_caller_left_is_not_late() -> None:
-    fns = [lambda i=i: (Wordy if i == 0 else FaultyEnv)(i, episode=LONG) for i in range(3)]
-    with AsyncVectorEnv(fns, num_workers=3, context="fork", **restarts("hang")) as envs:
-        envs.reset()
-        envs.send(ACTIONS[:3])
-        for _ in range(3):
-            time.sleep(stretched(0.4))
+        envs.send(ACTIONS[:count])
+        for _ in range(count):  # the first one is received in part when the caller stops listening
+            time.sleep(stretched(0.3))
             assert not envs.recv(1).truncations.any()
 
 
 def test_a_bound_of_one_wait_restarts_nothing(tmp_path: Path) -> None:
-    with start(tmp_path, deed="hang") as envs:
+    with start(tmp_path, "hang") as envs:
         pids = [process.pid for process in envs.processes]
         arm(tmp_path)
         envs.step_async(ACTIONS)
@@ -790,19 +443,19 @@ def test_a_bound_of_one_wait_restarts_nothing(tmp_path: Path) -> None:
                 envs.step_wait(timeout=stretched(0.3))
             assert (late.value.env_ids, late.value.running) == ((2, 3), (2,))
         assert [process.pid for process in envs.processes] == pids
-        check_lost(envs.step_wait())
+        assert_lost(envs.step_wait())
 
 
 def test_deaths_and_timeouts_are_decided_one_by_one(tmp_path: Path) -> None:
     heard: list[Exception] = []
-    with start(tmp_path, deed="hang") as envs:  # whose on_worker_death is "raise"
+    with start(tmp_path, "hang") as envs:  # whose on_worker_death is "raise"
         kill(envs, 1)
         with pytest.raises(WorkerDiedError, match='on_worker_death="restart" goes on by itself'):
             envs.step(ACTIONS)
     both = {**restarts("hang"), "on_step_timeout": heard.append, "on_worker_death": heard.append}
-    with start(tmp_path, deed="hang", max_restarts=1, **both) as envs:
+    with start(tmp_path, "hang", max_restarts=1, **both) as envs:
         arm(tmp_path)
-        check_lost(envs.step(ACTIONS))
+        assert_lost(envs.step(ACTIONS))
         kill(envs, 1)
         expected = "workers died or overran step_timeout 2 times"
         with pytest.raises(WorkerDiedError, match=expected):
@@ -824,3 +477,93 @@ def test_deaths_and_timeouts_are_decided_one_by_one(tmp_path: Path) -> None:
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         AsyncVectorEnv([Factory(0)], **arguments)
+
+
+# ---------------------------------------------------------------------- two deaths
+
+
+def wait_for(path: Path) -> None:
+    give_up = time.monotonic() + 20
+    while not path.exists() and time.monotonic() < give_up:
+        time.sleep(0.002)
+
+
+class Mortal(Env[Any, Any]):
+    """Dies in its third step, and in its second life when a file is there."""
+
+    observation_space = Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = Discrete(2)
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        lives = len(list(folder.glob("life*")))
+        (folder / f"life{lives}").touch()
+        self.life, self.time = lives, 0
+        if lives == 1:
+            threading.Thread(target=self._die_at_a_file, daemon=True).start()
+
+    def _die_at_a_file(self) -> None:
+        wait_for(self.folder / "die")
+        os._exit(9)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.time = 0
+        (self.folder / f"reset{self.life}").touch()
+        return np.array([self.life, 0.5]), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        if self.life == 0 and self.time == 3:
+            os._exit(7)
+        return np.array([self.life, self.time], np.float64), 1.0, False, False, {}
+
+
+class Slow(Mortal):
+    """Ends its third step only when the other one has lived twice and died twice."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.life, self.time = folder, 0, 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        if self.time == 3:
+            wait_for(self.folder / "reset1")
+            time.sleep(stretched(0.1))  # it has answered
+            (self.folder / "die").touch()
+            wait_for(self.folder / "life2")
+        return np.array([-1.0, self.time]), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+@pytest.mark.parametrize(("shared_memory", "buffers"), [(True, 3), (True, 1), (False, 1)])
+def test_the_last_known_observation_is_shown_after_both_deaths(
+    mode: str, shared_memory: bool, buffers: int, tmp_path: Path
+) -> None:
+    with make(
+        [partial(Mortal, tmp_path), partial(Slow, tmp_path)],
+        autoreset_mode=mode,
+        shared_memory=shared_memory,
+        buffers=buffers,
+    ) as envs:
+        envs.reset(seed=0)
+        for _ in range(2):
+            known = envs.step([0, 0])[0]
+        for life in (1, 2):
+            observations, rewards, _, truncations, infos = envs.step([0, 0])
+            assert truncations.tolist() == [True, False]
+            assert rewards.tolist() == [0.0, 1.0]
+            assert infos["worker_restarted"].tolist() == [True, False]
+            if mode == "SameStep":
+                assert infos["final_obs"][0].tolist() == known[0].tolist()
+                assert observations[0].tolist() == [life, 0.5]
+                known = observations
+            else:
+                assert observations[0].tolist() == known[0].tolist() == [0.0, 2.0]
+            assert observations[1].tolist() == [-1.0, 2.0 + life]
+            if mode == "Disabled" and life == 1:
+                break  # it has to be reset, and that ends the loss of the second life too
+        if mode == "Disabled":
+            mask = np.array([True, False])
+            observations, _ = envs.reset(seed=4, options={"reset_mask": mask})
+            assert observations.tolist() == [[2.0, 0.5], [-1.0, 3.0]]
+            assert not envs.step([0, 0])[3].any()

@@ -26,6 +26,7 @@ from vecspaces.testing.contract.refusals import RefusalContract
 from vecspaces.testing.contract.results import ResultsContract
 from vecspaces.testing.contract.ring import RingContract
 from vecspaces.testing.contract.stepping import SteppingContract
+from vecspaces.testing.contract.workers import WorkersContract
 
 __all__ = [
     "ALL_SPACES",
@@ -38,6 +39,7 @@ __all__ = [
     "RingContract",
     "SteppingContract",
     "VectorEnvContract",
+    "WorkersContract",
     "assert_same_infos",
     "assert_same_run",
     "assert_same_step",

@@ -1,8 +1,9 @@
-"""AsyncVectorEnv keeps the contract, however it divides its environments and whatever it shares."""
+"""SyncVectorEnv and AsyncVectorEnv keep the contract, however workers divide and share."""
 
 from __future__ import annotations
 
 import multiprocessing
+import sys
 from functools import partial
 from typing import Any
 
@@ -11,11 +12,13 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.envs import Boasting, Sampler
+from tests.vector.bounds import stretched
 from vecspaces import spaces
 from vecspaces.testing.contract import (
     ALL_SPACES,
     RefusalContract,
     VectorEnvContract,
+    WorkersContract,
     assert_same_run,
 )
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -25,8 +28,13 @@ FASTEST = "fork" if "fork" in METHODS else "spawn"
 NEWEST = "forkserver" if "forkserver" in METHODS else "spawn"
 
 
-class AsyncContract(VectorEnvContract):
-    """AsyncVectorEnv, told how by class attributes."""
+class TestSync(VectorEnvContract, RefusalContract):
+    def make(self, env_fns: Any, **arguments: Any) -> Any:
+        return SyncVectorEnv(env_fns, **arguments)
+
+
+class Workers:
+    """Makes an AsyncVectorEnv; class attributes say how."""
 
     workers = 2
     arguments: dict[str, Any] = {"context": FASTEST}  # noqa: RUF012
@@ -35,6 +43,25 @@ class AsyncContract(VectorEnvContract):
         env_fns = list(env_fns)
         workers = max(1, min(self.workers, len(env_fns)))
         return AsyncVectorEnv(env_fns, num_workers=workers, **{**self.arguments, **arguments})
+
+
+class AsyncContract(Workers, VectorEnvContract):
+    """The contract of all vector envs."""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
+class TestFaultsOfWorkers(Workers, WorkersContract):
+    patience = stretched(0.25)
+
+
+@pytest.mark.full
+class TestFaultsOfWorkersOverPipes(TestFaultsOfWorkers):
+    arguments = {"context": FASTEST, "shared_memory": False}  # noqa: RUF012
+
+
+@pytest.mark.full
+class TestFaultsOfWorkersOfAForkServer(TestFaultsOfWorkers):
+    arguments = {"context": NEWEST}  # noqa: RUF012
 
 
 @pytest.mark.full
