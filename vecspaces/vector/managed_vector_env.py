@@ -610,7 +610,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             self._buffers.release()
         if forced:
             warnings.warn(
-                f"{name_envs(forced)} did not close within {seconds:g} s and had to be ended by force",
+                f"{name_envs(forced)} did not close within {seconds:g} s "
+                "and had to be ended by force",
                 RuntimeWarning,
                 stacklevel=5,
             )

@@ -79,8 +79,8 @@ class SlowWatch:
             frame, level = frame.f_back, level + 1
         warnings.warn(
             Message(
-                "{} of {:envs} has taken {} s so far: step_timeout and start_timeout bound the wait, "
-                "and slow_warning says after how long to warn (None: never){}",
+                "{} of {:envs} has taken {} s so far: step_timeout and start_timeout bound the "
+                "wait, and slow_warning says after how long to warn (None: never){}",
                 verb,
                 place.env_ids,
                 f"{seconds:.3g}",

@@ -157,7 +157,8 @@ def _check_env(env: Any, number: int) -> None:
     if isinstance(env, type):
         raise TypeError(
             Message(
-                "{:env_fn} must return an environment; it returned the class {}: make an instance, {}()",
+                "{:env_fn} must return an environment; it returned the class {}: make an "
+                "instance, {}()",
                 number,
                 env.__name__,
                 env.__name__,
@@ -457,9 +458,9 @@ def check_distinct(env: Any, number: int, numbers: dict[int, int]) -> None:
     if other != number:
         raise ValueError(
             Message(
-                "{:env_fn} and {:env_fn} returned one and the same environment, which cannot be in two places: "
-                f"let each make an environment of its own, or use {ONE_WORKER_EACH}, which gives "
-                "each a copy in a process of its own",
+                "{:env_fn} and {:env_fn} returned one and the same environment, which cannot be in "
+                "two places: let each make an environment of its own, or use "
+                f"{ONE_WORKER_EACH}, which gives each a copy in a process of its own",
                 other,
                 number,
             )

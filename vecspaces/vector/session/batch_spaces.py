@@ -57,8 +57,8 @@ def agree(
         if not is_same(space, single_action):
             raise RuntimeError(
                 Message(
-                    "{:envs} has action space {}, {:envs} has {}: the actions of a batch need one space; "
-                    "the first difference: {}",
+                    "{:envs} has action space {}, {:envs} has {}: the actions of a batch need one "
+                    "space; the first difference: {}",
                     [row],
                     space,
                     [0],
@@ -89,8 +89,8 @@ def agree_on_infos(descriptions: Sequence[GroupDescription]) -> Dict[Any] | None
         for count, space in zip(description.counts, description.info_spaces, strict=True):
             if isinstance(space, WrongSpace):
                 text = (
-                    "{:env_fn} returned an environment with a wrong info_space: {}; where the attribute "
-                    "is about something else, give the vector env the argument info_space"
+                    "{:env_fn} returned an environment with a wrong info_space: {}; where the "
+                    "attribute is about something else, give the vector env the argument info_space"
                 )
                 raise space.kind(Message(text, len(found), space.text))
             found.append((count, space))
@@ -103,8 +103,8 @@ def agree_on_infos(descriptions: Sequence[GroupDescription]) -> Dict[Any] | None
                 detail = f"the first difference: {difference(first, space)}"
             raise RuntimeError(
                 Message(
-                    "{:envs} has info_space {}, {:envs} has {}: the infos of a batch need one; {}; give "
-                    "all environments the same one, or the vector env the argument info_space",
+                    "{:envs} has info_space {}, {:envs} has {}: the infos of a batch need one; {}; "
+                    "give all environments the same one, or the vector env the argument info_space",
                     [row],
                     space,
                     [0],

@@ -708,7 +708,8 @@ class Session:
             where, stack = self._backend.find(worker)
             error = StepTimeoutError(
                 Message(
-                    "{:envs} were not built again within start_timeout ({} s): reset() tries again{}",
+                    "{:envs} were not built again within start_timeout ({} s): reset() tries "
+                    "again{}",
                     rows,
                     f"{self._settings.start_timeout:g}",
                     where,

@@ -182,8 +182,8 @@ class RayBackend(Backend):
         ids = [row for worker in late for row in self._rows(worker)]
         error = StepTimeoutError(
             Message(
-                "{:envs} were not built within start_timeout ({} s): {} of {} actors are not ready. {}. "
-                "Where there is too little, use fewer workers, ask for less in "
+                "{:envs} were not built within start_timeout ({} s): {} of {} actors are not "
+                "ready. {}. Where there is too little, use fewer workers, ask for less in "
                 "resources_per_worker, or add nodes; else allow more time, or find out what the "
                 "env_fn waits for",
                 ids,
