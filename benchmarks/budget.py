@@ -24,8 +24,7 @@ import typer
 
 from benchmarks.common import make_table, show
 from benchmarks.environments import find_environment
-from vecspaces.cli.benchmark.contenders import prepare_actions
-from vecspaces.cli.benchmark.limit import step_all
+from vecspaces.cli.benchmark.contenders import prepare_actions, step_all
 from vecspaces.cli.benchmark.tracing import Recorder, Span
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.backend import ProcessBackend

@@ -26,8 +26,14 @@ import typer
 from benchmarks.common import make_table, show
 from benchmarks.peers import envpool_task
 from benchmarks.startup import descendants, proportional_memory
-from vecspaces.cli.benchmark.contenders import GYMNASIUM, OURS, Contender, Runner, open_vecspaces
-from vecspaces.cli.benchmark.limit import LIMIT
+from vecspaces.cli.benchmark.contenders import (
+    GYMNASIUM,
+    LIMIT,
+    OURS,
+    Contender,
+    Runner,
+    open_vecspaces,
+)
 from vecspaces.cli.benchmark.measure import calibrate, first_line, time_batches
 
 WORKERS = 2

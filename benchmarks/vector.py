@@ -21,12 +21,12 @@ from rich.table import Table
 
 from benchmarks.environments import find_environment
 from benchmarks.peers import PEERS, versions
+from vecspaces.cli import options
 from vecspaces.cli.bench import show
-from vecspaces.cli.benchmark.contenders import Contender, Runner, open_vecspaces
-from vecspaces.cli.benchmark.limit import CONTENDERS, LIMIT
+from vecspaces.cli.benchmark.contenders import CONTENDERS, LIMIT, Contender, Runner, open_vecspaces
 from vecspaces.cli.benchmark.measure import Measurement, Plan, measure
-from vecspaces.cli.benchmark.report import GYMNASIUM, Report
-from vecspaces.cli.console import JsonOption, announce, output, progress_bar, write_json
+from vecspaces.cli.benchmark.report import GYMNASIUM, Comparison
+from vecspaces.cli.console import announce, output, progress_bar, write_json
 
 ROOT = Path(__file__).parents[1]
 RUN = ROOT / "benchmarks" / "vector.json"
@@ -103,7 +103,7 @@ def main(
     write: Annotated[bool, typer.Option("--write", help="Write README, docs and plot.")] = False,
     render: Annotated[bool, typer.Option("--render", help="Write them from the last run.")] = False,
     only: Annotated[str, typer.Option(help="The environment to measure again.")] = "",
-    json_file: JsonOption = None,
+    json_file: options.Json = None,
 ) -> None:
     """Measure, and say which targets are reached."""
     if render:
@@ -122,7 +122,7 @@ def main(
         max_processes=MANY,
     )
     announce(str(plan))
-    report = Report(plan.rounds, plan.seconds)
+    report = Comparison(plan.rounds, plan.seconds)
     with progress_bar(plan.timings) as update:
         measure(plan, report.measurements, update)
     if only:
@@ -141,15 +141,15 @@ def main(
         report.plot(PLOT)
 
 
-def load(file: Path) -> tuple[Report, dict[str, Any]]:
+def load(file: Path) -> tuple[Comparison, dict[str, Any]]:
     """Return the report of a run that was kept, and the machine that it was made on."""
     found = json.loads(file.read_text(encoding="utf-8"))
     fields = ("workload", "num_envs", "backend", "num_workers", "runs", "skipped")
     measurements = [Measurement(**{name: one[name] for name in fields}) for one in found["results"]]
-    return Report(found["rounds"], found["seconds_per_round"], measurements), found["machine"]
+    return Comparison(found["rounds"], found["seconds_per_round"], measurements), found["machine"]
 
 
-def verdicts(report: Report) -> Table:
+def verdicts(report: Comparison) -> Table:
     """Return the table of the targets."""
     table = Table(title="targets", title_justify="left")
     for column in ("environment", "n", "backend", "against", "target", "found", ""):
@@ -171,7 +171,7 @@ def verdicts(report: Report) -> Table:
     return table
 
 
-def _ratio(target: Target, report: Report) -> float | None:
+def _ratio(target: Target, report: Comparison) -> float | None:
     entry = report.find(target.workload, target.num_envs, target.backend)
     return None if entry is None else report.ratio(entry, target.rival)
 
@@ -179,7 +179,7 @@ def _ratio(target: Target, report: Report) -> float | None:
 # ---------------------------------------------------------------------- the pages
 
 
-def write_pages(report: Report, machine: dict[str, Any]) -> None:
+def write_pages(report: Comparison, machine: dict[str, Any]) -> None:
     """Write every block that is made from the run into its page."""
     for page, blocks in render_pages(report, machine).items():
         file = ROOT / page
@@ -189,7 +189,7 @@ def write_pages(report: Report, machine: dict[str, Any]) -> None:
         file.write_text(text, encoding="utf-8")
 
 
-def render_pages(report: Report, machine: dict[str, Any]) -> dict[str, dict[str, str]]:
+def render_pages(report: Comparison, machine: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Return the blocks of each page, by their names."""
     speed, where = _speed_table(report), _describe(report, machine)
     return {
@@ -211,7 +211,7 @@ def replace_block(text: str, name: str, block: str) -> str:
     return f"{before}{first}\n{block}\n{last}{after}"
 
 
-def _speed_table(report: Report) -> str:
+def _speed_table(report: Comparison) -> str:
     """Steps per second of 64 environments, with shares of the limit."""
     backends = [name for name in COLUMNS if report.find("nothing", MANY, name) is not None]
     titles = [COLUMNS[name] for name in backends]
@@ -236,7 +236,7 @@ def _speed_table(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _few_table(report: Report) -> str:
+def _few_table(report: Comparison) -> str:
     """Steps per second of few and many environments; the fastest of each row is bold."""
     backends = (OURS, OUR_SYNC, THEIR_SYNC, THEIR_ASYNC)
     lines = [
@@ -256,7 +256,7 @@ def _few_table(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _targets(report: Report) -> str:
+def _targets(report: Comparison) -> str:
     """What was aimed at, and what was found; what is reached is bold."""
     lines = ["| environments | | against | target | found |", "| --- | --- | --- | ---: | ---: |"]
     for target in TARGETS:
@@ -275,7 +275,7 @@ def _targets(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _describe(report: Report, machine: dict[str, Any]) -> str:
+def _describe(report: Comparison, machine: dict[str, Any]) -> str:
     """Where and how the run was made."""
     libraries = machine["libraries"]
     system = machine["system"].partition("-")[0]
@@ -294,7 +294,7 @@ def _digits(entry: Measurement | None) -> str:
     return f"{float(f'{entry.steps_per_second:.3g}'):,.0f}"
 
 
-def _with_share(report: Report, entry: Measurement | None) -> str:
+def _with_share(report: Comparison, entry: Measurement | None) -> str:
     """Steps per second, and their share of the limit."""
     share = None if entry is None else report.ratio(entry, LIMIT.name)
     if share is None:

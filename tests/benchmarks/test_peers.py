@@ -10,8 +10,7 @@ import pytest
 
 from benchmarks.environments import NAMES, find_environment
 from benchmarks.peers import PEERS, envpool_task
-from vecspaces.cli.benchmark.contenders import OURS, Contender
-from vecspaces.cli.benchmark.limit import LIMIT
+from vecspaces.cli.benchmark.contenders import LIMIT, OURS, Contender
 
 OTHERS = [*PEERS, envpool_task("CartPole-v1")]
 

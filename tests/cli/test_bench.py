@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from vecspaces.cli.app import app
 from vecspaces.cli.benchmark.contenders import Contender
 from vecspaces.cli.benchmark.measure import Measurement
-from vecspaces.cli.benchmark.report import Report
+from vecspaces.cli.benchmark.report import Comparison
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("--seconds", "0.002", "--rounds", "2")
@@ -82,7 +82,9 @@ def test_every_backend_is_measured_at_every_number() -> None:
 
 def test_the_ratio_is_to_the_faster_of_gymnasiums() -> None:
     speeds = {"gymnasium sync": 100.0, "gymnasium async": 20.0, "vecspaces async": 150.0}
-    report = Report(1, 0.1, [Measurement("w", 1, name, 1, [one]) for name, one in speeds.items()])
+    report = Comparison(
+        1, 0.1, [Measurement("w", 1, name, 1, runs=[one]) for name, one in speeds.items()]
+    )
     entry = report.find("w", 1, "vecspaces async")
     assert entry is not None
     assert report.times_gymnasium(entry) == 1.5

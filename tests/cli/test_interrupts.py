@@ -176,7 +176,7 @@ def test_an_interrupt_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv("STAGE", "never")
         monkeypatch.setenv("REACHED", "never")
         monkeypatch.setattr(
-            "vecspaces.cli.describe.prepare", lambda env: signal.raise_signal(signal.SIGINT)
+            "vecspaces.cli.options.prepare", lambda env: signal.raise_signal(signal.SIGINT)
         )
         monkeypatch.syspath_prepend(Path.cwd())
         assert CliRunner().invoke(app, ["describe", "staged:Staged"]).exit_code == 0

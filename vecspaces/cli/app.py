@@ -1,4 +1,4 @@
-"""The app: which commands there are, and how they refuse a value of an option."""
+"""The commands of `vecspaces`, and how wrong options, errors and Ctrl-C end each of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _UsageError: Any = typer.BadParameter.__bases__[0]
 
 @contextlib.contextmanager
 def _refused() -> Iterator[None]:
-    """Show what the command line does not take in one line, as the commands show all errors."""
+    """Print a usage error in one line, as commands print all errors."""
     try:
         yield
     except _UsageError as error:
@@ -45,7 +45,7 @@ def _as_written(param: Any) -> str:
 
 
 class _Group(TyperGroup):
-    """Refuses in one line what no command takes."""
+    """Prints usage errors of all commands in one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, args or ["--help"])
@@ -60,15 +60,15 @@ class _Group(TyperGroup):
 
 
 class _Command(TyperCommand):
-    """Reports what goes wrong in a few lines, or with `--traceback` in all of Python's."""
+    """Prints an error in a few lines, or with `--traceback` as Python does."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
-        except (Exception, SystemExit) as error:  # what is named on the command line may exit
-            # rich ends the command where the reader of a pipe has gone, as `head` does.
+        except (Exception, SystemExit) as error:  # an environment's module may call exit()
+            # rich ends the command if the reader of a pipe, such as `head`, has ended.
             if ctx.params["traceback"] or isinstance(error.__context__, BrokenPipeError):
                 raise
             report(error, {str(one.name): _as_written(one) for one in self.params})
@@ -77,7 +77,7 @@ class _Command(TyperCommand):
 app = typer.Typer(
     cls=_Group,
     help="Vectorised reinforcement-learning environments in worker processes.",
-    rich_markup_mode=None,  # its tables cut the names of options short
+    rich_markup_mode=None,  # with rich, tables truncate the names of options
     pretty_exceptions_enable=False,
 )
 for command in (rollout, evaluate, describe, check, bench, tune, profile):

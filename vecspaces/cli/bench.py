@@ -1,4 +1,4 @@
-"""`vecspaces bench`: steps per second, side by side with Gymnasium and the limit."""
+"""`vecspaces bench`: steps per second, beside Gymnasium and the upper bound."""
 
 from __future__ import annotations
 
@@ -7,26 +7,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from vecspaces.cli.benchmark.contenders import Contender
-from vecspaces.cli.benchmark.limit import CONTENDERS, LIMIT
+from vecspaces.cli import options
+from vecspaces.cli.benchmark.contenders import CONTENDERS, LIMIT, Contender
 from vecspaces.cli.benchmark.measure import Measurement, Plan, measure
-from vecspaces.cli.benchmark.report import GYMNASIUM, Report
-from vecspaces.cli.console import (
-    EnvArgOption,
-    JsonOption,
-    TracebackOption,
-    announce,
-    check_plot,
-    find_env,
-    output,
-    parse_env_args,
-    parse_numbers,
-    prepare,
-    progress_bar,
-    write_json,
-)
+from vecspaces.cli.benchmark.report import GYMNASIUM, Comparison
+from vecspaces.cli.console import announce, make_table, output, progress_bar
 from vecspaces.cli.interrupts import Work
 from vecspaces.files import replacing
 from vecspaces.interop import require_extra
@@ -44,7 +30,7 @@ def bench(
             show_default="CartPole-v1",
         ),
     ] = None,
-    env_arg: EnvArgOption = None,
+    env_arg: options.EnvArg = None,
     num_envs: Annotated[
         str, typer.Option(metavar="N,N,...", help="Numbers of environments.")
     ] = "1,8,64,256,1024",
@@ -52,46 +38,40 @@ def bench(
         str | None,
         typer.Option(
             metavar="NAME,NAME,...",
-            help="Backends whose names begin so: vecspaces, gymnasium sync, the limit, ...",
+            help="Beginnings of backends' names: vecspaces, gymnasium sync, the limit, ...",
             show_default="all",
         ),
     ] = None,
-    num_workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Processes for the backends that let you choose.",
-            show_default="one per usable core",
-        ),
-    ] = None,
+    num_workers: options.NumWorkers = None,
     rounds: Annotated[
-        int, typer.Option(min=1, help="How often each backend is timed; the median counts.")
+        int, typer.Option(min=1, help="How often each backend is timed; the median is shown.")
     ] = 5,
-    seconds: Annotated[float, typer.Option(min=1e-3, help="How long one timing takes.")] = 0.25,
+    seconds: Annotated[float, typer.Option(min=1e-3, help="Duration of one timing.")] = 0.25,
     max_processes: Annotated[
         int, typer.Option(help="Leave out a backend that would start more.")
     ] = 256,
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", callback=check_plot, help="Plot steps/s against environments."
+            metavar="FILE",
+            callback=options.check_file(*options.PLOTS),
+            help="Plot steps/s against environments.",
         ),
     ] = None,
-    json_file: JsonOption = None,
-    traceback: TracebackOption = False,
+    json_file: options.Json = None,
+    traceback: options.Traceback = False,
 ) -> None:
-    """Compare vecspaces with Gymnasium's vector envs, and with the limit.
+    """Compare vecspaces with Gymnasium's vector envs and with the limit.
 
-    The limit is the same environments in bare loops, in as many processes, without communication.
+    The limit is an upper bound: plain loops over the same environments in the same number of
+    processes, without data exchange.
     """
-    envs = env or ["CartPole-v1"]
-    prepare(*envs)
     if plot is not None:
-        require_extra("matplotlib", "plot")  # now, not after the work
-    arguments = parse_env_args(env_arg)
+        require_extra("matplotlib", "plot")  # fails before the work, not after it
+    arguments = options.parse_env_args(env_arg)
     plan = Plan(
-        {name: find_env(name, **arguments) for name in envs},
-        parse_numbers("--num-envs", num_envs, 1),
+        {name: options.find_env(name, **arguments) for name in env or ["CartPole-v1"]},
+        options.parse_numbers("--num-envs", num_envs, 1),
         _choose(backends),
         num_workers,
         rounds,
@@ -99,20 +79,19 @@ def bench(
         max_processes,
     )
     announce(str(plan))
-    report = Report(rounds, seconds)
+    report = Comparison(rounds, seconds)
     with Work() as work, progress_bar(plan.timings) as update:
         measure(plan, report.measurements, update)
     console = output(json_file)
     show(report, console)
-    write_json(json_file, {**report.as_json(), "interrupted": not work.finished})
-    work.conclude(console)
+    work.conclude(console, json_file, report.as_json())
     if plot is not None:
         with replacing(plot) as file:
             report.plot(file)
 
 
 def _choose(text: str | None) -> list[Contender]:
-    """Return the installed contenders whose names begin with what was asked for."""
+    """Return the installed contenders whose names begin with an entry of `--backends`."""
     wanted = tuple(part.strip() for part in (text or "").split(","))
     for prefix in wanted:
         found = [one for one in CONTENDERS if one.name.startswith(prefix)]
@@ -124,7 +103,7 @@ def _choose(text: str | None) -> list[Contender]:
     return [one for one in CONTENDERS if one.installed and one.name.startswith(wanted)]
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: Comparison, console: Console) -> None:
     """Print one table per environment, in parts where the console is narrow."""
     together = max(1, (console.width - _NAME_WIDTH) // _CELL_WIDTH)
     all_numbers = report.names("num_envs")
@@ -132,11 +111,10 @@ def show(report: Report, console: Console) -> None:
         notes: dict[str, list[str]] = {}
         for first in range(0, len(all_numbers), together):
             numbers = all_numbers[first : first + together]
-            table = Table(title=workload, title_justify="left")
-            table.add_column("steps/s", no_wrap=True)
-            for number in numbers:
-                title = f"{number:,} env{'s' if number > 1 else ''}"
-                table.add_column(title, justify="right", no_wrap=True)
+            titles = [f"{number:,} env{'s' if number > 1 else ''}" for number in numbers]
+            table = make_table(workload, "steps/s", *titles)
+            for column in table.columns:
+                column.no_wrap = True
             for backend in report.names("backend"):
                 entries = [report.find(workload, number, backend) for number in numbers]
                 for entry in entries:
@@ -150,14 +128,14 @@ def show(report: Report, console: Console) -> None:
             console.print(f"  {note} ({', '.join(skipped)})", style="dim", markup=False)
         console.print()
     console.print(
-        f"Medians of {report.rounds} interleaved runs. x: times the faster of {GYMNASIUM[0]} "
-        f"and {GYMNASIUM[1]}; %: of the limit, without communication.",
+        f"Medians of {report.rounds} interleaved runs. x: speed-up over the faster of "
+        f"{GYMNASIUM[0]} and {GYMNASIUM[1]}; %: share of the limit.",
         style="dim",
     )
 
 
-def _cell(report: Report, entry: Measurement | None) -> str:
-    """Show steps per second, how many times Gymnasium's they are, and the share of the limit."""
+def _cell(report: Comparison, entry: Measurement | None) -> str:
+    """Show steps per second, the speed-up over Gymnasium, and the share of the limit."""
     if entry is None or entry.steps_per_second is None:
         return "-"
     shown = _short(entry.steps_per_second)

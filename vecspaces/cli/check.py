@@ -8,17 +8,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from vecspaces.cli.console import (
-    EnvArgOption,
-    EnvArgument,
-    JsonOption,
-    TracebackOption,
-    find_env,
-    output,
-    parse_env_args,
-    prepare,
-    write_json,
-)
+from vecspaces.cli import options
+from vecspaces.cli.console import output, write_json
 from vecspaces.testing import Report, check_env
 
 _COLORS = {"error": "red", "warning": "yellow", "note": "dim"}
@@ -26,28 +17,26 @@ _WIDE = 100
 
 
 def check(
-    env: EnvArgument,
-    env_arg: EnvArgOption = None,
+    env: options.Env,
+    env_arg: options.EnvArg = None,
     num_steps: Annotated[int, typer.Option(min=1, help="Steps of the longest runs.")] = 300,
     seed: Annotated[int, typer.Option(min=0, help="Of episodes and actions.")] = 0,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds after which a reset or step counts as hanging.")
     ] = 30.0,
-    json: JsonOption = None,
-    traceback: TracebackOption = False,
+    json: options.Json = None,
+    traceback: options.Traceback = False,
 ) -> None:
     """Check an environment, alone and beside others; exit code 1 if there are errors."""
-    prepare(env)
-    report = check_env(
-        find_env(env, **parse_env_args(env_arg)), num_steps=num_steps, seed=seed, timeout=timeout
-    )
+    make = options.find_env(env, **options.parse_env_args(env_arg))
+    report = check_env(make, num_steps=num_steps, seed=seed, timeout=timeout)
     write_json(json, {"env": env, **report.to_dict()})
     show(env, report, json)
     if not report.ok:
         raise typer.Exit(1)
 
 
-def show(env: str, report: Report, json: JsonOption) -> None:
+def show(env: str, report: Report, json: options.Json) -> None:
     """Print the findings and the cost of a step."""
     console = output(json)
     if report.findings:

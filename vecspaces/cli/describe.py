@@ -6,18 +6,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from vecspaces.checks import show_value
-from vecspaces.cli.console import (
-    EnvArgOption,
-    EnvArgument,
-    JsonOption,
-    NumEnvsOption,
-    TracebackOption,
-    find_env,
-    output,
-    parse_env_args,
-    prepare,
-    write_json,
-)
+from vecspaces.cli import options
+from vecspaces.cli.console import output, write_json
 from vecspaces.errors import CustomSpaceError
 from vecspaces.interop import native_space
 from vecspaces.layout import Layout
@@ -28,15 +18,14 @@ if TYPE_CHECKING:
 
 
 def describe(
-    env: EnvArgument,
-    env_arg: EnvArgOption = None,
-    num_envs: NumEnvsOption = 1,
-    json_file: JsonOption = None,
-    traceback: TracebackOption = False,
+    env: options.Env,
+    env_arg: options.EnvArg = None,
+    num_envs: options.NumEnvs = 1,
+    json_file: options.Json = None,
+    traceback: options.Traceback = False,
 ) -> None:
     """Show an environment's spaces, and the layout of a batch of their values in shared memory."""
-    prepare(env)
-    spaces = _spaces_of(find_env(env, **parse_env_args(env_arg)))
+    spaces = _spaces_of(options.find_env(env, **options.parse_env_args(env_arg)))
     layouts = {name: Layout.compile(space, num_envs) for name, space in spaces.items()}
     console = output(json_file)
     for name, layout in layouts.items():
@@ -46,7 +35,7 @@ def describe(
 
 
 def _as_json(layout: Layout) -> dict[str, Any]:
-    """Return a space, described if it is one of vecspaces' own, and the leaves of its layout."""
+    """Return a space, with its description if vecspaces has such spaces, and its layout."""
     description = None
     with suppress(CustomSpaceError):
         description = to_description(layout.space)
@@ -70,7 +59,7 @@ def _as_json(layout: Layout) -> dict[str, Any]:
 
 
 def _spaces_of(make: Factory) -> dict[str, Space[Any]]:
-    """Build one environment, here, for its spaces; of a vector env, those of a single one."""
+    """Build one environment in this process, and return its (single) spaces."""
     built = make()
     single = "single_" if hasattr(built, "single_observation_space") else ""
     names = ("observation_space", "action_space")

@@ -1,4 +1,4 @@
-"""How a command refuses bad input, and shows what failed: one line, and the failing code."""
+"""How a command refuses bad input or reports a failure: one line, then the failing code."""
 
 from __future__ import annotations
 
@@ -30,18 +30,16 @@ from vecspaces.vector.exchange.failures import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vecspaces.vector.exchange.failures import Failure
-
-# Errors whose message is complete; of others (KeyError: 'gravity') the type is half of it.
+# Errors whose message is complete without the type; "KeyError: 'gravity'" needs it.
 _SELF_EXPLAINING = (AttributeError, ImportError, TypeError, ValueError, VecspacesError)
-# What is no matter of the input: actions come from a policy.
+# Failures, which are not caused by the input: a policy returned the actions.
 _FAILED = (InvalidActionError, StepTimeoutError, WorkerError)
 _PACKAGE = str(Path(__file__).parents[1])
-# Libraries: of what they raise about an argument, the message is enough.
+# Frames of libraries: what a library raises about an argument needs no code beside the message.
 _OF_LIBRARIES = tuple(
     f'  File "{sysconfig.get_path(name)}' for name in ("stdlib", "purelib", "platlib")
 )
-# What only calls the environment, imports it, or interrupts it.
+# Frames that only call the environment, import it, or interrupt it.
 _BETWEEN = (
     os.path.join(_PACKAGE, "cli", "interrupts.py"),
     os.path.join("gymnasium", "wrappers"),
@@ -50,21 +48,21 @@ _BETWEEN = (
     os.path.join("importlib", "__init__.py"),
 )
 _FRAME = re.compile(r'^  File "(.+?)", line \d+, in .+\n(?:    .*\n)*', re.MULTILINE)
-_MOST_FRAMES = 20  # of a recursion without an end there are a thousand
+_MOST_FRAMES = 20  # an endless recursion has a thousand
 _HEADING = "Traceback (most recent call last):\n"
 
 
 def refuse(message: str) -> NoReturn:
-    """Print in one line what is wrong with the input, and end with exit code 2."""
+    """Print one line about wrong input, and end with exit code 2."""
     typer.echo(f"vecspaces: {' '.join(message.split())}", err=True)
     raise typer.Exit(2)
 
 
 def report(error: Exception | SystemExit, options: Mapping[str, str]) -> NoReturn:
-    """Print what went wrong, and end with an exit code: 2 for bad input, 1 for what failed.
+    """Print what went wrong, and end with an exit code: 2 for bad input, 1 for a failure.
 
-    An environment or a policy that fails is shown with its own lines of code. `options` holds how
-    the arguments of the command are written there, for messages that begin with a name.
+    The lines of code of an environment or a policy that failed follow. `options` maps an argument,
+    whose name may begin a message, to how it is written on the command line.
     """
     cause = error.__cause__
     failure = cause if isinstance(cause, Failure) else None
@@ -85,12 +83,12 @@ def report(error: Exception | SystemExit, options: Mapping[str, str]) -> NoRetur
 
 
 def _describe(error: BaseException, failure: Failure | None, options: Mapping[str, str]) -> str:
-    """Return the message of an error, with options instead of the arguments behind them."""
+    """Return the message of an error, with options in place of arguments."""
     clear = isinstance(error, _SELF_EXPLAINING) and str(error)
     kind = "" if _lacks_library(error) else f"{type(error).__name__}: "
     message = str(error) if clear else f"{kind}{error}"
     if failure is not None and isinstance(error, VecspacesError):
-        return message  # it names the environment itself
+        return message  # the message names the environment
     if failure is not None:
         what = (
             "could not be built" if failure.command == "build" else f"failed in {failure.command}"
@@ -100,7 +98,7 @@ def _describe(error: BaseException, failure: Failure | None, options: Mapping[st
         return _describe_loss(error)
     if isinstance(error, InvalidActionError):
         return f"the policy returned invalid {message}"
-    if isinstance(error, WorkerError):  # it holds the traceback of what cannot be raised here
+    if isinstance(error, WorkerError):  # the message holds a traceback
         return _FRAME.sub("", message.replace(_HEADING, ""))
     name = re.match(r"\w+(?=[:=]| must)", message)
     if name is not None and name[0] in options:
@@ -109,7 +107,7 @@ def _describe(error: BaseException, failure: Failure | None, options: Mapping[st
 
 
 def _describe_loss(error: WorkerDiedError | StepTimeoutError) -> str:
-    """Return what happened, and where: without advice for programs, and without the stack."""
+    """Return what happened and where, without advice for programs and without the stack."""
     what, _, where = str(error).partition("\n")
     if isinstance(error.args[0], Message) and isinstance(error.args[0].fields[0], Message):
         what = without_advice(error)
@@ -118,32 +116,32 @@ def _describe_loss(error: WorkerDiedError | StepTimeoutError) -> str:
 
 
 def describe_place(text: str) -> str:
-    """Return in one line what happened, where, and the innermost line of code of the user's own."""
+    """Return what happened, where, and the innermost line of the user's code, in one line."""
     what, _, where = text.partition("\n")
     position = where.partition("\n")[0].removesuffix(":")
     return "; ".join(filter(None, [what, position, _innermost(f"{where}\n")]))
 
 
 def interrupted_line(error: BaseException) -> str:
-    """Return the line of the user's own code that this process was running, or nothing."""
+    """Return the line of the user's code that this process was running, or an empty text."""
     return _innermost(_own_frames(error, None))
 
 
 def _innermost(text: str) -> str:
-    """Return file, line and function of the last frame, if possible of the user's own code."""
+    """Return file, line and function of the last frame of the user's code, else of any code."""
     frames = [frame[0] for frame in _FRAME.finditer(text)]
     own = [frame for frame in frames if not frame.startswith(_OF_LIBRARIES)] or frames
     return own[-1].strip().partition("\n")[0].removeprefix("File ") if own else ""
 
 
 def _lacks_library(error: BaseException) -> bool:
-    """Whether Gymnasium says which library an environment needs: its message is complete."""
+    """Whether the error is Gymnasium's for a missing library, whose message is complete."""
     gymnasium = sys.modules.get("gymnasium.error")
     return gymnasium is not None and isinstance(error, gymnasium.DependencyNotInstalled)
 
 
 def _own_frames(error: BaseException, failure: Failure | None) -> str:
-    """Return the lines of code that vecspaces called: the environment's or the policy's."""
+    """Return the frames below the last one of vecspaces: those of the environment or policy."""
     text = "".join(format_exception(error)) if failure is None else failure.text
     for section in reversed(text.split(_HEADING)[1:]):
         own: list[str] = []

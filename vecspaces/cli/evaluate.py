@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import importlib
-import math
 import operator
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from vecspaces.cli.console import (
-    BackendOption,
-    EnvArgOption,
-    EnvArgument,
-    JsonOption,
-    StartMethodOption,
-    StepTimeoutOption,
-    TracebackOption,
-    announce,
-    check_file,
-    check_picture,
-    find_env,
-    make_facts,
-    output,
-    parse_env_args,
-    parse_numbers,
-    prepare,
-    progress_bar,
-    vector_options,
-    write_json,
-)
+from vecspaces.cli import options
+from vecspaces.cli.console import announce, make_facts, output, progress_bar, write_json
 from vecspaces.cli.errors import refuse
 from vecspaces.cli.sb3 import (
     as_policy,
@@ -50,14 +28,13 @@ from vecspaces.evaluation.replay import record_episodes
 if TYPE_CHECKING:
     from vecspaces.vector.options import Backend
 
-_REFRESH_SECONDS = 0.2
-# A network rounds a row otherwise in a batch of another size.
+# Results of a network depend on the batch size, in their last bits.
 _SB3_ROWS = 16
 
 
 def evaluate(
-    env: EnvArgument,
-    env_arg: EnvArgOption = None,
+    env: options.Env,
+    env_arg: options.EnvArg = None,
     policy: Annotated[
         str | None,
         typer.Option(
@@ -69,36 +46,34 @@ def evaluate(
         Path | None,
         typer.Option(
             metavar="MODEL.ZIP",
-            help="A model of Stable-Baselines3 as the policy. Loading it runs code that it holds.",
+            help="A model of Stable-Baselines3 as the policy. Loading it runs code in the file.",
         ),
     ] = None,
     vecnormalize: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What VecNormalize.save wrote for the model of --sb3: its observations are "
-            "normalised so. Loading it runs code that it holds.",
+            help="Statistics that VecNormalize.save wrote; the model of --sb3 sees observations "
+            "normalised with them. Loading them runs code in the file.",
         ),
     ] = None,
-    episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, help="Fixes the seeds of all episodes.", show_default="fresh entropy"),
-    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Number of episodes.")] = 100,
+    seed: options.Seed = None,
     num_envs: Annotated[
         int | None,
-        typer.Option(min=1, help="The most environments.", show_default="16 to 32 per worker"),
+        typer.Option(
+            min=1, help="Maximum number of environments.", show_default="16 to 32 per worker"
+        ),
     ] = None,
-    num_workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="The most workers.", show_default="one per usable core"),
-    ] = None,
-    backend: BackendOption = "async",
-    step_timeout: StepTimeoutOption = None,
-    context: StartMethodOption = None,
+    num_workers: options.NumWorkers = None,
+    backend: options.Backend = "async",
+    step_timeout: options.StepTimeout = None,
+    context: options.StartMethod = None,
     max_episode_steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Where episodes are cut off.", show_default="by the environment"),
+        typer.Option(
+            min=1, help="Steps after which an episode is truncated.", show_default="no limit"
+        ),
     ] = None,
     max_retries: Annotated[
         int, typer.Option(min=0, help="How often an episode may lose its worker.")
@@ -107,7 +82,7 @@ def evaluate(
         int | None,
         typer.Option(
             min=1,
-            help="How many rows the policy is asked for each time.",
+            help="Number of rows in each call of the policy.",
             show_default=f"as many as are ready; {_SB3_ROWS} for --sb3",
         ),
     ] = None,
@@ -115,29 +90,22 @@ def evaluate(
         Path | None,
         typer.Option(
             metavar="FILE",
-            callback=check_file,
-            help="Write each finished episode there, and go on from it.",
+            callback=options.check_file(),
+            help="Write each finished episode to this file, and continue from it.",
         ),
     ] = None,
-    json_file: JsonOption = None,
-    record: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            callback=check_picture,
-            help="Record episodes as a picture: .gif or .mp4.",
-        ),
-    ] = None,
+    json_file: options.Json = None,
+    record: options.Record = None,
     chosen: Annotated[
         str | None,
         typer.Option(
             "--episode", metavar="0,1,2", help="The episodes to record.", show_default="0"
         ),
     ] = None,
-    progress: Annotated[bool, typer.Option(help="Show how far it is, and the time left.")] = True,
-    traceback: TracebackOption = False,
+    progress: Annotated[bool, typer.Option(help="Show the progress and the time left.")] = True,
+    traceback: options.Traceback = False,
 ) -> None:
-    """Evaluate a policy: episodes with seeds of their own, the same for any number of workers."""
+    """Evaluate a policy with seeded episodes; results do not depend on the number of workers."""
     if chosen is not None and record is None:
         refuse("--episode: expected --record FILE with it, found none")
     if (policy is None) == (sb3 is None):
@@ -148,13 +116,14 @@ def evaluate(
         refuse("--vecnormalize: expected --sb3 MODEL.ZIP with it, found none")
     if sb3 is not None and batch_size is None:
         batch_size = _SB3_ROWS
-    prepare(env, policy)
-    env_kwargs = parse_env_args(env_arg)
-    # What will be recorded is refused before the work.
-    find_env(env, **(env_kwargs if record is None else {**env_kwargs, "render_mode": "rgb_array"}))
-    options = vector_options(backend, context=context, step_timeout=step_timeout)
+    options.prepare(policy)
+    env_kwargs = options.parse_env_args(env_arg)
+    # An environment that cannot be recorded is refused before the work.
+    rendering = {} if record is None else {"render_mode": "rgb_array"}
+    options.find_env(env, **env_kwargs, **rendering)
+    vector_kwargs = options.vector_options(backend, context=context, step_timeout=step_timeout)
     try:
-        numbers = parse_numbers("--episode", chosen or "0", 0)
+        numbers = options.parse_numbers("--episode", chosen or "0", 0)
         if max(numbers) >= episodes:
             raise ValueError(f"--episode: expected at most {episodes - 1}, found {max(numbers)}")
         model: Any = None
@@ -165,9 +134,13 @@ def evaluate(
             statistics = None if vecnormalize is None else load_statistics(vecnormalize, model)
             played_by = as_policy(model, statistics)
             _warn(warnings_before(sb3, env, model, statistics))
-        # A policy with a state has grown to the number of environments when it is asked again.
+        # After the evaluation, a policy with a state has one row per environment.
         replayed_by = copy.deepcopy(played_by) if hasattr(played_by, "reset") else played_by
-        with _shown(progress) as update:
+        with progress_bar(episodes) as show:
+
+            def show_count(finished: int, episodes: int) -> None:
+                show(lambda: (finished, f"{finished:,} of {episodes:,} episodes"))
+
             result = run_evaluation(
                 played_by,
                 env,
@@ -178,9 +151,9 @@ def evaluate(
                 backend=cast("Backend", backend),
                 max_episode_steps=max_episode_steps,
                 max_retries=max_retries,
-                progress=update,
+                progress=show_count if progress else False,
                 env_kwargs=env_kwargs,
-                vector_kwargs=options,
+                vector_kwargs=vector_kwargs,
                 batch_size=batch_size,
                 journal=journal,
             )
@@ -212,33 +185,8 @@ def _warn(warnings: Iterable[str]) -> None:
         announce(f"vecspaces: warning: {warning}")
 
 
-@contextlib.contextmanager
-def _shown(wanted: bool) -> Iterator[Any]:
-    """Show a bar; yields what `evaluate` calls with its progress."""
-    if not wanted:
-        yield False
-        return
-    with progress_bar() as update:
-        shown = -math.inf
-
-        def show(finished: int, episodes: int) -> None:
-            nonlocal shown
-            now = time.perf_counter()
-            if finished == episodes or now - shown > _REFRESH_SECONDS:
-                shown = now
-                text = f"{finished:,} of {episodes:,} episodes"
-                update(completed=finished, total=episodes, description=text)
-
-        yield show
-
-
 def find_policy(name: str | None) -> Any:
-    """Return `"random"`, the function that `module:function` names, or an instance of that class.
-
-    Example:
-        >>> find_policy("numpy:zeros_like")([1, 2]).tolist()
-        [0, 0]
-    """
+    """Return `"random"`, or what `module:function` names; of a class, an instance."""
     if name == "random" or name is None:
         return "random"
     module, colon, attribute = name.partition(":")

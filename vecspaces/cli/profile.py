@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from itertools import cycle
+from functools import partial
+from itertools import count, cycle
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,26 +12,10 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from vecspaces.cli import options
 from vecspaces.cli.benchmark.contenders import prepare_actions
 from vecspaces.cli.benchmark.tracing import Recorder, Traced, chrome_trace
-from vecspaces.cli.console import (
-    AutoresetModeOption,
-    EnvArgOption,
-    EnvArgument,
-    NumEnvsOption,
-    StartMethodOption,
-    StepTimeoutOption,
-    TracebackOption,
-    announce,
-    check_file,
-    find_env,
-    output,
-    parse_env_args,
-    prepare,
-    progress_bar,
-    vector_options,
-    write_json,
-)
+from vecspaces.cli.console import announce, make_table, output, progress_bar, write_json
 from vecspaces.cli.interrupts import Work
 from vecspaces.sampling import MASK, sample_next
 from vecspaces.vector import AsyncVectorEnv
@@ -39,35 +24,30 @@ from vecspaces.vector.exchange.stats import Stats
 _SHOWN = 10
 # The spans in a trace, so that its file stays below a few hundred megabytes.
 _SPANS = 500_000
-_REFRESH_SECONDS = 0.2
 
 
 def profile(
-    env: EnvArgument,
-    env_arg: EnvArgOption = None,
-    num_envs: NumEnvsOption = 8,
+    env: options.Env,
+    env_arg: options.EnvArg = None,
+    num_envs: options.NumEnvs = 8,
     seconds: Annotated[float, typer.Option(min=1e-3, help="How long to step.")] = 5.0,
-    num_workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Worker processes.", show_default="one per usable core"),
-    ] = None,
-    autoreset_mode: AutoresetModeOption = None,
-    step_timeout: StepTimeoutOption = None,
-    context: StartMethodOption = None,
+    num_workers: options.NumWorkers = None,
+    autoreset_mode: options.AutoresetMode = None,
+    step_timeout: options.StepTimeout = None,
+    context: options.StartMethod = None,
     trace: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            callback=check_file,
+            callback=options.check_file(),
             help="Write a timeline in Chrome's trace format (Perfetto).",
         ),
     ] = None,
-    traceback: TracebackOption = False,
+    traceback: options.Traceback = False,
 ) -> None:
-    """Step environments with random actions; show which of them, and which workers, are slow."""
-    prepare(env)
-    make: Any = find_env(env, **parse_env_args(env_arg))
-    options = vector_options(
+    """Step environments with random actions, and show which environments and workers are slow."""
+    make: Any = options.find_env(env, **options.parse_env_args(env_arg))
+    given = options.vector_options(
         "async",
         num_workers=num_workers,
         context=context,
@@ -76,7 +56,7 @@ def profile(
     )
     if trace is not None:
         make = Traced(make, limit=_SPANS // num_envs)
-    with AsyncVectorEnv([make] * num_envs, stats=True, **options) as envs:
+    with AsyncVectorEnv([make] * num_envs, stats=True, **given) as envs:
         announce(f"Stepping {num_envs} environments for {seconds:g} s.")
         recorder = Recorder(_SPANS)
         timeline = None
@@ -90,7 +70,7 @@ def profile(
     console.print(_environments_table(env, stats))
     for finding in _findings(stats):
         console.print(finding, soft_wrap=True)
-    work.conclude(console)
+    work.conclude(console, None, {})
     if trace is not None:
         write_json(trace, timeline, indent=None)
         console.print(f"{trace}: open it in https://ui.perfetto.dev", style="dim", soft_wrap=True)
@@ -104,24 +84,23 @@ def _step(envs: AsyncVectorEnv[Any, Any], recorder: Recorder, seconds: float) ->
     prepared = cycle(prepare_actions(envs.single_action_space, envs.num_envs))
     rng = np.random.default_rng(0)
     result: Any = reset(seed=0)
-    began = shown = now = time.perf_counter()
-    turn = 0
-    with progress_bar() as update:
-        while now < began + seconds or not turn:
+    end = time.perf_counter() + seconds
+    with progress_bar() as show:
+        for turn in count(1):
             masked = MASK in result[-1]
             send(sample_next(envs, result, rng) if masked else next(prepared))
             result = wait()
-            turn += 1
-            now = time.perf_counter()
-            if now > shown + _REFRESH_SECONDS:
-                shown = now
-                update(description=f"{turn * envs.num_envs:,} steps")
+            show(partial(_describe, turn * envs.num_envs))
+            if time.perf_counter() >= end:
+                return
+
+
+def _describe(steps: int) -> tuple[None, str]:
+    return None, f"{steps:,} steps"
 
 
 def _workers_table(stats: Stats) -> Table:
-    table = Table(title="workers", title_justify="left")
-    for column in ("worker", "environments", "at work", "waiting"):
-        table.add_column(column, justify="left" if column == "environments" else "right")
+    table = make_table("workers", "worker", "environments", "at work", "waiting", left=2)
     for worker, rows in enumerate(stats.worker_envs):
         waiting = stats.worker_waiting[worker]
         span = f"{rows.start} to {rows.stop - 1}"
@@ -132,10 +111,8 @@ def _workers_table(stats: Stats) -> Table:
 def _environments_table(env: str, stats: Stats) -> Table:
     count = len(stats.steps)
     title = f"{env}: the {_SHOWN} slowest of {count}" if count > _SHOWN else env
-    table = Table(title=title, title_justify="left")
     columns = ("env", "steps", "step, mean", "step, p99", "resets", "reset, mean")
-    for column in columns:
-        table.add_column(column, justify="right")
+    table = make_table(title, *columns, left=0)
     for row in np.argsort(-stats.step_mean, kind="stable")[:_SHOWN]:
         table.add_row(
             str(row),
@@ -149,7 +126,7 @@ def _environments_table(env: str, stats: Stats) -> Table:
 
 
 def _findings(stats: Stats) -> list[str]:
-    """Return in words what the tables show."""
+    """Return what stands out in the tables, as sentences."""
     findings = []
     usual = float(np.median(stats.step_mean))
     slow = [int(row) for row in np.flatnonzero(stats.step_mean > 2 * usual)]

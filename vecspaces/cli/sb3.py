@@ -1,4 +1,4 @@
-"""Models of Stable-Baselines3 as policies, and the statistics of VecNormalize beside them."""
+"""Models of Stable-Baselines3 as policies for `evaluate --sb3`, with statistics of VecNormalize."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from vecspaces.evaluation import Evaluation
 from vecspaces.interop import require_extra
 from vecspaces.sampling import MASK
 
-# What a model saves that others do not; the first that fits is its algorithm. DDPG is a TD3 with
-# other settings.
+# The first key that a model's file contains determines its algorithm. DDPG is a TD3 with other
+# settings.
 _ALGORITHMS = {
     "DQN": "exploration_fraction",
     "SAC": "target_entropy",
@@ -26,16 +26,16 @@ _ALGORITHMS = {
     "PPO": "n_epochs",
     "A2C": "gae_lambda",
 }
-# In what MaskablePPO of sb3-contrib saves beside what PPO does.
+# Only the file of a MaskablePPO of sb3-contrib contains this.
 _MASKABLE = b"sb3_contrib.common.maskable"
 _HEAD_BYTES = 4096
-# A mean return is far from that of training where it is less by more than its standard deviations
-# and by this share.
+# A mean return is far below that of training if it is lower by more than the standard deviation
+# and by more than this share.
 _FAR = 0.1
 
 
 def load_model(path: Path) -> Any:
-    """Return a model that Stable-Baselines3 saved; this runs code that the file holds."""
+    """Return a model that Stable-Baselines3 saved; this runs code in the file."""
     library = require_extra("stable_baselines3", "sb3")
     try:
         with zipfile.ZipFile(path) as file:
@@ -63,7 +63,7 @@ def load_model(path: Path) -> Any:
 
 
 def load_statistics(path: Path, model: Any) -> Any:
-    """Return what `VecNormalize.save` wrote for a model; this runs code that the file holds."""
+    """Return what `VecNormalize.save` wrote for a model; this runs code in the file."""
     library = require_extra("stable_baselines3.common.vec_env", "sb3")
     try:
         with path.open("rb") as file:
@@ -87,16 +87,16 @@ def load_statistics(path: Path, model: Any) -> Any:
 
 
 def _shape_of(space: Any) -> Any:
-    """Return the shape of a space, of a Dict those of its members."""
+    """Return the shape of a space, or the shapes of a Dict's members by key."""
     if hasattr(space, "spaces"):
         return {key: member.shape for key, member in space.spaces.items()}
     return space.shape
 
 
 def as_policy(model: Any, statistics: Any = None) -> Callable[..., Any]:
-    """Return a function of a batch of observations, which the statistics change first.
+    """Return a function of a batch of observations, which the statistics normalise first.
 
-    It is a partial one, so that a journal tells whether there were statistics.
+    The result is a `partial`, so that a journal records whether there were statistics.
     """
     is_masked = type(model).__name__ == "MaskablePPO"
     normalize = None if statistics is None else statistics.normalize_obs
@@ -114,7 +114,7 @@ def _choose_within_masks(model: Any, normalize: Any, observations: Any, infos: A
 
 
 def _flat_masks(infos: Any) -> Any:
-    """Return the masks of a batch as sb3-contrib takes them, one row each."""
+    """Return the masks of a batch as sb3-contrib takes them: one flat row per environment."""
     given = infos.get(f"_{MASK}")
     if given is None or not given.all():
         raise ValueError(
@@ -122,13 +122,13 @@ def _flat_masks(infos: Any) -> Any:
             "that reset and step return, found none (a method action_masks is not called)"
         )
     masks = infos[MASK]
-    if masks.dtype == object:  # one array per entry of a MultiDiscrete, of unequal lengths
+    if masks.dtype == object:  # the entries of a MultiDiscrete have masks of unequal lengths
         masks = np.array([np.concatenate(mask) for mask in masks])
     return masks.reshape(len(masks), -1)
 
 
 def warnings_before(path: Path, env: str, model: Any, statistics: Any) -> Iterator[str]:
-    """Yield why its observations do not seem to be those that a model was trained with."""
+    """Yield reasons why a model's observations may differ from those of its training."""
     normalized = _was_under_vecnormalize(model)
     if statistics is not None:
         if normalized is False and statistics.norm_obs:
@@ -149,7 +149,7 @@ def warnings_before(path: Path, env: str, model: Any, statistics: Any) -> Iterat
 
 
 def warnings_after(model: Any, result: Evaluation) -> Iterator[str]:
-    """Yield that a model returned far less than in its training."""
+    """Yield a warning if the mean return is far below that of the model's training."""
     trained = [episode["r"] for episode in model.ep_info_buffer or ()]
     if trained:
         mean, spread = float(np.mean(trained)), max(float(np.std(trained)), result.std_return)
@@ -162,13 +162,13 @@ def warnings_after(model: Any, result: Evaluation) -> Iterator[str]:
 
 
 def _was_under_vecnormalize(model: Any) -> bool | None:
-    """Return whether a model was trained under VecNormalize; None where that is not known."""
+    """Return whether a model was trained under VecNormalize; None if that is unknown."""
     seen, original = (getattr(model, name, None) for name in ("_last_obs", "_last_original_obs"))
     if seen is None:
         return None
-    if hasattr(model, "gae_lambda"):  # on-policy ones keep the original under VecNormalize alone
+    if hasattr(model, "gae_lambda"):  # on-policy models keep the original under VecNormalize only
         return original is not None
-    # The others keep it always: they show it where what they saw is no observation.
+    # Off-policy models always keep it, so look whether they saw values outside of their space.
     space = model.observation_space
     if not isinstance(seen, dict):
         return None if _holds(space, seen) else True
@@ -176,12 +176,12 @@ def _was_under_vecnormalize(model: Any) -> bool | None:
 
 
 def _holds(space: Any, batch: Any) -> bool:
-    """Whether a space holds each row of a batch, in its own dtype: VecNormalize's is float32."""
+    """Whether a space contains each row of a batch; VecNormalize changes the dtype to float32."""
     return batch.dtype == space.dtype and all(space.contains(row) for row in batch)
 
 
 def _statistics_beside(path: Path, env: str) -> Iterator[Path]:
-    """Yield the pickles of VecNormalize where its users put them; none is unpickled."""
+    """Yield pickles of VecNormalize in the usual places, without unpickling them."""
     for folder in dict.fromkeys((path.parent, path.parent / path.stem, path.parent / env)):
         for file in sorted(folder.glob("*.pkl")):
             with file.open("rb") as content:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
+from vecspaces.cli import options
 from vecspaces.cli.benchmark.report import describe_machine
 from vecspaces.cli.benchmark.tuning import (
     ROUNDS,
@@ -18,54 +19,35 @@ from vecspaces.cli.benchmark.tuning import (
     inspect,
     try_out,
 )
-from vecspaces.cli.console import (
-    AutoresetModeOption,
-    EnvArgOption,
-    EnvArgument,
-    JsonOption,
-    NumEnvsOption,
-    StartMethodOption,
-    StepTimeoutOption,
-    TracebackOption,
-    announce,
-    find_env,
-    make_facts,
-    output,
-    parse_env_args,
-    prepare,
-    progress_bar,
-    vector_options,
-    write_json,
-)
+from vecspaces.cli.console import announce, make_facts, make_table, output, progress_bar
 from vecspaces.cli.interrupts import Work
 
 _INSPECTION_SHARE = 0.1
-# Medians of runs that lie closer together need no word.
+# A wider spread of the runs is worth a hint.
 _WIDE_SPREAD = 0.1
 
 
 def tune(
-    env: EnvArgument,
-    env_arg: EnvArgOption = None,
-    num_envs: NumEnvsOption = 64,
-    seconds: Annotated[float, typer.Option(min=1e-3, help="About how long to try.")] = 20.0,
+    env: options.Env,
+    env_arg: options.EnvArg = None,
+    num_envs: options.NumEnvs = 64,
+    seconds: Annotated[float, typer.Option(min=1e-3, help="About how long to measure.")] = 20.0,
     agent_ms: Annotated[
         float,
         typer.Option(
             min=0, max=60_000, help="How long your policy takes to choose one batch of actions."
         ),
     ] = 0.0,
-    autoreset_mode: AutoresetModeOption = None,
-    step_timeout: StepTimeoutOption = None,
-    context: StartMethodOption = None,
-    json_file: JsonOption = None,
-    traceback: TracebackOption = False,
+    autoreset_mode: options.AutoresetMode = None,
+    step_timeout: options.StepTimeout = None,
+    context: options.StartMethod = None,
+    json_file: options.Json = None,
+    traceback: options.Traceback = False,
 ) -> None:
     """Measure your environment, try the settings that make sense, and print the line to paste."""
-    prepare(env)
-    env_kwargs = parse_env_args(env_arg)
-    make = find_env(env, **env_kwargs)
-    common = vector_options(
+    env_kwargs = options.parse_env_args(env_arg)
+    make = options.find_env(env, **env_kwargs)
+    common = options.vector_options(
         "async", context=context, step_timeout=step_timeout, autoreset_mode=autoreset_mode
     )
     announce(f"Trying settings for {num_envs} environments for about {seconds:g} s.")
@@ -89,9 +71,19 @@ def tune(
         console.print(f"  envs = {code}", markup=False, soft_wrap=True)
         for hint in _hints(chosen, tried, costs):
             console.print(f"  # {hint}", style="dim", soft_wrap=True)
-    found = _as_json(env, num_envs, agent_ms, costs, tried, code)
-    write_json(json_file, {**found, "interrupted": not work.finished})
-    work.conclude(console)
+    found = {
+        "env": env,
+        "num_envs": num_envs,
+        "agent_ms": agent_ms,
+        "machine": describe_machine(),
+        "costs": None if costs is None else asdict(costs),
+        "tried": [
+            {**asdict(one), "steps_per_second": one.steps_per_second, "spread": one.spread}
+            for one in tried
+        ],
+        "code": code,
+    }
+    work.conclude(console, json_file, found)
     if chosen is None:
         raise typer.Exit(1)
 
@@ -114,12 +106,10 @@ def _candidates_table(
     num_envs: int, tried: list[Candidate], chosen: Candidate | None, agent_ms: float
 ) -> Table:
     agent = f", policy {agent_ms:g} ms per batch" if agent_ms else ""
-    table = Table(title=f"{num_envs} environments{agent}", title_justify="left")
-    table.add_column("settings")
-    table.add_column("steps/s", justify="right")
-    table.add_column("spread", justify="right")
+    table = make_table(f"{num_envs} environments{agent}", "settings", "steps/s", "spread")
     for candidate in tried:
-        figure = f"{candidate.steps_per_second:,.0f}" if candidate.runs else candidate.skipped
+        speed = candidate.steps_per_second
+        figure = candidate.skipped if speed is None else f"{speed:,.0f}"
         style = "bold green" if candidate is chosen else None
         spread = f"± {candidate.spread:.0%}" if len(candidate.runs) > 1 else "-"
         table.add_row(candidate.name, figure, spread, style=style)
@@ -127,7 +117,7 @@ def _candidates_table(
 
 
 def _hints(chosen: Candidate, tried: list[Candidate], costs: Costs) -> list[str]:
-    """Return what to know about the settings."""
+    """Return what a user of these settings should know."""
     hints = []
     if chosen.options.get("copy") is False:
         hints.append("observations are views: the next step writes over them")
@@ -153,30 +143,8 @@ def _hints(chosen: Candidate, tried: list[Candidate], costs: Costs) -> list[str]
     return hints
 
 
-def _as_json(
-    env: str,
-    num_envs: int,
-    agent_ms: float,
-    costs: Costs | None,
-    tried: list[Candidate],
-    code: str | None,
-) -> dict[str, Any]:
-    return {
-        "env": env,
-        "num_envs": num_envs,
-        "agent_ms": agent_ms,
-        "machine": describe_machine(),
-        "costs": None if costs is None else asdict(costs),
-        "tried": [
-            {**asdict(one), "steps_per_second": one.steps_per_second, "spread": one.spread}
-            for one in tried
-        ],
-        "code": code,
-    }
-
-
 def _time(seconds: float) -> str:
-    """Write a time in the unit that suits it."""
+    """Write a time with a fitting unit."""
     for unit, name in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= unit:
             return f"{seconds / unit:.3g} {name}"
@@ -184,7 +152,7 @@ def _time(seconds: float) -> str:
 
 
 def _bytes(count: int) -> str:
-    """Write a number of bytes in the unit that suits it."""
+    """Write a number of bytes with a fitting unit."""
     for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= unit:
             return f"{count / unit:.3g} {name}"

@@ -2,5 +2,5 @@
 
 ::
 
-    Contender (what steps the environments) ──▶ measure(Plan) ─▶ Measurement ... ─▶ Report
+    Contender (what steps the environments) ──▶ time_in_turns ──▶ Timings ──▶ Comparison, best(...)
 """

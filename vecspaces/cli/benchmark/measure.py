@@ -1,8 +1,9 @@
-"""Interleaved timing: every contender in turn, several rounds, so that all see the same machine."""
+"""Timing in turns: every contender once per round, so that a busy machine slows all of them."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -11,67 +12,19 @@ from statistics import median
 from typing import Any
 
 from vecspaces.cli.benchmark.contenders import Contender, Runner
+from vecspaces.cli.console import Show
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import blocked
 from vecspaces.vector.exchange.failures import Failure
 
-_FIRST_SECONDS = 0.02  # a timing shorter than this says little about how many batches to run
-_WARM_UP = 5  # one part in so many of what is timed runs before it
+_FIRST_SECONDS = 0.02  # shorter timings vary too much to derive a number of batches from
+_WARM_UP = 5  # before each timing, a fifth of its batches are run
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What to measure.
+@dataclass(kw_only=True)
+class Timings:
+    """Environment steps per second, one figure per round, or why there are none."""
 
-    Attributes:
-        envs: Factories of environments by their names.
-        num_envs: How many environments, each number by itself.
-        contenders: What steps them.
-        num_workers: Processes for the contenders that choose; None: as many as usable cores.
-        rounds: How often each contender is timed; the median counts.
-        seconds: How long one timing takes.
-        max_processes: Contenders that would start more are left out.
-    """
-
-    envs: Mapping[str, Callable[[], Any]]
-    num_envs: Sequence[int]
-    contenders: Sequence[Contender]
-    num_workers: int | None = None
-    rounds: int = 5
-    seconds: float = 0.25
-    max_processes: int = 256
-
-    @property
-    def timings(self) -> int:
-        """The number of timings, those of contenders that are left out included."""
-        return len(self.envs) * len(self.num_envs) * len(self.contenders) * self.rounds
-
-    def __str__(self) -> str:
-        """What the plan takes, in words."""
-        cooldown = sum(one.cooldown for one in self.contenders) / len(self.contenders)
-        seconds = self.timings * (self.seconds * (1 + 1 / _WARM_UP) + cooldown)
-        seconds *= 1 + 1 / self.rounds  # each contender is tried before the first round
-        about = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{max(2, seconds):.0f} seconds"
-        return f"{self.timings:,} timings, about {about}."
-
-
-@dataclass
-class Measurement:
-    """How fast one contender stepped some environments.
-
-    Attributes:
-        workload: The name of the environment.
-        num_envs: How many there were.
-        backend: The name of the contender.
-        num_workers: The processes that it used.
-        runs: Environment steps per second, one figure per round.
-        skipped: Why there are none; "" if there are.
-    """
-
-    workload: str
-    num_envs: int
-    backend: str
-    num_workers: int
     runs: list[float] = field(default_factory=list)
     skipped: str = ""
 
@@ -81,66 +34,126 @@ class Measurement:
         return median(self.runs) if self.runs else None
 
 
-def measure(
-    plan: Plan, found: list[Measurement], show: Callable[..., None] = lambda **shown: None
-) -> None:
+@dataclass
+class Measurement(Timings):
+    """How fast one contender stepped a number of environments."""
+
+    workload: str
+    num_envs: int
+    backend: str
+    num_workers: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `measure` compares, and for how long."""
+
+    #: Factories of environments by their names.
+    envs: Mapping[str, Callable[[], Any]]
+    #: How many environments; each number is measured by itself.
+    num_envs: Sequence[int]
+    contenders: Sequence[Contender]
+    #: Processes for the contenders that choose; None: as many as usable cores.
+    num_workers: int | None = None
+    rounds: int = 5
+    #: How long one timing takes.
+    seconds: float = 0.25
+    #: Contenders that would start more are left out.
+    max_processes: int = 256
+
+    @property
+    def timings(self) -> int:
+        """The number of timings, those of contenders that are left out included."""
+        return len(self.envs) * len(self.num_envs) * len(self.contenders) * self.rounds
+
+    def __str__(self) -> str:
+        cooldown = sum(one.cooldown for one in self.contenders) / len(self.contenders)
+        seconds = self.timings * (self.seconds * (1 + 1 / _WARM_UP) + cooldown)
+        seconds *= 1 + 1 / self.rounds  # each contender is tried before its first timing
+        about = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{max(2, seconds):.0f} seconds"
+        return f"{self.timings:,} timings, about {about}."
+
+
+def measure(plan: Plan, found: list[Measurement], show: Show = lambda describe: None) -> None:
     """Add one measurement per environment, number and contender, in that order.
 
-    `found` grows during the run, so that it holds what was measured before Ctrl-C. `show` is a
-    progress bar's update: it gets `description` and `advance` before each timing.
+    `found` grows during the run, so that it holds what was measured before Ctrl-C.
     """
-    for name in plan.envs:
+    for name, make in plan.envs.items():
         for num_envs in plan.num_envs:
-            _measure_field(plan, name, num_envs, found, show)
+            workers = min(plan.num_workers or count_usable_cores(), num_envs)
+            entries = []
+            for one in plan.contenders:
+                processes = one.processes(num_envs, workers)
+                entry = Measurement(name, num_envs, one.name, processes)
+                if processes > plan.max_processes:
+                    entry.skipped = f"starts {processes} processes"
+                entries.append((one, entry))
+                found.append(entry)
+
+            def show_field(contender: str, about: str = f"{name} x {num_envs}") -> None:
+                done = sum(len(entry.runs) for entry in found)
+                show(lambda: (done, f"{about}: {contender}"))
+
+            arguments = make, num_envs, workers
+            time_in_turns(entries, arguments, plan.rounds, plan.seconds, show_field)
 
 
-def _measure_field(
-    plan: Plan, name: str, num_envs: int, found: list[Measurement], show: Callable[..., None]
+def time_in_turns(
+    entries: Sequence[tuple[Contender, Timings]],
+    arguments: tuple[Callable[[], Any], int, int],
+    rounds: int,
+    seconds: float,
+    show: Callable[[str], None],
+    *,
+    keep_open: bool = True,
+    end: float = math.inf,
 ) -> None:
-    """Open every contender, time them in turn, and close them all."""
-    workers = min(plan.num_workers or count_usable_cores(), num_envs)
-    entries: list[tuple[Contender, Measurement]] = []
-    runners: dict[str, tuple[Runner, int]] = {}
-    with contextlib.ExitStack() as opened:  # closes all of them, even if Ctrl-C comes meanwhile
-        for contender in plan.contenders:
-            show(description=f"{name} x {num_envs}: opening {contender.name}")
-            processes = contender.processes(num_envs, workers)
-            entry = Measurement(name, num_envs, contender.name, processes)
-            entries.append((contender, entry))
-            found.append(entry)
-            if processes > plan.max_processes:
-                entry.skipped = f"starts {processes} processes"
-                continue
-            try:
-                # Processes of others would each print a traceback after Ctrl-C; ours ignore it, and
-                # the environment itself may take long.
-                with blocked() if contender.module else contextlib.nullcontext():
-                    runner = contender.open(plan.envs[name], num_envs, workers)
-                    opened.callback(_close, runner)
-                runners[contender.name] = runner, calibrate(runner, plan.seconds)
-            except Exception as error:  # other libraries refuse in many ways
-                if isinstance(error.__cause__, Failure):
-                    raise  # an environment that fails does so under every contender
-                entry.skipped = first_line(error)
-            time.sleep(contender.cooldown)
-        for _ in range(plan.rounds):
+    """Open each contender with these arguments, and time it once per round.
+
+    With `keep_open`, all of them stay open to the end; else each is opened for its turn alone, and
+    an environment that fails is a reason to skip it. After the time `end`, by `perf_counter`, only
+    the first contender is still timed, once.
+    """
+    opened: dict[str, tuple[Runner, int]] = {}
+    with contextlib.ExitStack() as stack:  # closes all of them, even after Ctrl-C
+        for number in range(rounds):
             for contender, entry in entries:
-                show(description=f"{name} x {num_envs}: {contender.name}", advance=1)
-                if contender.name in runners:
-                    runner, batches = runners[contender.name]
-                    entry.runs.append(time_batches(runner, batches))
+                late = time.perf_counter() > end
+                if late and number == 0 and entry is not entries[0][1]:
+                    entry.skipped = entry.skipped or "no time was left for it"
+                if entry.skipped or (late and number > 0):
+                    continue
+                show(contender.name)
+                try:
+                    if contender.name not in opened:
+                        # Processes of other libraries would each print a traceback after Ctrl-C;
+                        # ours ignore it, and may take long to build environments.
+                        with blocked() if contender.module else contextlib.nullcontext():
+                            runner = contender.open(*arguments)
+                            stack.callback(_close, runner)
+                        opened[contender.name] = runner, calibrate(runner, seconds)
+                        time.sleep(contender.cooldown)
+                    entry.runs.append(time_batches(*opened[contender.name]))
                     time.sleep(contender.cooldown)
+                except Exception as error:  # other libraries refuse in many ways
+                    if keep_open and isinstance(error.__cause__, Failure):
+                        raise  # an environment that fails does so under every contender
+                    entry.skipped = first_line(error)
+                if not keep_open:
+                    opened.clear()
+                    stack.close()
 
 
 def _close(runner: Runner) -> None:
-    """Close a contender, whatever its library says to that."""
+    """Close a contender, and ignore its errors and warnings."""
     with contextlib.suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         runner.close()
 
 
 def time_batches(runner: Runner, batches: int) -> float:
-    """Return steps per second, once caches are filled and cores awake that were idle before."""
+    """Return steps per second, after a warm-up that fills caches and wakes idle cores."""
     runner.run(-(-batches // _WARM_UP))
     began = time.perf_counter()
     steps = runner.run(batches)

@@ -1,4 +1,4 @@
-"""Reports: look-ups for a table, one object for JSON, and a plot."""
+"""What `bench` reports: ratios between contenders, JSON, a plot, and the machine."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from vecspaces.cli.benchmark import contenders
-from vecspaces.cli.benchmark.limit import LIMIT
+from vecspaces.cli.benchmark.contenders import LIMIT
 from vecspaces.cli.benchmark.measure import Measurement
 from vecspaces.interop import require_extra
 from vecspaces.vector.backends.process.cores import count_usable_cores
 
-#: What ratios are ratios to: the faster one of them.
+#: `times_gymnasium` compares with the faster one of these.
 GYMNASIUM = tuple(one.name for one in contenders.GYMNASIUM)
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a benchmark measured, in so many rounds of so many seconds."""
+class Comparison:
+    """The measurements of a benchmark, in so many rounds of so many seconds."""
 
     rounds: int
     seconds: float
@@ -35,15 +35,14 @@ class Report:
         return None
 
     def ratio(self, entry: Measurement, to: str) -> float | None:
-        """Return how many times as fast as another contender one is; None if that is not known."""
+        """Return the speed-up of a measurement over another contender; None if unknown."""
         other = self.find(entry.workload, entry.num_envs, to)
-        if other is None or not other.runs or not entry.runs:
+        if other is None or not other.steps_per_second or not entry.steps_per_second:
             return None
-        assert entry.steps_per_second is not None and other.steps_per_second is not None
         return entry.steps_per_second / other.steps_per_second
 
     def times_gymnasium(self, entry: Measurement) -> float | None:
-        """Return how many times as fast as the better of Gymnasium's vector envs one is."""
+        """Return the speed-up of a measurement over the faster of Gymnasium's vector envs."""
         ratios = [ratio for name in GYMNASIUM if (ratio := self.ratio(entry, name)) is not None]
         return min(ratios, default=None)
 
@@ -112,7 +111,7 @@ class Report:
 
 
 def _line_style(place: int, backend: str) -> dict[str, Any]:
-    """Return the style of a line: vecspaces' own are thick, others thin, the limit dashed."""
+    """Return the style of a line: thick for vecspaces, dashed for the upper bound."""
     if backend == LIMIT.name:
         return {"color": "black", "linestyle": "--", "linewidth": 1.2}
     if backend.startswith("vecspaces"):
@@ -121,7 +120,7 @@ def _line_style(place: int, backend: str) -> dict[str, Any]:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return what the figures were measured on."""
+    """Return the machine and the versions that the figures were measured with."""
     versions = {}
     for library in ("vecspaces", "numpy", "gymnasium"):
         with suppress(metadata.PackageNotFoundError):  # Gymnasium need not be installed
@@ -136,7 +135,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """Return the processor's name, where the system has it."""
+    """Return the processor's name, if the system reports it."""
     listing = Path("/proc/cpuinfo")
     if listing.exists():
         for line in listing.read_text(encoding="utf-8").splitlines():

@@ -1,7 +1,7 @@
-"""A timeline of caller and workers, in Chrome's trace format, which Perfetto shows.
+"""A timeline of caller and workers for `profile --trace`, in Chrome's trace format (Perfetto).
 
 The environments record when each of their steps and resets began and ended, and the caller records
-its own calls; the vector env is not changed.
+its own calls. The vector env is not changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROCESS, _CALLER = 1, 0
 
 
 class Span(NamedTuple):
-    """Something that took time, by `time.perf_counter_ns`, the clock that all processes share."""
+    """A call and its times by `time.perf_counter_ns`, the clock that all processes share."""
 
     name: str
     began: int
@@ -36,7 +36,7 @@ class Recorder:
         self._limit = limit
 
     def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that does the same as another one, and records its calls by a name."""
+        """Return a function that calls another one, and records when each call began and ended."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             began = perf_counter_ns()
@@ -72,11 +72,10 @@ def read_spans(env: Any) -> list[Span]:
 
 
 def chrome_trace(envs: AsyncVectorEnv[Any, Any], caller: Sequence[Span]) -> dict[str, Any]:
-    """Return the spans of caller and environments in Chrome's trace format, to be written as JSON.
+    """Return the spans as JSON of Google's "Trace Event Format": complete events, microseconds.
 
-    There is one track for the caller, and one per worker, on which the spans of its environments
-    lie inside those of whole batches. Times are in microseconds. The format: "Trace Event Format",
-    Google, complete events (`"ph": "X"`).
+    The caller has one track, and each worker one, on which the spans of its environments lie inside
+    those of whole batches.
     """
     stats = envs.stats()
     spans = envs.call(read_spans)
@@ -98,7 +97,7 @@ def _batches(spans: Sequence[Sequence[Span]]) -> list[Span]:
     """Return a span per command, from the first environment's beginning to the last one's end."""
     return [
         Span("batch", min(span.began for span in turn), max(span.ended for span in turn))
-        for turn in zip(*spans, strict=False)  # one that was cut short ends the list
+        for turn in zip(*spans, strict=False)  # the shortest one ends the list
     ]
 
 

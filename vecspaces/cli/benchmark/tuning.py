@@ -1,4 +1,4 @@
-"""Tuning: what an environment costs, and which settings step it fastest, found by trying."""
+"""What an environment costs, measured in a worker, and the settings that `tune` tries."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from vecspaces.cli.benchmark.contenders import open_vecspaces
-from vecspaces.cli.benchmark.measure import calibrate, first_line, time_batches
+from vecspaces.cli.benchmark.contenders import Contender, open_vecspaces
+from vecspaces.cli.benchmark.measure import Timings, time_in_turns
+from vecspaces.cli.console import Show
 from vecspaces.interop import native_space
 from vecspaces.layout import Layout
 from vecspaces.sampling import fit_mask
@@ -25,51 +26,42 @@ from vecspaces.vector.options import PROCESS_ARGUMENTS
 
 #: How often each candidate is timed.
 ROUNDS = 3
-# Of settings that are as fast as this, the simplest is the best.
+# The simplest settings that reach this share of the fastest are the best.
 _ALIKE = 0.97
-# An environment that computes for less than this share of its step waits for something.
+# An environment that computes for a smaller share of its step waits for something.
 _WAITS = 0.5
-# What a quiet machine leaves, of a core and of all cores.
+# A quiet machine leaves at least this share of a core, and of all cores.
 _QUIET = 0.75
-# How often, and for how long, the machine is looked at between steps, in seconds.
+# How often, and for how long, a loop between steps measures what other programs leave, in seconds.
 _LOOK_EVERY, _LOOK_SECONDS = 0.03, 0.005
-# Memory is counted in pages: small environments show only in numbers.
+# Memory is counted in pages, so many copies of a small environment are needed to see any.
 _COPIES, _COPYING_SECONDS = 64, 0.5
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What one environment costs.
-
-    Attributes:
-        step_mean: Mean time of a step, in seconds.
-        step_p99: 99th percentile of the time of a step, in seconds.
-        step_spread: Standard deviation over mean.
-        reset_mean: Mean time of a reset, in seconds.
-        computing: Share of a step in which it uses the processor, or would on a quiet machine.
-        granted: Share of a core that a loop got which only computes; 1 on a quiet machine.
-        cores: The usable cores.
-        idle_cores: How many of them were idle meanwhile; None where the system does not report it.
-        observation_bytes: Bytes of one observation.
-        memory_bytes: Memory of one environment; None where the system does not report it.
-        build_seconds: The time to start a worker and to build one environment in it.
-    """
+    """What one environment costs; times in seconds, None where the system does not report it."""
 
     step_mean: float
     step_p99: float
+    #: Standard deviation over mean.
     step_spread: float
     reset_mean: float
+    #: Share of a step in which it uses the processor, or would on a quiet machine.
     computing: float
+    #: Share of a core that a loop which only computes got; 1 on a quiet machine.
     granted: float
+    #: The usable cores, and how many of them were idle meanwhile.
     cores: int
     idle_cores: float | None
     observation_bytes: int
     memory_bytes: int | None
+    #: The time to start a worker and to build one environment in it.
     build_seconds: float
 
     @property
     def waits(self) -> bool:
-        """Whether it spends most of a step waiting."""
+        """Whether it waits for more than half of a step."""
         return self.computing < _WAITS
 
     @property
@@ -83,7 +75,7 @@ class Costs:
 def inspect(
     make: Callable[[], Any], seconds: float, options: Mapping[str, Any] | None = None
 ) -> Costs:
-    """Measure one environment, in a worker, so that none is built in this process.
+    """Measure one environment in a worker, so that none is built in this process.
 
     `options` are arguments of the vector env.
     """
@@ -122,7 +114,7 @@ def inspect(
 
 
 def _exercise(env: Any, seconds: float) -> dict[str, Any]:
-    """Step an environment with random actions where it runs, and time every call."""
+    """Step an environment with random actions in its worker, and time every call."""
     clock = time.perf_counter
     action_space = native_space(env.action_space)
     action_space.seed(0)
@@ -130,7 +122,7 @@ def _exercise(env: Any, seconds: float) -> dict[str, Any]:
     steps: list[float] = []
     resets: list[float] = []
     ended, end = True, clock() + seconds
-    # Beside the environment, a loop that only computes: what it lacks of a core, others have.
+    # Between steps, a loop that only computes shows what share of a core other programs leave.
     computed, looked, used, look_at = time.process_time(), 0.0, 0.0, 0.0
     turn, mask = 0, None
     while not steps or clock() < end:
@@ -198,41 +190,28 @@ def _resident_bytes() -> int | None:
 
 
 @dataclass
-class Candidate:
-    """Settings to try.
-
-    Attributes:
-        backend: `"sync"` or `"async"`.
-        options: Arguments of the vector env.
-        runs: Environment steps per second, one figure per run.
-        skipped: Why there is none.
-    """
+class Candidate(Timings):
+    """Settings to try, and how fast they were."""
 
     backend: str
+    #: Arguments of the vector env.
     options: dict[str, Any] = field(default_factory=dict)
-    runs: list[float] = field(default_factory=list)
-    skipped: str = ""
-
-    @property
-    def steps_per_second(self) -> float:
-        """The median of the runs; 0 if there are none."""
-        return statistics.median(self.runs) if self.runs else 0.0
 
     @property
     def spread(self) -> float:
-        """How far the runs lie from the middle between them, as a share of it."""
+        """Half the distance between the slowest and the fastest run, as a share of their mean."""
         least, most = (min(self.runs), max(self.runs)) if self.runs else (0.0, 0.0)
         return (most - least) / (most + least) if most else 0.0
 
     @property
     def name(self) -> str:
-        """The settings in a few words."""
+        """The settings in one line."""
         return ", ".join([self.backend, *(f"{key}={value}" for key, value in self.options.items())])
 
     def code(self, env: str, num_envs: int, env_kwargs: Mapping[str, Any] | None = None) -> str:
         """Return the line of Python that makes this vector env."""
         given: dict[str, Any] = {"num_envs": num_envs}
-        if self.backend != "async":  # which is the default
+        if self.backend != "async":  # the default
             given["backend"] = self.backend
         given.update(self.options)
         if env_kwargs:
@@ -251,9 +230,8 @@ def candidates(
 ) -> list[Candidate]:
     """Return the settings that make sense, the simplest first; `common` are in all of them.
 
-    They are Sync; Async with 1, 2, 4, ... workers up to the cores, and where environments wait up
-    to eight times the cores; views instead of copies; and, where steps differ or a policy takes
-    time, batches of half of the environments.
+    They are Sync; Async with 1, 2, 4, ... workers, up to the number of cores, or eight times as
+    many if environments wait; views instead of copies; and batches of half of the environments.
     """
     cores = count_usable_cores()
     most = min(num_envs, cores * 8 if costs.waits else cores)
@@ -273,37 +251,32 @@ def try_out(
     tried: Sequence[Candidate],
     seconds: float,
     agent_seconds: float = 0.0,
-    show: Callable[..., None] = lambda **shown: None,
+    show: Show = lambda describe: None,
 ) -> None:
-    """Time candidates in turn, and write the figures into them.
+    """Time candidates in turns for about `seconds` in all, and write the figures into them.
 
-    It takes about `seconds` in all; candidates whose turn does not come are skipped. A policy takes
-    `agent_seconds` per batch. `show` is a progress bar's update.
+    A policy takes `agent_seconds` per batch.
     """
-    end = time.perf_counter() + seconds
-    slice_seconds = seconds / (len(tried) * (ROUNDS + 1))
-    for number in range(ROUNDS):
-        for candidate in tried:
-            late = time.perf_counter() > end
-            if late and not candidate.runs and candidate is not tried[0]:
-                candidate.skipped = candidate.skipped or "no time was left for it"
-            if candidate.skipped or (late and number):
-                continue
-            show(description=candidate.name, advance=1)
-            try:
-                runner = open_vecspaces(
-                    make, num_envs, candidate.backend, agent_seconds, **candidate.options
-                )
-                try:
-                    candidate.runs.append(time_batches(runner, calibrate(runner, slice_seconds)))
-                finally:
-                    runner.close()
-            except Exception as error:  # an environment may refuse to run in a daemon, for one
-                candidate.skipped = first_line(error)
+
+    def open_one(candidate: Candidate) -> Contender:
+        given = {"backend": candidate.backend, "agent_seconds": agent_seconds, **candidate.options}
+        return Contender(candidate.name, lambda *_: open_vecspaces(make, num_envs, **given))
+
+    def show_one(name: str) -> None:
+        show(lambda: (sum(len(one.runs) for one in tried), name))
+
+    time_in_turns(
+        [(open_one(one), one) for one in tried],
+        (make, num_envs, 0),
+        ROUNDS,
+        seconds / (len(tried) * (ROUNDS + 1)),
+        show_one,
+        keep_open=False,  # each has workers and environments of its own
+        end=time.perf_counter() + seconds,
+    )
 
 
 def best(tried: Sequence[Candidate]) -> Candidate | None:
     """Return the simplest of the fastest candidates; None if none could run."""
-    fastest = max((candidate.steps_per_second for candidate in tried), default=0.0)
-    fit = [one for one in tried if one.runs and one.steps_per_second >= _ALIKE * fastest]
-    return fit[0] if fit else None
+    fastest = max((one.steps_per_second or 0.0 for one in tried), default=0.0)
+    return next((one for one in tried if (one.steps_per_second or -1.0) >= _ALIKE * fastest), None)

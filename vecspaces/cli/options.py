@@ -1,0 +1,201 @@
+"""The options that several commands take, each described once, and what becomes of their values."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import typer
+
+from vecspaces.make import Factory, find_factory
+from vecspaces.vector import RayVectorEnv
+
+STANDARD_OUTPUT = Path("-")
+PICTURES = (".gif", ".mp4")
+# What matplotlib writes.
+PLOTS = (".eps", ".jpg", ".jpeg", ".pdf", ".pgf", ".png", ".ps", ".svg", ".svgz", ".tif", ".webp")
+
+
+def check_file(
+    *suffixes: str, or_standard_output: bool = False
+) -> Callable[[Path | None], Path | None]:
+    """Return a callback that refuses a file before the work if it cannot be written after it."""
+
+    def check(file: Path | None) -> Path | None:
+        if file is None or (or_standard_output and file == STANDARD_OUTPUT):
+            return file
+        if file == STANDARD_OUTPUT:
+            raise typer.BadParameter(f"expected a file, found {file}, which --json alone takes")
+        try:
+            target = os.path.realpath(file)
+        except FileNotFoundError:  # the working folder was deleted
+            target = ""
+        # A path that is still a link after realpath is a link to itself.
+        if file.is_dir() or not os.path.isdir(os.path.dirname(target)) or os.path.islink(target):
+            raise typer.BadParameter(f"expected a file in a folder that exists, found {file}")
+        if suffixes and file.suffix.lower() not in suffixes:
+            endings = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+            raise typer.BadParameter(f"expected a name ending in {endings}, found {file}")
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise typer.BadParameter(f"expected a file that can be written, found {file}")
+        return file
+
+    return check
+
+
+Env: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="ENV", help="A Gymnasium id, or module:factory; the module may be in this folder."
+    ),
+]
+EnvArg: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env-arg",
+        metavar="KEY=VALUE",
+        help="An argument of the environment: a Python literal, else a string. Repeatable.",
+    ),
+]
+NumEnvs: TypeAlias = Annotated[int, typer.Option(min=1, help="Number of environments.")]
+NumWorkers: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Number of worker processes, or of actors with --backend ray.",
+        show_default="one per usable core",
+    ),
+]
+Seed: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=0, help="Seed of all episodes.", show_default="fresh entropy"),
+]
+Backend: TypeAlias = Annotated[
+    str, typer.Option(help="async: worker processes; sync: this process; ray: actors of a cluster.")
+]
+AutoresetMode: TypeAlias = Annotated[
+    Literal["NextStep", "SameStep"] | None,
+    typer.Option(metavar="MODE", help="NextStep or SameStep.", show_default="NextStep"),
+]
+StepTimeout: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        min=1e-3,
+        help="The longest time that a reset or step may take.",
+        show_default="no bound",
+    ),
+]
+StartMethod: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--start-method",
+        "--context",
+        metavar="METHOD",
+        help="How workers start: fork, spawn or forkserver.",
+        show_default="Python's own",
+    ),
+]
+Record: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        callback=check_file(*PICTURES),
+        help="Record environments (rollout: the first 300 steps) to a .gif or .mp4 file.",
+    ),
+]
+Json: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        callback=check_file(or_standard_output=True),
+        help="Write the result as JSON; - prints it.",
+    ),
+]
+Traceback: TypeAlias = Annotated[
+    bool, typer.Option("--traceback", help="Show the whole traceback of an error.")
+]
+
+
+def parse_numbers(option: str, text: str, least: int, most: int | None = None) -> list[int]:
+    """Return the numbers of an option such as `1,8,64`; raise ValueError for anything else."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < least or (most is not None and max(numbers) > most):
+        bounds = f"from {least} on" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{option}: expected numbers with commas, {bounds}; found {text!r}")
+    return numbers
+
+
+def parse_env_args(given: Sequence[str] | None) -> dict[str, Any]:
+    """Return the arguments of the environment.
+
+    Example:
+        >>> parse_env_args(["gravity=9.81", "size=(2, 3)", "name=moon"])
+        {'gravity': 9.81, 'size': (2, 3), 'name': 'moon'}
+    """
+    found: dict[str, Any] = {}
+    for one in given or ():
+        key, equals, text = one.partition("=")
+        if not equals or not key.isidentifier():
+            raise ValueError(f"--env-arg: expected KEY=VALUE, with a name as KEY, found {one!r}")
+        if key in found:
+            raise ValueError(f"--env-arg: expected each KEY once, found {key!r} twice")
+        found[key] = text
+        # TypeError: a literal that cannot be evaluated, such as a dict with a list as a key.
+        with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            found[key] = ast.literal_eval(text)
+    return found
+
+
+def find_env(env: str, /, **arguments: Any) -> Factory:
+    """Return the factory that ENV names, with these arguments, which it must take."""
+    prepare(env)
+    factory = find_factory(env)
+    try:
+        inspect.signature(factory).bind(**arguments)
+    except TypeError as error:
+        given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        hint = ": --env-arg gives arguments"
+        if "render_mode" in arguments:
+            hint = ": pictures need a factory that takes a render_mode"
+        raise ValueError(
+            f"env: expected a factory that takes ({given}), found {env}: {error}{hint}"
+        ) from None
+    except ValueError:  # a callable in C, without a signature
+        pass
+    return partial(factory, **arguments) if arguments else factory
+
+
+def vector_options(backend: str, **options: Any) -> dict[str, Any]:
+    """Return those arguments of the vector env that were given; Ray does not take all of them."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if backend == "ray":
+        for name in given:
+            if name not in inspect.signature(RayVectorEnv).parameters:
+                raise ValueError(f"{name}: expected --backend async, found {backend}")
+    return given
+
+
+def prepare(name: str | None) -> None:
+    """Let renderers run without a display, and let `module:name` be in the working folder.
+
+    The folder is searched last, so that no file in it takes the place of an installed module.
+    """
+    if name is not None and ":" in name:
+        with suppress(FileNotFoundError):  # the folder was deleted
+            here = os.getcwd()
+            if here not in sys.path:
+                sys.path.append(here)
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # or SDL prints errors without a display
