@@ -18,19 +18,10 @@ import numpy as np
 from vecspaces.interop import pack_registrations, unpack_registrations
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.cores import count_usable_cores, usable_cores
-from vecspaces.vector.backends.process.startup import Surroundings
+from vecspaces.vector.backends.process.startup import adopt_variables, worker_variables
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.group.members import GroupDescription
 from vecspaces.vector.utils import CloudpickleWrapper
-
-_THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
 
 
 @dataclass(frozen=True)
@@ -49,7 +40,7 @@ class WorkerSetup:
         core: The core that it returns to; None where there are not as many workers as cores.
         busy_polls: Whether it may busy-poll for commands, since no other process needs its core.
         validate: Whether all that environments return is checked against the spaces.
-        surroundings: The caller's; None on another machine, whose processes keep their own.
+        variables: Its environment; None on another machine, whose processes keep their own.
     """
 
     index: int
@@ -63,7 +54,7 @@ class WorkerSetup:
     core: int | None
     busy_polls: bool
     validate: bool
-    surroundings: Surroundings | None
+    variables: dict[str, str] | None
 
     @property
     def factories(self) -> range:
@@ -76,8 +67,8 @@ class WorkerSetup:
 
     def settle(self) -> None:
         """Make this process the worker's own: environment, global generators, known ids."""
-        own = self.surroundings or Surroundings.here(thread_variables(self.threads))
-        own.adopt()
+        variables = worker_variables(self.threads) if self.variables is None else self.variables
+        adopt_variables(variables)
         _limit_threads(self.threads)
         _seed_globals(self.entropy)
         unpack_registrations(self.registrations)
@@ -101,7 +92,7 @@ def plan_workers(
     threads: int | None,
     by_value: bool,
     validate: bool = False,
-    surroundings: Surroundings | None = None,
+    variables: dict[str, str] | None = None,
 ) -> list[WorkerSetup]:
     """Cut the factories into contiguous slices, one per worker; `by_value`: for a fresh process."""
     # Read, not drawn from: the caller's own numbers stay what they are.
@@ -123,7 +114,7 @@ def plan_workers(
             # One core is left to the caller.
             num_workers <= count and index + 1 < count,
             validate,
-            surroundings,
+            variables,
         )
         for index, part in enumerate(cut(len(env_fns), num_workers))
     ]
@@ -149,11 +140,6 @@ def _limit_threads(threads: int | None) -> None:
         torch.set_num_threads(threads)
     if importlib.util.find_spec("threadpoolctl") is not None:
         importlib.import_module("threadpoolctl").threadpool_limits(threads)
-
-
-def thread_variables(threads: int | None) -> dict[str, str]:
-    """Return the variables from which native libraries read their number of threads."""
-    return {} if threads is None else dict.fromkeys(_THREAD_VARIABLES, str(threads))
 
 
 def _seed_globals(entropy: tuple[int, ...]) -> None:

@@ -96,7 +96,7 @@ class Death(NamedTuple):
     Attributes:
         exitcode: As of `multiprocessing.Process`; None if it is not known.
         node: The machine of a cluster that it ran on; None for this one.
-        cause: The error of the cluster, or what was raised before it could start.
+        cause: The error of the cluster.
         stack: The frames of its environment, the innermost last, where a crash left them.
         error: Of a process in an actor, the error that the actor's vector env raised for it.
     """

@@ -34,8 +34,6 @@ class Op(IntEnum):
     FAILED = 20
     # reported of a worker, not by it
     DIED = 21
-    # reported by a process that could not start a worker
-    NOT_STARTED = 22
 
     @property
     def verb(self) -> str:

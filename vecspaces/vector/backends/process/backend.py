@@ -38,7 +38,7 @@ from vecspaces.vector.backends.process.line import Line
 from vecspaces.vector.backends.process.pickling import Pickling
 from vecspaces.vector.backends.process.processes import WorkerProcess, end_all, start_process
 from vecspaces.vector.backends.process.stacks import StackFile
-from vecspaces.vector.backends.process.startup import Surroundings
+from vecspaces.vector.backends.process.startup import worker_variables
 from vecspaces.vector.backends.process.waiting import WaitingPolicy, Way
 from vecspaces.vector.backends.process.worker import worker_main
 from vecspaces.vector.backends.slowness import SlowWatch
@@ -46,7 +46,6 @@ from vecspaces.vector.backends.worker_setup import (
     assign_rows,
     plan_workers,
     space_mismatch,
-    thread_variables,
 )
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.deadline import Deadline
@@ -65,6 +64,11 @@ from vecspaces.vector.group.members import GroupDescription
 _UNGUARDED = (
     "the script makes an AsyncVectorEnv while a new process imports it: put what it "
     'runs below `if __name__ == "__main__":`, or use context="fork" where there is one'
+)
+_NOT_STARTED = (
+    "it could not start, for the reason printed above. A new process imports the main module and "
+    "the modules of what it is given: put what a script runs below "
+    '`if __name__ == "__main__":`, or use context="fork", which imports nothing'
 )
 _DAEMON = (
     "this process is a daemon of multiprocessing, which may not start processes: in a worker of "
@@ -94,7 +98,6 @@ class _Handle:
         built: Whether its environments are built.
         alive: Whether it is not known to have ended.
         watched: Whether the poller watches its descriptors.
-        not_started: What was raised before it ran any code of this package, and the traceback.
     """
 
     process: WorkerProcess
@@ -103,7 +106,6 @@ class _Handle:
     built: bool = False
     alive: bool = True
     watched: bool = True
-    not_started: tuple[str, str] | None = None
 
     def close(self) -> None:
         """Free the descriptors but those of the process."""
@@ -151,8 +153,7 @@ class ProcessBackend(Backend):
         self._daemon = daemon
         self._slow_warning = slow_warning
         self._shared_memory = shared_memory
-        surroundings = Surroundings.here(thread_variables(worker_threads))
-        self._variables = surroundings.variables
+        self._variables = worker_variables(worker_threads)
         self._pickling = Pickling(self._forked)
         if not self._forked:
             # What workers call the main module, of which their environments may return objects.
@@ -184,7 +185,7 @@ class ProcessBackend(Backend):
             worker_threads,
             by_value=not self._forked,
             validate=validate,
-            surroundings=surroundings,
+            variables=self._variables,
         )
         # The caller shares the core of the worker that never busy-polls.
         self._affinity = CoreAffinity(self._setups[-1].core)
@@ -246,8 +247,7 @@ class ProcessBackend(Backend):
                 self._context,
                 f"vecspaces-worker-{index}",
                 worker_main,
-                (stacks, os.getpid(), self._setups[index] if self._forked else None),
-                line=theirs,
+                (theirs, stacks, os.getpid(), self._setups[index] if self._forked else None),
                 daemon=self._daemon,
                 variables=self._variables,
             )
@@ -326,17 +326,11 @@ class ProcessBackend(Backend):
 
     def _raise_startup_failure(self, reply: Reply) -> None:
         """Raise why a worker died before its environments were built."""
-        said, _ = self._handles[reply.worker].not_started or ("", "")
-        if said == f"RuntimeError: {_UNGUARDED}":
-            raise RuntimeError(_UNGUARDED)
-        advice = "run the env_fn in this process to see why"
-        if said:
-            advice = (
-                f"before it could build anything, it raised {said}\n(a new process imports the "
-                'main module, and those of what it is given; context="fork" imports nothing)'
-            )
         worker, factories = reply.worker, self._setups[reply.worker].factories
         building = self._handles[worker].stacks.building
+        advice = "run the env_fn in this process to see why"
+        if not self._forked and building < 0 and reply.payload.exitcode == 1:
+            advice = _NOT_STARTED
         raise died(worker, factories, "build", reply.payload, building, advice)
 
     def _pack_binding(self, index: int, lost: Any) -> bytes:
@@ -466,8 +460,6 @@ class ProcessBackend(Backend):
                 for frame in frames:
                     if not frame.data:
                         replies.append(make_reply((index, frame.op, frame.seq, None)))
-                    elif frame.op is Op.NOT_STARTED:
-                        handle.not_started = frame.load()
                     else:
                         replies.append(self._understand(index, frame))
                     if frame.op is not Op.PART:
@@ -546,16 +538,12 @@ class ProcessBackend(Backend):
         return self.slices[index] if self._descriptions else self._setups[index].factories
 
     def _exit_status(self, index: int) -> Death:
-        """Return how a worker ended, with what it raised where it could not even start."""
+        """Return how a worker ended."""
         handle = self._handles[index]
         handle.alive = False
         handle.process.wait(_EXIT_SECONDS)
-        cause = None
-        if handle.not_started is not None:
-            _, text = handle.not_started
-            cause = Failure(self._ids(index), "start", None, text, index)
         code = handle.process.exitcode()
-        return Death(code, cause=cause, stack=handle.stacks.read_crash(code))
+        return Death(code, stack=handle.stacks.read_crash(code))
 
     def _forget(self, handle: _Handle) -> None:
         """Watch a worker no more; its descriptors may belong to another one from here on."""

@@ -12,17 +12,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
-from multiprocessing import reduction, util
+from multiprocessing import util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.interrupts import blocked
-from vecspaces.vector.backends.process.line import Line, process_descriptor
+from vecspaces.vector.backends.process.line import process_descriptor
 from vecspaces.vector.backends.process.startup import StartupName
-from vecspaces.vector.exchange.messages import HEADER, Op
 
 # How often to look where there is no process descriptor.
 _LOOK_SECONDS = 2e-3
@@ -150,85 +148,61 @@ def start_process(
     target: Callable[..., None],
     args: tuple[Any, ...],
     *,
-    line: Line,
     daemon: bool,
     variables: dict[str, str],
 ) -> WorkerProcess:
-    """Start a process that runs `target(line, *args)`; either it is running, or nothing is left.
+    """Start a process that runs `target(*args)`; either it is running, or nothing is left.
 
-    Args:
-        context: The start method.
-        name: Its name.
-        target: What it runs.
-        args: Further arguments.
-        line: Its end of the line, which also reports what goes wrong before `target` runs.
-        daemon: Whether it is a daemon.
-        variables: Its environment, but for what is read at its start; a forked one inherits it.
+    `variables` are its environment; a forked one inherits it.
     """
     method = context.get_start_method()
     process: BaseProcess
-    copy: tuple[int, ...] = ()
+    if method == "fork":
+        process = _ForkedProcess(name=name, target=target, args=args, daemon=daemon)
+    else:
+        startup_name = StartupName(name)
+        startup_name.variables = variables
+        process = context.Process(  # type: ignore[attr-defined]  # typeshed has it on subclasses
+            name=startup_name, target=target, args=args, daemon=daemon
+        )
     try:
-        if method == "fork":
-            process = _ForkedProcess(name=name, target=target, args=(line, *args), daemon=daemon)
-        else:
-            replies = None
-            if sys.platform != "win32":
-                copy = forking.acquire(lambda: (os.dup(line.out_fd),))
-                replies = partial(reduction.DupFd, *copy)
-            startup_name = StartupName(name, variables, replies, HEADER.format, int(Op.NOT_STARTED))
-            process = context.Process(  # type: ignore[attr-defined]  # typeshed has it on subclasses
-                name=startup_name, target=target, args=(line, *args), daemon=daemon
-            )
-        try:
-            # Not where a fork server would pass it on to the processes of others.
-            with (
-                blocked() if method != "forkserver" else contextlib.nullcontext(),
-                _what_exists() if method != "fork" else contextlib.nullcontext(),
-            ):
-                process.start()
-        except (EOFError, ConnectionError) as error:
-            raise RuntimeError(_NO_SERVER) from error
-        process.name = name
-        try:
-            return WorkerProcess(process)
-        except BaseException:
-            process.kill()
-            process.join(_KILL_SECONDS)
-            _close(process)
-            raise
-    finally:
-        forking.close(*copy)
+        # Not where a fork server would pass it on to the processes of others.
+        with (
+            blocked() if method != "forkserver" else contextlib.nullcontext(),
+            _without_lost_main() if method != "fork" else contextlib.nullcontext(),
+        ):
+            process.start()
+    except (EOFError, ConnectionError) as error:
+        raise RuntimeError(_NO_SERVER) from error
+    process.name = name
+    try:
+        return WorkerProcess(process)
+    except BaseException:
+        process.kill()
+        process.join(_KILL_SECONDS)
+        _close(process)
+        raise
 
 
 @contextlib.contextmanager
-def _what_exists() -> Iterator[None]:
-    """Hide from multiprocessing a working folder and a main module whose files do not exist.
+def _without_lost_main() -> Iterator[None]:
+    """Hide from multiprocessing a main module whose file does not exist.
 
-    It reads both as it starts a process that is not forked, and fails. What a main module on
-    standard input defines goes to workers by value, as that of `python -c` does. All threads share
-    the two, so one of them at a time may be in this block.
+    A new process would import it, and fail. What a main module on standard input defines goes to
+    workers by value, as that of `python -c` does. All threads share the main module, so one of them
+    at a time may be in this block.
     """
+    main = vars(sys.modules["__main__"])
+    path = main.get("__file__")
     with forking.alone():
-        main, folder = vars(sys.modules["__main__"]), None
-        path = main.get("__file__")
         hides = path is not None and not os.path.exists(path) and main.get("__spec__") is None
+        if hides:
+            del main["__file__"]
         try:
-            os.getcwd()
-        except OSError:
-            folder = os.open(".", os.O_RDONLY)
-        try:
-            if hides:
-                del main["__file__"]
-            if folder is not None:
-                os.chdir(os.path.abspath(os.sep))
             yield
         finally:
             if hides:
                 main["__file__"] = path
-            if folder is not None:
-                os.fchdir(folder)
-                os.close(folder)
 
 
 if sys.platform != "win32":

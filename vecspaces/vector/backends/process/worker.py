@@ -50,8 +50,6 @@ def worker_main(
         caller: The caller's process id.
         setup: What to build; None: it comes as the first message.
     """
-    # Errors of the start went to the caller; from here on the worker reports its own.
-    getattr(sys.excepthook, "finish", lambda: None)()
     # Ctrl-C is meant for the caller, and what a fork inherited for SIGTERM too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
