@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 import vecspaces
 from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv
-from vecspaces.vector.options import AsyncOptions, RayOptions, SyncOptions
+from vecspaces.vector.options import AsyncOptions, RayOptions
 
 PUBLIC = {
     "vecspaces": {
@@ -129,8 +130,7 @@ def test_errors_that_gymnasium_has_too_have_its_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vector_env", "options"),
-    [(SyncVectorEnv, SyncOptions), (AsyncVectorEnv, AsyncOptions), (RayVectorEnv, RayOptions)],
+    ("vector_env", "options"), [(AsyncVectorEnv, AsyncOptions), (RayVectorEnv, RayOptions)]
 )
 def test_the_options_of_make_vec_are_the_arguments_of_the_constructor(
     vector_env: type, options: type
@@ -140,4 +140,13 @@ def test_the_options_of_make_vec_are_the_arguments_of_the_constructor(
     del annotations["env_fns"]
     # TypedDict wraps what is written into a ForwardRef.
     found = {name: one.__forward_arg__ for name, one in options.__annotations__.items()}
-    assert found == annotations, "vecspaces/vector/options.py lists what constructors take"
+    assert found == annotations
+
+
+@pytest.mark.parametrize("vector_env", [SyncVectorEnv, AsyncVectorEnv, RayVectorEnv])
+def test_every_argument_of_a_constructor_is_described_in_order(vector_env: type) -> None:
+    section = (vector_env.__doc__ or "").partition("Args:\n")[2].partition("\n\n")[0]
+    described = re.findall(r"^ {8}(\w+): ", section, re.MULTILINE)
+    assert described == list(inspect.signature(vector_env).parameters)
+    with pytest.raises(TypeError, match=r"VectorEnv.__init__\(\) got an unexpected .* 'bufers'"):
+        vector_env([], bufers=2)

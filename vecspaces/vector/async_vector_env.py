@@ -9,17 +9,16 @@ import weakref
 from collections.abc import Callable, Iterable
 from multiprocessing import util
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING, Any, Generic, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Unpack
 
 from vecspaces.checks import check_count
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.backends.process.cores import count_usable_cores
-from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
+from vecspaces.vector.options import WorkerOptions, describe, takes
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode
-from vecspaces.vector.session.restarts import OnStepTimeout, OnWorkerDeath, choose_budget
 from vecspaces.vector.vector_env import ActType, ObsType
 
 if TYPE_CHECKING:
@@ -38,52 +37,11 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             vector env, which then counts as its `num_envs` environments.
         shared_memory: Whether observations, actions, rewards and flags are in shared memory;
             otherwise they go over pipes, which is slower.
-        copy: Whether observations are copied; otherwise they are views that a later step writes
-            over.
         context: The start method: `"fork"`, `"spawn"`, `"forkserver"`; None: Python's default.
         daemon: Whether workers are daemonic; environments that start processes of their own need
             False.
         worker: Not taken over from Gymnasium; must be None.
-        observation_mode: `"same"` for equal observation spaces, `"different"` for equal shapes and
-            dtypes with other bounds, or the pair `(observation_space, single_observation_space)`.
-        autoreset_mode: What follows the end of an episode.
         max_concurrency: The most workers, as a cap on `num_workers`; None: no cap.
-        num_workers: The number of processes; each steps a contiguous slice of the environments.
-            None: as many as there are usable cores, no more than the CPU quota of a container.
-        batch_size: How many environments `recv` waits for; None: all.
-        buffers: The number of observation slots. With `copy=False`, what a step returned stays
-            valid for the next `buffers - 1` steps, one less where `rollout_view` comes between; a
-            full `reset` begins anew. A `reset_mask`, `step(env_ids=...)`, `send` and `send_reset`
-            write over the rows that they choose in the current slot, which the last step returned.
-        variable_capacity: Bytes in shared memory per environment for values of variable size;
-            larger ones go over the pipe.
-        on_worker_death: `"raise"`, or `"restart"`: a new worker builds the environments again, and
-            the lost episodes are truncated and marked in `infos["worker_restarted"]`. Or a function
-            that is called with the `WorkerDiedError` of each death: the worker is restarted, unless
-            the function raises, which ends the call with what it raised.
-        max_restarts: How many restarts are allowed within `restart_window`; one more is an error.
-        restart_window: In seconds.
-        step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound but
-            for the first reset.
-        on_step_timeout: `"raise"`, or `"restart"`: a worker that overruns `step_timeout` is killed
-            and restarted as a dead one is; all workers that were late together count as one
-            restart. It does not concern the `timeout` of a single wait. Or a function that is
-            called with the `StepTimeoutError` first, and may raise instead.
-        start_timeout: The longest wait for environments to be built, and, where `step_timeout` is
-            None, for the first reset, in seconds.
-        slow_warning: After how many seconds a `SlowEnvironmentWarning` names an environment that
-            is busy with one reset, step or call, or is being built, and shows its Python stack (on
-            Linux); once per episode. None: never.
-        worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None leaves them alone.
-            Libraries that a forked worker has from its caller keep theirs, unless threadpoolctl
-            is installed (PyTorch excepted).
-        stats: Whether `stats()` measures how long steps take.
-        validate: Whether observations and actions must lie in their spaces (bounds, NaN,
-            characters, lengths), rewards be finite, flags be bools, and infos be dicts with
-            strings as keys; without it, only shapes, dtypes and nesting are checked.
-        info_space: What infos hold, a Dict: its keys travel beside the observations, as arrays of
-            its dtypes, and are checked against it. None: the `info_space` of the environments, if
-            they have one; an empty Dict: nothing.
 
     Raises:
         RuntimeError: The environments' spaces differ.
@@ -101,6 +59,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         ((4, 4), [1.0, 1.0, 1.0, 1.0])
     """
 
+    @takes(WorkerOptions)
     def __init__(
         self,
         env_fns: Iterable[Callable[[], Any]],
@@ -112,22 +71,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         observation_mode: ObservationMode = "same",
         autoreset_mode: AnyAutoresetMode = AutoresetMode.NEXT_STEP,
         max_concurrency: int | None = None,
-        *,
-        num_workers: int | None = None,
-        batch_size: int | None = None,
-        buffers: int = 1,
-        variable_capacity: int = 65536,
-        on_worker_death: OnWorkerDeath = "raise",
-        max_restarts: int = 3,
-        restart_window: float = 60.0,
-        step_timeout: float | None = None,
-        on_step_timeout: OnStepTimeout = "raise",
-        start_timeout: float = 300.0,
-        slow_warning: float | None = 60.0,
-        worker_threads: int | None = 1,
-        stats: bool = False,
-        validate: bool = False,
-        info_space: Any = None,
+        **options: Unpack[WorkerOptions],
     ) -> None:
         if worker is not None:
             raise ValueError(
@@ -143,25 +87,19 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         self.daemon = daemon
         self.worker = worker
         self.max_concurrency = max_concurrency
-        settings = Settings(
-            observation_mode,
-            AutoresetMode.of(autoreset_mode),
+        settings = Settings.of(
+            len(self.env_fns),
             copy=copy,
-            buffers=buffers,
-            variable_capacity=variable_capacity,
-            stats=stats,
-            validate=validate,
-            start_timeout=start_timeout,
-            step_timeout=step_timeout,
-            slow_warning=slow_warning,
-            budget=choose_budget(
-                on_worker_death, on_step_timeout, step_timeout, max_restarts, restart_window
-            ),
-            info_space=check_info_space(info_space),
-        ).check(len(self.env_fns))
+            observation_mode=observation_mode,
+            autoreset_mode=autoreset_mode,
+            **options,
+        )
+        worker_threads = options["worker_threads"]
         if worker_threads is not None:
             check_count("worker_threads", worker_threads)
-        self.num_workers = _choose_workers(len(self.env_fns), num_workers, max_concurrency)
+        self.num_workers = _choose_workers(
+            len(self.env_fns), options["num_workers"], max_concurrency
+        )
         backend = ProcessBackend(
             self.env_fns,
             settings.autoreset_mode,
@@ -170,7 +108,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             daemon=daemon,
             shared_memory=shared_memory,
             worker_threads=worker_threads,
-            validate=validate,
+            validate=settings.validate,
             slow_warning=settings.slow_warning,
         )
         # Before multiprocessing joins its children at exit, and when this object is collected.
@@ -178,7 +116,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         self._processes = backend
         _made.add(self)
         try:
-            super().__init__(backend, settings, batch_size)
+            super().__init__(backend, settings)
         except BaseException:
             backend.abandon()
             raise
@@ -203,6 +141,8 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
                 self._processes.abandon()  # what an interrupt may have left
                 self._finalizer.cancel()
 
+
+describe(AsyncVectorEnv)
 
 # Those of this process that are not collected.
 _made: weakref.WeakSet[AsyncVectorEnv[Any, Any]] = weakref.WeakSet()

@@ -55,7 +55,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
 
     num_workers: int | None = None
 
-    def __init__(self, backend: Backend, settings: Settings, batch_size: int | None) -> None:
+    def __init__(self, backend: Backend, settings: Settings) -> None:
+        batch_size = settings.batch_size
         if batch_size is not None:
             check_count("batch_size", batch_size)
         self._settings = settings

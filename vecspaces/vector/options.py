@@ -1,12 +1,18 @@
-"""The arguments of the vector envs as types, so that `make_vec` need not list them again.
+"""The arguments of vector envs: type, default and description of each, once for all constructors.
 
-`tests/test_public_api.py` holds them equal to the constructors'.
+`takes` lets a constructor take them, `describe` writes their descriptions into the docstring of its
+class, and `make_vec` passes them on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, cast
+
+from vecspaces.vector.autoreset import AutoresetMode
 
 if TYPE_CHECKING:
     from vecspaces.vector.autoreset import AnyAutoresetMode
@@ -16,14 +22,27 @@ if TYPE_CHECKING:
 Backend: TypeAlias = Literal["async", "sync", "ray"]
 StartMethod: TypeAlias = Literal["fork", "spawn", "forkserver"]
 Placement: TypeAlias = Literal["spread", "pack"]
+_Constructor = TypeVar("_Constructor", bound=Callable[..., None])
 
 
-class SyncOptions(TypedDict, total=False):
-    """The arguments of `SyncVectorEnv`, which every vector env takes."""
+class BatchOptions(TypedDict, total=False):
+    """Arguments that every vector env takes, by name alone.
 
-    copy: bool
-    observation_mode: ObservationMode
-    autoreset_mode: AnyAutoresetMode
+    Args:
+        batch_size: How many environments `recv` waits for; None: all.
+        buffers: The number of observation slots. With `copy=False`, what a step returned stays
+            valid for the next `buffers - 1` steps, one less where `rollout_view` comes between; a
+            full `reset` begins anew. A `reset_mask`, `step(env_ids=...)`, `send` and `send_reset`
+            write over the rows that they choose in the current slot, which the last step returned.
+        stats: Whether `stats()` measures how long steps take.
+        validate: Whether observations and actions must lie in their spaces (bounds, NaN,
+            characters, lengths), rewards be finite, flags be bools, and infos be dicts with
+            strings as keys; without it, only shapes, dtypes and nesting are checked.
+        info_space: What infos hold, a Dict: its keys travel beside the observations, as arrays of
+            its dtypes, and are checked against it. None: the `info_space` of the environments, if
+            they have one; an empty Dict: nothing.
+    """
+
     batch_size: int | None
     buffers: int
     stats: bool
@@ -31,8 +50,35 @@ class SyncOptions(TypedDict, total=False):
     info_space: Any
 
 
-class _WorkerOptions(SyncOptions, total=False):
-    """The arguments of vector envs with workers."""
+class WorkerOptions(BatchOptions, total=False):
+    """Arguments that vector envs with workers take besides, by name alone.
+
+    Args:
+        num_workers: The number of processes; each steps a contiguous slice of the environments.
+            None: as many as there are usable cores, no more than the CPU quota of a container.
+        variable_capacity: Bytes in shared memory per environment for values of variable size;
+            larger ones go over the pipe.
+        on_worker_death: `"raise"`, or `"restart"`: a new worker builds the environments again, and
+            the lost episodes are truncated and marked in `infos["worker_restarted"]`. Or a function
+            that is called with the `WorkerDiedError` of each death: the worker is restarted, unless
+            the function raises, which ends the call with what it raised.
+        max_restarts: How many restarts are allowed within `restart_window`; one more is an error.
+        restart_window: In seconds.
+        step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound but
+            for the first reset.
+        on_step_timeout: `"raise"`, or `"restart"`: a worker that overruns `step_timeout` is killed
+            and restarted as a dead one is; all workers that were late together count as one
+            restart. It does not concern the `timeout` of a single wait. Or a function that is
+            called with the `StepTimeoutError` first, and may raise instead.
+        start_timeout: The longest wait for environments to be built, and, where `step_timeout` is
+            None, for the first reset, in seconds.
+        slow_warning: After how many seconds a `SlowEnvironmentWarning` names an environment that
+            is busy with one reset, step or call, or is being built, and shows its Python stack (on
+            Linux); once per episode. None: never.
+        worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None leaves them alone.
+            Libraries that a forked worker has from its caller keep theirs, unless threadpoolctl
+            is installed (PyTorch excepted).
+    """
 
     num_workers: int | None
     variable_capacity: int
@@ -46,7 +92,23 @@ class _WorkerOptions(SyncOptions, total=False):
     worker_threads: int | None
 
 
-class AsyncOptions(_WorkerOptions, total=False):
+class _EveryOption(TypedDict, total=False):
+    """Arguments that every vector env takes; Gymnasium's constructors take them by position too.
+
+    Args:
+        copy: Whether observations are copied; otherwise they are views that a later step writes
+            over.
+        observation_mode: `"same"` for equal observation spaces, `"different"` for equal shapes and
+            dtypes with other bounds, or the pair `(observation_space, single_observation_space)`.
+        autoreset_mode: What follows the end of an episode.
+    """
+
+    copy: bool
+    observation_mode: ObservationMode
+    autoreset_mode: AnyAutoresetMode
+
+
+class AsyncOptions(_EveryOption, WorkerOptions, total=False):
     """The arguments of `AsyncVectorEnv`."""
 
     shared_memory: bool
@@ -56,7 +118,7 @@ class AsyncOptions(_WorkerOptions, total=False):
     max_concurrency: int | None
 
 
-class RayOptions(_WorkerOptions, total=False):
+class RayOptions(_EveryOption, WorkerOptions, total=False):
     """The arguments of `RayVectorEnv`."""
 
     envs_per_actor: int | None
@@ -66,5 +128,96 @@ class RayOptions(_WorkerOptions, total=False):
     processes_per_actor: int
 
 
+_DEFAULTS: Mapping[str, Any] = {
+    "copy": True,
+    "observation_mode": "same",
+    "autoreset_mode": AutoresetMode.NEXT_STEP,
+    "batch_size": None,
+    "buffers": 1,
+    "stats": False,
+    "validate": False,
+    "info_space": None,
+    "num_workers": None,
+    "variable_capacity": 65536,
+    "on_worker_death": "raise",
+    "max_restarts": 3,
+    "restart_window": 60.0,
+    "step_timeout": None,
+    "on_step_timeout": "raise",
+    "start_timeout": 300.0,
+    "slow_warning": 60.0,
+    "worker_threads": 1,
+    "envs_per_actor": None,
+    "address": None,
+    "resources_per_worker": None,
+    "placement": "spread",
+    "processes_per_actor": 1,
+}
+
 #: The arguments that concern processes: with `backend="sync"` they are accepted and ignored.
-PROCESS_ARGUMENTS = AsyncOptions.__optional_keys__ - SyncOptions.__optional_keys__
+PROCESS_ARGUMENTS = (
+    AsyncOptions.__optional_keys__ - _EveryOption.__optional_keys__ - BatchOptions.__optional_keys__
+)
+
+
+def takes(options: type) -> Callable[[_Constructor], _Constructor]:
+    """Give a constructor's `**options` the defaults of a TypedDict's keys.
+
+    `help`, `inspect.signature` and Sphinx show the keys as arguments, as editors and type checkers
+    do, which read `Unpack[...]`.
+    """
+    added = {
+        name: inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=_DEFAULTS[name],
+            annotation=reference.__forward_arg__,  # a TypedDict wraps what is written
+        )
+        for name, reference in options.__annotations__.items()
+    }
+
+    def decorate(constructor: _Constructor) -> _Constructor:
+        signature = inspect.signature(constructor)
+        *first, _ = signature.parameters.values()
+        known = {parameter.name for parameter in first} | added.keys()
+
+        @functools.wraps(constructor)
+        def complete(self: Any, *args: Any, **given: Any) -> None:
+            for name in given:
+                if name not in known:  # as Python words it
+                    raise TypeError(
+                        f"{constructor.__qualname__}() got an unexpected keyword argument {name!r}"
+                    )
+            defaults = {name: parameter.default for name, parameter in added.items()}
+            constructor(self, *args, **{**defaults, **given})
+
+        vars(complete)["__signature__"] = signature.replace(parameters=[*first, *added.values()])
+        return cast("_Constructor", complete)
+
+    return decorate
+
+
+def describe(kind: type) -> None:
+    """Write the shared descriptions into the docstring of a class, in the order of its arguments.
+
+    A description that the class has itself stands in place of the shared one.
+    """
+    if kind.__doc__ is None:  # python -OO
+        return
+    shared: dict[str, str] = {}
+    for options in (_EveryOption, BatchOptions, WorkerOptions):
+        shared |= _descriptions(options.__doc__ or "")
+    own = _descriptions(kind.__doc__)
+    known = {**shared, **own}
+    names = [name for name in inspect.signature(kind).parameters if name in known]
+    kind.__doc__ = kind.__doc__.replace(
+        "".join(own.values()), "".join(known[name] for name in names)
+    )
+
+
+def _descriptions(docstring: str) -> dict[str, str]:
+    """Return the lines about each argument in a docstring of a class."""
+    section = docstring.partition("    Args:\n")[2].partition("\n\n")[0] + "\n"
+    return {
+        found[2]: found[1] for found in re.finditer(r"( {8}(\w+): .*\n(?: {9,}.*\n)*)", section)
+    }

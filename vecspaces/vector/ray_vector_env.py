@@ -8,25 +8,21 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Unpack
 
 from vecspaces.vector.async_vector_env import AsyncVectorEnv
-from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.ray.backend import RayBackend
 from vecspaces.vector.backends.ray.cluster import PLACEMENTS, Connection, choose_resources
 from vecspaces.vector.backends.worker_setup import WorkerSetup, plan_workers
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
+from vecspaces.vector.options import RayOptions, describe, takes
 from vecspaces.vector.session.arguments import Settings, list_factories
-from vecspaces.vector.session.batch_spaces import ObservationMode
-from vecspaces.vector.session.restarts import OnStepTimeout, OnWorkerDeath, choose_budget
 from vecspaces.vector.utils import CloudpickleWrapper
 from vecspaces.vector.vector_env import ActType, ObsType
 
 if TYPE_CHECKING:
-    from vecspaces.vector.autoreset import AnyAutoresetMode
-    from vecspaces.vector.options import Placement, StartMethod
+    from vecspaces.vector.options import StartMethod
 
 
 class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
@@ -41,7 +37,6 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         num_workers: The number of actors; None: by `envs_per_actor`, or as many as the cluster
             has CPUs for.
         envs_per_actor: How many factories an actor gets, at most; excludes `num_workers`.
-        batch_size: How many environments `recv` waits for; None: all.
         address: The cluster; None: the one that this process is connected to, the one that
             RAY_ADDRESS names, or one that runs on this machine; else a local one is started, and
             shut down with the last vector env that uses it.
@@ -49,22 +44,9 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             custom resources.
         placement: `"spread"` over the nodes, or `"pack"`.
         processes_per_actor: Worker processes within an actor.
-        copy: Whether observations are copied; otherwise they are views that a later step writes
-            over.
-        observation_mode: As in `AsyncVectorEnv`.
-        autoreset_mode: What follows the end of an episode.
-        buffers: The number of observation slots, as in `AsyncVectorEnv`.
-        variable_capacity: Bytes kept per environment for values of variable size.
-        stats: Whether steps and resets are timed, for `stats()`.
-        validate: Whether all that environments return and are given must lie in its space.
-        info_space: As in `AsyncVectorEnv`.
         on_worker_death: `"raise"`, or `"restart"`: a new actor, elsewhere if its node is gone; or a
             function, as in `AsyncVectorEnv`. Where a process of an actor dies, `"restart"` replaces
             the process, and a function decides whether the actor is replaced.
-        max_restarts: How many restarts are allowed within `restart_window`; one more is an error.
-        restart_window: In seconds.
-        step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound but
-            for the first reset.
         on_step_timeout: `"raise"`, `"restart"` or a function, as in `AsyncVectorEnv`: an actor that
             overruns `step_timeout` is replaced.
         start_timeout: The longest wait for actors to be placed and environments to be built, and,
@@ -81,75 +63,40 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         ValueError: An argument is out of its range.
     """
 
-    def __init__(
-        self,
-        env_fns: Iterable[Callable[[], Any]],
-        *,
-        num_workers: int | None = None,
-        envs_per_actor: int | None = None,
-        batch_size: int | None = None,
-        address: str | None = None,
-        resources_per_worker: Mapping[str, Any] | None = None,
-        placement: Placement = "spread",
-        processes_per_actor: int = 1,
-        copy: bool = True,
-        observation_mode: ObservationMode = "same",
-        autoreset_mode: AnyAutoresetMode = AutoresetMode.NEXT_STEP,
-        buffers: int = 1,
-        variable_capacity: int = 65536,
-        stats: bool = False,
-        validate: bool = False,
-        info_space: Any = None,
-        on_worker_death: OnWorkerDeath = "raise",
-        max_restarts: int = 3,
-        restart_window: float = 60.0,
-        step_timeout: float | None = None,
-        on_step_timeout: OnStepTimeout = "raise",
-        start_timeout: float = 300.0,
-        slow_warning: float | None = 60.0,
-        worker_threads: int | None = 1,
-    ) -> None:
+    @takes(RayOptions)
+    def __init__(self, env_fns: Iterable[Callable[[], Any]], **options: Unpack[RayOptions]) -> None:
+        placement, processes = options["placement"], options["processes_per_actor"]
         if placement not in PLACEMENTS:
             raise ValueError(f"placement must be 'spread' or 'pack', found {placement!r}")
         self.env_fns = list_factories(env_fns)
-        settings = Settings(
-            observation_mode,
-            AutoresetMode.of(autoreset_mode),
-            copy=copy,
-            buffers=buffers,
-            variable_capacity=variable_capacity,
-            stats=stats,
-            validate=validate,
-            start_timeout=start_timeout,
-            step_timeout=step_timeout,
-            slow_warning=slow_warning,
-            budget=choose_budget(
-                on_worker_death, on_step_timeout, step_timeout, max_restarts, restart_window
-            ),
-            info_space=check_info_space(info_space),
-        ).check(len(self.env_fns))
-        if processes_per_actor < 1:
-            raise ValueError(f"processes_per_actor must be at least 1, found {processes_per_actor}")
-        resources = choose_resources(resources_per_worker, processes_per_actor)
-        connection = Connection(address)
+        settings = Settings.of(len(self.env_fns), **options)
+        if processes < 1:
+            raise ValueError(f"processes_per_actor must be at least 1, found {processes}")
+        resources = choose_resources(options["resources_per_worker"], processes)
+        connection = Connection(options["address"])
         try:
             self.num_workers = _choose_actors(
-                len(self.env_fns), num_workers, envs_per_actor, connection, resources
+                len(self.env_fns),
+                options["num_workers"],
+                options["envs_per_actor"],
+                connection,
+                resources,
             )
             setups = plan_workers(
                 self.env_fns,
                 self.num_workers,
                 settings.autoreset_mode,
-                worker_threads,
+                options["worker_threads"],
                 by_value=True,
-                validate=validate,
+                validate=settings.validate,
             )
-            if processes_per_actor > 1:
-                _check_batch(batch_size, {setup.count for setup in setups}, len(self.env_fns))
-                setups = [_with_processes(setup, processes_per_actor, settings) for setup in setups]
-            backend = RayBackend(setups, connection, resources, placement, start_timeout)
+            if processes > 1:
+                sizes = {setup.count for setup in setups}
+                _check_batch(settings.batch_size, sizes, len(self.env_fns))
+                setups = [_with_processes(setup, processes, settings) for setup in setups]
+            backend = RayBackend(setups, connection, resources, placement, settings.start_timeout)
             self._finalizer = weakref.finalize(self, _clean_up, backend)
-            super().__init__(backend, settings, batch_size)
+            super().__init__(backend, settings)
         except BaseException:
             connection.close()
             raise
@@ -166,6 +113,9 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         """Close every environment and end every actor; called by `close`."""
         self._finalizer.detach()
         super().close_extras(timeout, terminate, **kwargs)
+
+
+describe(RayVectorEnv)
 
 
 def _clean_up(backend: RayBackend) -> None:

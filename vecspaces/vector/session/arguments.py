@@ -12,60 +12,65 @@ import numpy.typing as npt
 from vecspaces.checks import check_count, check_seconds
 from vecspaces.spaces import Dict
 from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
-from vecspaces.vector.session.restarts import RestartBudget
+from vecspaces.vector.session.restarts import BUDGET_ARGUMENTS, RestartBudget, choose_budget
 from vecspaces.vector.session.seeds import spread_seeds
 
 
 class Settings(NamedTuple):
-    """The arguments that every backend shares.
+    """The arguments that every backend shares, checked; seconds are floats.
 
     Attributes:
         observation_mode: How observation spaces are batched.
         autoreset_mode: What follows the end of an episode.
         copy: Whether observations are copied out of their rows.
+        batch_size: How many environments `recv` waits for; None: all.
         buffers: The number of slots of the ring that are visible to the caller.
-        variable_capacity: Bytes per environment for values of variable size.
         stats: Whether steps and resets are timed.
         validate: Whether all that environments return and are given is checked against the spaces.
+        info_space: What infos hold, as `check_info_space` returns it; None: what the environments
+            say.
+        variable_capacity: Bytes per environment for values of variable size.
         start_timeout: Bounds the building of environments, in seconds.
         step_timeout: Bounds every other wait, in seconds; None does not.
         slow_warning: After how many seconds to warn of an environment; None: never.
         budget: Which workers are replaced, and how many; None: none are.
-        info_space: What infos hold, as `check_info_space` returns it; None: what the environments
-            say.
     """
 
     observation_mode: ObservationMode
     autoreset_mode: AutoresetMode
-    copy: bool = True
-    buffers: int = 1
+    copy: bool
+    batch_size: int | None
+    buffers: int
+    stats: bool
+    validate: bool
+    info_space: Dict[Any] | None
+    # Without processes nothing is waited for.
     variable_capacity: int = 65536
-    stats: bool = False
-    validate: bool = False
     start_timeout: float = 300.0
     step_timeout: float | None = None
     slow_warning: float | None = None
     budget: RestartBudget | None = None
-    info_space: Dict[Any] | None = None
 
-    def check(self, num_factories: int) -> Settings:
-        """Return the arguments once they are checked, seconds as floats."""
-        check_mode(self.observation_mode)
+    @classmethod
+    def of(cls, num_factories: int, **options: Any) -> Settings:
+        """Check a constructor's arguments, and return those that every backend shares."""
+        options["autoreset_mode"] = AutoresetMode.of(options["autoreset_mode"])
+        if "on_worker_death" in options:
+            options["budget"] = choose_budget(**{name: options[name] for name in BUDGET_ARGUMENTS})
+        options["info_space"] = check_info_space(options["info_space"])
+        check_mode(options["observation_mode"])
         if num_factories < 1:
             raise ValueError("env_fns must hold at least one factory, found none")
-        check_count("buffers", self.buffers)
-        check_count("variable_capacity", self.variable_capacity, least=0)
-        step_timeout = self.step_timeout
-        if step_timeout is not None:
-            step_timeout = check_seconds("step_timeout", step_timeout)
-        start_timeout = check_seconds("start_timeout", self.start_timeout)
-        slow_warning = self.slow_warning
-        if slow_warning is not None:
-            slow_warning = check_seconds("slow_warning", slow_warning)
-        return self._replace(
-            start_timeout=start_timeout, step_timeout=step_timeout, slow_warning=slow_warning
-        )
+        check_count("buffers", options["buffers"])
+        if "variable_capacity" in options:
+            check_count("variable_capacity", options["variable_capacity"], least=0)
+        for name in ("step_timeout", "start_timeout", "slow_warning"):
+            # Without a start_timeout, a worker that hangs in a factory would hang the caller.
+            if options.get(name) is not None or (name == "start_timeout" and name in options):
+                options[name] = check_seconds(name, options[name])
+        return cls(**{name: options[name] for name in cls._fields if name in options})
 
 
 def list_factories(env_fns: Iterable[Callable[[], Any]]) -> list[Callable[[], Any]]:

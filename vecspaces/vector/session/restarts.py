@@ -19,6 +19,15 @@ OnWorkerDeath: TypeAlias = Literal["raise", "restart"] | OnDeath
 #: The same for `on_step_timeout`.
 OnStepTimeout: TypeAlias = Literal["raise", "restart"] | Callable[[StepTimeoutError], object]
 
+#: The arguments of constructors that `choose_budget` takes.
+BUDGET_ARGUMENTS = (
+    "on_worker_death",
+    "on_step_timeout",
+    "step_timeout",
+    "max_restarts",
+    "restart_window",
+)
+
 _log = logging.getLogger("vecspaces")
 
 
