@@ -32,8 +32,7 @@ from vecspaces.adapters.gymnasium import from_gymnasium, to_gymnasium
 from vecspaces.layout import Layout
 from vecspaces.spaces import utils as flattening
 from vecspaces.testing import envs as kept
-from vecspaces.testing.declared_infos import DeclaredInfos
-from vecspaces.testing.recording import Player, StopPlaying
+from vecspaces.testing.recording import DeclaredInfos, Recorder, StopPlaying
 from vecspaces.vector import SyncVectorEnv, utils
 from vecspaces.vector.exchange import failures
 from vecspaces.wrappers.record_video import tile
@@ -190,10 +189,10 @@ def thrown(failure: Any) -> str:
 def findings(env: Any, declared: Any = None) -> str:
     """Return what `check_env` finds wrong with what an environment returns and touches."""
     declared = None if declared is None else DeclaredInfos(declared)
-    player = Player(env, 0, 12, str, inspect=True, declared=declared)
+    recorder = Recorder(env, 0, 12, str, inspect=True, declared=declared)
     with suppress(StopPlaying):
-        player.run()
-    return "\n".join(f"{name}: {text}" for name, text in player.findings.items())
+        list(recorder.play())
+    return "\n".join(f"{name}: {text}" for name, text in recorder.findings.items())
 
 
 def refuse(space: Any, x: Any) -> bool:

@@ -42,9 +42,8 @@ from vecspaces.spaces import Box, Discrete, Space
 from vecspaces.testing import Report, check_env, probes
 from vecspaces.testing.check import CATALOGUE, best_num_workers
 from vecspaces.testing.contract import ALL_SPACES
-from vecspaces.testing.declared_infos import DeclaredInfos
 from vecspaces.testing.probes import Played, use_up
-from vecspaces.testing.recording import Player
+from vecspaces.testing.recording import DeclaredInfos, Recorder
 from vecspaces.testing.report import SEVERITIES
 from vecspaces.testing.workers import run_in_worker
 from vecspaces.vector import SyncVectorEnv
@@ -127,8 +126,8 @@ def test_nothing_is_found_in_an_environment_that_writes_in_place() -> None:
 def test_findings_about_infos_name_the_key(kind: Any, name: str | None, said: Any) -> None:
     space = spaces.Dict(cost=Box(0, 1), step=spaces.Dict(cost=Box(0, 1)), time=Discrete(99))
     declared = DeclaredInfos(kind.info_space or space)
-    player = Player(kind(), 0, STEPS, str, inspect=True, declared=declared)
-    player.run()
+    player = Recorder(kind(), 0, STEPS, str, inspect=True, declared=declared)
+    list(player.play())
     if name is None:
         assert player.findings == {} and declared.missing == said
     else:
@@ -288,8 +287,8 @@ def test_a_value_of_wrong_dtype_and_out_of_bounds_is_found_to_be_both() -> None:
         def observe(self) -> Any:
             return np.array([0.0, 7.0])
 
-    player = Player(Wrong(), 0, STEPS, str, inspect=True)
-    player.run()
+    player = Recorder(Wrong(), 0, STEPS, str, inspect=True)
+    list(player.play())
     assert (
         "dtype float32 and a value from -1.0 to 1.0 at index (1,), found dtype float64 and 7"
         in (player.findings["observation"])

@@ -258,7 +258,7 @@ class _Check:
         other = self._play_alone(1)
         if other is None:
             return False
-        different = first_difference(alone.trace, other.trace)
+        different = first_difference(alone.trace, other.trace, infos=True)
         if different is None:
             return True
         where, part = different
@@ -269,7 +269,7 @@ class _Check:
         if twin is None:
             return False
         again = first_difference(alone.trace, twin.trace)
-        if again is None or again[1] == "info":
+        if again is None:
             self._find("global-random", f"{where}: the {part} depends on the global generators")
             return False
         where, part = again
@@ -303,7 +303,7 @@ class _Check:
             if played.failure is not None:
                 return played.failure
             different = None if trace is None else first_difference(trace, played.trace)
-            if different is None or different[1] == "info":
+            if different is None:
                 return None
             return f"{different[0]}: the {different[1]} is another one than alone"
 
@@ -360,7 +360,7 @@ class _Check:
             self._find("start-method", f"in a process started by spawn, {played.failure}")
             return
         different = first_difference(trace, played.trace)
-        if different is not None and different[1] != "info":
+        if different is not None:
             where, part = different
             message = f"{where}: the {part} differs between processes started by fork and by spawn"
             self._find("start-method", message)
@@ -387,7 +387,7 @@ class _Check:
             if alone.failure is not None or not alone.extra["frames"]:
                 continue
             different = None if trace is None else first_difference(trace, alone.trace)
-            if different is not None and different[1] != "info":
+            if different is not None:
                 message = (
                     f"{different[0]}: the {different[1]} is another one where render is called"
                 )

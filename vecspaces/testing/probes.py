@@ -23,8 +23,7 @@ import numpy as np
 
 from vecspaces.checks import show_type, show_value
 from vecspaces.sampling import MASK, sample_next
-from vecspaces.testing.declared_infos import DeclaredInfos
-from vecspaces.testing.recording import Player, Record, StopPlaying, digest
+from vecspaces.testing.recording import DeclaredInfos, Record, Recorder, StopPlaying, digest
 from vecspaces.testing.workers import Place
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.group.in_place import find_bind
@@ -124,7 +123,7 @@ def play_alone(
     printed, folder, began = place.printed_bytes(), os.getcwd(), time.perf_counter()
     with played.guard(place, "reset 1"):
         classes = _read_classes(env) if inspect else {}
-        player = Player(
+        player = Recorder(
             env, seed, num_steps, place.note, inspect=inspect, declared=declared, binds=binds
         )
         played.trace = player.trace
@@ -238,7 +237,7 @@ def try_seeds(place: Place, seed: int, num_steps: int, budget: float) -> Played:
 
 def _episode(place: Place, env: Any, seed: int | None, action_seed: int, num_steps: int) -> bytes:
     """Return a digest of a reset and of the steps that follow it."""
-    player = Player(env, 0, num_steps, place.note, action_seed=action_seed)
+    player = Recorder(env, 0, num_steps, place.note, action_seed=action_seed)
     player.reset(seed, "reset" if seed is None else f"reset(seed={seed})")
     for number in range(num_steps):
         if player.step(f"step {number + 1} after it"):
@@ -251,12 +250,12 @@ def _episode(place: Place, env: Any, seed: int | None, action_seed: int, num_ste
 
 def _make_players(
     place: Place, envs: list[Any], seed: int, num_steps: int
-) -> tuple[int, list[Player]]:
+) -> tuple[int, list[Recorder]]:
     """Return which environment is recorded, and a player of each; the others have other seeds."""
     subject = min(_SUBJECT, len(envs) - 1)
     seeds = [seed if i == subject else seed + 1000 + i for i in range(len(envs))]
     players = [
-        Player(env, own, num_steps, place.note) for env, own in zip(envs, seeds, strict=True)
+        Recorder(env, own, num_steps, place.note) for env, own in zip(envs, seeds, strict=True)
     ]
     return subject, players
 
@@ -433,7 +432,7 @@ def use_up(place: Place, seed: int, budget: float) -> Played:
     with played.guard(place, "construction"):
         base, threads = _resources(), threading.active_count()
         env = _build(place.make_env).env
-        player = Player(env, seed, 1, place.note)
+        player = Recorder(env, seed, 1, place.note)
         marks: list[_Mark] = []
         steps, ends = 0, time.perf_counter() + budget
         for count in range(1, _RESETS + 1):
@@ -564,7 +563,7 @@ def step_after_end(place: Place, seed: int, num_steps: int, budget: float) -> Pl
     played = Played()
     with played.guard(place, "construction"):
         env = _build(place.make_env).env
-        player = Player(env, seed, num_steps, place.note)
+        player = Recorder(env, seed, num_steps, place.note)
         player.reset(seed, "reset")
         ends = time.perf_counter() + budget
         over = False
@@ -575,7 +574,7 @@ def step_after_end(place: Place, seed: int, num_steps: int, budget: float) -> Pl
     if played.failure is None and over:
         after = Played()
         with after.guard(place, "a step after the end of its episode"):
-            inspector = Player(env, seed, 3, place.note, inspect=True)
+            inspector = Recorder(env, seed, 3, place.note, inspect=True)
             for _ in range(3):
                 inspector.step("a step after the end of its episode")
         for name in ("observation", "reward", "step-form"):
@@ -592,7 +591,7 @@ def measure(place: Place, seed: int, num_steps: int, budget: float) -> Played:
     resets: list[float] = []
     with played.guard(place, "construction"):
         env = _build(place.make_env).env
-        player = Player(env, seed, 1, place.note)
+        player = Recorder(env, seed, 1, place.note)
         ends = time.perf_counter() + budget
         over = True
         while len(steps) < num_steps and (time.perf_counter() < ends or len(steps) < 5):

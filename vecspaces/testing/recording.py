@@ -1,34 +1,39 @@
-"""Playing an environment with given seeds and actions, recording and inspecting what it returns."""
+"""Playing an environment with given seeds and actions: what it returns, recorded and checked."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator
-from math import isfinite
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
 
-from vecspaces.checks import show_value
-from vecspaces.interop import foreign_values, native_space, native_values
+from vecspaces.checks import Path, show_path, show_value
+from vecspaces.errors import InvalidFlagError, InvalidInfoError, InvalidRewardError
+from vecspaces.interop import foreign_values, native_space
+from vecspaces.layout import Mismatch
+from vecspaces.memory import Arena
 from vecspaces.sampling import MASK, fit_mask
-from vecspaces.testing.declared_infos import DeclaredInfos
-from vecspaces.vector.group.validation import Finding, as_reward
+from vecspaces.spaces import Dict
+from vecspaces.vector.exchange.info_space import InfoLayout
+from vecspaces.vector.group import validation
+from vecspaces.vector.group.form import InvalidResult
+from vecspaces.vector.group.info_writer import InfoWriter
 
-_FLAGS = ("terminated", "truncated")
+_CAPACITY = 65536
+_DEEPEST = 50
+# The names of the findings about flaws.
+_FINDINGS: dict[type[Exception], str] = {
+    InvalidRewardError: "reward",
+    InvalidFlagError: "flag",
+    InvalidInfoError: "info",
+}
 
 
 class Record(NamedTuple):
-    """One result of an environment, as digests that can be compared between processes.
-
-    Attributes:
-        where: Which result it is, in words.
-        observation: The digest of the observation.
-        outcome: The digest of reward and flags.
-        info: The digest of the info.
-    """
+    """Digests of one result, which can be compared between processes; `where` names the result."""
 
     where: str
     observation: bytes
@@ -63,7 +68,7 @@ def _feed(found: Any, value: Any, depth: int) -> None:
             found.update(value.tobytes())
     elif kind in (int, float, bool, str, bytes, type(None), complex):
         found.update(repr(value).encode(errors="surrogatepass"))
-    elif depth > 50:
+    elif depth > _DEEPEST:
         return
     elif isinstance(value, dict):
         for key in sorted(value, key=repr):
@@ -78,19 +83,19 @@ def _feed(found: Any, value: Any, depth: int) -> None:
             found.update(item)
 
 
-class Player:
+class Recorder:
     """Plays one environment: resets, steps, and resets at the end of each episode.
 
     Args:
         env: The environment.
-        seed: Of its first reset; later ones have none.
+        seed: The seed of its first reset; later resets have none.
         num_steps: How many steps to make.
         note: Called with what is done next, in words.
-        inspect: Whether what it returns is checked; `findings` then gathers what is wrong.
-        action_seed: Of the actions; None: `seed`.
+        inspect: Whether what it returns is checked; `findings` then has what is wrong, by name.
+        action_seed: The seed of the actions; None: `seed`.
         declared: What infos are checked against; None where nothing is declared.
-        binds: Whether it writes its observations where a vector env has them, so that those that
-            it returned before may change.
+        binds: Whether the environment writes its observations in place, so that those that it
+            returned before may change.
     """
 
     def __init__(
@@ -108,8 +113,8 @@ class Player:
         self.env = env
         self._declared, self._binds = declared, binds
         self._seed, self._num_steps, self._note, self._inspect = seed, num_steps, note, inspect
-        self._space = native_space(env.observation_space)
-        self._native = native_values(env.observation_space)
+        space = env.observation_space
+        self._rule = validation.ObservationRule(native_space(space), space)
         self._foreign = foreign_values(env.action_space)
         # The actions do not depend on what the environment does to its own space.
         self._actions = copy.deepcopy(native_space(env.action_space))
@@ -124,12 +129,6 @@ class Player:
         self.masks: set[tuple[Any, ...] | None] = set()
         # Of the next action; None after an episode, since a final state may allow no action.
         self._mask: Any = None
-
-    def run(self) -> list[Record]:
-        """Play to the end."""
-        for _ in self.play():
-            pass
-        return self.trace
 
     def play(self) -> Iterator[None]:
         """Play, with a pause after each call of the environment."""
@@ -149,11 +148,7 @@ class Player:
         self._note(where)
         result = self.env.reset(seed=seed) if seed is not None else self.env.reset()
         self._look_back(where)
-        if not isinstance(result, (tuple, list)) or len(result) != 2:
-            found = f"returns {show_value(result)}, expected (observation, info)"
-            self._find("reset-form", found, where)
-            raise StopPlaying
-        observation, info = result
+        observation, info = self._unpack(result, "reset", "(observation, info)", where)
         self._take(observation, info, where)
         self.trace.append(Record(where, digest(observation), b"", digest(info)))
         self.take_mask(info, where)
@@ -167,21 +162,25 @@ class Player:
         self._look_back(where)
         if self._inspect and digest(action) != before:
             self._find("action-written", "writes to the action that it is given", where)
-        if not isinstance(result, (tuple, list)) or len(result) != 5:
-            found = f"returns {show_value(result)}, expected (observation, reward, terminated, "
-            self._find("step-form", found + "truncated, info)", where)
-            raise StopPlaying
-        observation, reward, terminated, truncated, info = result
-        over = self._over(terminated, truncated)
+        form = "(observation, reward, terminated, truncated, info)"
+        observation, reward, terminated, truncated, info = self._unpack(result, "step", form, where)
+        over = _any(terminated, truncated)
         if over:
             where += ", its last"
         if self._inspect:
-            self._check_scalars(reward, terminated, truncated, where)
+            self._find_flaws(validation.find_in_scalars(reward, terminated, truncated), where)
         self._take(observation, info, where)
         outcome = digest((reward, terminated, truncated))
         self.trace.append(Record(where, digest(observation), outcome, digest(info)))
         self.take_mask(None if over else info, where)
         return over
+
+    def _unpack(self, result: Any, command: str, form: str, where: str) -> Any:
+        """Return the parts of a result, if it is a tuple of this form."""
+        if not isinstance(result, (tuple, list)) or len(result) != form.count(",") + 1:
+            self._find(f"{command}-form", f"returns {show_value(result)}, expected {form}", where)
+            raise StopPlaying
+        return result
 
     def take_mask(self, info: Any, where: str) -> None:
         """Keep the mask in an info for the next action."""
@@ -197,24 +196,17 @@ class Player:
         action = self._actions.sample() if mask is None else self._actions.sample(mask=mask)
         return action if self._foreign is None else self._foreign(action)
 
-    @staticmethod
-    def _over(terminated: Any, truncated: Any) -> bool:
-        try:
-            return bool(terminated) or bool(truncated)
-        except Exception:  # an array of several flags; the finding about it reports it
-            return True
-
     def _take(self, observation: Any, info: Any, where: str) -> None:
-        """Check an observation and an info, and keep them in sight until the next call."""
+        """Check an observation and an info, and keep them until the next call."""
         if not self._inspect:
             return
-        converted = observation if self._native is None else self._native(observation)
-        wrong = self._space.explain(converted, name="observation")
+        wrong = self._rule.explain(observation)
         if wrong is not None:
-            self._find(
-                "observation", f"returns an observation outside of its space: {wrong}", where
-            )
-        self._check_info(info, where)
+            found = f"returns an observation outside of its space: {wrong}"
+            self._find("observation", found, where)
+        self._find_flaws(validation.find_in_info(info), where)
+        if isinstance(info, dict):
+            self._check_info(info, where)
         self._kept = [("info", info, digest(info))]
         if not self._binds:
             self._kept.append(("observation", observation, digest(observation)))
@@ -227,33 +219,12 @@ class Player:
                 self._find(f"reused-{name}", found, where)
         self._kept = []
 
-    def _check_scalars(self, reward: Any, terminated: Any, truncated: Any, where: str) -> None:
-        try:
-            number = as_reward(reward, 0)
-        except Finding:
-            found = f"returns {show_value(reward)} as its reward: expected a number"
-            self._find("reward", found, where)
-        else:
-            if not isfinite(number):
-                found = f"returns {number} as its reward: expected a finite number"
-                self._find("reward", found, where)
-        for name, flag in zip(_FLAGS, (terminated, truncated), strict=True):
-            if not isinstance(flag, (bool, np.bool_)):
-                found = f"returns {show_value(flag)} as {name}: expected a bool"
-                self._find("flag", found, where)
-
-    def _check_info(self, info: Any, where: str) -> None:
-        if not isinstance(info, dict):
-            self._find("info", f"returns {show_value(info)} as its info: expected a dict", where)
-            return
+    def _check_info(self, info: dict[Any, Any], where: str) -> None:
+        """Check what the rules of `validate=True` leave open."""
         if MASK in info:
             mask = info[MASK]
-            is_array = isinstance(mask, np.ndarray)
-            self.masks.add((mask.dtype, mask.shape) if is_array else None)
+            self.masks.add((mask.dtype, mask.shape) if isinstance(mask, np.ndarray) else None)
         for key, value in info.items():
-            if not isinstance(key, str):
-                found = f"returns an info with the key {show_value(key)}: expected a str"
-                self._find("info", found, where)
             try:
                 cloudpickle.dumps(value)
             except Exception as error:  # whatever a __reduce__ raises
@@ -264,21 +235,77 @@ class Player:
             found = f"returns an info outside of its info_space: {wrong}"
             self._find("info-space", found, where)
 
+    def _find_flaws(self, flaws: Iterable[validation.Flaw], where: str) -> None:
+        for flaw in flaws:
+            self._find(_FINDINGS[flaw.kind], f"returns {flaw.found}: {flaw.expected}", where)
+
     def _find(self, name: str, message: str, where: str) -> None:
         """Keep the first finding of each kind."""
         self.findings.setdefault(name, f"{where}: {message}")
 
 
 class StopPlaying(Exception):  # noqa: N818 (no error: a finding reports the fault)
-    """What the environment returned does not allow to go on."""
+    """The environment returned something after which nothing can follow."""
 
 
-def first_difference(one: list[Record], other: list[Record]) -> tuple[str, str] | None:
+class DeclaredInfos:
+    """Checks infos against an info_space as a vector env with `validate=True` does."""
+
+    def __init__(self, space: Dict[Any]) -> None:
+        layout = InfoLayout.compile(space, 1, slots=1, variable_capacity=_CAPACITY, offset=0)
+        (rows,) = layout.bind(Arena(layout.end))
+        self._writer = InfoWriter(rows, 0, 1, validate=True)
+        # The paths of the keys that no info had so far, in the order of the space.
+        self._unseen = dict.fromkeys(_paths(space, ()))
+
+    def explain(self, info: dict[Any, Any]) -> str | None:
+        """Return why an info does not lie in the space; None where it does."""
+        try:
+            self._writer.write({0: info}, [0])
+        except Mismatch as error:
+            return str(Mismatch(error.expected, error.found, error.path, name="info"))
+        except InvalidResult as error:
+            return error.reason
+        self._unseen = {path: None for path in self._unseen if not _has(info, path)}
+        return None
+
+    @property
+    def missing(self) -> list[str]:
+        """The keys that no info had; of a Dict that no info had, no keys below it."""
+        tops = [path for path in self._unseen if path[:-1] not in self._unseen]
+        return [f"info{show_path(path)}" for path in tops]
+
+
+def _paths(space: Dict[Any], path: Path) -> Iterator[Path]:
+    for key, member in space.spaces.items():
+        yield (*path, key)
+        if isinstance(member, Dict):
+            yield from _paths(member, (*path, key))
+
+
+def _has(info: Any, path: Path) -> bool:
+    for key in path:
+        if not isinstance(info, Mapping) or key not in info:
+            return False
+        info = info[key]
+    return True
+
+
+def _any(terminated: Any, truncated: Any) -> bool:
+    try:
+        return bool(terminated) or bool(truncated)
+    except Exception:  # an array of several flags; the finding about it reports it
+        return True
+
+
+def first_difference(
+    one: list[Record], other: list[Record], *, infos: bool = False
+) -> tuple[str, str] | None:
     """Return where two traces differ first, and in what; None where one begins with the other.
 
-    Infos count only where nothing else differs: some hold the time.
+    Infos count only with `infos`, and if nothing else differs: some hold the time.
     """
-    for parts in (("observation", "outcome"), ("info",)):
+    for parts in (("observation", "outcome"), ("info",) if infos else ()):
         for mine, theirs in zip(one, other, strict=False):
             for part in parts:
                 if getattr(mine, part) != getattr(theirs, part):

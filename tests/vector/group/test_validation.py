@@ -1,143 +1,433 @@
-"""What environments return, checked: values of the wrong form are errors that name them."""
+"""`validate=True`: what lies outside of its space is an error that says what, where and when."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
-from tests.envs import Ledger, rewarding
-from vecspaces import spaces
+from benchmarks.calls import CASES, measure
+from tests.compare import assert_identical
+from tests.envs import Drift, Echo, Ledger, Reusing, Sampler, ledgers
+from tests.vector.ways import WAYS, step_by
+from vecspaces import Env, make_vec, spaces
 from vecspaces.errors import (
+    InvalidActionError,
+    InvalidFlagError,
     InvalidInfoError,
     InvalidObservationError,
     InvalidRewardError,
-    ResetNeededError,
 )
-from vecspaces.testing.envs import Echo
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
-from vecspaces.vector.exchange.failures import Failure
+from vecspaces.testing.contract import ALL_SPACES, assert_same_run
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.wrappers import RecordEpisodeStatistics
+
+MODES = list(AutoresetMode)
+MAKERS: list[Callable[..., Any]] = [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)]
+
+# Space, an observation inside, one outside, and what the error says of the latter.
+BOX = spaces.Box(-1, 1, (2,), np.float32)
+LARGE = spaces.Box(-1, 1, (300,), np.float32)
+INSIDE = np.zeros(2, np.float32)
+OBSERVATIONS: dict[str, tuple[Any, Any, Any, str]] = {
+    "bounds": (BOX, INSIDE, np.array([5, 0], np.float32), "observation: expected"),
+    "nan": (BOX, INSIDE, np.array([0, np.nan], np.float32), "observation: expected"),
+    "dtype": (BOX, INSIDE, np.zeros(2), "observation: expected dtype float32, found dtype float64"),
+    "large": (LARGE, np.zeros(300, np.float32), np.full(300, 2, np.float32), "observation: "),
+    "Discrete": (spaces.Discrete(3), 0, 17, "observation: expected an integer from 0 to 2"),
+    "MultiBinary": (spaces.MultiBinary(2), np.zeros(2, np.int8), np.int8([7, -3]), "observation"),
+    "MultiDiscrete": (spaces.MultiDiscrete([2, 2]), np.array([0, 1]), np.array([0, 2]), "obs"),
+    "characters": (spaces.Text(3, charset="ab"), "ab", "abc", "observation: "),
+    "length": (spaces.Text(3, min_length=2), "ab", "a", "observation: "),
+    "path": (
+        spaces.Dict(camera=spaces.Dict(left=spaces.Box(0, 1, (1,)))),
+        {"camera": {"left": np.zeros(1, np.float32)}},
+        {"camera": {"left": np.ones(1, np.float32) * 2}},
+        r"observation\['camera'\]\['left'\]: expected",
+    ),
+    "Sequence": (spaces.Sequence(spaces.Discrete(2)), (0, 1), (0, 2), r"observation\[1\]: "),
+}
+FIRST = 3  # the step that goes wrong
 
 
-class Returns(Ledger):
-    """Returns from `step`, or from `reset`, what it was made with."""
+class Lapsing(Env[Any, Any]):
+    """Returns what is right, but for one part of one result.
 
-    def __init__(self, number: int, step: Any = None, reset: Any = None) -> None:
-        super().__init__(number)
-        self._step, self._reset = step, reset
+    Args:
+        space: The observation space.
+        right: An observation.
+        wrong: What replaces a part; at the end of an episode where `ends`.
+        part: Which part, of what a step returns; -1: the observation of a reset.
+        step: In which step; of a reset, in which episode, from 1 on.
+        ends: Whether that step ends the episode.
+    """
 
-    def reset(self, **arguments: Any) -> Any:
-        good = super().reset(**arguments)
-        return good if self._reset is None else self._reset
+    action_space = spaces.Discrete(2)
+
+    def __init__(
+        self, space: Any, right: Any, wrong: Any, part: int, step: int = FIRST, ends: bool = False
+    ) -> None:
+        self.observation_space = space
+        self._right, self._wrong, self._part = right, wrong, part
+        self._at, self._ends = step, ends
+        self._steps = self._episodes = 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self._steps = 0
+        self._episodes += 1
+        wrong = self._part == -1 and self._episodes == self._at
+        return (self._wrong if wrong else self._right), {}
 
     def step(self, action: Any) -> Any:
-        good = super().step(action)
-        return good if self._step is None else (good * 2)[: self._step]
+        self._steps += 1
+        result = [self._right, 1.0, self._ends and self._steps == self._at, False, {}]
+        if self._part >= 0 and self._steps == self._at:
+            result[self._part] = self._wrong
+        return tuple(result)
 
 
-@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
-@pytest.mark.parametrize("count", [4, 6])
-def test_a_step_of_another_form_names_the_environment_and_the_form(make: Any, count: int) -> None:
-    with make([partial(Returns, 0), partial(Returns, 1, step=count), partial(Returns, 2)]) as envs:
+def among_right_ones(**arguments: Any) -> list[Any]:
+    """Four environments, of which number 2 lapses."""
+    right = {**arguments, "step": 10**9}
+    return [partial(Lapsing, **(arguments if number == 2 else right)) for number in range(4)]
+
+
+@pytest.mark.parametrize("case", OBSERVATIONS)
+@pytest.mark.parametrize("make", MAKERS)
+def test_an_observation_outside_of_its_space_is_named(make: Any, case: str) -> None:
+    space, right, wrong, said = OBSERVATIONS[case]
+    env_fns = among_right_ones(space=space, right=right, wrong=wrong, part=0)
+    with make(env_fns, validate=True) as envs:
         envs.reset(seed=0)
-        with pytest.raises(ValueError, match="values to unpack") as caught:
-            envs.step([0, 0, 0])
-        assert str(caught.value).startswith(
-            "environment 1: step must return (observation, reward, terminated, truncated, info): "
-        )
-        with pytest.raises(ResetNeededError):
-            envs.step([0, 0, 0])
-
-
-@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
-def test_a_reset_of_another_form_names_the_environment_and_the_form(make: Any) -> None:
-    said = r"^environment 1: reset must return \(observation, info\): too many"
-    with (
-        make([partial(Returns, 0), partial(Returns, 1, reset=(1, 2, 3))]) as envs,
-        pytest.raises(ValueError, match=said),
-    ):
+        for _ in range(FIRST - 1):
+            envs.step([0] * 4)
+        where = f"environment 2 returned an invalid observation in step {FIRST} of its episode: "
+        with pytest.raises(InvalidObservationError, match=where + said) as caught:
+            envs.step([0] * 4)
+        assert "observation_space" in str(caught.value)
         envs.reset(seed=0)
+        envs.step([0] * 4)
 
 
-def test_an_error_of_the_environments_own_stays_as_it_is() -> None:
-    class Wrong(Ledger):
-        def step(self, action: Any) -> Any:
-            one, two = (1, 2, 3)
-            return one, two
+# A text is encoded by its characters, which checks it.
+@pytest.mark.parametrize("case", sorted(set(OBSERVATIONS) - {"characters", "length"}))
+def test_without_validate_only_the_form_is_checked(case: str) -> None:
+    space, right, wrong, _ = OBSERVATIONS[case]
+    with SyncVectorEnv([partial(Lapsing, space, right, wrong, 0, 1)]) as envs:
+        envs.reset(seed=0)
+        envs.step([0])
 
-    with SyncVectorEnv([partial(Wrong, 0)]) as envs:
-        envs.reset()
-        with pytest.raises(ValueError, match=r"^too many values to unpack"):
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("make", MAKERS)
+def test_every_way_of_stepping_is_checked(make: Any, way: str) -> None:
+    space, right, wrong, _ = OBSERVATIONS["bounds"]
+    env_fns = among_right_ones(space=space, right=right, wrong=wrong, part=0)
+    with make(env_fns, validate=True) as envs:
+        envs.reset(seed=0)
+        step_by(envs, way, np.zeros(4, int))
+        step_by(envs, way, np.zeros(4, int))
+        with pytest.raises(InvalidObservationError, match=r"^environment 2 .* in step 3 of"):
+            step_by(envs, way, np.zeros(4, int))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", ["bounds", "path"])
+def test_the_last_observation_of_an_episode_is_checked(case: str, mode: AutoresetMode) -> None:
+    space, right, wrong, _ = OBSERVATIONS[case]
+    env_fns = [partial(Lapsing, space, right, wrong, 0, 2, ends=True)]
+    with SyncVectorEnv(env_fns, autoreset_mode=mode, validate=True) as envs:
+        envs.reset(seed=0)
+        envs.step([0])
+        with pytest.raises(InvalidObservationError, match=r"environment 0 .* in step 2 of"):
             envs.step([0])
 
 
-@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
-def test_a_reward_beyond_all_floats_names_its_environment(make: Any) -> None:
-    env_fns = [partial(rewarding, reward) for reward in (1.0, 2, 10**400)]
-    with make(env_fns) as envs:
-        envs.reset()
-        with pytest.raises(InvalidRewardError, match=r"^environment 2 returned 1000"):
-            envs.step([0, 0, 0])
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.parametrize("case", ["bounds", "path"])
+def test_observations_of_resets_and_autoresets_are_checked(make: Any, mode: str, case: str) -> None:
+    space, right, wrong, said = OBSERVATIONS[case]
+    # Both environments are wrong; a worker that is late on a busy machine reports its own later.
+    match = f"environment [01] returned an invalid observation in reset: {said}"
+    with (
+        make([partial(Lapsing, space, right, wrong, -1, 1)] * 2, validate=True) as envs,
+        pytest.raises(InvalidObservationError, match=match),
+    ):
+        envs.reset(seed=0)
+    echo = partial(Echo, space, [(right, {}), (wrong, {})], [(right, 0.0, True, False, {})])
+    with make([echo] * 2, autoreset_mode=mode, validate=True) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(InvalidObservationError, match=match):
+            envs.step([0, 0])
+            envs.step([0, 0])
 
 
-class Tensor:
-    """Refuses to become an array or a number, as a torch tensor that requires grad does."""
-
-    dtype = np.dtype(np.float32)
-    error: BaseException = RuntimeError("detach it first")
-
-    def __init__(self, *shape: int) -> None:
-        self.shape, self.ndim = shape, len(shape)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
-        raise self.error
-
-    __array__ = __float__ = __getitem__ = _refuse
-
-
-PAIR, ZEROS = spaces.Box(-1, 1, (2,)), np.zeros(2, np.float32)
-# A space, a value of it, and one that refuses to be read.
-REFUSING: dict[str, tuple[Any, Any, Any]] = {
-    "vector": (PAIR, ZEROS, Tensor(2)),
-    "image": (spaces.Box(-1, 1, (2, 2)), np.zeros((2, 2), np.float32), Tensor(2, 2)),
-    "large": (spaces.Box(-1, 1, (20000,)), np.zeros(20000, np.float32), Tensor(20000)),
-    "number": (spaces.Box(-1, 1, ()), np.float32(0), Tensor()),
-    "in a dict": (spaces.Dict(x=PAIR), {"x": ZEROS}, {"x": Tensor(2)}),
-    "for a dict": (spaces.Dict(x=PAIR, y=PAIR), {"x": ZEROS, "y": ZEROS}, Tensor(2)),
-    "in a tuple": (spaces.Tuple((PAIR,)), (ZEROS,), (Tensor(2),)),
-    "in a sequence": (spaces.Sequence(PAIR), (ZEROS,), (Tensor(2),)),
-    "choice": (spaces.OneOf((PAIR,)), (0, ZEROS), (Tensor(2), ZEROS)),
+PARTS: dict[str, tuple[int, Any, type[Exception], str]] = {
+    "nan": (1, float("nan"), InvalidRewardError, "returned nan as its reward in step 3 of"),
+    "inf": (1, np.float32("inf"), InvalidRewardError, "returned inf as its reward in step 3"),
+    "array": (1, np.array([np.nan]), InvalidRewardError, "returned nan as its reward in step 3"),
+    "no number": (1, None, InvalidRewardError, "returned None as its reward: expected a number"),
+    "int": (2, 0, InvalidFlagError, "returned 0 of type int as terminated in step 3 of its"),
+    "None": (3, None, InvalidFlagError, "returned None as truncated in step 3 .* a bool"),
+    "key": (4, {1: 2}, InvalidInfoError, "returned an info with the key 1 of type int in step 3"),
+    "nested": (4, {"a": {None: 2}}, InvalidInfoError, "the key None in step 3 of its episode"),
+    "list": (4, [], InvalidInfoError, "expected a dict as info, found list"),
 }
 
 
-@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
-@pytest.mark.parametrize("name", [*REFUSING, "reward", "declared info"])
-@pytest.mark.parametrize("error", [Tensor.error, SystemExit("detach it first")])
-def test_what_refuses_to_be_an_array_belongs_to_its_row(
-    make: Any, name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("case", PARTS)
+@pytest.mark.parametrize("make", MAKERS)
+def test_rewards_flags_and_infos_are_checked(make: Any, case: str) -> None:
+    part, wrong, kind, said = PARTS[case]
+    env_fns = among_right_ones(space=BOX, right=INSIDE, wrong=wrong, part=part)
+    with make(env_fns, validate=True) as envs:
+        envs.reset(seed=0)
+        envs.step([0] * 4)
+        envs.step([0] * 4)
+        with pytest.raises(kind, match=f"environment 2:? ?.*{said}"):
+            envs.step([0] * 4)
+
+
+@pytest.mark.parametrize("flag", [False, True, np.False_, np.True_])
+@pytest.mark.parametrize("reward", [1, 1.5, np.float32(2), np.int64(3), np.array([4.0]), True])
+def test_numbers_and_bools_of_all_kinds_are_right(flag: Any, reward: Any) -> None:
+    steps = [(INSIDE, reward, flag, False, {"a": {"b": 1}})]
+    with SyncVectorEnv([partial(Echo, BOX, [(INSIDE, {})], steps)], validate=True) as envs:
+        envs.reset(seed=0)
+        assert envs.step([0])[1].tolist() == [float(np.asarray(reward).item())]
+
+
+ACTIONS: dict[str, tuple[Any, Any, str]] = {
+    "Discrete": (spaces.Discrete(3), [0, 9], r"actions\[1\]: expected an integer from 0 to 2"),
+    "MultiDiscrete": (
+        spaces.MultiDiscrete([2, 3]),
+        [[1, 2], [2, 0]],
+        r"actions\[1\]: .* 0 to 1 at",
+    ),
+    "MultiBinary": (spaces.MultiBinary(2), [[1, 0], [0, -1]], r"actions\[1\]: .* 0 to 1 at"),
+    "nested": (
+        spaces.Dict(a=spaces.Tuple([spaces.Discrete(2)])),
+        {"a": (np.array([1, 2]),)},
+        r"actions\[1\]\['a'\]\[0\]: expected an integer from 0 to 1",
+    ),
+    "Box": (BOX, [[0, 0], [0, np.nan]], r"actions\[1\]: expected"),
+    "Text": (spaces.Text(3, min_length=1), ("a", ""), r"actions\[1\]: "),
+    "Sequence": (spaces.Sequence(spaces.Discrete(2)), ((0,), (1, 5)), r"actions\[1\]\[1\]: "),
+}
+
+
+@pytest.mark.parametrize("case", ACTIONS)
+@pytest.mark.parametrize("make", MAKERS)
+def test_actions_outside_of_their_space_are_refused_before_any_step(make: Any, case: str) -> None:
+    space, actions, said = ACTIONS[case]
+    env_fns = [partial(Sampler, spaces.Discrete(9), space, shortest=99)] * 2
+    with make(env_fns, validate=True) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(InvalidActionError, match=f"step: {said}.* for environment 1: no env"):
+            envs.step(actions)
+        with pytest.raises(InvalidActionError, match=f"step_async: {said}.* for environment 1"):
+            envs.step_async(actions)
+        with pytest.raises(InvalidActionError, match=rf"send: {said}.* for environment 0"):
+            envs.send(actions, env_ids=[1, 0])
+        with pytest.raises(InvalidActionError, match=rf"step: {said}.* for environment 0"):
+            envs.step(actions, env_ids=[1, 0])
+        assert envs.get_attr("action") == (None, None), "no environment was stepped"
+        envs.step(envs.action_space.sample())
+
+
+@pytest.mark.parametrize("wrapper", [lambda envs: envs, RecordEpisodeStatistics])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("make", MAKERS)
+def test_an_action_that_is_ignored_may_be_any(make: Any, way: str, wrapper: Any) -> None:
+    env_fns = [partial(Lapsing, BOX, INSIDE, INSIDE, 0, at, ends=True) for at in (2, 99)]
+
+    def step(*actions: int) -> list[bool]:
+        return [bool(row[2]) for row in step_by(envs, way, np.array(actions))]
+
+    def refused(row: int) -> Any:
+        return pytest.raises(InvalidActionError, match=f"for environment {row}: no environment")
+
+    with make(env_fns, validate=True) as made:
+        envs = wrapper(made)
+        envs.reset(seed=0)
+        assert step(0, 0) == [False, False]
+        for _ in range(2):  # episodes of environment 0
+            assert step(0, 0) == [True, False]
+            with refused(1):
+                step(9, 9)
+            assert step(9, 1) == [False, False]  # which resets environment 0
+            with refused(0):
+                step(9, 1)
+            assert step(0, 0) == [False, False]
+        assert step(0, 0) == [True, False]
+        envs.reset(options={"reset_mask": np.array([True, False])})  # in place of that step
+        with refused(0):
+            step(9, 1)
+
+
+def test_large_actions_that_go_another_way_are_checked_too() -> None:
+    space = spaces.Sequence(spaces.Box(0, 1, (50_000,), np.float64))
+    long = tuple(np.full(50_000, number / 9) for number in range(9))
+    wrong = (*long[:-1], long[-1] + 1)
+    with AsyncVectorEnv([partial(Sampler, BOX, space, shortest=9)], validate=True) as envs:
+        envs.reset(seed=0)
+        envs.step((long,))
+        with pytest.raises(InvalidActionError, match=r"actions\[0\]\[8\]: "):
+            envs.step((wrong,))
+        envs.step((long,))
+        assert_identical(envs.get_attr("action")[0], long)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ALL_SPACES)
+def test_samples_of_every_space_pass_and_results_stay_the_same(
+    name: str, mode: AutoresetMode
 ) -> None:
-    monkeypatch.setattr(Tensor, "error", error)
-    space, good, bad = REFUSING.get(name, (PAIR, ZEROS, ZEROS))
-    step = [good, 0.0, False, False, {}]
-    wrong, kind = [bad, *step[1:]], InvalidObservationError
-    info_space = None
-    if name == "reward":
-        wrong[1], kind = Tensor(2), InvalidRewardError
-    elif name == "declared info":
-        info_space = spaces.Dict(x=PAIR)
-        step[4], wrong[4], kind = {"x": ZEROS}, {"x": Tensor(2)}, InvalidInfoError
+    space = ALL_SPACES[name]
+    env_fns = [partial(Sampler, space, space)] * 3
+    with (
+        SyncVectorEnv(env_fns, autoreset_mode=mode, validate=True) as envs,
+        SyncVectorEnv(env_fns, autoreset_mode=mode) as reference,
+    ):
+        assert_same_run(envs, reference)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_environments_with_bounds_of_their_own_are_held_to_these(make: Any) -> None:
     env_fns = [
-        partial(Echo, space, [(good, {})], [tuple(wrong if row == 2 else step)]) for row in range(3)
+        partial(Lapsing, spaces.Box(-high, high, (2,)), INSIDE, np.full(2, 1.5, np.float32), 0, 1)
+        for high in (1, 2, 1)
     ]
-    with make(env_fns, info_space=info_space) as envs:
-        for stepping in (partial(envs.step, [0] * 3), partial(envs.step, [0] * 2, [2, 0])):
+    with make(env_fns, observation_mode="different", validate=True) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(InvalidObservationError, match=r"environment [02] "):
+            envs.step([0] * 3)
+    with make([env_fns[1]] * 2, validate=True) as envs:
+        envs.reset(seed=0)
+        envs.step([0, 0])
+
+
+class Astray(Drift):
+    """A vector env that is wrong in its third row at its second step."""
+
+    def __init__(self, part: int, wrong: Any, mode: str = "NextStep") -> None:
+        super().__init__(3, length=2, mode=mode)
+        self._part, self._wrong = part, wrong
+
+    def step(self, actions: Any) -> Any:
+        result = list(super().step(actions))
+        if self.time == 2:
+            result[self._part] = self._wrong(result[self._part])
+        return tuple(result)
+
+
+def spoil_row(batch: Any) -> Any:
+    """Put nan into the third row."""
+    batch = np.array(batch, float)
+    batch[2] = np.nan
+    return batch
+
+
+VECTORS: dict[str, tuple[int, Any, type[Exception], str]] = {
+    "observation": (0, spoil_row, InvalidObservationError, "^environment 3 .* step 2 since its"),
+    "shape": (0, lambda batch: batch[0], InvalidObservationError, r"^environment\S* .* step 2"),
+    "reward": (1, spoil_row, InvalidRewardError, "^environment 3 returned nan as its reward"),
+    "flag": (3, lambda flags: flags.astype(int), InvalidFlagError, "as truncated .* bools"),
+    "info": (4, lambda infos: {3: 4}, InvalidInfoError, "an info with the key 3"),
+}
+
+
+@pytest.mark.parametrize("case", VECTORS)
+def test_vector_envs_among_the_environments_are_checked(case: str) -> None:
+    part, wrong, kind, said = VECTORS[case]
+
+    class One(Echo):
+        def __init__(self) -> None:
+            drift, zeros = Drift(1), np.zeros(2)
+            space, actions = drift.single_observation_space, drift.single_action_space
+            super().__init__(space, [(zeros, {})], [(zeros, 0.0, False, False, {})], actions)
+
+    with SyncVectorEnv([One, partial(Astray, part, wrong)], validate=True) as envs:
+        envs.reset(seed=0)
+        envs.step(np.zeros((4, 2)))
+        with pytest.raises(kind, match=said):
+            envs.step(np.zeros((4, 2)))
+
+
+def test_final_observations_of_vector_envs_are_checked() -> None:
+    inner = partial(
+        SyncVectorEnv,
+        [partial(Lapsing, BOX, INSIDE, INSIDE + 5, 0, 2, ends=True)] * 2,
+        autoreset_mode="SameStep",
+    )
+    with SyncVectorEnv([inner], autoreset_mode="SameStep", validate=True) as envs:
+        envs.reset(seed=0)
+        envs.step([0, 0])
+        with pytest.raises(InvalidObservationError, match=r"environment 0 .* step 2 since its"):
+            envs.step([0, 0])
+
+
+def test_an_environment_that_was_built_again_is_checked_too() -> None:
+    space, right, wrong, _ = OBSERVATIONS["bounds"]
+    env_fns = among_right_ones(space=space, right=right, wrong=wrong, part=0, step=1)
+    with SyncVectorEnv(env_fns, validate=True) as envs:
+        for _ in range(3):
             envs.reset(seed=0)
-            with pytest.raises(kind, match=r"^environment 2 returned") as caught:
-                stepping()
-            cause = caught.value.__cause__
-            assert isinstance(cause, Failure) and cause.env_ids == (2,)
+            with pytest.raises(InvalidObservationError, match=r"environment 2 .* in step 1 of"):
+                envs.step([0] * 4)
+
+
+def test_a_copy_is_checked_as_well() -> None:
+    space, right, wrong, _ = OBSERVATIONS["bounds"]
+    with SyncVectorEnv([partial(Lapsing, space, right, wrong, 0, 2)], validate=True) as envs:
+        envs.reset(seed=0)
+        envs.step([0])
+        with copy.deepcopy(envs) as twin, pytest.raises(InvalidObservationError, match="step 2"):
+            twin.step([0])
+        with pytest.raises(InvalidActionError):
+            envs.step([5])
+
+
+def test_make_vec_passes_it_on() -> None:
+    with make_vec(Reusing, 2, backend="sync", validate=True) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(InvalidActionError):
+            envs.step([0, 7])
+
+
+def test_gymnasiums_environments_pass() -> None:
+    with make_vec("CartPole-v1", 3, backend="sync", validate=True) as envs:
+        envs.reset(seed=0)
+        for _ in range(60):
+            envs.step(envs.action_space.sample())
+
+
+def test_gymnasiums_graphs_lie_in_their_space() -> None:
+    space = gymnasium.spaces.Graph(gymnasium.spaces.Box(0, 1, (2,)), gymnasium.spaces.Discrete(3))
+    with SyncVectorEnv([partial(Sampler, space, space)] * 2, validate=True) as envs:
+        envs.reset(seed=0)
+        for _ in range(9):
+            envs.step(envs.action_space.sample())
+
+
+def test_a_step_without_it_makes_no_call_for_it() -> None:
+    files = {file for name in CASES for file, _ in measure(*CASES[name])}
+    assert files and not any("validation" in file for file in files)
+
+
+def test_it_is_checked_in_the_worker() -> None:
+    with AsyncVectorEnv(ledgers(2), num_workers=2, validate=True) as envs:
+        envs.reset(seed=0)
+        assert_identical(envs.step([1, 1])[0][:, 3], np.array([1, 1]))
+        wrong = np.full(5, 2**40)
+        envs.set_attr("_observe", [lambda action: wrong, Ledger(1)._observe])
+        with pytest.raises(InvalidObservationError, match="environment 0") as caught:
+            envs.step([1, 1])
+        assert "worker 0" in str(caught.value.__cause__)

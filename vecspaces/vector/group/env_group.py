@@ -20,6 +20,7 @@ from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.messages import Written
 from vecspaces.vector.exchange.stats import Timings
+from vecspaces.vector.group.form import failed
 from vecspaces.vector.group.members import (
     Builder,
     Built,
@@ -34,7 +35,6 @@ from vecspaces.vector.group.members import (
     is_vector_env,
 )
 from vecspaces.vector.group.single_envs import SingleEnvs
-from vecspaces.vector.group.validation import failed
 from vecspaces.vector.group.vector_member import VectorMember
 
 # Said where an environment of a process could be built and another one could not.

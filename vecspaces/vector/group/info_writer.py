@@ -14,7 +14,7 @@ from vecspaces.layout import Mismatch
 from vecspaces.spaces import Space
 from vecspaces.vector.exchange.info_space import BoundKey, InfoRows
 from vecspaces.vector.exchange.infos import Column, Columns
-from vecspaces.vector.group.validation import Finding
+from vecspaces.vector.group.form import InvalidResult
 from vecspaces.vector.utils import batch_space
 
 #: The infos of some rows, by their numbers: what a step or a reset of single environments returned.
@@ -104,7 +104,7 @@ class _ValidatedKey(_Key):
                     f" returned an invalid info: {found}: make it return what its info_space "
                     "holds, or leave the key out"
                 )
-                raise Finding(InvalidInfoError, text, row)
+                raise InvalidResult(InvalidInfoError, text, row, found)
 
 
 class InfoWriter:

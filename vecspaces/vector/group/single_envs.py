@@ -19,6 +19,14 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import Columns, gather, snapshot
+from vecspaces.vector.group.form import (
+    as_info,
+    as_reward,
+    failed,
+    reward_writer,
+    unpack_reset,
+    wrong_form,
+)
 from vecspaces.vector.group.in_place import InPlace
 from vecspaces.vector.group.info_writer import Infos, InfoWriter
 from vecspaces.vector.group.members import (
@@ -31,15 +39,7 @@ from vecspaces.vector.group.members import (
     reset_arguments,
     set_attribute,
 )
-from vecspaces.vector.group.validated import Validated, batch_of_boxes
-from vecspaces.vector.group.validation import (
-    as_info,
-    as_reward,
-    failed,
-    reward_writer,
-    take_reset_apart,
-    wrong_form,
-)
+from vecspaces.vector.group.validation import Validated, batch_of_boxes
 
 #: What a step of an environment, or of what stands in its place, returns.
 Result = tuple[Any, Any, Any, Any, Any]
@@ -194,7 +194,7 @@ class SingleEnvs:
             result = self._envs[row - self.rows.start].reset(**arguments)
         except RAISED as error:
             raise Failure.of(error, (row,), command) from None
-        return take_reset_apart(result)
+        return unpack_reset(result)
 
     def begin(self, starts: Starts) -> None:
         """Let the next step of some rows begin an episode; autoresets then get no options."""

@@ -1,142 +1,258 @@
-"""Checks of what environments return: rewards, infos, the form of the whole."""
+"""`validate=True`: the rules for what environments return, and what applies them in each step.
+
+`Validated` and `ValidatedVector` take the place of an environment where it is reset and stepped, so
+that a step without `validate` tests nothing. `check_env` applies the same rules.
+"""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from math import isfinite, prod
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from vecspaces.checks import RAISED, show_value
-from vecspaces.errors import InvalidInfoError, InvalidObservationError, InvalidRewardError
-from vecspaces.layout import Mismatch
-from vecspaces.layout.columns import FLOATS
-from vecspaces.vector.exchange.failures import Failure, Message
+from vecspaces.checks import show_value
+from vecspaces.errors import (
+    InvalidFlagError,
+    InvalidInfoError,
+    InvalidObservationError,
+    InvalidRewardError,
+)
+from vecspaces.interop import native_space, native_values
+from vecspaces.spaces import Box, Space
+from vecspaces.vector.group.form import InvalidResult, as_info, as_reward, failed
+from vecspaces.vector.group.members import Built
+from vecspaces.vector.utils import batch_differing_spaces, iterate
 
-_PARTS = {
-    "reset": "observation, info",
-    "step": "observation, reward, terminated, truncated, info",
-}
-# What a Mismatch is about: an observation, or a value of an info that is called so.
-_RETURNED: dict[bool, tuple[type[Exception], str, str]] = {
-    False: (InvalidObservationError, "observation", ""),
-    True: (InvalidInfoError, "info", ", or leave the key out"),
-}
-# An integer may be beyond all floats.
-_NUMBERS = FLOATS | {int, bool}
-# So few rewards are written faster one by one.
-_FEWEST = 2
+# Up to this many elements of an observation, the call costs more than the comparison.
+_SMALL = 256
+_FLAGS = ("terminated", "truncated")
 
 
-class Finding(Exception):  # noqa: N818 (a finding, of which `failed` makes the user's error)
-    """What an environment returned is not what it must be.
+# ---------------------------------------------------------------------- rules
 
-    Args:
-        kind: The type of the error that the user gets.
-        text: Its message, as it goes on after the name of the environment.
-        row: The environment, where it is not the one that ran last.
+
+class Flaw(NamedTuple):
+    """One thing that is wrong with what an environment returned.
+
+    `text` is that of the error that it is without `validate` too.
     """
 
-    def __init__(self, kind: type[Exception], text: str, row: int | None = None) -> None:
-        super().__init__(kind, text, row)
-        self.kind, self.text, self.row = kind, text, row
+    kind: type[Exception]
+    found: str
+    expected: str
+    text: str = ""
 
 
-def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:
-    """Make the failure of the environments that ran, or of the one that a finding is about."""
-    found: BaseException = error
-    if isinstance(error, Mismatch):
-        rows = rows if error.row is None else (error.row,)
-        kind, name, advice = _RETURNED[error.name == "info"]
-        finding = Mismatch(error.expected, error.found, error.path, name=name)
-        message = Message(
-            "{:envs} returned an invalid {} in {}: {}: make it return what its {}_space holds{}",
-            rows,
-            name,
-            command,
-            finding,
-            name,
-            advice,
+class ObservationRule:
+    """Observations must lie in `space`, which was converted from `original`."""
+
+    def __init__(self, space: Space[Any], original: Any) -> None:
+        self.space, self._convert = space, native_values(original)
+
+    def explain(self, observation: Any) -> str | None:
+        """Return why an observation does not lie in the space; None where it does."""
+        if self._convert is not None:
+            observation = self._convert(observation)
+        return self.space.explain(observation, name="observation")
+
+
+def find_in_scalars(reward: Any, terminated: Any, truncated: Any) -> Iterator[Flaw]:
+    """Find what is wrong with a reward and flags."""
+    try:
+        number = as_reward(reward)
+    except InvalidResult as error:
+        yield Flaw(
+            error.kind, f"{show_value(reward)} as its reward", "expected a number", error.text
         )
-        found = kind(message).with_traceback(error.__traceback__)
-    elif isinstance(error, Finding):
-        rows = rows if error.row is None else (error.row,)
-        message = Message("{:envs}{}", rows, error.text)
-        found = error.kind(message).with_traceback(error.__traceback__)
-    return Failure.of(found, rows, command)
+    else:
+        if not isfinite(number):
+            yield _not_finite(number)
+    for name, flag in zip(_FLAGS, (terminated, truncated), strict=True):
+        if not isinstance(flag, (bool, np.bool_)):
+            found = f"{show_value(flag)} as {name}"
+            yield Flaw(InvalidFlagError, found, "expected a bool")
 
 
-def wrong_form(error: Exception, command: str) -> Finding:
-    """Make the finding about a result that could not be taken apart."""
-    return Finding(type(error), f": {command} must return ({_PARTS[command]}): {error}")
-
-
-def take_reset_apart(result: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the observation and the info of what `reset` returned."""
+def find_in_info(info: Any) -> Iterator[Flaw]:
+    """Find what is wrong with an info, and with the dicts in it, which become arrays too."""
     try:
-        observation, info = result
-    except (TypeError, ValueError) as error:
-        raise wrong_form(error, "reset") from None
-    return observation, as_info(info)
+        items: Iterable[tuple[Any, Any]] = as_info(info).items()
+    except InvalidResult as error:
+        yield Flaw(error.kind, f"{show_value(info)} as its info", "expected a dict", error.text)
+        return
+    for key, value in items:
+        if not isinstance(key, str):
+            found = f"an info with the key {show_value(key)}"
+            yield Flaw(InvalidInfoError, found, "expected a str")
+        if isinstance(value, dict):
+            yield from find_in_info(value)
 
 
-def reward_writer(out: npt.NDArray[np.float64], low: int) -> Callable[[list[Any]], None]:
-    """Make the function that writes the rewards of all rows, from `low` on, into their array."""
-    pack, memory = struct.Struct(f"{len(out)}d").pack_into, out.data.cast("B")
-
-    def write(rewards: list[Any]) -> None:
-        if _NUMBERS.issuperset(map(type, rewards)):
-            try:
-                pack(memory, 0, *rewards)
-                return
-            except struct.error:
-                pass  # an integer beyond all floats, which is named below
-        out[:] = as_rewards(rewards, range(low, low + len(rewards)))
-
-    view: Any = out.data
-
-    def write_few(rewards: list[Any]) -> None:
-        for number, reward in enumerate(rewards):
-            if reward.__class__ not in FLOATS:
-                write(rewards)
-                return
-            view[number] = reward
-
-    return write_few if len(out) <= _FEWEST else write
+def _not_finite(reward: float) -> Flaw:
+    return Flaw(InvalidRewardError, f"{reward} as its reward", "expected a finite number")
 
 
-def as_reward(reward: Any, row: int) -> float:
-    """Turn any number, or an array that holds one, into a float."""
-    with suppress(*RAISED):  # a foreign object's conversion may raise anything
-        array = np.asarray(reward)
-        is_list = isinstance(reward, (list, tuple))
-        if array.dtype.kind in "fiub" and array.size == 1 and array.ndim <= 1 and not is_list:
-            return float(array.reshape(())[()])
-        if array.dtype == object and not is_list:
-            return float(reward)
-    found = f" returned {show_value(reward)} as its reward: expected a number"
-    raise Finding(InvalidRewardError, found, row)
+# ---------------------------------------------------------------------- environments
 
 
-def as_rewards(rewards: list[Any], rows: Sequence[int]) -> npt.NDArray[Any]:
-    """Make one array of the rewards of environments: numbers, or arrays that hold one."""
+def batch_of_boxes(spaces: Sequence[Space[Any]]) -> Space[Any] | None:
+    """Return the space of a batch whose bounds are better checked together than one by one.
+
+    A comparison of small arrays costs as much as one of large arrays. None where the spaces are
+    anything but small boxes that differ in their bounds alone.
+    """
+    first = spaces[0]
+    if any(type(space) is not Box or space.dtype != first.dtype for space in spaces):
+        return None
+    if any(space.shape != first.shape for space in spaces) or prod(first.shape or ()) > _SMALL:
+        return None
+    return batch_differing_spaces(spaces)
+
+
+class _Validating:
+    """Raises the first flaw as an error that names the row and the step."""
+
+    def __init__(self, rows: Sequence[int], since: str) -> None:
+        self._rows, self._since, self._steps = rows, since, 0
+
+    def _raise(self, flaws: Iterable[Flaw], row: int) -> None:
+        for flaw in flaws:
+            where = f"step {self._steps} {self._since}" if self._steps else "reset"
+            text = flaw.text or f" returned {flaw.found} in {where}: {flaw.expected}"
+            error = InvalidResult(flaw.kind, text, row)
+            raise failed(error, self._rows, "step" if self._steps else "reset")
+
+    def _check(self, rule: ObservationRule, observation: Any, row: int) -> None:
+        wrong = rule.explain(observation)
+        if wrong is not None:
+            expected = f"{wrong}: make it return what its observation_space holds"
+            self._raise([Flaw(InvalidObservationError, "an invalid observation", expected)], row)
+
+
+class Validated(_Validating):
+    """Resets and steps an environment; raises where it returns what it must not.
+
+    `defers`: the bounds are checked together with those of other rows, and `check` is called where
+    they may be violated.
+    """
+
+    def __init__(self, stepper: Any, built: Built, row: int, defers: bool) -> None:
+        super().__init__((row,), "of its episode")
+        self._env, self._row = stepper, row
+        self._rule = ObservationRule(built.observation_spaces[0], built.env.observation_space)
+        # The dtype of observations that need no other check.
+        self._dtype = built.observation_spaces[0].dtype if defers else None
+
+    def check(self, observation: Any) -> None:
+        """Check the observation of the step that was made last."""
+        self._check(self._rule, observation, self._row)
+
+    def reset(self, **arguments: Any) -> Any:
+        """Begin an episode."""
+        result = self._env.reset(**arguments)
+        self._steps = 0
+        parts = _unpack(result, 2)
+        if parts is None:
+            return result  # which the caller of this reports
+        self.check(parts[0])
+        self._raise(find_in_info(parts[1]), self._row)
+        return parts
+
+    def step(self, action: Any) -> Any:
+        """Take an action."""
+        result = self._env.step(action)
+        self._steps += 1
+        # What environments nearly always return needs no function of its own.
+        if result.__class__ is tuple and len(result) == 5:
+            observation, reward, terminated, truncated, info = result
+            if (
+                terminated is False
+                and truncated is False
+                and reward.__class__ is float
+                and isfinite(reward)
+                and info.__class__ is dict
+                and not info
+                and observation.__class__ is np.ndarray
+                and observation.dtype is self._dtype
+            ):
+                return result
+        parts = _unpack(result, 5)
+        if parts is None:
+            return result
+        observation, reward, terminated, truncated, info = parts
+        self.check(observation)
+        self._raise(find_in_scalars(reward, terminated, truncated), self._row)
+        self._raise(find_in_info(info), self._row)
+        return parts
+
+
+class ValidatedVector(_Validating):
+    """Resets and steps a vector env; raises where one of its rows is what it must not be."""
+
+    def __init__(self, built: Built, rows: range) -> None:
+        super().__init__(rows, "since its reset")
+        self._env, self._first = built.env, rows.start
+        single, batch = built.env.single_observation_space, built.env.observation_space
+        self._rules = [ObservationRule(space, single) for space in built.observation_spaces]
+        self._batch = ObservationRule(native_space(batch), batch)
+
+    def reset(self, **arguments: Any) -> Any:
+        """Begin episodes."""
+        result = self._env.reset(**arguments)
+        self._steps = 0
+        parts = _unpack(result, 2)
+        if parts is None:
+            return result
+        self._check_observations(parts[0])
+        self._raise(find_in_info(parts[1]), self._first)
+        return parts
+
+    def step(self, actions: Any) -> Any:
+        """Step all environments."""
+        result = self._env.step(actions)
+        self._steps += 1
+        parts = _unpack(result, 5)
+        if parts is None:
+            return result
+        observations, rewards, terminations, truncations, infos = parts
+        self._check_observations(observations)
+        numbers = np.asarray(rewards, np.float64)
+        for at in np.flatnonzero(~np.isfinite(numbers))[:1].tolist():
+            self._raise([_not_finite(numbers[at])], self._first + at)
+        for name, flags in zip(_FLAGS, (terminations, truncations), strict=True):
+            if np.asarray(flags).dtype != np.bool_:
+                found = f"{show_value(flags)} as {name}"
+                self._raise([Flaw(InvalidFlagError, found, "expected bools")], self._first)
+        self._raise(find_in_info(infos), self._first)
+        self._check_finals(infos)
+        return parts
+
+    def _check_observations(self, observations: Any) -> None:
+        if self._batch.explain(observations) is None:
+            return
+        each = None
+        with suppress(Exception):  # a batch of the wrong form may break an iteration in any way
+            each = _unpack(iterate(self._batch.space, observations), len(self._rules))
+        if each is None:
+            self._check(self._batch, observations, self._first)
+            return
+        for row, (rule, observation) in enumerate(zip(self._rules, each, strict=True), self._first):
+            self._check(rule, observation, row)
+
+    def _check_finals(self, infos: Mapping[str, Any]) -> None:
+        """Check the last observations of the episodes that ended (SAME_STEP)."""
+        if "final_obs" in infos and "_final_obs" in infos:
+            for at in np.flatnonzero(infos["_final_obs"]).tolist():
+                self._check(self._rules[at], infos["final_obs"][at], self._first + at)
+
+
+def _unpack(result: Any, count: int) -> tuple[Any, ...] | None:
+    """Return the parts of a result; None where it has not as many."""
     try:
-        batch = np.array(rewards)
-    except RAISED:  # ragged, or what a foreign object's __array__ raises
-        batch = np.empty(0, dtype=object)
-    if batch.dtype.kind in "fiub" and batch.shape == (len(rewards),):
-        return batch
-    return np.array([as_reward(one, row) for one, row in zip(rewards, rows, strict=True)])
-
-
-def as_info(info: Any) -> dict[str, Any]:
-    """Return an info as a dict that has no more keys than it shows, checked to be one."""
-    if info.__class__ is dict:
-        return info
-    if not isinstance(info, dict):
-        found = f": expected a dict as info, found {type(info).__name__}: return {{}} for no info"
-        raise Finding(InvalidInfoError, found)
-    return dict(info)
+        parts = tuple(result)
+    except Exception:  # what is no tuple may raise anything
+        return None
+    return parts if len(parts) == count else None

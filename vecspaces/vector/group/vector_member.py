@@ -17,6 +17,7 @@ from vecspaces.seeding import derive_seed
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure, Message
 from vecspaces.vector.exchange.infos import Columns, columns_of, gather, snapshot, split
+from vecspaces.vector.group.form import failed, unpack_reset, wrong_form
 from vecspaces.vector.group.in_place import InPlace
 from vecspaces.vector.group.info_writer import InfoWriter
 from vecspaces.vector.group.members import (
@@ -29,8 +30,7 @@ from vecspaces.vector.group.members import (
     reaches_each,
     reset_arguments,
 )
-from vecspaces.vector.group.validated import ValidatedVector
-from vecspaces.vector.group.validation import failed, take_reset_apart, wrong_form
+from vecspaces.vector.group.validation import ValidatedVector
 
 
 class VectorMember:
@@ -170,7 +170,7 @@ class VectorMember:
     def _reset(self, command: str, seed: Any, options: Any) -> tuple[Any, Columns]:
         """Reset the vector env; return its observations, and its infos by rows of the batch."""
         arguments = reset_arguments(seed, options)
-        observations, infos = take_reset_apart(self._run(command, self._stepper.reset, **arguments))
+        observations, infos = unpack_reset(self._run(command, self._stepper.reset, **arguments))
         return observations, self._columns(infos)
 
     def _reset_lost(self, command: str) -> tuple[Any, Columns] | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.vector.group.test_validated import BOX, FIRST, INSIDE, among_right_ones
+from tests.vector.group.test_validation import BOX, FIRST, INSIDE, among_right_ones
 from vecspaces.errors import (
     InvalidActionError,
     InvalidFlagError,

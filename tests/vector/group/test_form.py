@@ -1,0 +1,143 @@
+"""What environments return, checked: values of the wrong form are errors that name them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.envs import Ledger, rewarding
+from vecspaces import spaces
+from vecspaces.errors import (
+    InvalidInfoError,
+    InvalidObservationError,
+    InvalidRewardError,
+    ResetNeededError,
+)
+from vecspaces.testing.envs import Echo
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector.exchange.failures import Failure
+
+
+class Returns(Ledger):
+    """Returns from `step`, or from `reset`, what it was made with."""
+
+    def __init__(self, number: int, step: Any = None, reset: Any = None) -> None:
+        super().__init__(number)
+        self._step, self._reset = step, reset
+
+    def reset(self, **arguments: Any) -> Any:
+        good = super().reset(**arguments)
+        return good if self._reset is None else self._reset
+
+    def step(self, action: Any) -> Any:
+        good = super().step(action)
+        return good if self._step is None else (good * 2)[: self._step]
+
+
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
+@pytest.mark.parametrize("count", [4, 6])
+def test_a_step_of_another_form_names_the_environment_and_the_form(make: Any, count: int) -> None:
+    with make([partial(Returns, 0), partial(Returns, 1, step=count), partial(Returns, 2)]) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(ValueError, match="values to unpack") as caught:
+            envs.step([0, 0, 0])
+        assert str(caught.value).startswith(
+            "environment 1: step must return (observation, reward, terminated, truncated, info): "
+        )
+        with pytest.raises(ResetNeededError):
+            envs.step([0, 0, 0])
+
+
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
+def test_a_reset_of_another_form_names_the_environment_and_the_form(make: Any) -> None:
+    said = r"^environment 1: reset must return \(observation, info\): too many"
+    with (
+        make([partial(Returns, 0), partial(Returns, 1, reset=(1, 2, 3))]) as envs,
+        pytest.raises(ValueError, match=said),
+    ):
+        envs.reset(seed=0)
+
+
+def test_an_error_of_the_environments_own_stays_as_it_is() -> None:
+    class Wrong(Ledger):
+        def step(self, action: Any) -> Any:
+            one, two = (1, 2, 3)
+            return one, two
+
+    with SyncVectorEnv([partial(Wrong, 0)]) as envs:
+        envs.reset()
+        with pytest.raises(ValueError, match=r"^too many values to unpack"):
+            envs.step([0])
+
+
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
+def test_a_reward_beyond_all_floats_names_its_environment(make: Any) -> None:
+    env_fns = [partial(rewarding, reward) for reward in (1.0, 2, 10**400)]
+    with make(env_fns) as envs:
+        envs.reset()
+        with pytest.raises(InvalidRewardError, match=r"^environment 2 returned 1000"):
+            envs.step([0, 0, 0])
+
+
+class Tensor:
+    """Refuses to become an array or a number, as a torch tensor that requires grad does."""
+
+    dtype = np.dtype(np.float32)
+    error: BaseException = RuntimeError("detach it first")
+
+    def __init__(self, *shape: int) -> None:
+        self.shape, self.ndim = shape, len(shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise self.error
+
+    __array__ = __float__ = __getitem__ = _refuse
+
+
+PAIR, ZEROS = spaces.Box(-1, 1, (2,)), np.zeros(2, np.float32)
+# A space, a value of it, and one that refuses to be read.
+REFUSING: dict[str, tuple[Any, Any, Any]] = {
+    "vector": (PAIR, ZEROS, Tensor(2)),
+    "image": (spaces.Box(-1, 1, (2, 2)), np.zeros((2, 2), np.float32), Tensor(2, 2)),
+    "large": (spaces.Box(-1, 1, (20000,)), np.zeros(20000, np.float32), Tensor(20000)),
+    "number": (spaces.Box(-1, 1, ()), np.float32(0), Tensor()),
+    "in a dict": (spaces.Dict(x=PAIR), {"x": ZEROS}, {"x": Tensor(2)}),
+    "for a dict": (spaces.Dict(x=PAIR, y=PAIR), {"x": ZEROS, "y": ZEROS}, Tensor(2)),
+    "in a tuple": (spaces.Tuple((PAIR,)), (ZEROS,), (Tensor(2),)),
+    "in a sequence": (spaces.Sequence(PAIR), (ZEROS,), (Tensor(2),)),
+    "choice": (spaces.OneOf((PAIR,)), (0, ZEROS), (Tensor(2), ZEROS)),
+}
+
+
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
+@pytest.mark.parametrize("name", [*REFUSING, "reward", "declared info"])
+@pytest.mark.parametrize("error", [Tensor.error, SystemExit("detach it first")])
+def test_what_refuses_to_be_an_array_belongs_to_its_row(
+    make: Any, name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tensor, "error", error)
+    space, good, bad = REFUSING.get(name, (PAIR, ZEROS, ZEROS))
+    step = [good, 0.0, False, False, {}]
+    wrong, kind = [bad, *step[1:]], InvalidObservationError
+    info_space = None
+    if name == "reward":
+        wrong[1], kind = Tensor(2), InvalidRewardError
+    elif name == "declared info":
+        info_space = spaces.Dict(x=PAIR)
+        step[4], wrong[4], kind = {"x": ZEROS}, {"x": Tensor(2)}, InvalidInfoError
+    env_fns = [
+        partial(Echo, space, [(good, {})], [tuple(wrong if row == 2 else step)]) for row in range(3)
+    ]
+    with make(env_fns, info_space=info_space) as envs:
+        for stepping in (partial(envs.step, [0] * 3), partial(envs.step, [0] * 2, [2, 0])):
+            envs.reset(seed=0)
+            with pytest.raises(kind, match=r"^environment 2 returned") as caught:
+                stepping()
+            cause = caught.value.__cause__
+            assert isinstance(cause, Failure) and cause.env_ids == (2,)

@@ -1,0 +1,136 @@
+"""The form of what environments return, checked in every step; errors name the environment."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces.checks import RAISED, show_value
+from vecspaces.errors import InvalidInfoError, InvalidObservationError, InvalidRewardError
+from vecspaces.layout import Mismatch
+from vecspaces.layout.columns import FLOATS
+from vecspaces.vector.exchange.failures import Failure, Message
+
+_PARTS = {
+    "reset": "observation, info",
+    "step": "observation, reward, terminated, truncated, info",
+}
+# What a Mismatch is about, by whether it names an info: an observation, or a value of an info.
+_RETURNED: dict[bool, tuple[type[Exception], str, str]] = {
+    False: (InvalidObservationError, "observation", ""),
+    True: (InvalidInfoError, "info", ", or leave the key out"),
+}
+# An integer may be beyond all floats.
+_NUMBERS = FLOATS | {int, bool}
+# Up to this many rewards, writing them one by one wins.
+_ONE_BY_ONE = 2
+
+
+class InvalidResult(Exception):  # noqa: N818 (`failed` makes the user's error of it)
+    """What an environment returned is not what it must be.
+
+    `kind` is the type of the user's error, and `text` its message as it goes on after the name of
+    the environment; `row` is None for the environment that ran last. `reason` is the part of the
+    text that says why a value does not lie in its space.
+    """
+
+    def __init__(
+        self, kind: type[Exception], text: str, row: int | None = None, reason: str = ""
+    ) -> None:
+        super().__init__(kind, text, row, reason)
+        self.kind, self.text, self.row, self.reason = kind, text, row, reason
+
+
+def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:
+    """Make the failure of the environments that ran, or of the one that the error is about."""
+    found: BaseException = error
+    if isinstance(error, (Mismatch, InvalidResult)):
+        rows = rows if error.row is None else (error.row,)
+        if isinstance(error, InvalidResult):
+            kind, message = error.kind, Message("{:envs}{}", rows, error.text)
+        else:
+            kind, name, advice = _RETURNED[error.name == "info"]
+            message = Message(
+                "{:envs} returned an invalid {} in {}: {}: make it return what its {}_space holds{}",
+                rows,
+                name,
+                command,
+                Mismatch(error.expected, error.found, error.path, name=name),
+                name,
+                advice,
+            )
+        found = kind(message).with_traceback(error.__traceback__)
+    return Failure.of(found, rows, command)
+
+
+def wrong_form(error: Exception, command: str) -> InvalidResult:
+    """Make the error about a result that could not be unpacked."""
+    return InvalidResult(type(error), f": {command} must return ({_PARTS[command]}): {error}")
+
+
+def unpack_reset(result: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the observation and the info of what `reset` returned."""
+    try:
+        observation, info = result
+    except (TypeError, ValueError) as error:
+        raise wrong_form(error, "reset") from None
+    return observation, as_info(info)
+
+
+def reward_writer(out: npt.NDArray[np.float64], low: int) -> Callable[[list[Any]], None]:
+    """Make the function that writes the rewards of all rows, from `low` on, into their array."""
+    pack, memory = struct.Struct(f"{len(out)}d").pack_into, out.data.cast("B")
+
+    def write(rewards: list[Any]) -> None:
+        if _NUMBERS.issuperset(map(type, rewards)):
+            try:
+                pack(memory, 0, *rewards)
+                return
+            except struct.error:
+                pass  # an integer beyond all floats, which `as_reward` names
+        try:
+            batch = np.array(rewards)
+        except RAISED:  # ragged, or what a foreign object's __array__ raises
+            batch = np.empty(0, dtype=object)
+        if batch.dtype.kind not in "fiub" or batch.shape != out.shape:
+            batch = np.array([as_reward(reward, row) for row, reward in enumerate(rewards, low)])
+        out[:] = batch
+
+    view: Any = out.data
+
+    def write_few(rewards: list[Any]) -> None:
+        for number, reward in enumerate(rewards):
+            if reward.__class__ not in FLOATS:
+                write(rewards)
+                return
+            view[number] = reward
+
+    return write_few if len(out) <= _ONE_BY_ONE else write
+
+
+def as_reward(reward: Any, row: int | None = None) -> float:
+    """Return a reward, a number or an array that holds one, as a float."""
+    if not isinstance(reward, (list, tuple)):
+        with suppress(*RAISED):  # a foreign object's conversion may raise anything
+            array = np.asarray(reward)
+            if array.dtype.kind in "fiub" and array.size == 1 and array.ndim <= 1:
+                return float(array.reshape(())[()])
+            if array.dtype == object:
+                return float(reward)
+    found = f" returned {show_value(reward)} as its reward: expected a number"
+    raise InvalidResult(InvalidRewardError, found, row)
+
+
+def as_info(info: Any) -> dict[str, Any]:
+    """Return an info as a dict that has no more keys than it shows."""
+    if info.__class__ is dict:
+        return info
+    if not isinstance(info, dict):
+        found = f": expected a dict as info, found {type(info).__name__}: return {{}} for no info"
+        raise InvalidResult(InvalidInfoError, found)
+    return dict(info)
