@@ -50,21 +50,15 @@ def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:
     """Make the failure of the environments that ran, or of the one that the error is about."""
     found: BaseException = error
     if isinstance(error, (Mismatch, InvalidResult)):
-        rows = rows if error.row is None else (error.row,)
         if isinstance(error, InvalidResult):
-            kind, message = error.kind, Message("{:envs}{}", rows, error.text)
+            kind, text = error.kind, error.text
         else:
             kind, name, advice = _RETURNED[error.name == "info"]
-            message = Message(
-                "{:envs} returned an invalid {} in {}: {}: make it return what its {}_space holds{}",
-                rows,
-                name,
-                command,
-                Mismatch(error.expected, error.found, error.path, name=name),
-                name,
-                advice,
-            )
-        found = kind(message).with_traceback(error.__traceback__)
+            reason = Mismatch(error.expected, error.found, error.path, name=name)
+            text = f" returned an invalid {name} in {command}: {reason}: make it return what its "
+            text += f"{name}_space holds{advice}"
+        rows = rows if error.row is None else (error.row,)
+        found = kind(Message("{:envs}{}", rows, text)).with_traceback(error.__traceback__)
     return Failure.of(found, rows, command)
 
 
