@@ -15,6 +15,7 @@ from vecspaces.spaces.array_space import ArraySpace
 from vecspaces.spaces.box import Box
 from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.discrete import Discrete
+from vecspaces.spaces.multi_binary import MultiBinary
 from vecspaces.spaces.multi_discrete import MultiDiscrete
 from vecspaces.spaces.space import Space
 from vecspaces.spaces.tuple import Tuple
@@ -142,13 +143,12 @@ def _batch_as(first: Space[Any], spaces: Seq[Any], name: str) -> Space[Any]:
 
 
 @_batch_as.register(ArraySpace)
-def _(first: ArraySpace[Any], spaces: Seq[Any], name: str) -> Box[Any]:
+def _(first: ArraySpace[Any], spaces: Seq[Any], name: str) -> Space[Any]:
     _same([space.dtype for space in spaces], "dtype", name)
     _same([space.shape for space in spaces], "shape", name)
-    low, high = (
-        np.array([np.broadcast_to(space._bounds()[side], space.shape) for space in spaces])
-        for side in (0, 1)
-    )
+    if isinstance(first, MultiBinary):  # whose bounds are two numbers, the same for all
+        return batch_space(first, len(spaces))
+    low, high = map(np.array, zip(*(space._bounds() for space in spaces), strict=True))
     return Box(low, high, dtype=first.dtype, seed=copy_generator(first.np_random))
 
 

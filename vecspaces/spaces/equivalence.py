@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from functools import singledispatch
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -78,71 +78,70 @@ def is_same(one: Space[Any], other: Space[Any]) -> bool:
 
 
 def is_twin(one: Any, other: Any) -> bool:
-    """Return whether two spaces are equal to the last bit; `==` accepts bounds that are close.
+    """Return whether two spaces, of any library, have equal attributes, except the generators.
 
-    Spaces of one class are compared by their attributes, except the generators, so that the class
-    needs no `==`.
+    Their class needs no `==` for it. Arrays are compared to the last bit, while the `==` of a Box
+    accepts bounds that are close.
     """
-    if one is other:
-        return True
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, Space):
-        return has_equal_attributes(one, other)
-    if isinstance(one, np.ndarray):
-        return bool(one.dtype == other.dtype and np.array_equal(one, other))
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(is_twin(one[key], other[key]) for key in one)
-    if isinstance(one, (tuple, list)):
-        return len(one) == len(other) and all(map(is_twin, one, other))
-    return bool(one == other)
+    return _attributes(one) == _attributes(other)
 
 
-def has_equal_attributes(one: Any, other: Any) -> bool:
-    """Return whether two spaces of one class, of any library, have equal attributes."""
-    mine, others = (
-        {name: value for name, value in vars(space).items() if name != "_np_random"}
-        for space in (one, other)
-    )
-    return mine.keys() == others.keys() and all(is_twin(mine[name], others[name]) for name in mine)
-
-
-def fingerprint(value: Any) -> Hashable:
-    """Return a key that two spaces, of any library, share if they are equal to the last bit.
+def fingerprint(space: Any) -> Hashable:
+    """Return a key that spaces share if `is_twin` holds.
 
     To find the equal ones among thousands takes one key each, where comparing takes one for each
     pair. What cannot be hashed is equal to nothing but itself, as long as it is kept; so is a space
     to which one of its attributes leads back.
     """
     try:
-        return _fingerprint(value)
+        key = tuple(_attributes(space))
+        hash(key)
+        return key
     except RecursionError:
-        return object, id(value)
+        return object, id(space)
+    except Exception:  # whatever a class of another library raises
+        return tuple(map(_hashable, key))
 
 
-def _fingerprint(value: Any) -> Hashable:
-    kind = type(value)
-    if kind is np.ndarray and not value.dtype.hasobject:
-        data = value.tobytes()
-        if len(data) > _LONG:
-            data = blake2b(data, digest_size=16).digest()
-        return value.dtype, value.shape, data
-    if kind is dict:
-        return kind, *((key, _fingerprint(item)) for key, item in value.items())
-    if kind is tuple or kind is list:
-        return kind, *map(_fingerprint, value)
-    attributes = getattr(value, "__dict__", None)
-    if attributes and "_np_random" in attributes:
-        parts: list[Any] = [kind]
-        for name, item in attributes.items():
-            if name != "_np_random":
-                parts += name, _fingerprint(item)
-        return tuple(parts)
+def _hashable(value: Any) -> Hashable:
     try:
         hash(value)
-    except Exception:  # whatever a class of another library raises
+    except Exception:
         return object, id(value)
-    return kind, value
+    return cast("Hashable", value)
+
+
+def _attributes(space: Any) -> list[Any]:
+    """Return all attributes of a space, and those of the spaces inside it, in one list."""
+    found: list[Any] = []
+    _gather(space, found)
+    return found
+
+
+def _gather(value: Any, found: list[Any]) -> None:
+    kind = type(value)
+    if kind is np.ndarray:
+        data = value.tolist() if value.dtype.hasobject else value.tobytes()
+        if len(data) > _LONG and isinstance(data, bytes):
+            data = blake2b(data, digest_size=16).digest()
+        found += value.dtype, value.shape, data
+    elif kind is dict:
+        found += kind, len(value)
+        for key, item in value.items():
+            found.append(key)
+            _gather(item, found)
+    elif kind is tuple or kind is list:
+        found += kind, len(value)
+        for item in value:
+            _gather(item, found)
+    elif "_np_random" in (attributes := getattr(value, "__dict__", {})):
+        found += kind, len(attributes)
+        for name, item in attributes.items():
+            if name != "_np_random":
+                found.append(name)
+                _gather(item, found)
+    else:
+        found += kind, value
 
 
 def difference(a: Space[Any], b: Space[Any], *, bounds: bool = True) -> str | None:

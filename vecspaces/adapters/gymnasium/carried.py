@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vecspaces.spaces import Space
-from vecspaces.spaces.equivalence import has_equal_attributes, is_space_dtype_shape_equiv
+from vecspaces.spaces.equivalence import is_space_dtype_shape_equiv, is_twin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,7 +85,7 @@ class CarriedSpace(Space[Any]):
             return False
         one, another = self.space, other.space
         if type(one) is type(another) and type(one).__eq__ is object.__eq__:
-            return one is another or has_equal_attributes(one, another)
+            return one is another or is_twin(one, another)
         return bool(one == another)
 
 

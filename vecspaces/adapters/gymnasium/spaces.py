@@ -199,13 +199,19 @@ def _copy_box(space: Any) -> Any:
 
     Thousands of environments with bounds of their own have a Box each.
     """
-    low, high, dtype = space.low, space.high, np.dtype(space.dtype)
-    if not (low.dtype == high.dtype == dtype and low.shape == high.shape == space.shape):
+    low, high = space.low, space.high
+    # By its name: a pickle brings a twin of NumPy's own dtype object.
+    dtype, shape = np.dtype(space.dtype.str), space.shape
+    if not (low.dtype == high.dtype == dtype and low.shape == high.shape == shape):
         return None
-    if not (low <= high).all():
+    if np.count_nonzero(low <= high) != low.size:
         return None
-    bounds = [low, high, space.bounded_below, space.bounded_above]
-    for place, bound in enumerate(bounds):
-        bounds[place] = bound.astype(bound.dtype.str)  # by its name: a pickle brings a twin
-        bounds[place].flags.writeable = False
+    bounds = (
+        low.astype(dtype),
+        high.astype(dtype),
+        space.bounded_below.astype(np.bool_),
+        space.bounded_above.astype(np.bool_),
+    )
+    for bound in bounds:
+        bound.flags.writeable = False
     return our_spaces.Box.of_bounds(*bounds)
