@@ -319,7 +319,7 @@ CALLED: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("rounds", [50, full(3000)])
+@pytest.mark.parametrize("rounds", [30, full(3000)])
 @pytest.mark.parametrize("who", CALLED)
 def test_after_an_interrupted_call_a_vector_env_goes_on(who: str, rounds: int) -> None:
     """It goes on as one that never was disturbed."""
@@ -344,7 +344,7 @@ def test_after_an_interrupted_call_a_vector_env_goes_on(who: str, rounds: int) -
         assert interrupts.count > rounds / 6
 
 
-@pytest.mark.parametrize("stride", [17, full(1)])
+@pytest.mark.parametrize("stride", [29, full(1)])
 @pytest.mark.parametrize("who", ["sync", "async"])
 def test_an_interrupt_at_any_point_of_a_call(who: str, stride: int) -> None:
     with SyncVectorEnv(counting()) as model, CALLED[who]() as envs:
@@ -379,9 +379,10 @@ def interrupted(name: str) -> Any:
     envs.reset(seed=1)
     if begin is not None:
         begin(envs)
+    envs.unwrapped.watch(_interrupt_inside)
     with pytest.raises(KeyboardInterrupt):
-        sys.setprofile(_interrupt_inside)
         call(envs)
+    envs.unwrapped.watch(None)
     return envs
 
 
@@ -494,7 +495,7 @@ def go_on(envs: Any, number: int) -> None:
 @pytest.mark.parametrize("what", ["start", "reset", "close"])
 @pytest.mark.parametrize(
     ("method", "rounds"),
-    [("fork", 12), full("fork", 600), full("spawn", 20), full("forkserver", 100)],
+    [("fork", 8), full("fork", 600), full("spawn", 20), full("forkserver", 100)],
 )
 def test_a_start_reset_or_close_that_is_interrupted_leaves_nothing_and_can_be_repeated(
     what: str, method: str, rounds: int

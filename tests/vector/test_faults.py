@@ -1,4 +1,4 @@
-"""The fault table: whatever goes wrong in an environment, the caller hears the truth, at once."""
+"""The table of faults: the error of everything that may go wrong in an environment, at once."""
 
 from __future__ import annotations
 
@@ -203,31 +203,31 @@ def check_close(case: Case, envs: AsyncVectorEnv[Any, Any]) -> None:
 
 
 def run(case: Case, folder: Path, context: str) -> None:
-    if case.where == "build":
+    envs = None
+    try:
         with within(2.0 if context == "fork" else 30.0):
-            error, envs = None, None
-            try:
-                envs = make(case, folder, context)
-            except Exception as caught:
-                error = caught
+            envs = make(case, folder, context)
+    except Exception as caught:
+        error: Exception | None = caught
+    else:
+        error = None
+    if case.where == "build":
         assert disarmed(folder), "the fault did not strike"
         check_truth(error, case)
         if envs is not None:
             check_close(case, envs)
         return
-    envs = make(case, folder, context)
+    assert envs is not None, error
+    if case.where == "close" and case.deed in HANGS:
+        ids = ", ".join(map(str, case.slice)) if len(case.slice) < 4 else "0 to 3"
+        with pytest.warns(RuntimeWarning, match=rf"environments? {ids} did not close within"):
+            assert suffer(case, folder, envs) is None
+        envs.close()
+        return
     try:
-        if case.where == "close" and case.deed in HANGS:
-            ids = ", ".join(map(str, case.slice)) if len(case.slice) < 4 else "0 to 3"
-            with pytest.warns(RuntimeWarning, match=rf"environments? {ids} did not close within"):
-                assert suffer(case, folder, envs) is None
-        else:
-            check_truth(suffer(case, folder, envs), case)
+        check_truth(suffer(case, folder, envs), case)
     finally:
-        if case.deed in HANGS and case.where == "close":
-            envs.close()
-        else:
-            check_close(case, envs)
+        check_close(case, envs)
 
 
 # The ordinary run sees the others with the state after the error, below.
@@ -239,7 +239,7 @@ def run(case: Case, folder: Path, context: str) -> None:
     ),
     ids=name,
 )
-def test_the_caller_hears_the_truth_and_close_ends(case: Case, tmp_path: Path) -> None:
+def test_the_error_says_what_happened_and_close_ends(case: Case, tmp_path: Path) -> None:
     run(case, tmp_path, "fork")
 
 

@@ -77,8 +77,10 @@ def test_waiting_again_after_a_timeout_gets_the_right_answer(
         assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
 
 
-def test_a_timeout_names_who_is_running_and_what_to_do(tmp_path: Path) -> None:
-    with started(tmp_path, "step") as envs:
+def test_a_timeout_names_who_is_running_and_a_reset_replaces_the_busy_worker_alone(
+    tmp_path: Path,
+) -> None:
+    with started(tmp_path, "step", step_timeout=5.0) as envs:
         envs.step_async(ACTIONS)
         with pytest.raises(
             StepTimeoutError,
@@ -86,7 +88,14 @@ def test_a_timeout_names_who_is_running_and_what_to_do(tmp_path: Path) -> None:
             r"\(environment 2 running now\): wait again, call reset\(\).*, or close\(\)",
         ):
             envs.step_wait(timeout=SHORT)
-        open_gate(tmp_path)
+        with pytest.raises(AlreadyPendingCallError, match="that timed out is still pending"):
+            envs.step(ACTIONS)
+        before = [process.pid for process in envs.processes]
+        envs.reset(seed=8)
+        after = [process.pid for process in envs.processes]
+        assert before[0] == after[0]
+        assert before[1] != after[1]
+        assert built(tmp_path)[4:] == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -106,28 +115,6 @@ def test_step_timeout_bounds_everything_else_too(
             touch(envs)
         assert 2 in caught.value.env_ids
         open_gate(tmp_path)
-
-
-def test_a_step_while_a_late_one_is_pending_is_refused(tmp_path: Path) -> None:
-    with started(tmp_path, "step", step_timeout=stretched(0.3)) as envs:
-        with pytest.raises(StepTimeoutError):
-            envs.step(ACTIONS)
-        with pytest.raises(AlreadyPendingCallError, match="step that timed out"):
-            envs.step(ACTIONS)
-        open_gate(tmp_path)
-
-
-def test_reset_after_a_timeout_replaces_the_busy_workers_alone(tmp_path: Path) -> None:
-    with started(tmp_path, "step", step_timeout=5.0) as envs:
-        envs.step_async(ACTIONS)
-        with pytest.raises(StepTimeoutError):
-            envs.step_wait(timeout=SHORT)
-        before = [process.pid for process in envs.processes]
-        envs.reset(seed=8)
-        after = [process.pid for process in envs.processes]
-        assert before[0] == after[0]
-        assert before[1] != after[1]
-        assert built(tmp_path)[4:] == [2, 3]
 
 
 def _one_fails_one_is_late(folder: Path, where: str, then: str) -> AsyncVectorEnv[Any, Any]:
@@ -185,8 +172,10 @@ def test_an_interrupted_wait_leaves_the_step_pending(tmp_path: Path, healthy: An
         assert_identical(envs.step_wait(), healthy.step(ACTIONS))
 
 
-def test_recv_that_timed_out_has_lost_nothing(tmp_path: Path) -> None:
-    with started(tmp_path, "step", batch_size=4) as envs:
+def test_recv_that_timed_out_has_lost_nothing_and_a_reset_goes_on(
+    tmp_path: Path, healthy: Any
+) -> None:
+    with started(tmp_path, "step", batch_size=4, step_timeout=5.0) as envs:
         envs.send(ACTIONS)
         with pytest.raises(StepTimeoutError) as caught:
             envs.recv(timeout=SHORT)
@@ -196,12 +185,7 @@ def test_recv_that_timed_out_has_lost_nothing(tmp_path: Path) -> None:
         assert sorted(transition.env_ids.tolist()) == [0, 1, 2, 3]
         assert transition.observations["place"][:, 2].tolist() == [2] * 4
         assert transition.rewards.tolist() == ACTIONS[transition.env_ids].tolist()
-
-
-def test_reset_after_a_timeout_of_recv_replaces_the_busy_worker(
-    tmp_path: Path, healthy: Any
-) -> None:
-    with started(tmp_path, "step", "hang", step_timeout=stretched(0.5)) as envs:
+        arm(tmp_path)
         envs.send(ACTIONS)
         with pytest.raises(StepTimeoutError):
             envs.recv(timeout=SHORT)
@@ -209,7 +193,7 @@ def test_reset_after_a_timeout_of_recv_replaces_the_busy_worker(
         assert built(tmp_path)[4:] == [2, 3]
 
 
-def test_a_death_is_heard_at_once_while_another_worker_is_busy(tmp_path: Path) -> None:
+def test_a_death_is_reported_at_once_while_another_worker_is_busy(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     env_fns = factories(4, tmp_path, "hang", "step", at=0)
     env_fns[2] = factories(4, tmp_path / "other", "SIGKILL", "step")[2]
@@ -222,20 +206,16 @@ def test_a_death_is_heard_at_once_while_another_worker_is_busy(tmp_path: Path) -
     envs.close(terminate=True)
 
 
-@pytest.mark.parametrize("what", ["reset", "step", "call"])
+@pytest.mark.parametrize("what", BEGIN)
 def test_of_several_failures_the_lowest_environment_is_named(what: str, tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    env_fns = [
-        Factory(0),
-        Factory(1, Fault("exception", what, tmp_path / "a" / "trigger")),
-        Factory(2),
-        Factory(3, Fault("SystemExit", what, tmp_path / "b" / "trigger")),
-    ]
+    env_fns = [Factory(index) for index in range(4)]
+    for index, deed in ((1, "exception"), (3, "SystemExit")):
+        (tmp_path / str(index)).mkdir()
+        env_fns[index] = Factory(index, Fault(deed, what, tmp_path / str(index) / "trigger"))
     with AsyncVectorEnv(env_fns, num_workers=2, context="fork") as envs:
         envs.reset(seed=5)
-        arm(tmp_path / "a")
-        arm(tmp_path / "b")
+        for index in (1, 3):
+            arm(tmp_path / str(index))
         BEGIN[what](envs)
         with pytest.raises(OddError) as caught:
             getattr(envs, f"{what}_wait")()
