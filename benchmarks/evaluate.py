@@ -35,8 +35,8 @@ import typer
 from benchmarks.common import cart_pole, make_table, repeat, show
 from vecspaces import evaluate
 from vecspaces.evaluation.episodes import EpisodeQueue
-from vecspaces.evaluation.policies import make_player
-from vecspaces.evaluation.run import choose_width, make_seeds
+from vecspaces.evaluation.policies import adapt_policy
+from vecspaces.evaluation.run import choose_num_envs, make_seeds
 from vecspaces.vector import AsyncVectorEnv
 
 SHORTEST, LONGEST = 20, 200
@@ -106,22 +106,18 @@ def measure_busy(
     work: Callable[[], object], episodes: int, num_envs: int, workers: int
 ) -> tuple[float, float]:
     """Return the mean share of busy time of the workers, and the steps per second."""
-    queue = EpisodeQueue(
-        make_seeds(0, episodes),
-        max_episode_steps=None,
-        max_retries=0,
-        journal=None,
-        progress=None,
-    )
+    queue = EpisodeQueue(make_seeds(0, episodes))
     with AsyncVectorEnv(
         [partial(Uneven, work)] * num_envs,
         num_workers=workers,
         autoreset_mode="Disabled",
         stats=True,
     ) as envs:
-        took = timed(lambda: queue.play(envs, make_player(lean, envs), in_turns=True))
+        playing = queue.play(envs, adapt_policy(lean, envs), in_turns=True)
+        lengths: list[int] = []
+        took = timed(lambda: lengths.extend(one.length for one in playing))
         busy = float(1 - envs.stats().worker_waiting.mean())
-    return busy, queue.result(took).steps / took
+    return busy, sum(lengths) / took
 
 
 def measure_limit(work: Callable[[], object], workers: int) -> float:
@@ -195,7 +191,7 @@ def main(
     ] = None,
 ) -> None:
     """Measure the speed of `evaluate`, and how busy its workers are."""
-    default, _ = choose_width(None, workers, "async", episodes)
+    default, _ = choose_num_envs(None, workers, "async", episodes)
     widths = [int(number) for number in (num_envs or f"8,32,{default},128").split(",")]
     if part != "busy":
         show_speed(episodes, rounds, workers, widths)

@@ -36,7 +36,7 @@ from vecspaces import Evaluation, evaluate, make_vec, spaces
 from vecspaces.errors import InvalidActionError, StepTimeoutError, WorkerDiedError
 from vecspaces.evaluation.episodes import EpisodeQueue
 from vecspaces.evaluation.journal import Journal
-from vecspaces.evaluation.policies import make_player
+from vecspaces.evaluation.policies import adapt_policy
 from vecspaces.evaluation.result import interquartile_mean
 from vecspaces.vector import AsyncVectorEnv
 
@@ -240,20 +240,18 @@ def test_a_random_policy_draws_from_every_space() -> None:
 
 
 def test_the_policy_decides_for_one_half_while_workers_step_the_other() -> None:
-    queue = EpisodeQueue(
-        seeds_of(3, 40), max_episode_steps=None, max_retries=0, journal=None, progress=None
-    )
+    queue = EpisodeQueue(seeds_of(3, 40))
     with AsyncVectorEnv([Errand] * 8, num_workers=2, autoreset_mode="Disabled") as envs:
         rows = envs._session.queue
 
         def watching(observations: Any) -> Any:
             asked = len(observations["mission"])
-            if queue.remaining > 8 and asked + len(rows.outstanding) + len(rows.ready) == 8:
+            if queue.waiting and asked + len(rows.outstanding) + len(rows.ready) == 8:
                 asked_for.append(asked)
             return errand_policy(observations)
 
         asked_for: list[int] = []
-        queue.play(envs, make_player(watching, envs), in_turns=True)
+        assert len(list(queue.play(envs, adapt_policy(watching, envs), in_turns=True))) == 40
     # Rows of the half that begin an episode are not asked for.
     assert len(asked_for) > 50
     assert max(asked_for) == 4
@@ -649,7 +647,7 @@ def test_a_journal_that_ends_at_any_byte_keeps_the_whole_lines(tmp_path: Path, s
     header = json.loads(content.splitlines()[0])
     for size in range(0, len(content), stride):
         path.write_bytes(content[:size])
-        journal = Journal(path, header["arguments"], header["seeds"], header["seeds"])
+        journal = Journal(path, header["arguments"], header["seeds"])
         journal.close()
         kept = content[: content[:size].rfind(b"\n") + 1] or content.splitlines(keepends=True)[0]
         assert path.read_bytes() == kept
@@ -801,7 +799,7 @@ def test_a_line_that_nests_without_end_is_named(tmp_path: Path) -> None:
 def test_arguments_that_are_nan_are_those_of_the_journal(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     for _ in range(2):
-        Journal(path, {"gravity": float("nan")}, [1], [1]).close()
+        Journal(path, {"gravity": float("nan")}, [1]).close()
 
 
 def test_one_journal_has_one_writer(tmp_path: Path) -> None:
@@ -824,9 +822,9 @@ HOLDER = """
 import sys
 from vecspaces.evaluation.episodes import EpisodeQueue
 from vecspaces.evaluation.journal import Journal
-from vecspaces.evaluation.policies import make_player
+from vecspaces.evaluation.policies import adapt_policy
 
-journal = Journal(sys.argv[1], {}, [1], [1])
+journal = Journal(sys.argv[1], {}, [1])
 print("open", flush=True)
 sys.stdin.read()
 """
@@ -845,9 +843,9 @@ def test_a_journal_of_another_process_is_refused_until_that_has_ended(tmp_path: 
         assert process.stdout.readline() == b"open\n"
         for _ in range(2):
             with pytest.raises(ValueError, match="another evaluation writes"):
-                Journal(path, {}, [1], [1])
+                Journal(path, {}, [1])
         process.kill()
-    Journal(path, {}, [1], [1]).close()
+    Journal(path, {}, [1]).close()
 
 
 def test_returns_that_are_not_finite_survive_the_journal(tmp_path: Path) -> None:

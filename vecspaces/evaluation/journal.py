@@ -1,4 +1,4 @@
-"""The journal: each finished episode as a line of JSON, from which a later call goes on."""
+"""The journal of an evaluation: one line of JSON per finished episode, to continue from."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+
+from vecspaces.evaluation.result import EpisodeResult
 
 if sys.platform != "win32":
     import fcntl
@@ -20,68 +22,35 @@ if sys.platform != "win32":
 _FORMAT = "vecspaces.evaluate 1"
 _BEGINNING = json.dumps({"journal": _FORMAT})[:-1].encode()
 
-# The journals that this process writes, by device and number of the file: locks of files, below,
-# exclude other processes alone.
+# The JSON types of the fields of an episode.
+_TYPES = (int, int, float, int, bool, int, dict)
+
+# The journals that this process writes, by device and inode: a lock of a file excludes other
+# processes only.
 _OPEN: dict[tuple[int, int], Journal] = {}
 
 
-class Episode(NamedTuple):
-    """One finished episode.
-
-    Attributes:
-        episode: Its number.
-        seed: Its seed.
-        total: The sum of its rewards.
-        length: The number of its steps.
-        terminated: Whether the environment ended it.
-        retries: How often it was begun anew.
-        infos: The numbers of its final info.
-    """
-
-    episode: int
-    seed: int
-    total: float
-    length: int
-    terminated: bool
-    retries: int
-    infos: dict[str, float]
-
-
-# What JSON makes of the fields of an episode.
-_TYPES = (int, int, float, int, bool, int, dict)
-
-
 class Journal:
-    """A file of finished episodes.
+    """A file of finished episodes, locked while it is open.
 
-    A line is written with one system call when its episode has ended. What an interrupted call left
-    of its last line is ignored, and cut off. The file is locked while it is open, and the system
-    frees it when the process ends, however that happens.
-
-    Args:
-        path: The file; it need not exist.
-        arguments: What the episodes depend on, in plain types; another call's must be equal.
-        seeds: The seeds of all episodes; None: those of the journal, or these fresh ones.
-        fresh: Seeds for a journal that does not exist yet.
-
-    Attributes:
-        seeds: The seeds of all episodes.
-        finished: The episodes that the journal held, by their numbers.
-
-    Raises:
-        ValueError: It is no file, or no journal, or one of other arguments, or another evaluation
-            writes it.
+    Each line is written with one system call, when its episode has ended. An incomplete last line,
+    from a call that was interrupted, is cut off.
     """
 
     def __init__(
         self,
         path: str | Path,
         arguments: Mapping[str, Any],
-        seeds: Sequence[int] | None,
-        fresh: Sequence[int],
+        seeds: Sequence[int],
+        *,
+        seeds_are_fresh: bool = False,
     ) -> None:
+        """Open or make a journal; ValueError refuses one of other arguments, and other files.
+
+        `arguments` are in plain types. An existing journal's seeds replace those that are fresh.
+        """
         self.path = Path(path)
-        # Before it is opened: to close it again would end the lock of the one that writes it.
+        # Checked before it is opened, since closing it again would end the writer's lock.
         if self.path.exists() and _identify(os.stat(self.path)) in _OPEN:
             raise self._taken()
         self._descriptor = self._open()
@@ -92,17 +61,18 @@ class Journal:
                 raise self._no_file("which is no file")
             self._lock()
             lines, size = self._read()
-            self.seeds = list(fresh if seeds is None else seeds)
-            self.finished: dict[int, Episode] = {}
+            self.seeds = list(seeds)
+            #: The episodes that the journal held, by their numbers.
+            self.finished: dict[int, EpisodeResult] = {}
             if not lines:
                 os.ftruncate(self._descriptor, 0)
                 self._write({"journal": _FORMAT, "arguments": arguments, "seeds": self.seeds})
                 return
             header = self._parse_header(lines[0])
-            if seeds is None:
+            if seeds_are_fresh:
                 self.seeds = header["seeds"]
             self._check(header, {"arguments": arguments, "seeds": self.seeds})
-            if len(self.seeds) != len(fresh):
+            if len(self.seeds) != len(seeds):
                 raise self._refusal(1)
             for number, line in enumerate(lines[1:], 2):
                 episode = self._parse_episode(line, number)
@@ -113,7 +83,7 @@ class Journal:
             raise
 
     def _open(self) -> int:
-        """Open the file, or make it; nothing is made where a symbolic link leads."""
+        """Open or make the file; the target of a symbolic link is never made."""
         if self.path.is_dir():
             raise self._no_file("a folder")
         flags = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0)
@@ -135,10 +105,10 @@ class Journal:
             raise self._taken()
         if sys.platform != "win32":
             try:
-                # Not `flock`, whose lock processes share that were forked: a worker's copy of the
-                # descriptor would hold it for a while after the caller was killed.
+                # Not `flock`: forked workers share its locks, and would hold this one for a while
+                # after the caller was killed.
                 fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:  # other numbers: a file system without locks
+            except OSError as error:  # any other errno: a file system without locks
                 if error.errno in (errno.EACCES, errno.EAGAIN):
                     raise self._taken() from None
 
@@ -149,8 +119,8 @@ class Journal:
         )
 
     def _read(self) -> tuple[list[bytes], int]:
-        """Return the complete lines, and the bytes that they take."""
-        # To open the file a second time, and close that, would end the lock.
+        """Return the complete lines, and their size in bytes."""
+        # Closing a second descriptor of the file would end the lock.
         with open(self._descriptor, "rb", closefd=False) as file:
             content = file.read()
         size = content.rfind(b"\n") + 1
@@ -180,8 +150,8 @@ class Journal:
             raise self._refusal(1)
         return header
 
-    def _parse_episode(self, line: bytes, number: int) -> Episode:
-        found = Episode(**self._parse(line, number, set(Episode._fields)))
+    def _parse_episode(self, line: bytes, number: int) -> EpisodeResult:
+        found = EpisodeResult(**self._parse(line, number, set(EpisodeResult._fields)))
         if (
             tuple(map(type, found)) != _TYPES
             or not 0 <= found.episode < len(self.seeds)
@@ -195,10 +165,10 @@ class Journal:
         return found
 
     def _check(self, header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-        """Refuse a journal of other arguments, by the name of the first."""
+        """Refuse a journal of other arguments, with the first one that differs."""
         for name, wanted in {**expected["arguments"], "seed": expected["seeds"]}.items():
             found = header["seeds"] if name == "seed" else header["arguments"].get(name)
-            # As it reads once it was written: a tuple is a list then, and nan equals nan.
+            # Compared as JSON, in which a tuple is a list and nan equals nan.
             if json.dumps(found, sort_keys=True) == json.dumps(wanted, sort_keys=True):
                 continue
             if name == "seed":
@@ -216,7 +186,7 @@ class Journal:
             "name another file"
         )
 
-    def add(self, episode: Episode) -> None:
+    def add(self, episode: EpisodeResult) -> None:
         """Write a finished episode."""
         self._write(episode._asdict())
 
@@ -240,14 +210,12 @@ def _identify(status: os.stat_result) -> tuple[int, int]:
 
 def _first(found: Sequence[int], wanted: Sequence[int]) -> int:
     """Return the number of the first seed that differs."""
-    pairs = zip(found, wanted)  # noqa: B905 - the shorter one ends
+    pairs = zip(found, wanted, strict=False)
     return next((k for k, (one, other) in enumerate(pairs) if one != other), len(wanted))
 
 
 def describe(value: Any) -> Any:
-    """Describe an argument in plain types: equal for equal arguments, also in another process.
-
-    Functions and classes are described by their names: what they do is not compared.
+    """Describe an argument in plain types, alike in every process; functions by their names.
 
     Example:
         >>> describe(describe), describe({"gravity": 9.81})

@@ -1,7 +1,7 @@
-"""How a policy is asked for the actions of some rows: without a state, with one, or at random.
+"""How a policy is called: with which rows, whether with infos, with a state, or at random.
 
-Whatever plays episodes asks through a `Player`, which alone knows what a policy takes:
-observations, infos where it has a parameter of that name, all rows where it has a state.
+Only a `PolicyAdapter` knows what a policy takes: observations, infos if it has a parameter of that
+name, all rows if it has a state.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import copy
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,58 +24,43 @@ from vecspaces.vector.utils import concatenate
 Policy = Callable[..., Any]
 
 
-class Player(Protocol):
-    """What gives the actions of rows.
-
-    Attributes:
-        waits_for_all: Whether it takes the observations of all rows that play, each time.
-    """
-
-    waits_for_all: bool
-
-    def begin(self, rows: Sequence[int], seeds: Sequence[int]) -> None:
-        """Note that rows begin episodes; what `act` is given next are their first observations."""
-
-    def act(self, observations: Any, infos: Mapping[str, Any], rows: Sequence[int]) -> Any:
-        """Return the actions of some rows, for their observations and infos in that order."""
-
-
-def make_player(
+def adapt_policy(
     policy: Policy | str, envs: VectorEnv[Any, Any, Any], batch_size: int | None = None
-) -> Player:
-    """Return a function that calls a policy, `batch_size` rows at a time where it has no state."""
+) -> PolicyAdapter:
+    """Return what calls a policy, with `batch_size` rows at a time unless it has a state."""
     if isinstance(policy, str):
         return _Random(envs)
     if hasattr(policy, "reset"):
         return _Stateful(policy, envs)
-    return _Stateless(policy) if batch_size is None else _Padded(policy, envs, batch_size)
+    return PolicyAdapter(policy) if batch_size is None else _Padded(policy, envs, batch_size)
 
 
-class _Stateless:
-    """Asks for the actions of whatever rows are ready."""
+class PolicyAdapter:
+    """Calls a policy without a state, with the rows that are ready."""
 
+    #: Whether it takes the observations of all rows that play, each time.
     waits_for_all = False
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Any) -> None:
         self._policy = policy
         self._takes_infos = _takes_infos(policy)
 
     def begin(self, rows: Sequence[int], seeds: Sequence[int]) -> None:
-        pass
+        """Note that rows begin episodes: the next call of `act` has their first observations."""
 
     def act(self, observations: Any, infos: Mapping[str, Any], rows: Sequence[int]) -> Any:
-        return self._ask(observations, infos)
+        """Return the actions of some rows, for their observations and infos in that order."""
+        return self._call(observations, infos)
 
-    def _ask(self, observations: Any, infos: Mapping[str, Any]) -> Any:
-        """Call the policy with what it takes."""
+    def _call(self, observations: Any, infos: Mapping[str, Any]) -> Any:
         if self._takes_infos:
             return self._policy(observations, infos=infos)
         return self._policy(observations)
 
 
 def _takes_infos(policy: Policy) -> bool:
-    """Return whether a policy has a parameter named infos; any other has a meaning of its own."""
-    # A module of PyTorch passes all that it is called with on to its `forward`.
+    """Return whether a policy has a parameter named infos."""
+    # A module of PyTorch passes its arguments on to its method `forward`.
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(policy, torch.nn.Module):
         policy = policy.forward
@@ -87,10 +72,10 @@ def _takes_infos(policy: Policy) -> bool:
     return parameter is not None and parameter.kind in by_keyword
 
 
-class _Padded(_Stateless):
-    """Asks for the same number of rows each time, whatever rows are ready.
+class _Padded(PolicyAdapter):
+    """Calls a policy with the same number of rows each time.
 
-    Linear algebra rounds a row otherwise in a batch of another size, and not in another place.
+    BLAS results vary with batch size, not with position.
     """
 
     def __init__(self, policy: Policy, envs: VectorEnv[Any, Any, Any], batch_size: int) -> None:
@@ -100,28 +85,26 @@ class _Padded(_Stateless):
     def act(self, observations: Any, infos: Mapping[str, Any], rows: Sequence[int]) -> Any:
         envs, size, count = self._envs, self._batch_size, len(rows)
         if count == size:
-            return self._ask(observations, infos)
+            return self._call(observations, infos)
         parts: list[Any] = []
         for begin in range(0, count, size):
             at = [min(number, count - 1) for number in range(begin, begin + size)]
             chosen = pick(envs.single_observation_space, observations, at)
-            actions = self._ask(chosen, pick_infos(infos, at) if self._takes_infos else {})
+            actions = self._call(chosen, pick_infos(infos, at) if self._takes_infos else {})
             wanted = range(min(size, count - begin))
             parts.extend(pick(envs.single_action_space, actions, number) for number in wanted)
         return concatenate(envs.single_action_space, parts, None)
 
 
-class _Stateful(_Stateless):
-    """Asks for the actions of all rows each time, so that row i is always the policy's row i."""
+class _Stateful(PolicyAdapter):
+    """Calls a policy with all rows each time, so that row i is always the policy's row i."""
 
     waits_for_all = True
-
-    _policy: Any  # with a method `reset`
 
     def __init__(self, policy: Any, envs: VectorEnv[Any, Any, Any]) -> None:
         super().__init__(policy)
         self._envs = envs
-        # The last observation and info of each row: of those that do not play, the last there were.
+        # The last observation and info of each row, also of rows that have no episode any more.
         self._last: list[Any] = [None] * envs.num_envs
         self._last_infos: list[dict[str, Any]] = [{}] * envs.num_envs
 
@@ -137,14 +120,12 @@ class _Stateful(_Stateless):
             for row, info in zip(rows, infos_as_list(infos, len(rows)), strict=True):
                 self._last_infos[row] = info
             every = merge([gather(dict(enumerate(self._last_infos)))], len(self._last_infos))
-        actions = self._ask(concatenate(space, self._last, None), every)
+        actions = self._call(concatenate(space, self._last, None), every)
         return pick(self._envs.single_action_space, actions, rows)
 
 
-class _Random:
-    """Draws actions within the masks of infos; those of an episode depend on its seed alone."""
-
-    waits_for_all = False
+class _Random(PolicyAdapter):
+    """Draws actions within the masks of infos, from a generator per episode, seeded by its seed."""
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         self._space = envs.single_action_space
@@ -152,7 +133,7 @@ class _Random:
 
     def begin(self, rows: Sequence[int], seeds: Sequence[int]) -> None:
         for row, seed in zip(rows, seeds, strict=True):
-            # With the seed itself, the environment would draw the same numbers.
+            # The seed itself would give the same numbers as the environment draws.
             own = np.random.SeedSequence(seed, spawn_key=(0,))
             self._spaces[row].seed(derive_seed(own))
 
@@ -165,7 +146,7 @@ class _Random:
 
 
 def pick(space: Space[Any], batch: Any, at: int | Sequence[int]) -> Any:
-    """Return one row of a batch, or some as a batch; `space` is that of one row."""
+    """Return one row of a batch, or a batch of some rows; `space` is that of one row."""
     if isinstance(space, Dict):
         return {key: pick(part, batch[key], at) for key, part in space.spaces.items()}
     if isinstance(space, Tuple):
@@ -177,7 +158,7 @@ def pick(space: Space[Any], batch: Any, at: int | Sequence[int]) -> Any:
 
 
 def pick_infos(infos: Mapping[str, Any], at: Sequence[int]) -> dict[str, Any]:
-    """Return the infos of some rows of a batch, without the keys that none of them gave.
+    """Return the infos of some rows of a batch, without the keys that none of them has.
 
     Example:
         >>> infos = {"n": np.array([5, 0]), "_n": np.array([True, False])}

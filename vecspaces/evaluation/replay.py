@@ -1,4 +1,4 @@
-"""Pictures of episodes that an evaluation counted: they are played again, from their seeds."""
+"""Pictures of an evaluation's episodes, which are played again from their seeds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vecspaces.evaluation.policies import Policy, make_player
+from vecspaces.evaluation.policies import Policy, adapt_policy
 from vecspaces.evaluation.result import Evaluation
 from vecspaces.files import replacing
 from vecspaces.make import Factory, make_vec
@@ -25,23 +25,9 @@ def record_episodes(
     env_kwargs: Mapping[str, Any] | None = None,
     batch_size: int | None = None,
 ) -> int:
-    """Record episodes of an evaluation, one after the other, into a GIF or MP4.
+    """Play episodes of an evaluation again, record them in a GIF or MP4, and count its frames.
 
-    Args:
-        result: The evaluation.
-        episodes: Their numbers.
-        path: The file; one that is there is replaced once the new one is complete.
-        policy: What played them.
-        env: The environment.
-        env_kwargs: Its arguments.
-        batch_size: How many rows the policy was asked for.
-
-    Returns:
-        The number of frames.
-
-    Raises:
-        ValueError: There is no such episode, or one went otherwise than before, and there is no
-            picture: then the policy or the environment depends on more than the seed.
+    An episode that goes otherwise than before is a ValueError, and leaves the old file as it was.
     """
     for k in episodes:
         if not 0 <= k < result.episodes:
@@ -49,14 +35,14 @@ def record_episodes(
     rendering = {**(env_kwargs or {}), "render_mode": "rgb_array"}
     envs = make_vec(env, backend="sync", autoreset_mode="Disabled", env_kwargs=rendering)
     with replacing(path) as file, envs, RecordVideo(envs, file) as recorded:
-        player = make_player(policy, envs, batch_size)
+        adapter = adapt_policy(policy, envs, batch_size)
         for k in episodes:
             seed, total, length = int(result.seeds[k]), np.float64(0.0), 0
             observations, infos = recorded.reset(seed=[seed])
-            player.begin([0], [seed])
+            adapter.begin([0], [seed])
             terminated = truncated = False
             while not (terminated or truncated) and length < result.lengths[k]:
-                actions = player.act(observations, infos, [0])
+                actions = adapter.act(observations, infos, [0])
                 observations, rewards, *flags, infos = recorded.step(actions)
                 terminated, truncated = (bool(flag[0]) for flag in flags)
                 total, length = total + rewards[0], length + 1

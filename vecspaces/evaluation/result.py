@@ -1,37 +1,56 @@
-"""Evaluation: what every episode returned, and the statistics of these returns."""
+"""Evaluation: the result of each episode, and the statistics of the returns."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-# So many numbers are drawn at a time: a few megabytes, however many episodes there are.
+# How many numbers the bootstrap draws at a time, which bounds its memory to a few megabytes.
 _DRAWN = 500_000
 _SUCCESS_KEYS = ("is_success", "success")
-# Returns may be infinite, and there is no mean of both infinities.
+# Returns may be infinite, and the mean of both infinities is NaN.
 _quiet = np.errstate(invalid="ignore")
+
+
+class EpisodeResult(NamedTuple):
+    """One finished episode."""
+
+    #: Its number.
+    episode: int
+    seed: int
+    #: The sum of its rewards.
+    total: float
+    #: The number of its steps.
+    length: int
+    #: Whether the environment ended it.
+    terminated: bool
+    #: How often it began anew.
+    retries: int
+    #: The numbers of its final info.
+    infos: dict[str, float]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """What `evaluate` found; every array has one entry per episode, in the order of `seeds`.
+    """The result of `evaluate`; every array has one entry per episode, in the order of `seeds`.
 
     Attributes:
         returns: Sums of rewards, float64.
         lengths: Numbers of steps, int64.
         seeds: The seed that each episode was reset with, int64.
-        retries: How often each was begun anew because its worker had died, int64.
-        terminated: Whether the environment ended it; the others were truncated, bool.
-        infos: For each key with a number in a final info, the numbers, float64; NaN where the final
-            info of an episode has none.
-        steps: All steps of the counted episodes.
-        seconds: How long the call took.
+        retries: How often each episode began anew because its worker had died, int64.
+        terminated: Whether the environment ended the episode; False: it was truncated, bool.
+        infos: For each key with a number in a final info, the numbers, float64; NaN for episodes
+            whose final info has no number there.
+        steps: The sum of `lengths`.
+        seconds: The duration of the call.
     """
 
     returns: Floats
@@ -98,13 +117,13 @@ class Evaluation:
         The returns are drawn again `resamples` times, n of n with replacement; the interval lies
         between the quantiles (1 - level) / 2 and (1 + level) / 2 of the statistics of these samples
         (B. Efron, R. J. Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13). With
-        fewer than some 20 episodes it is too narrow, as all intervals of this kind are.
+        fewer than about 20 episodes, intervals of this kind are too narrow.
 
         Args:
-            level: The probability that the interval is to have, between 0 and 1.
+            level: The probability of the interval, between 0 and 1.
             statistic: `"mean"`, `"median"` or `"interquartile_mean"`.
-            resamples: How many samples are drawn.
-            seed: Of the draws: the same evaluation has the same interval.
+            resamples: The number of samples.
+            seed: The seed of the draws, so that equal evaluations have equal intervals.
 
         Returns:
             The lower and the upper end.
@@ -137,7 +156,7 @@ class Evaluation:
         return float(low), float(high)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything in plain types: the statistics, and under `"episodes"` each episode."""
+        """Return the statistics, and under `"episodes"` each episode, in plain types."""
         low, high = self.confidence_interval()
         episodes = [
             {
@@ -176,11 +195,28 @@ class Evaluation:
         )
 
 
+def summarize(episodes: Mapping[int, EpisodeResult], seconds: float) -> Evaluation:
+    """Return the evaluation of finished episodes, which are given by their numbers."""
+    played = [episodes[k] for k in range(len(episodes))]
+    keys = list(dict.fromkeys(key for one in played for key in sorted(one.infos)))
+    lengths = np.array([one.length for one in played], dtype=np.int64)
+    return Evaluation(
+        returns=np.array([one.total for one in played], dtype=np.float64),
+        lengths=lengths,
+        seeds=np.array([one.seed for one in played], dtype=np.int64),
+        retries=np.array([one.retries for one in played], dtype=np.int64),
+        terminated=np.array([one.terminated for one in played], dtype=np.bool_),
+        infos={key: np.array([one.infos.get(key, math.nan) for one in played]) for key in keys},
+        steps=int(lengths.sum()),
+        seconds=seconds,
+    )
+
+
 def interquartile_mean(returns: Floats) -> Any:
     """Return the mean over the last axis without the lowest and highest quarter, rounded down.
 
-    As `scipy.stats.trim_mean(returns, 0.25)`, and as R. Agarwal et al. (Deep Reinforcement Learning
-    at the Edge of the Statistical Precipice, 2021) recommend.
+    It equals `scipy.stats.trim_mean(returns, 0.25)`. R. Agarwal et al. recommend it (Deep
+    Reinforcement Learning at the Edge of the Statistical Precipice, 2021).
     """
     count = returns.shape[-1]
     return np.sort(returns, axis=-1)[..., count // 4 : count - count // 4].mean(axis=-1)
@@ -194,5 +230,5 @@ _STATISTICS: Mapping[str, Any] = {
 
 
 def plain(value: Any) -> float | None:
-    """Return a number for JSON, which has none that is not finite."""
+    """Return a number for JSON: None if it is not finite."""
     return float(value) if value is not None and np.isfinite(value) else None

@@ -1,20 +1,21 @@
-"""evaluate: a queue of seeded episodes over rows of environments, and what each returned."""
+"""evaluate: its arguments, the vector env that it makes, and the journal and progress."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from vecspaces.checks import check_count, show_value
-from vecspaces.evaluation.episodes import EpisodeQueue, Progress
+from vecspaces.evaluation.episodes import EpisodeQueue
 from vecspaces.evaluation.journal import Journal, describe
-from vecspaces.evaluation.policies import Policy, make_player
-from vecspaces.evaluation.result import Evaluation
+from vecspaces.evaluation.policies import Policy, adapt_policy
+from vecspaces.evaluation.result import EpisodeResult, Evaluation, summarize
 from vecspaces.make import Factory, GymnasiumFactory, find_factory, make_vec
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.group.members import is_vector_env
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
 
     from vecspaces.vector.options import Backend
 
-# Environments per worker: while the policy decides for some, the worker steps the others. With more
-# of them each batch is larger, so that a step costs less; to build one takes memory and time, which
-# that is worth where it plays some episodes.
+#: Called with the number of finished episodes and that of all.
+Progress: TypeAlias = Callable[[int, int], object]
+
+# Environments per worker. More of them make batches larger, so that a step costs less, but each
+# takes time to build, and memory: it should play at least eight episodes.
 _ROWS_PER_WORKER, _MOST_ROWS_PER_WORKER = 16, 32
 _EPISODES_PER_ROW = 8
-# What evaluate decides itself; the environments of an actor with processes step together.
+# Arguments of the vector env that evaluate chooses. With `processes_per_actor`, the environments of
+# an actor would step together.
 _OWN = (
     "autoreset_mode",
     "on_worker_death",
@@ -61,61 +65,61 @@ def evaluate(
     batch_size: int | None = None,
     journal: str | Path | None = None,
 ) -> Evaluation:
-    """Play episodes with a policy, each with a seed of its own, and return what they returned.
+    """Play seeded episodes with a policy, and return the result of each.
 
-    Whichever environment and worker plays an episode: for a policy that is deterministic and treats
-    the rows of a batch alike, and environments that depend on their seed alone, the result is the
-    same, bit for bit, whatever `num_envs`, `num_workers` and `backend` are, and if workers die.
-    Exactly `episodes` episodes are begun and all of them count, so that none is preferred for being
-    short. An environment that finished one begins the next at once.
+    If policy and environment are deterministic given the seed, and the policy treats the rows of a
+    batch independently, results never depend on `num_envs`, `num_workers`, `backend` or worker
+    deaths: they are equal bit for bit. Exactly `episodes` episodes are begun and all of them count,
+    so that short ones are not preferred. An environment that finished one begins the next at once.
 
     Args:
-        policy: A function of a batch of observations that returns a batch of actions; which rows
-            meet in a batch is a matter of timing. With a parameter that is named `infos` it is
-            given the last infos of the same rows by that name, in the form in which vector envs
-            return them. One that has a method `reset` has a state: it
-            takes the observations of all environments each time, in their order, and
-            `policy.reset(rows)` is called with the rows whose first observations follow, at
-            first with all of them. `"random"` draws from the action space, within
-            `infos["action_mask"]` as `vecspaces.sample_actions` does.
-        env: What `make_vec` takes, but no list: a Gymnasium id, an `EnvSpec`, `"module:factory"` or
-            a factory of single environments.
-        episodes: How many.
+        policy: A function of a batch of observations that returns a batch of actions. The rows of
+            a batch depend on timing. If it has a parameter named `infos`, it is called with the
+            last infos of the same rows too, in the form in which vector envs return them. If it
+            has a method `reset`, it has a state: it is always called with the observations of all
+            environments, in their order, and `policy.reset(rows)` is called before the first
+            observations of episodes in these rows, the first time with all rows. `"random"` draws
+            from the action space, within `infos["action_mask"]` as `vecspaces.sample_actions` does.
+        env: A Gymnasium id, an `EnvSpec`, `"module:factory"` or a factory of single environments,
+            as for `make_vec`, but no list.
+        episodes: The number of episodes.
         seed: Episode k has seed k of `numpy.random.SeedSequence(seed).generate_state(episodes) &
-            0x7fffffff`, so that the first n are those of a shorter evaluation. Or a sequence of the
-            seeds themselves. None: fresh entropy.
-        num_envs: The most environments, fewer where there are fewer episodes; None: 16 per worker,
-            and up to 32 where each then plays at least eight episodes.
-        num_workers: The most workers; None: as many as there are usable cores.
+            0x7fffffff`, so that the first n are those of a shorter evaluation. A sequence is taken
+            as the seeds themselves. None: fresh entropy.
+        num_envs: The maximum number of environments; there are never more than episodes. None: 16
+            per worker, and up to 32 if each then plays at least eight episodes.
+        num_workers: The maximum number of workers. None: the number of usable cores.
         backend: `"async"`, `"sync"` or `"ray"`, as in `make_vec`; with `"sync"`, `num_workers` has
             no effect.
-        max_episode_steps: Where an episode is cut off, and counts as truncated; needed where the
-            environment has no end.
-        max_retries: An episode that is lost because a worker dies begins anew; one that was running
-            when its worker died more than this many times is an error that names its seed. Steps
-            that overrun `step_timeout` count too, with `on_step_timeout="restart"`.
-        progress: Whether to show on standard error how far it is, and the time left; or a function
-            that is called with the number of finished episodes and that of all.
+        max_episode_steps: Steps after which an episode is truncated; needed for environments whose
+            episodes never end.
+        max_retries: An episode that is lost because a worker dies begins anew. One that was running
+            when its worker died more than this many times is an error that names its seed. With
+            `on_step_timeout="restart"`, steps that overrun `step_timeout` count too.
+        progress: Whether to print progress and time left on standard error; or a function that is
+            called with the number of finished episodes and the number of all episodes.
         env_kwargs: Arguments of the environment.
-        vector_kwargs: More arguments of the vector env, such as `step_timeout`, `on_step_timeout`
+        vector_kwargs: Arguments of the vector env, such as `step_timeout`, `on_step_timeout`
             (`"raise"` or `"restart"`) or `context`.
-        batch_size: How many rows the policy is asked for each time; batches are filled up with
-            copies of their last row. A neural network rounds a row otherwise in a batch of another
-            size: with this, its actions depend on neither `num_envs` nor timing. None: as
-            many as are ready. A policy with a state is always asked for `num_envs` rows.
-        journal: A file. Each finished episode is written there as a line, and a later call with the
-            same arguments goes on from it. Of functions it compares the names alone.
+        batch_size: The number of rows in each call of the policy; the last row is repeated to fill
+            a batch. Results of a neural network depend on the batch size in their last bits: with
+            a fixed one, actions depend on neither `num_envs` nor timing. None: as many rows as are
+            ready. A policy with a state is always called with `num_envs` rows.
+        journal: A file. Each finished episode is written to it as a line, and a later call with
+            equal arguments continues from it. Functions are compared by name only.
 
     Returns:
-        The returns and lengths in the order of the seeds, and their statistics.
+        Returns and lengths in the order of the seeds, and their statistics.
 
     Raises:
         WorkerDiedError: An episode lost its worker more than `max_retries` times.
-        StepTimeoutError: An episode overran `step_timeout`, with `"restart"` more than that often.
-        InvalidActionError: What the policy returned does not fit the action space.
-        ValueError: An argument is out of its range, or the journal is one of other arguments, or
+        StepTimeoutError: An episode overran `step_timeout`; with `"restart"`, more often than
+            `max_retries`.
+        InvalidActionError: The actions of the policy do not fit the action space.
+        ValueError: An argument is out of its range; or the journal belongs to other arguments, or
             another evaluation writes it.
-        Exception: What the policy raised, or an environment; a note then names episode and seed.
+        Exception: An error of the policy, or of an environment with a note that names episode and
+            seed.
 
     Example:
         >>> def lean(observations):
@@ -141,63 +145,94 @@ def evaluate(
                 "batch_size: a policy with a state takes the observations of all environments: "
                 "give num_envs instead"
             )
-    given = dict(vector_kwargs or {})
     for name in _OWN:
-        if name in given:
+        if name in (vector_kwargs or {}):
             raise ValueError(f"vector_kwargs: {name} is evaluate's own to decide, found {name!r}")
     seeds = make_seeds(seed, episodes)
-    width, workers = choose_width(num_envs, num_workers, backend, episodes)
-    file = None
-    if journal is not None:
-        arguments = {
-            "policy": describe(policy),
-            "env": describe(env),
-            "episodes": episodes,
-            "max_episode_steps": max_episode_steps,
-            "batch_size": batch_size,
-            "env_kwargs": describe(env_kwargs or {}),
-        }
-        file = Journal(journal, arguments, None if seed is None else seeds, seeds)
-        seeds = file.seeds
-    try:
+    num_envs, num_workers = choose_num_envs(num_envs, num_workers, backend, episodes)
+    finished: dict[int, EpisodeResult] = {}
+    with contextlib.ExitStack() as stack:
+        file = None
+        if journal is not None:
+            arguments = {
+                "policy": describe(policy),
+                "env": describe(env),
+                "episodes": episodes,
+                "max_episode_steps": max_episode_steps,
+                "batch_size": batch_size,
+                "env_kwargs": describe(env_kwargs or {}),
+            }
+            file = Journal(journal, arguments, seeds, seeds_are_fresh=seed is None)
+            stack.callback(file.close)
+            seeds, finished = file.seeds, file.finished
         queue = EpisodeQueue(
             seeds,
+            waiting=[k for k in range(episodes) if k not in finished],
             max_episode_steps=max_episode_steps,
             max_retries=max_retries,
-            journal=file,
-            progress=_Lines() if progress is True else progress or None,
         )
-        if queue.remaining:
-            count = min(width, queue.remaining)
-            if backend != "sync":
-                if given.get("on_step_timeout") == "restart":
-                    given["on_step_timeout"] = queue.judge
-                given.update(
-                    num_workers=None if workers is None else min(workers, count),
-                    on_worker_death=queue.judge,
-                    # Every loss counts against an episode, and those are bounded.
-                    max_restarts=(max_retries + 1) * episodes + count,
-                    restart_window=float("inf"),
-                )
-            make: Any = make_vec  # of any backend
-            with make(
+        if queue.waiting:
+            report: Any = _Lines() if progress is True else progress or (lambda *_: None)
+            report(len(finished), episodes)
+            playing = play_episodes(
+                queue,
+                policy,
                 factory,
-                count,
+                num_envs=min(num_envs, len(queue.waiting)),
+                num_workers=num_workers,
                 backend=backend,
                 env_kwargs=env_kwargs,
-                wrappers=[_refuse_vector_env],
-                vector_kwargs={**given, "autoreset_mode": "Disabled"},
-            ) as envs:
-                player = make_player(policy, envs, batch_size)
-                queue.play(envs, player, in_turns=backend != "sync")
-    finally:
-        if file is not None:
-            file.close()
-    return queue.result(time.monotonic() - began)
+                vector_kwargs=vector_kwargs or {},
+                batch_size=batch_size,
+            )
+            stack.enter_context(contextlib.closing(playing))
+            for one in playing:
+                if file is not None:
+                    file.add(one)
+                finished[one.episode] = one
+                report(len(finished), episodes)
+    return summarize(finished, time.monotonic() - began)
+
+
+def play_episodes(
+    queue: EpisodeQueue,
+    policy: Policy | str,
+    factory: Factory,
+    *,
+    num_envs: int,
+    num_workers: int | None,
+    backend: Backend,
+    env_kwargs: Mapping[str, Any] | None,
+    vector_kwargs: Mapping[str, Any],
+    batch_size: int | None,
+) -> Generator[EpisodeResult, None, None]:
+    """Yield the episodes of a queue as they finish; closing the generator closes the workers."""
+    given = {
+        **vector_kwargs,
+        "autoreset_mode": "Disabled",
+        # The others have no effect with "sync".
+        "num_workers": None if num_workers is None else min(num_workers, num_envs),
+        "on_worker_death": queue.judge,
+        "max_restarts": queue.max_losses + num_envs,
+        "restart_window": math.inf,
+    }
+    if given.get("on_step_timeout") == "restart":
+        given["on_step_timeout"] = queue.judge
+    make: Any = make_vec  # of any backend
+    with make(
+        factory,
+        num_envs,
+        backend=backend,
+        env_kwargs=env_kwargs,
+        wrappers=[_refuse_vector_env],
+        vector_kwargs=given,
+    ) as envs:
+        adapter = adapt_policy(policy, envs, batch_size)
+        yield from queue.play(envs, adapter, in_turns=backend != "sync")
 
 
 def _check_policy(policy: Any) -> None:
-    """Refuse what is no policy, before any environment is built."""
+    """Refuse wrong policies before any environment is built."""
     if isinstance(policy, str):
         if policy != "random":
             raise ValueError(f"policy: expected a function or 'random', found {policy!r}")
@@ -214,19 +249,19 @@ def _check_policy(policy: Any) -> None:
 
 
 def _find(env: Any) -> Factory:
-    """Return what makes one environment."""
+    """Return the factory of one environment."""
     if isinstance(env, Sequence) and not isinstance(env, str):
         raise TypeError("env: expected one environment, which every row runs, found a list")
     factory = find_factory(env)
     if isinstance(factory, GymnasiumFactory):
-        # A spec that make_vec returned also holds how it ran.
+        # The spec of a vector env also contains arguments of the vector env.
         for name in ("num_envs", "vectorization_mode", "vector_kwargs"):
             factory.spec.kwargs.pop(name, None)
     return factory
 
 
 def _refuse_vector_env(env: Any) -> Any:
-    """Return an environment; of a vector env, only some rows could begin an episode."""
+    """Return an environment, or refuse a vector env: single rows of it cannot begin an episode."""
     if is_vector_env(env):
         with contextlib.suppress(Exception):  # the error below is the one to report
             env.close()
@@ -263,17 +298,14 @@ def make_seeds(seed: Any, episodes: int) -> list[int]:
     return found
 
 
-def choose_width(
+def choose_num_envs(
     num_envs: int | None, num_workers: int | None, backend: str, episodes: int
 ) -> tuple[int, int | None]:
-    """Return the most environments and the most workers; None leaves the latter to the backend.
+    """Return the maximum numbers of environments and workers; None: the backend chooses.
 
     Example:
-        >>> for episodes in (100, 500, 5000):
-        ...     print(choose_width(None, 2, "async", episodes))
-        (32, 2)
-        (62, 2)
-        (64, 2)
+        >>> [choose_num_envs(None, 2, "async", episodes) for episodes in (100, 500, 5000)]
+        [(32, 2), (62, 2), (64, 2)]
     """
     for name, value in (("num_envs", num_envs), ("num_workers", num_workers)):
         if value is not None:
@@ -288,7 +320,7 @@ def choose_width(
 
 
 class _Lines:
-    """Shows on standard error, once a second, how far an evaluation is."""
+    """Prints progress and time left on standard error, once a second."""
 
     def __init__(self) -> None:
         self._began: float | None = None
@@ -297,7 +329,7 @@ class _Lines:
 
     def __call__(self, finished: int, episodes: int) -> None:
         now = time.monotonic()
-        if self._began is None:  # what a journal held took no time
+        if self._began is None:  # episodes of the journal took no time
             self._began, self._before = now, finished
         if finished < episodes and now < self._shown + _SECONDS_BETWEEN_LINES:
             return
