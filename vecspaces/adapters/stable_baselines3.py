@@ -21,7 +21,7 @@ from vecspaces.adapters.wrapping import (
     has_attribute,
     has_wrapper,
     name_type,
-    take_vector_env,
+    taken,
 )
 from vecspaces.interop import require_extra
 from vecspaces.vector.group.members import get_attribute
@@ -72,13 +72,8 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
 
     def __init__(self, vector_env: Any, *, backend: str = "async", **vector_kwargs: Any) -> None:
         mode = vector.AutoresetMode.SAME_STEP
-        taken, made = take_vector_env(vector_env, _LIBRARY, mode, backend, vector_kwargs)
-        try:
-            self._wrap(taken)
-        except BaseException:
-            if made:
-                taken.close(terminate=True)
-            raise
+        with taken(vector_env, _LIBRARY, mode, backend, vector_kwargs) as (envs, _):
+            self._wrap(envs)
         self._source = vector_env  # kept: Gymnasium's interface closes what it holds when dropped
 
     def _wrap(self, vector_env: vector.VectorEnv[Any, Any, Any]) -> None:

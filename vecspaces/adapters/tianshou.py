@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces import spaces, vector
-from vecspaces.adapters.wrapping import batch_actions, take_vector_env
+from vecspaces.adapters.wrapping import batch_actions, taken
 from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError, StepTimeoutError
 from vecspaces.interop import require_extra
 from vecspaces.vector.group.members import get_attribute
@@ -85,19 +85,12 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
     ) -> None:
         # Not the constructor of Tianshou's class, which makes a worker per environment.
         mode = vector.AutoresetMode.DISABLED
-        taken, made = take_vector_env(env_fns, _LIBRARY, mode, backend, vector_kwargs)
-        try:
-            self._wrap(taken, wait_num, timeout)
-        except BaseException:
-            if made:
-                taken.close(terminate=True)
-            raise
-        self._source = (
-            env_fns  # kept: Gymnasium's interface closes what it holds when it is dropped
-        )
+        with taken(env_fns, _LIBRARY, mode, backend, vector_kwargs) as (envs, made):
+            self._wrap(envs, wait_num, timeout)
+        self._source = env_fns  # kept: Gymnasium's interface closes what it holds when dropped
         if made:
             # Tianshou's high-level interface leaves closing to the garbage collector.
-            weakref.finalize(self, taken.close)
+            weakref.finalize(self, envs.close)
 
     def _wrap(self, vector_env: Any, wait_num: int | None, timeout: float | None) -> None:
         """Take a vector env that was checked."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from vecspaces import spaces, vector
@@ -10,25 +11,51 @@ from vecspaces.vector.group.members import get_attribute
 from vecspaces.vector.options import PROCESS_ARGUMENTS
 
 
-def take_vector_env(
+@contextmanager
+def taken(
     source: Any,
     library: str,
     mode: vector.AutoresetMode,
     backend: str,
     arguments: Mapping[str, Any],
-) -> tuple[Any, bool]:
-    """Return the vector env to adapt, checked, and whether it was made here, of factories."""
+) -> Iterator[tuple[Any, bool]]:
+    """Enter with the vector env to adapt, and whether it was made here, of factories.
+
+    One that was made here is closed if the adapter fails to take it.
+    """
     # An adapter holds the vector env that it adapts; not `getattr`, since a wrapper around it would
     # find it too, and would be lost.
     given = source
     if not isinstance(source, vector.VectorEnv):
         given = getattr(source, "__dict__", {}).get("vector_env")
-    if isinstance(given, vector.VectorEnv):
-        if arguments:
-            names = ", ".join(arguments)
-            raise TypeError(f"vector_env is made already: {names} can only go with factories")
-        _check(given, library)
-        return given, False
+    made = not isinstance(given, vector.VectorEnv)
+    if made:
+        given = _make(source, mode, backend, arguments)
+    elif arguments:
+        names = ", ".join(arguments)
+        raise TypeError(f"vector_env is made already: {names} can only go with factories")
+    try:
+        if not hasattr(given, "call"):
+            raise TypeError(
+                f"vector_env: {given} does not reach its environments (it has no `call`): "
+                "put it into one that does, SyncVectorEnv([lambda: vector_env])"
+            )
+        if not getattr(given, "copy", True):
+            raise ValueError(
+                f"vector_env: expected copy=True, found copy=False: {library} keeps the "
+                "last observations, which the next step would write over"
+            )
+        yield given, made
+    except BaseException:
+        if made:
+            given.close(terminate=True)
+        raise
+
+
+def _make(
+    source: Any, mode: vector.AutoresetMode, backend: str, arguments: Mapping[str, Any]
+) -> vector.VectorEnv[Any, Any, Any]:
+    """Make a vector env of factories."""
     if not isinstance(source, Iterable) or isinstance(source, str):
         raise TypeError(
             "vector_env: expected a vecspaces.vector.VectorEnv or factories of environments, "
@@ -37,34 +64,13 @@ def take_vector_env(
     if backend not in ("async", "sync"):
         raise ValueError(f"backend: expected 'async' or 'sync', found {backend!r}")
     env_fns = list(source)
-    arguments = {"autoreset_mode": mode, **arguments}
-    if arguments.get("num_workers") is not None:
-        arguments["num_workers"] = min(arguments["num_workers"], len(env_fns))
+    options: dict[str, Any] = {"autoreset_mode": mode, **arguments}
     if backend == "sync":
-        for name in PROCESS_ARGUMENTS:
-            arguments.pop(name, None)
-    kind: Any = vector.AsyncVectorEnv if backend == "async" else vector.SyncVectorEnv
-    made = kind(env_fns, **arguments)
-    try:
-        _check(made, library)
-    except BaseException:
-        made.close(terminate=True)
-        raise
-    return made, True
-
-
-def _check(vector_env: vector.VectorEnv[Any, Any, Any], library: str) -> None:
-    """Refuse what another library could not work with."""
-    if not hasattr(vector_env, "call"):
-        raise TypeError(
-            f"vector_env: {vector_env} does not reach its environments (it has no `call`): "
-            "put it into one that does, SyncVectorEnv([lambda: vector_env])"
-        )
-    if not getattr(vector_env, "copy", True):
-        raise ValueError(
-            f"vector_env: expected copy=True, found copy=False: {library} keeps the "
-            "last observations, which the next step would write over"
-        )
+        options = {key: value for key, value in options.items() if key not in PROCESS_ARGUMENTS}
+        return vector.SyncVectorEnv(env_fns, **options)
+    if options.get("num_workers") is not None:
+        options["num_workers"] = min(options["num_workers"], len(env_fns))
+    return vector.AsyncVectorEnv(env_fns, **options)
 
 
 def batch_actions(space: spaces.Space[Any], actions: Any, count: int) -> Any:

@@ -53,15 +53,18 @@ class RunningMeanStd:
         Args:
             x: Shape `(rows, *shape)`.
         """
-        self.mean, self.var, self.count = moments_with(self, x)
+        self.mean, self.var, self.count = moments_with(self, x, True)
 
     def __repr__(self) -> str:
         return f"RunningMeanStd(mean={self.mean}, var={self.var}, count={self.count})"
 
 
-def moments_with(statistics: RunningMeanStd, x: _Array) -> Moments:
-    """Return what the mean, variance and count are after a batch (Chan, Golub and LeVeque)."""
-    if not len(x):
+def moments_with(statistics: RunningMeanStd, x: _Array, update: bool) -> Moments:
+    """Return what the mean, variance and count are after a batch (Chan, Golub and LeVeque).
+
+    A function, since users may assign Gymnasium's statistics to a wrapper.
+    """
+    if not (update and len(x)):
         return statistics.mean, statistics.var, statistics.count
     count, added = statistics.count, len(x)
     total = count + added
@@ -120,7 +123,7 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
     def _begin(
         self, observations: _Array, infos: dict[str, Any], rows: Rows
     ) -> tuple[_Array, dict[str, Any]]:
-        moments = self._moments_with(observations[rows])
+        moments = moments_with(self.obs_rms, observations[rows], self.update_running_mean)
         changed = self._normalize(observations, moments)
         self.obs_rms.mean, self.obs_rms.var, self.obs_rms.count = moments
         return changed, infos
@@ -134,18 +137,12 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
             finals = list(infos["final_obs"][infos["_final_obs"]])
             finals = concatenate(self.env.single_observation_space, finals, None)
             counted = np.concatenate([finals, counted])
-        moments = self._moments_with(counted)
+        moments = moments_with(self.obs_rms, counted, self.update_running_mean)
         if "_final_obs" in infos:
             infos = self._with_finals(infos, lambda batch, _: self._normalize(batch, moments))
         changed = self._normalize(observations, moments)
         self.obs_rms.mean, self.obs_rms.var, self.obs_rms.count = moments
         return changed, rewards, terminations, truncations, infos
-
-    def _moments_with(self, observations: _Array) -> Moments:
-        """Return the statistics with these observations, or as they are where they are kept."""
-        if self.update_running_mean:
-            return moments_with(self.obs_rms, observations)
-        return self.obs_rms.mean, self.obs_rms.var, self.obs_rms.count
 
     def _normalize(self, observations: _Array, moments: Moments) -> _Array:
         mean, var, _ = moments
@@ -218,9 +215,7 @@ class NormalizeReward(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType
         accumulated[stepped] = (
             accumulated[stepped] * self.gamma * (1 - terminations[active]) + rewards[active]
         )
-        moments: Moments = self.return_rms.mean, self.return_rms.var, self.return_rms.count
-        if self.update_running_mean:
-            moments = moments_with(self.return_rms, accumulated[stepped])
+        moments = moments_with(self.return_rms, accumulated[stepped], self.update_running_mean)
         if self._same_step:
             accumulated[numbers[progress.ended]] = 0
         changed = rewards / np.sqrt(moments[1] + self.epsilon)

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from vecspaces.vector import VectorEnv
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.vector.vector_wrapper import Mask
 from vecspaces.wrappers.episodes import ALL, EpisodeWrapper, Progress, Rows
 
 # The return, length and beginning of each running episode.
@@ -99,7 +98,18 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
             starts = counts[2].copy()
             counts = returns, lengths, starts
             times = np.round(now - starts[rows], 6)
-            infos = self._tell(infos, ended, returns[rows], lengths[rows], times)
+            key = self._stats_key
+            if key in infos:
+                raise ValueError(
+                    f"infos[{key!r}] is there already: use another stats_key for "
+                    "RecordEpisodeStatistics, or record in one place only"
+                )
+            episode = {
+                "r": np.where(ended, returns[rows], 0.0),
+                "l": np.where(ended, lengths[rows], 0),
+                "t": np.where(ended, times, 0.0),
+            }
+            infos = {**infos, key: episode, f"_{key}": ended.copy()}
             at = self._numbers[rows][ended]
             count += len(at)
             new_returns, new_lengths = returns[at].tolist(), lengths[at].tolist()
@@ -118,27 +128,6 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
         """Copy the counts, so that they can be changed and assigned at once."""
         returns, lengths = self.episode_returns.copy(), self.episode_lengths.copy()
         return returns, lengths, self.episode_start_times.copy()
-
-    def _tell(
-        self,
-        infos: dict[str, Any],
-        ended: Mask,
-        returns: npt.NDArray[np.float64],
-        lengths: npt.NDArray[np.int64],
-        times: npt.NDArray[np.float64],
-    ) -> dict[str, Any]:
-        """Return the infos with the episodes that ended."""
-        if self._stats_key in infos:
-            raise ValueError(
-                f"infos[{self._stats_key!r}] is there already: use another stats_key for "
-                "RecordEpisodeStatistics, or record in one place only"
-            )
-        episode = {
-            "r": np.where(ended, returns, 0.0),
-            "l": np.where(ended, lengths, 0),
-            "t": np.where(ended, times, 0.0),
-        }
-        return {**infos, self._stats_key: episode, f"_{self._stats_key}": ended.copy()}
 
 
 def _restart(counts: Counts, rows: Rows, now: float) -> None:
