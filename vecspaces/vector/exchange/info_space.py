@@ -1,20 +1,21 @@
-"""What an info_space holds: keys of infos that lie in memory beside the observations.
+"""What an info_space declares: keys of infos that lie in memory beside the observations.
 
-Each key of the Dict has a layout of its own, so that an environment may leave any of them out; one
-bool per key and row says which it gave. A key whose value is a Dict has such a bool too, and keys
-of its own. What an info holds besides travels as columns (`infos.py`).
+All keys, those of nested Dicts included, are one flat list in the order of the space. Each key that
+is no Dict has a layout of its own, so that an environment may leave any of them out, and one array
+of bools, `presence`, says which keys each row has. What an info holds besides travels as columns
+(`infos.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.checks import Path, show_path
+from vecspaces.checks import show_path
 from vecspaces.interop import native_space
 from vecspaces.layout import Layout, Rows
 from vecspaces.memory import ALIGNMENT, Arena
@@ -28,10 +29,6 @@ _RESERVED = frozenset(("final_obs", "final_info", "worker_restarted"))
 
 def check_info_space(space: Any) -> Dict[Any] | None:
     """Return an info_space as ours, checked; None where there is none.
-
-    Raises:
-        TypeError: It is no Dict, or has a key that is no string.
-        ValueError: A key is one that vector envs use themselves.
 
     Example:
         >>> from vecspaces.spaces import MultiBinary
@@ -48,14 +45,8 @@ def check_info_space(space: Any) -> Dict[Any] | None:
         raise TypeError(f"info_space must be a Dict of the keys of infos: {error}") from None
     if not isinstance(native, Dict):
         raise TypeError(f"info_space must be a Dict of the keys of infos, found {native}")
-    _check_keys(native, ())
-    return native
-
-
-def _check_keys(space: Dict[Any], path: Path) -> None:
-    """Refuse keys that would be taken for others in merged infos."""
-    for key, member in space.spaces.items():
-        where = f"info_space{show_path((*path, key))}"
+    for path, _ in _walk(native):
+        key, where = path[-1], f"info_space{show_path(path)}"
         if not isinstance(key, str):
             raise TypeError(f"{where}: the keys of infos must be strings, found {key!r}")
         if key.startswith("_"):
@@ -63,27 +54,38 @@ def _check_keys(space: Dict[Any], path: Path) -> None:
                 f"{where}: in merged infos, a key that begins with '_' is the mask of another: "
                 "choose another name, or leave it to the infos that are not declared"
             )
-        if not path and key in _RESERVED:
+        if len(path) == 1 and key in _RESERVED:
             raise ValueError(f"{where}: vector envs use this key themselves: choose another name")
+    return native
+
+
+def _walk(
+    space: Dict[Any], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Space[Any]]]:
+    """Yield the path and the space of each key, a Dict before the keys in it."""
+    for name, member in space.spaces.items():
+        yield (*path, name), member
         if isinstance(member, Dict):
-            _check_keys(member, (*path, key))
+            yield from _walk(member, (*path, name))
 
 
 @dataclass(frozen=True)
 class InfoKey:
-    """One key of an info_space.
+    """One key of an info_space, of all those that `_walk` yields.
 
     Args:
         path: The keys that lead to it.
-        number: Its place among all keys, in the order of the space.
+        number: Its place in the list of keys, and in the presence of a row.
+        parent: The number of the Dict that it is in; -1 for the whole info.
+        end: The number after those of the keys in it; `number + 1` if it is no Dict.
         layout: Where its values lie; None for a Dict.
-        members: The keys of a Dict.
     """
 
     path: tuple[str, ...]
     number: int
+    parent: int
+    end: int
     layout: Layout | None
-    members: tuple[InfoKey, ...]
 
     @property
     def name(self) -> str:
@@ -96,33 +98,23 @@ class InfoKey:
         layout = self.layout
         return layout is not None and layout.fixed and [leaf.path for leaf in layout.leaves] == [()]
 
-    def walk(self) -> Iterator[InfoKey]:
-        """Yield this key and those below it, in the order of their numbers."""
-        yield self
-        for member in self.members:
-            yield from member.walk()
-
 
 @dataclass(frozen=True)
 class InfoLayout:
-    """Where everything lies that an info_space holds; small, picklable.
+    """Where everything lies that an info_space declares; small, picklable.
 
     Args:
-        space: The info_space.
         keys: Its keys.
         n: The number of rows.
         slots: The length of the ring.
         presence: The offset of one bool per slot, row and key, in bytes.
-        width: The number of keys, those of nested Dicts included.
         end: Where the last block ends.
     """
 
-    space: Dict[Any]
     keys: tuple[InfoKey, ...]
     n: int
     slots: int
     presence: int
-    width: int
     end: int
 
     @classmethod
@@ -130,168 +122,136 @@ class InfoLayout:
         cls, space: Dict[Any], n: int, *, slots: int, variable_capacity: int, offset: int
     ) -> InfoLayout:
         """Lay out the rows of `n` environments from `offset` on."""
-        spaces = list(_leaves(space))
-        shares = sum(Layout.compile(leaf, 0).has_variable for leaf in spaces)
+        members = dict(_walk(space))
+        paths = list(members)
+        leaves = [member for member in members.values() if not isinstance(member, Dict)]
+        shares = sum(Layout.compile(leaf, 0).has_variable for leaf in leaves)
         capacity = variable_capacity // max(shares, 1)
-        width, end = 0, offset
-
-        def lay_out(space: Dict[Any], path: tuple[str, ...]) -> tuple[InfoKey, ...]:
-            nonlocal width, end
-            keys = []
-            for name, member in space.spaces.items():
-                number, width = width, width + 1
-                if isinstance(member, Dict):
-                    members = lay_out(member, (*path, name))
-                    keys.append(InfoKey((*path, name), number, None, members))
-                else:
-                    layout = Layout.compile(
-                        member, n, slots=slots, variable_capacity=capacity, offset=end
-                    )
-                    end += layout.size
-                    keys.append(InfoKey((*path, name), number, layout, ()))
-            return tuple(keys)
-
-        keys = lay_out(space, ())
-        presence, bits = end, slots * n * width
-        return cls(space, keys, n, slots, presence, width, end + -(-bits // ALIGNMENT) * ALIGNMENT)
+        keys = []
+        for number, (path, member) in enumerate(members.items()):
+            layout = None
+            if not isinstance(member, Dict):
+                layout = Layout.compile(
+                    member, n, slots=slots, variable_capacity=capacity, offset=offset
+                )
+                offset += layout.size
+            parent = paths.index(path[:-1]) if len(path) > 1 else -1
+            within = sum(other[: len(path)] == path for other in paths)
+            keys.append(InfoKey(path, number, parent, number + within, layout))
+        end = offset + -(-slots * n * len(keys) // ALIGNMENT) * ALIGNMENT
+        return cls(tuple(keys), n, slots, offset, end)
 
     @property
     def has_variable(self) -> bool:
         """Whether a value of variable size is among them."""
-        found = [key.layout for top in self.keys for key in top.walk()]
-        return any(layout is not None and layout.has_variable for layout in found)
+        return any(key.layout is not None and key.layout.has_variable for key in self.keys)
 
     def bind(self, arena: Arena) -> tuple[InfoRows, ...]:
         """Return the views on the rows of each slot."""
         presence = self._presence(arena)
-        rows = {
-            key.number: key.layout.bind(arena, spill=True)
-            for top in self.keys
-            for key in top.walk()
-            if key.layout is not None
-        }
+        nothing = (None,) * self.slots
+        rows = [
+            nothing if key.layout is None else key.layout.bind(arena, spill=True)
+            for key in self.keys
+        ]
+        slots = zip(*rows, strict=True) if rows else [()] * self.slots
         return tuple(
-            InfoRows(self, presence[slot], {number: each[slot] for number, each in rows.items()})
-            for slot in range(self.slots)
+            InfoRows(self, own, tuple(map(BoundKey, self.keys, each)))
+            for own, each in zip(presence, slots, strict=True)
         )
 
     def ring(self, arena: Arena, slots: int) -> dict[str, Any]:
         """Return views of the first slots in time order: all arrays, and their masks."""
         presence = self._presence(arena)[:slots]
-
-        def views(keys: Sequence[InfoKey]) -> dict[str, Any]:
-            found: dict[str, Any] = {}
-            for key in keys:
-                if key.layout is None:
-                    found[key.name] = views(key.members)
-                elif key.is_array:
-                    found[key.name] = key.layout.ring(arena, slots)
-                else:
+        found: dict[str, Any] = {}
+        for key, holder in self.nest(found):
+            if key.layout is not None:
+                if not key.is_array:
                     continue
-                found[f"_{key.name}"] = presence[:, :, key.number]
-            return found
+                holder[key.name] = key.layout.ring(arena, slots)
+            holder[f"_{key.name}"] = presence[:, :, key.number]
+        return found
 
-        return views(self.keys)
+    def nest(
+        self, infos: dict[str, Any], given: Sequence[bool] | None = None
+    ) -> Iterator[tuple[InfoKey, dict[str, Any]]]:
+        """Yield each key, or those that are `given`, with the dict in `infos` that takes its value.
+
+        What takes the value of a Dict is made here, unless keys that are not declared made it.
+        """
+        holders = {-1: infos}
+        for key in self.keys:
+            if given is None or given[key.number]:
+                holder = holders[key.parent]
+                if key.layout is None:
+                    holders[key.number] = holder.setdefault(key.name, {})
+                yield key, holder
 
     def _presence(self, arena: Arena) -> Mask:
-        return arena.view(np.bool_, (self.slots, self.n, self.width), self.presence)
-
-
-def _leaves(space: Dict[Any]) -> Iterator[Space[Any]]:
-    """Yield the spaces of all keys that are no Dicts."""
-    for member in space.spaces.values():
-        if isinstance(member, Dict):
-            yield from _leaves(member)
-        else:
-            yield member
+        return arena.view(np.bool_, (self.slots, self.n, len(self.keys)), self.presence)
 
 
 class BoundKey:
     """One key, bound to the rows of a slot.
 
     Attributes:
-        name: The key.
-        mask_name: The key of its mask in merged infos.
-        path: The keys that lead to it.
-        number: Its place in the presence of a row.
+        key: The key.
         rows: Its values; None for a Dict.
         array: Its values where they are one array, of shape `(n, ...)`; else None.
-        members: The keys of a Dict.
     """
 
-    __slots__ = ("array", "mask_name", "members", "name", "number", "path", "rows")
+    __slots__ = ("array", "key", "rows")
 
-    def __init__(self, key: InfoKey, rows: dict[int, Rows]) -> None:
-        self.path, self.name, self.number = key.path, key.name, key.number
-        self.mask_name = f"_{key.name}"
-        self.rows = rows.get(key.number)
+    def __init__(self, key: InfoKey, rows: Rows | None) -> None:
+        self.key, self.rows = key, rows
         self.array: npt.NDArray[Any] | None = None
-        if self.rows is not None and key.is_array:
-            self.array = self.rows.read()
-        self.members = [BoundKey(member, rows) for member in key.members]
+        if rows is not None and key.is_array:
+            self.array = rows.read()
 
 
 class InfoRows:
-    """What an info_space holds of all rows, in one slot; written by `group.info_writer`.
-
-    Args:
-        layout: Where everything lies.
-        presence: Shape `(n, keys)`: which keys each row has.
-        rows: The values of each key that is no Dict, by its number.
+    """What an info_space declares of all rows, in one slot; written by `group.info_writer`.
 
     Attributes:
-        presence: As given.
+        layout: Where everything lies.
+        presence: Shape `(n, keys)`: which keys each row has.
         keys: The keys.
-        leaves: All values, in the order of the space.
+        leaves: The values of those that are no Dicts.
     """
 
-    def __init__(self, layout: InfoLayout, presence: Mask, rows: dict[int, Rows]) -> None:
-        self.layout, self.presence = layout, presence
-        self.leaves = [rows[number] for number in sorted(rows)]
-        self.keys = [BoundKey(key, rows) for key in layout.keys]
+    def __init__(self, layout: InfoLayout, presence: Mask, keys: tuple[BoundKey, ...]) -> None:
+        self.layout, self.presence, self.keys = layout, presence, keys
+        self.leaves = [key.rows for key in keys if key.rows is not None]
         self._bytes = presence.reshape(-1).view(np.uint8).data
         self._everything = bytes([1]) * presence.size
-        # What copies each key where all are arrays.
-        self._copies: list[tuple[str, str, Callable[[], Any]]] | None = [
-            (key.name, key.mask_name, key.array.copy) for key in self.keys if key.array is not None
+        # If all keys are arrays: what copies each of them.
+        self._copies = [
+            (bound.key.name, f"_{bound.key.name}", bound.array.copy)
+            for bound in keys
+            if bound.array is not None and bound.key.parent < 0
         ]
-        if len(self._copies) < len(self.keys):
-            self._copies = None
+        self._is_flat = len(self._copies) == len(keys)
 
     def read(self, infos: dict[str, Any], copy: bool) -> None:
         """Add the keys of all rows to merged infos; arrays and masks are views without `copy`."""
         masks = self.presence.T
         if copy:
             masks = masks.copy()
+        given: list[bool] | None = None
         if self._bytes.tobytes() != self._everything:
             given = np.any(self.presence, axis=0).tolist()
-            self._read(self.keys, infos, masks, given, copy)
-        elif self._copies is None or not copy:
-            self._read(self.keys, infos, masks, None, copy)
-        else:
+        elif self._is_flat and copy:
             # As it is at nearly every step.
             for (name, mask_name, make_copy), mask in zip(self._copies, masks):  # noqa: B905
                 infos[name], infos[mask_name] = make_copy(), mask
-
-    def _read(
-        self,
-        keys: list[BoundKey],
-        infos: dict[str, Any],
-        masks: Mask,
-        given: list[bool] | None,
-        copy: bool,
-    ) -> None:
-        for key in keys:
-            mask = masks[key.number]
-            if given is not None and not given[key.number]:
-                continue
-            if key.array is not None:
-                infos[key.name] = key.array.copy() if copy else key.array.view()
-            elif key.rows is None:
-                self._read(key.members, infos.setdefault(key.name, {}), masks, given, copy)
-            else:
-                infos[key.name] = _objects(key.rows, np.arange(len(mask)), mask)
-            infos[key.mask_name] = mask
+            return
+        for key, holder in self.layout.nest(infos, given):
+            bound, mask = self.keys[key.number], masks[key.number]
+            if bound.array is not None:
+                holder[key.name] = bound.array.copy() if copy else bound.array.view()
+            elif bound.rows is not None:
+                holder[key.name] = _objects(bound.rows, np.arange(len(mask)), mask)
+            holder[f"_{key.name}"] = mask
 
     def gather(
         self,
@@ -301,33 +261,19 @@ class InfoRows:
         count: int,
     ) -> None:
         """Add the keys of some rows to merged infos of `count` rows, as the rows `places`."""
-        presence: Mask = np.zeros((count, self.layout.width), dtype=np.bool_)
-        presence[places] = self.presence[rows]
-        self._gather(self.keys, infos, rows, places, presence)
-
-    def _gather(
-        self,
-        keys: list[BoundKey],
-        infos: dict[str, Any],
-        rows: npt.NDArray[Any],
-        places: npt.NDArray[Any],
-        presence: Mask,
-    ) -> None:
-        for key in keys:
-            mask = presence[:, key.number].copy()
-            if not mask.any():
-                continue
-            if key.rows is None:
-                self._gather(key.members, infos.setdefault(key.name, {}), rows, places, presence)
-            elif key.array is None:
-                numbers = np.zeros(len(mask), dtype=np.intp)
+        masks: Mask = np.zeros((len(self.keys), count), dtype=np.bool_)
+        masks[:, places] = self.presence[rows].T
+        for key, holder in self.layout.nest(infos, [bool(mask.any()) for mask in masks]):
+            bound, mask = self.keys[key.number], masks[key.number]
+            if bound.array is not None:
+                values = np.zeros((count, *bound.array.shape[1:]), bound.array.dtype)
+                values[places] = bound.array[rows]
+                holder[key.name] = values
+            elif bound.rows is not None:
+                numbers = np.zeros(count, dtype=np.intp)
                 numbers[places] = rows
-                infos[key.name] = _objects(key.rows, numbers, mask)
-            else:
-                values = np.zeros((len(mask), *key.array.shape[1:]), key.array.dtype)
-                values[places] = key.array[rows]
-                infos[key.name] = values
-            infos[key.mask_name] = mask
+                holder[key.name] = _objects(bound.rows, numbers, mask)
+            holder[f"_{key.name}"] = mask
 
     def copy_rows(self, source: InfoRows, at: Any) -> None:
         """Copy rows of another slot."""

@@ -1,8 +1,8 @@
-"""Writing what the info_space holds: the declared keys, out of the infos of environments."""
+"""Writing what the info_space declares: the declared keys, out of the infos of environments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -27,21 +27,23 @@ _NOTHING: dict[str, Any] = {}
 class _Key:
     """One key, and what reads and writes its values of all rows."""
 
-    def __init__(self, bound: BoundKey, low: int, high: int, members: list[_Key]) -> None:
-        self.bound, self.name, self.number, self.members = bound, bound.name, bound.number, members
+    def __init__(self, bound: BoundKey, low: int, high: int) -> None:
+        key = bound.key
+        self.name, self.number, self.parent, self.end = key.name, key.number, key.parent, key.end
+        self.rows, self.array = bound.rows, bound.array
         # Where it is in the info that the environment returned.
-        self.path = bound.path[1:] if bound.path[0] == "final_info" else bound.path
-        self.take: Callable[[Any], Any] = itemgetter(bound.name)
+        self.path = key.path[1:] if key.path[0] == "final_info" else key.path
+        self.take = itemgetter(key.name)
         self.write_all = None if bound.rows is None else bound.rows.writer(low, high)
 
     def write(self, rows: Sequence[int], values: list[Any], is_whole: bool) -> None:
         """Write the values of rows; `is_whole` says that they are all of the writer's."""
-        assert self.bound.rows is not None and self.write_all is not None
+        assert self.rows is not None and self.write_all is not None
         try:
             if is_whole:
                 self.write_all(values)
             else:
-                write = self.bound.rows.write
+                write = self.rows.write
                 for row, value in zip(rows, values, strict=True):
                     write(row, value)
         except Mismatch as error:
@@ -49,34 +51,29 @@ class _Key:
 
     def write_column(self, column: Column) -> None:
         """Write the values of the rows of a column."""
-        assert self.bound.rows is not None
+        assert self.rows is not None
         values = column.values
         if isinstance(values, dict):
-            raise self.mismatch(Mismatch(str(self.bound.rows.layout.space), "dicts"))
-        if self.bound.array is None or isinstance(values, list) or values.dtype == object:
+            raise self.mismatch(Mismatch(str(self.rows.layout.space), "dicts"))
+        if self.array is None or isinstance(values, list) or values.dtype == object:
             self.write(column.rows, list(values), is_whole=False)
             return
         try:
-            self.bound.rows.write_batch(values, at=np.array(column.rows))
+            self.rows.write_batch(values, at=np.array(column.rows))
         except Mismatch as error:
             row = None if error.row is None else int(column.rows[error.row])
             raise self.mismatch(error, row) from error.__cause__
 
     def mismatch(self, error: Mismatch, row: int | None = None) -> Mismatch:
-        """Say of a value that does not fit where in the info it is."""
+        """Add where in the info the value is that does not fit."""
         return error.called("info").at(self.path, row)
-
-    def not_nested(self, value: Any, row: int) -> Mismatch:
-        """Make the finding about a value that should be a dict."""
-        expected = f"a dict, with keys among {show_keys(key.name for key in self.members)}"
-        return self.mismatch(Mismatch(expected, show_value(value), row=row))
 
 
 class _ValidatedKey(_Key):
     """Checks that what it wrote lies in its space, bounds included (`validate=True`)."""
 
-    def __init__(self, bound: BoundKey, low: int, high: int, members: list[_Key]) -> None:
-        super().__init__(bound, low, high, members)
+    def __init__(self, bound: BoundKey, low: int, high: int) -> None:
+        super().__init__(bound, low, high)
         self._batch: Space[Any] | None = None
         if bound.array is not None and bound.rows is not None:
             self._batch = batch_space(bound.rows.layout.space, high - low)
@@ -95,10 +92,10 @@ class _ValidatedKey(_Key):
 
     def _check(self, rows: Sequence[int]) -> None:
         """Check each row as it is read: in the types of vecspaces."""
-        assert self.bound.rows is not None
-        space = self.bound.rows.layout.space
+        assert self.rows is not None
         for row in rows:
-            found = space.explain(self.bound.rows.item(row), name=f"info{show_path(self.path)}")
+            name = f"info{show_path(self.path)}"
+            found = self.rows.layout.space.explain(self.rows.item(row), name=name)
             if found is not None:
                 text = (
                     f" returned an invalid info: {found}: make it return what its info_space "
@@ -108,49 +105,38 @@ class _ValidatedKey(_Key):
 
 
 class InfoWriter:
-    """Writes consecutive rows of one slot; what is not declared is returned.
+    """Writes consecutive rows of one slot, `low` to `high`; what is not declared is returned.
 
-    Args:
-        infos: The rows.
-        low: The first row that it writes.
-        high: The row after the last.
-        validate: Whether values must lie in their spaces, bounds included.
+    `validate`: whether values must lie in their spaces, bounds included.
     """
 
     def __init__(self, infos: InfoRows, low: int, high: int, validate: bool = False) -> None:
         kind = _ValidatedKey if validate else _Key
-
-        def bind(keys: list[BoundKey]) -> list[_Key]:
-            return [kind(key, low, high, bind(key.members)) for key in keys]
-
         self._presence = infos.presence
-        self._keys = bind(infos.keys)
+        self._keys = [kind(bound, low, high) for bound in infos.keys]
         self._rows = range(low, high)
-        width = infos.layout.width
+        width = len(self._keys)
         # A memoryview stores few bytes in half the time that an array takes.
         self._own = infos.presence.reshape(-1).view(np.uint8).data[low * width : high * width]
         self._everything = bytes([1]) * (width * (high - low))
-        # Where no key is a Dict, and none is validated: what writes the values of each, and one.
+        # If no key is a Dict, and none is validated: what writes the values of each, and one.
         self._columns = [(key.name, key.write_all) for key in self._keys if key.write_all]
-        self._cells = [(key.name, key.bound.rows.write) for key in self._keys if key.bound.rows]
-        self._is_flat = len(self._columns) == len(self._keys) and not validate
+        self._cells = [(key.name, key.rows.write) for key in self._keys if key.rows]
+        self._is_flat = len(self._columns) == width and not validate
 
     def write(self, infos: Infos, rows: Sequence[int] | None = None) -> Infos:
         """Write the infos of all rows, or of `rows`; those that are not among `infos` are empty.
 
-        Returns:
-            What is not declared, of the rows where there is something.
+        What is not declared is returned, by the rows that have something.
         """
         if rows is None:
             if self._is_flat and len(infos) == len(self._rows) and self._write_flat(infos):
                 return {}
-            at: Sequence[int] = self._rows
+            rows = self._rows
             self._own[:] = self._everything
         else:
-            at = rows
-            self._presence[list(at)] = True
-        given = [infos.get(row, _NOTHING) for row in at]
-        return self._write(self._keys, at, given, rows is None)
+            self._presence[list(rows)] = True
+        return self._write(-1, rows, [infos.get(row, _NOTHING) for row in rows])
 
     def _write_flat(self, infos: Infos) -> bool:
         """Write infos of all rows if each has all keys and no other, as at nearly every step.
@@ -173,92 +159,107 @@ class InfoWriter:
         self._own[:] = self._everything
         return True
 
-    def _write(
-        self, keys: list[_Key], rows: Sequence[int], infos: list[dict[str, Any]], is_whole: bool
-    ) -> Infos:
-        found = 0
-        nested: dict[int, dict[str, Any]] = {}
-        for key in keys:
+    def _below(self, root: int) -> list[_Key]:
+        """Return the keys in a Dict, at any depth; all keys for -1."""
+        return self._keys if root < 0 else self._keys[root + 1 : self._keys[root].end]
+
+    def _write(self, root: int, rows: Sequence[int], infos: list[dict[str, Any]]) -> Infos:
+        """Write the keys in a Dict; `presence` has them all, and loses those that are not there."""
+        # Of each Dict, the rows that have it, and its value in each; a Dict precedes its keys.
+        held = {root: (rows, infos)}
+        found = dict.fromkeys(held, 0)
+        for key in self._below(root):
+            at, holders = held[key.parent]
             try:
-                at, values = rows, list(map(key.take, infos))
+                values = list(map(key.take, holders))
             except KeyError:
                 name = key.name
-                given = [(row, info[name]) for row, info in zip(rows, infos) if name in info]  # noqa: B905
-                self._clear(key, rows)
-                at, values = [row for row, _ in given], [value for _, value in given]
-                self._presence[at, key.number] = True
-            found += len(values)
+                has = [name in info for info in holders]
+                self._clear(key, [row for row, is_given in zip(at, has) if not is_given])  # noqa: B905
+                at = [row for row, is_given in zip(at, has) if is_given]  # noqa: B905
+                values = [info[name] for info, is_given in zip(holders, has) if is_given]  # noqa: B905
+            found[key.parent] += len(values)
             if key.write_all is not None:
-                key.write(at, values, is_whole and at is rows)
+                key.write(at, values, at is self._rows)
                 continue
             if set(map(type, values)) - _DICT:
-                values = [_as_dict(key, row, value) for row, value in zip(at, values, strict=True)]
-            if at is not rows:
-                self._mark(key, at)
-            below = self._write(key.members, at, values, is_whole and at is rows)
-            for row, rest in below.items():
-                nested.setdefault(row, {})[key.name] = rest
-        if not nested and sum(map(len, infos)) == found:
-            return {}
-        names = {key.name for key in keys}
-        rests = (
-            (
-                row,
-                {**{name: info[name] for name in info if name not in names}, **nested.get(row, {})},
-            )
-            for row, info in zip(rows, infos, strict=True)
-        )
-        return {row: rest for row, rest in rests if rest}
+                values = self._as_dicts(key, at, values)
+            held[key.number], found[key.number] = (at, values), 0
+        return self._undeclared(root, held, found)
 
-    def _clear(self, key: _Key, rows: Any) -> None:
-        """Let rows have neither this key nor those below it."""
+    def _undeclared(
+        self,
+        root: int,
+        held: dict[int, tuple[Sequence[int], list[dict[str, Any]]]],
+        found: dict[int, int],
+    ) -> Infos:
+        """Return what the Dicts in `held` have besides the declared keys, by the rows of the first.
+
+        `found` counts the values of declared keys in each.
+        """
+        rests: dict[int, Infos] = {}
+        # What is in a Dict precedes the Dict itself.
+        for number in reversed(held):
+            rows, infos = held[number]
+            below = [key for key in self._below(number) if key.parent == number]
+            nested = [(key.name, rests[key.number]) for key in below if key.number in rests]
+            if not nested and sum(map(len, infos)) == found[number]:
+                continue
+            names = {key.name for key in below}
+            rest: Infos = {}
+            for row, info in zip(rows, infos, strict=True):
+                own = {name: info[name] for name in info if name not in names}
+                own.update((name, given[row]) for name, given in nested if row in given)
+                if own:
+                    rest[row] = own
+            if rest:
+                rests[number] = rest
+        return rests.get(root, {})
+
+    def _clear(self, key: _Key, rows: Sequence[int]) -> None:
+        """Let rows have neither this key nor those in it."""
         at = slice(rows.start, rows.stop) if isinstance(rows, range) else list(rows)
-        self._presence[at, key.number] = False
-        if key.bound.rows is not None:
-            key.bound.rows.clear(at)
-        for member in key.members:
-            self._clear(member, rows)
-
-    def _mark(self, key: _Key, rows: Sequence[int]) -> None:
-        """Let rows have all that is below a key, until what they lack is cleared."""
-        for member in key.members:
-            self._presence[list(rows), member.number] = True
-            self._mark(member, rows)
+        self._presence[at, key.number : key.end] = False
+        for other in self._keys[key.number : key.end]:
+            if other.rows is not None:
+                other.rows.clear(at)
 
     def write_columns(self, columns: Columns, rows: Sequence[int]) -> Columns:
         """Write the infos of a vector env, of some rows; return what is not declared."""
-        return self._write_columns(self._keys, columns, rows)
-
-    def _write_columns(self, keys: list[_Key], columns: Columns, rows: Sequence[int]) -> Columns:
-        rest = dict(columns)
-        for key in keys:
+        # Of each Dict that some rows have: the columns in it that are not declared, and its rows.
+        held = {-1: (dict(columns), rows)}
+        for key in self._keys:
+            if key.parent not in held:
+                continue
+            rest, within = held[key.parent]
             column = rest.pop(key.name, None)
-            if column is None or len(column.rows) < len(rows):
-                self._clear(key, rows)
+            if column is None or len(column.rows) < len(within):
+                self._clear(key, within)
             if column is None:
                 continue
-            self._presence[column.rows, key.number] = True
+            at = column.rows
+            self._presence[at, key.number] = True
             if key.write_all is not None:
                 key.write_column(column)
-                continue
-            at = column.rows
-            if isinstance(column.values, dict):
-                below = self._write_columns(key.members, column.values, at)
-                if below:
-                    rest[key.name] = Column(column.rows, below)
-                continue
-            pairs = zip(at, column.values, strict=True)
-            self._mark(key, at)
-            left = self._write(
-                key.members, at, [_as_dict(key, row, value) for row, value in pairs], False
-            )
-            if left:
-                rest[key.name] = Column(list(left), list(left.values()))
-        return rest
+            elif isinstance(column.values, dict):
+                held[key.number] = dict(column.values), at
+            else:
+                self._presence[at, key.number + 1 : key.end] = True
+                dicts = self._as_dicts(key, at, column.values)
+                left = self._write(key.number, at, dicts)
+                if left:
+                    rest[key.name] = Column(list(left), list(left.values()))
+        for number, (rest, at) in reversed(held.items()):
+            if rest and number >= 0:
+                key = self._keys[number]
+                held[key.parent][0][key.name] = Column(at, rest)
+        return held[-1][0]
 
-
-def _as_dict(key: _Key, row: int, value: Any) -> dict[str, Any]:
-    """Return a nested info as a dict that has no more keys than it shows."""
-    if not isinstance(value, Mapping):
-        raise key.not_nested(value, row)
-    return dict(value)
+    def _as_dicts(self, key: _Key, rows: Sequence[int], values: Any) -> list[dict[str, Any]]:
+        """Return the values of a Dict as dicts that have no more keys than they show."""
+        for row, value in zip(rows, values, strict=True):
+            if not isinstance(value, Mapping):
+                names = (own.name for own in self._below(key.number) if own.parent == key.number)
+                expected = f"a dict, with keys among {show_keys(names)}"
+                raise key.mismatch(Mismatch(expected, show_value(value), row=row))
+        return list(map(dict, values))
