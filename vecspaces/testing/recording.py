@@ -256,7 +256,7 @@ class DeclaredInfos:
         (rows,) = layout.bind(Arena(layout.end))
         self._writer = InfoWriter(rows, 0, 1, validate=True)
         # The paths of the keys that no info had so far, in the order of the space.
-        self._unseen = dict.fromkeys(_paths(space, ()))
+        self._unseen = dict.fromkeys(key.path for key in layout.keys)
 
     def explain(self, info: dict[Any, Any]) -> str | None:
         """Return why an info does not lie in the space; None where it does."""
@@ -274,13 +274,6 @@ class DeclaredInfos:
         """The keys that no info had; of a Dict that no info had, no keys below it."""
         tops = [path for path in self._unseen if path[:-1] not in self._unseen]
         return [f"info{show_path(path)}" for path in tops]
-
-
-def _paths(space: Dict[Any], path: Path) -> Iterator[Path]:
-    for key, member in space.spaces.items():
-        yield (*path, key)
-        if isinstance(member, Dict):
-            yield from _paths(member, (*path, key))
 
 
 def _has(info: Any, path: Path) -> bool:
