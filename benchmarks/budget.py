@@ -24,8 +24,8 @@ import typer
 
 from benchmarks.common import make_table, show
 from benchmarks.environments import find_environment
-from vecspaces.cli.benchmark.contenders import prepare_actions, step_all
-from vecspaces.cli.benchmark.tracing import Recorder, Span
+from vecspaces.cli.contenders import prepare_actions, step_all
+from vecspaces.cli.timeline import Recorder, Span
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.backends.process.channel import Poller, WorkerEnd

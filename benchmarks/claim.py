@@ -17,8 +17,8 @@ import typer
 from benchmarks.common import make_table, show
 from benchmarks.environments import NAMES, find_environment
 from benchmarks.real import TASKS, find_task
-from vecspaces.cli.benchmark.contenders import GYMNASIUM, OURS
-from vecspaces.cli.benchmark.measure import Measurement, Plan, measure
+from vecspaces.cli.contenders import GYMNASIUM, OURS
+from vecspaces.cli.timing import Measurement, Plan, measure
 from vecspaces.vector.backends.process.cores import count_usable_cores
 
 LEAST, LEAST_DEFAULT, MANY = 0.95, 0.8, 16

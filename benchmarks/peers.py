@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vecspaces.cli.benchmark.contenders import Contender, Runner, Stepper, prepare_actions
+from vecspaces.cli.contenders import Contender, Runner, Stepper, prepare_actions
 
 Make = Callable[[], Any]
 LIBRARIES = ("stable-baselines3", "tianshou", "pufferlib", "envpool", "torch")

@@ -26,7 +26,7 @@ import typer
 from benchmarks.common import make_table, show
 from benchmarks.peers import envpool_task
 from benchmarks.startup import descendants, proportional_memory
-from vecspaces.cli.benchmark.contenders import (
+from vecspaces.cli.contenders import (
     GYMNASIUM,
     LIMIT,
     OURS,
@@ -34,7 +34,7 @@ from vecspaces.cli.benchmark.contenders import (
     Runner,
     open_vecspaces,
 )
-from vecspaces.cli.benchmark.measure import calibrate, first_line, time_batches
+from vecspaces.cli.timing import calibrate, first_line, time_batches
 
 WORKERS = 2
 _TICKS = os.sysconf("SC_CLK_TCK")

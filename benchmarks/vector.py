@@ -22,11 +22,10 @@ from rich.table import Table
 from benchmarks.environments import find_environment
 from benchmarks.peers import PEERS, versions
 from vecspaces.cli import options
-from vecspaces.cli.bench import show
-from vecspaces.cli.benchmark.contenders import CONTENDERS, LIMIT, Contender, Runner, open_vecspaces
-from vecspaces.cli.benchmark.measure import Measurement, Plan, measure
-from vecspaces.cli.benchmark.report import GYMNASIUM, Comparison
+from vecspaces.cli.bench import GYMNASIUM, Comparison, show
 from vecspaces.cli.console import announce, output, progress_bar, write_json
+from vecspaces.cli.contenders import CONTENDERS, LIMIT, Contender, Runner, open_vecspaces
+from vecspaces.cli.timing import Measurement, Plan, measure
 
 ROOT = Path(__file__).parents[1]
 RUN = ROOT / "benchmarks" / "vector.json"

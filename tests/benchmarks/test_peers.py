@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.environments import NAMES, find_environment
 from benchmarks.peers import PEERS, envpool_task
-from vecspaces.cli.benchmark.contenders import LIMIT, OURS, Contender
+from vecspaces.cli.contenders import LIMIT, OURS, Contender
 
 OTHERS = [*PEERS, envpool_task("CartPole-v1")]
 

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from vecspaces.cli.app import app
-from vecspaces.cli.benchmark.contenders import Contender
-from vecspaces.cli.benchmark.measure import Measurement
-from vecspaces.cli.benchmark.report import Comparison
+from vecspaces.cli.bench import Comparison
+from vecspaces.cli.contenders import Contender
+from vecspaces.cli.timing import Measurement
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("--seconds", "0.002", "--rounds", "2")

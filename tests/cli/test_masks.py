@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.crosses import ordinarily
 from tests.envs.masked import Later, Strict
 from vecspaces.cli.app import app
-from vecspaces.cli.benchmark.contenders import open_vecspaces
+from vecspaces.cli.contenders import open_vecspaces
 
 COMMANDS = [
     ["rollout", "--num-envs", "3", "--steps", "200", "--num-workers", "2"],

@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from vecspaces.cli.app import app
-from vecspaces.cli.benchmark.tuning import Candidate, Costs, best, candidates, inspect
-from vecspaces.cli.tune import _hints
+from vecspaces.cli.costs import Costs, measure_costs
+from vecspaces.cli.tune import Candidate, _hints, best, candidates
 from vecspaces.vector.backends.process.cores import count_usable_cores
 
 MODULES = {
@@ -132,7 +132,7 @@ def test_contention_is_no_waiting() -> None:
     program = "while True: pass"
     others = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(6)]
     try:
-        found = inspect(partial(gymnasium.make, "CartPole-v1"), 1.0)
+        found = measure_costs(partial(gymnasium.make, "CartPole-v1"), 1.0)
     finally:
         for other in others:
             other.kill()
@@ -152,14 +152,11 @@ def test_the_time_of_the_policy_counts() -> None:
     assert all(tried["steps_per_second"] <= 2 / 0.005 for tried in lockstep)
 
 
-def test_candidates_stay_within_the_environments_and_the_cores(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("vecspaces.cli.benchmark.tuning.count_usable_cores", lambda: 6)
-    counts = [one.options.get("num_workers") for one in candidates(64, costs())]
+def test_candidates_stay_within_the_environments_and_the_cores() -> None:
+    counts = [one.options.get("num_workers") for one in candidates(64, costs(cores=6))]
     assert counts == [None, 1, 2, 4, 6, 6, 6]
-    assert max(one.options.get("num_workers", 0) for one in candidates(3, costs())) == 3
-    waiting = candidates(64, costs(computing=0.1))
+    assert max(one.options.get("num_workers", 0) for one in candidates(3, costs(cores=6))) == 3
+    waiting = candidates(64, costs(computing=0.1, cores=6))
     assert max(one.options.get("num_workers", 0) for one in waiting) == 48
     assert not any("batch_size" in one.options for one in candidates(1, costs()))
 
@@ -202,7 +199,7 @@ def test_ctrl_c_while_the_environment_is_measured(monkeypatch: pytest.MonkeyPatc
     def interrupt(*_: Any) -> Costs:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vecspaces.cli.tune.inspect", interrupt)
+    monkeypatch.setattr("vecspaces.cli.tune.measure_costs", interrupt)
     result = tune("CartPole-v1", "--num-envs", "2", "--json", "found.json")
     assert result.exit_code == 130
     assert "interrupted" in result.stdout

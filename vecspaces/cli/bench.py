@@ -1,22 +1,24 @@
-"""`vecspaces bench`: steps per second, beside Gymnasium and the upper bound."""
+"""`vecspaces bench`: steps per second beside Gymnasium and the upper bound; table, JSON, plot."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from vecspaces.cli import options
-from vecspaces.cli.benchmark.contenders import CONTENDERS, LIMIT, Contender
-from vecspaces.cli.benchmark.measure import Measurement, Plan, measure
-from vecspaces.cli.benchmark.report import GYMNASIUM, Comparison
+from vecspaces.cli import contenders, options
 from vecspaces.cli.console import announce, make_table, output, progress_bar
+from vecspaces.cli.contenders import CONTENDERS, LIMIT, Contender
 from vecspaces.cli.interrupts import Work
+from vecspaces.cli.timing import Measurement, Plan, describe_machine, measure
 from vecspaces.files import replacing
 from vecspaces.interop import require_extra
 
+#: `times_gymnasium` compares with the faster one of these.
+GYMNASIUM = tuple(one.name for one in contenders.GYMNASIUM)
 # Columns of a terminal that the name of a backend takes, and a cell such as `1.23M 12.3x  45%`.
 _NAME_WIDTH, _CELL_WIDTH = 32, 19
 
@@ -153,3 +155,103 @@ def _short(number: float) -> str:
         if number >= unit:
             return f"{number / unit:.3g}{letter}"
     return f"{number:.3g}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The measurements of a benchmark, in so many rounds of so many seconds."""
+
+    rounds: int
+    seconds: float
+    measurements: list[Measurement] = field(default_factory=list)
+
+    def find(self, workload: str, num_envs: int, backend: str) -> Measurement | None:
+        """Return one measurement; None if there is none."""
+        for entry in self.measurements:
+            if (entry.workload, entry.num_envs, entry.backend) == (workload, num_envs, backend):
+                return entry
+        return None
+
+    def ratio(self, entry: Measurement, to: str) -> float | None:
+        """Return the speed-up of a measurement over another contender; None if unknown."""
+        other = self.find(entry.workload, entry.num_envs, to)
+        if other is None or not other.steps_per_second or not entry.steps_per_second:
+            return None
+        return entry.steps_per_second / other.steps_per_second
+
+    def times_gymnasium(self, entry: Measurement) -> float | None:
+        """Return the speed-up of a measurement over the faster of Gymnasium's vector envs."""
+        ratios = [ratio for name in GYMNASIUM if (ratio := self.ratio(entry, name)) is not None]
+        return min(ratios, default=None)
+
+    def names(self, which: str) -> list[Any]:
+        """Return each `workload`, `num_envs` or `backend`, in the order of the run."""
+        return list(dict.fromkeys(getattr(entry, which) for entry in self.measurements))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return one object for JSON."""
+        return {
+            "machine": describe_machine(),
+            "rounds": self.rounds,
+            "seconds_per_round": self.seconds,
+            "results": [
+                {
+                    **asdict(entry),
+                    "steps_per_second": entry.steps_per_second,
+                    "times_gymnasium_sync": self.ratio(entry, GYMNASIUM[0]),
+                    "times_gymnasium_async": self.ratio(entry, GYMNASIUM[1]),
+                    "times_gymnasium": self.times_gymnasium(entry),
+                    "share_of_the_limit": self.ratio(entry, LIMIT.name),
+                }
+                for entry in self.measurements
+            ],
+        }
+
+    def plot(self, file: Path) -> None:
+        """Plot steps per second against environments, one panel per environment."""
+        matplotlib = require_extra("matplotlib", "plot")
+        matplotlib.use("agg")
+        pyplot = require_extra("matplotlib.pyplot", "plot")
+        workloads, numbers = self.names("workload"), self.names("num_envs")
+        columns = min(3, len(workloads))
+        rows = -(-len(workloads) // columns)
+        figure, axes = pyplot.subplots(
+            rows, columns, figsize=(4.6 * columns, 3.6 * rows), squeeze=False, layout="constrained"
+        )
+        lines: dict[str, Any] = {}
+        for axis in axes.flat[len(workloads) :]:
+            axis.set_axis_off()
+        for axis, workload in zip(axes.flat, workloads, strict=False):
+            for place, backend in enumerate(self.names("backend")):
+                entries = [self.find(workload, number, backend) for number in numbers]
+                points = [
+                    (one.num_envs, one.steps_per_second) for one in entries if one and one.runs
+                ]
+                if points:
+                    style = _line_style(place, backend)
+                    (lines[backend],) = axis.plot(*zip(*points, strict=True), **style)
+            axis.set(title=workload, xscale="log", yscale="log")
+            axis.set(xlabel="environments", ylabel="steps/s")
+            axis.set_xticks(numbers, [str(number) for number in numbers])
+            axis.minorticks_off()
+            axis.grid(alpha=0.3)
+        figure.legend(
+            list(lines.values()),
+            list(lines),
+            loc="outside lower center",
+            ncols=min(4, 2 * columns),  # what fits below the panels
+            frameon=False,
+        )
+        try:
+            figure.savefig(file, dpi=150)
+        finally:
+            pyplot.close(figure)
+
+
+def _line_style(place: int, backend: str) -> dict[str, Any]:
+    """Return the style of a line: thick for vecspaces, dashed for the upper bound."""
+    if backend == LIMIT.name:
+        return {"color": "black", "linestyle": "--", "linewidth": 1.2}
+    if backend.startswith("vecspaces"):
+        return {"color": f"C{place}", "marker": "o", "markersize": 4, "linewidth": 2.2}
+    return {"color": f"C{place}", "marker": "s", "markersize": 4, "linewidth": 1.0}

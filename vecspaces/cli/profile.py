@@ -13,10 +13,10 @@ import typer
 from rich.table import Table
 
 from vecspaces.cli import options
-from vecspaces.cli.benchmark.contenders import prepare_actions
-from vecspaces.cli.benchmark.tracing import Recorder, Traced, chrome_trace
 from vecspaces.cli.console import announce, make_table, output, progress_bar, write_json
+from vecspaces.cli.contenders import prepare_actions
 from vecspaces.cli.interrupts import Work
+from vecspaces.cli.timeline import Recorder, Traced, chrome_trace
 from vecspaces.sampling import MASK, sample_next
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.exchange.stats import Stats

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import math
+import platform
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-from vecspaces.cli.benchmark.contenders import Contender, Runner
 from vecspaces.cli.console import Show
+from vecspaces.cli.contenders import Contender, Runner
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import blocked
 from vecspaces.vector.exchange.failures import Failure
@@ -176,3 +179,28 @@ def first_line(error: Exception) -> str:
     """Return the type and the first line of an error."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return the machine and the versions that the figures were measured with."""
+    versions = {}
+    for library in ("vecspaces", "numpy", "gymnasium"):
+        with contextlib.suppress(metadata.PackageNotFoundError):  # Gymnasium need not be installed
+            versions[library] = metadata.version(library)
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "processor": _processor(),
+        "usable_cores": count_usable_cores(),
+        "python": platform.python_version(),
+        "libraries": versions,
+    }
+
+
+def _processor() -> str:
+    """Return the processor's name, if the system reports it."""
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():
+        for line in listing.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

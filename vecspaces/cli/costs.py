@@ -1,33 +1,24 @@
-"""What an environment costs, measured in a worker, and the settings that `tune` tries."""
+"""What one environment costs, measured in a worker, and how busy the machine is meanwhile."""
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vecspaces.cli.benchmark.contenders import Contender, open_vecspaces
-from vecspaces.cli.benchmark.measure import Timings, time_in_turns
-from vecspaces.cli.console import Show
 from vecspaces.interop import native_space
 from vecspaces.layout import Layout
 from vecspaces.sampling import fit_mask
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.cores import count_usable_cores
-from vecspaces.vector.options import PROCESS_ARGUMENTS
 
-#: How often each candidate is timed.
-ROUNDS = 3
-# The simplest settings that reach this share of the fastest are the best.
-_ALIKE = 0.97
 # An environment that computes for a smaller share of its step waits for something.
 _WAITS = 0.5
 # A quiet machine leaves at least this share of a core, and of all cores.
@@ -72,7 +63,7 @@ class Costs:
         return self.granted < _QUIET or left < _QUIET * self.cores
 
 
-def inspect(
+def measure_costs(
     make: Callable[[], Any], seconds: float, options: Mapping[str, Any] | None = None
 ) -> Costs:
     """Measure one environment in a worker, so that none is built in this process.
@@ -187,96 +178,3 @@ def _resident_bytes() -> int | None:
         return None
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-@dataclass
-class Candidate(Timings):
-    """Settings to try, and how fast they were."""
-
-    backend: str
-    #: Arguments of the vector env.
-    options: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def spread(self) -> float:
-        """Half the distance between the slowest and the fastest run, as a share of their mean."""
-        least, most = (min(self.runs), max(self.runs)) if self.runs else (0.0, 0.0)
-        return (most - least) / (most + least) if most else 0.0
-
-    @property
-    def name(self) -> str:
-        """The settings in one line."""
-        return ", ".join([self.backend, *(f"{key}={value}" for key, value in self.options.items())])
-
-    def code(self, env: str, num_envs: int, env_kwargs: Mapping[str, Any] | None = None) -> str:
-        """Return the line of Python that makes this vector env."""
-        given: dict[str, Any] = {"num_envs": num_envs}
-        if self.backend != "async":  # the default
-            given["backend"] = self.backend
-        given.update(self.options)
-        if env_kwargs:
-            given["env_kwargs"] = dict(env_kwargs)
-        arguments = ", ".join(f"{name}={_as_code(value)}" for name, value in given.items())
-        return f"make_vec({_as_code(env)}, {arguments})"
-
-
-def _as_code(value: Any) -> str:
-    """Return a value as Python, strings in double quotes."""
-    return json.dumps(value) if isinstance(value, str) else repr(value)
-
-
-def candidates(
-    num_envs: int, costs: Costs, common: Mapping[str, Any] | None = None
-) -> list[Candidate]:
-    """Return the settings that make sense, the simplest first; `common` are in all of them.
-
-    They are Sync; Async with 1, 2, 4, ... workers, up to the number of cores, or eight times as
-    many if environments wait; views instead of copies; and batches of half of the environments.
-    """
-    cores = count_usable_cores()
-    most = min(num_envs, cores * 8 if costs.waits else cores)
-    counts = sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
-    tried: list[dict[str, Any]] = [{"num_workers": count} for count in counts]
-    tried.append({"num_workers": most, "copy": False})
-    if num_envs > 1:
-        tried.append({"num_workers": most, "batch_size": num_envs // 2})
-    common = common or {}
-    here = {name: value for name, value in common.items() if name not in PROCESS_ARGUMENTS}
-    return [Candidate("sync", here), *(Candidate("async", {**one, **common}) for one in tried)]
-
-
-def try_out(
-    make: Callable[[], Any],
-    num_envs: int,
-    tried: Sequence[Candidate],
-    seconds: float,
-    agent_seconds: float = 0.0,
-    show: Show = lambda describe: None,
-) -> None:
-    """Time candidates in turns for about `seconds` in all, and write the figures into them.
-
-    A policy takes `agent_seconds` per batch.
-    """
-
-    def open_one(candidate: Candidate) -> Contender:
-        given = {"backend": candidate.backend, "agent_seconds": agent_seconds, **candidate.options}
-        return Contender(candidate.name, lambda *_: open_vecspaces(make, num_envs, **given))
-
-    def show_one(name: str) -> None:
-        show(lambda: (sum(len(one.runs) for one in tried), name))
-
-    time_in_turns(
-        [(open_one(one), one) for one in tried],
-        (make, num_envs, 0),
-        ROUNDS,
-        seconds / (len(tried) * (ROUNDS + 1)),
-        show_one,
-        keep_open=False,  # each has workers and environments of its own
-        end=time.perf_counter() + seconds,
-    )
-
-
-def best(tried: Sequence[Candidate]) -> Candidate | None:
-    """Return the simplest of the fastest candidates; None if none could run."""
-    fastest = max((one.steps_per_second or 0.0 for one in tried), default=0.0)
-    return next((one for one in tried if (one.steps_per_second or -1.0) >= _ALIKE * fastest), None)
