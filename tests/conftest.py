@@ -55,6 +55,7 @@ QUICK = (
     "tests/vector/utils/test_items.py",
     "tests/vector/utils/test_processes.py",
     "tests/vector/test_contract.py::TestSync",
+    "tests/vector/test_contract.py::TestRefusals",
     "tests/vector/test_contract.py::TestTwoWorkers",
     "tests/vector/test_vector_env.py",
     "tests/vector/test_wrappers.py",

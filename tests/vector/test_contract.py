@@ -5,12 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import sys
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.compare import assert_identical
+from tests.crosses import ordinarily
 from tests.envs import Boasting, Sampler
 from tests.vector.bounds import stretched
 from vecspaces import spaces
@@ -75,8 +77,12 @@ class TestOneWorker(AsyncContract):
 
 
 # The ordinary run has one class for each of Python's defaults on Linux: up to 3.13 it is fork.
-class TestTwoWorkers(AsyncContract, RefusalContract):
+class TestTwoWorkers(AsyncContract):
     arguments = {"context": NEWEST}  # noqa: RUF012
+
+
+class TestRefusals(Workers, RefusalContract):
+    workers = 1
 
 
 class TestOneWorkerEachWithoutSharedMemory(AsyncContract):
@@ -123,8 +129,13 @@ class TestSmallCapacity(AsyncContract):
     arguments = {"context": FASTEST, "variable_capacity": 24}  # noqa: RUF012
 
 
-@pytest.mark.parametrize("capacity", [0, 24, 100_000])
-@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize(
+    ("capacity", "mode"),
+    ordinarily(
+        lambda capacity, mode: capacity == 24 or mode is AutoresetMode.NEXT_STEP,
+        product([0, 24, 100_000], AutoresetMode),
+    ),
+)
 def test_what_exceeds_the_capacity_goes_over_the_pipe(capacity: int, mode: AutoresetMode) -> None:
     space = spaces.Dict(graph=ALL_SPACES["Graph"], steps=ALL_SPACES["Sequence"])
     env_fns = [partial(Sampler, space, space)] * 4

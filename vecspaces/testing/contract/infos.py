@@ -100,8 +100,8 @@ class InfosContract(Part):
     @pytest.mark.parametrize("mode", MODES)
     def test_declared_infos_are_those_of_no_info_space(self, mode: AutoresetMode) -> None:
         with (
-            self.make(informing(5, True), autoreset_mode=mode) as envs,
-            make_reference(informing(5, False), autoreset_mode=mode) as reference,
+            self.make(informing(3, True), autoreset_mode=mode) as envs,
+            make_reference(informing(3, False), autoreset_mode=mode) as reference,
         ):
             assert envs.info_space == INFO_SPACE
             assert reference.info_space is None

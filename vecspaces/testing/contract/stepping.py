@@ -114,7 +114,7 @@ class SteppingContract(Part):
     @pytest.mark.parametrize("name", ["Box", "Dict", "Text", "all"])
     def test_a_run_equals_syncs_to_the_last_bit(self, name: str, mode: AutoresetMode) -> None:
         space = ALL_SPACES[name]
-        env_fns = [partial(Sampler, space, space)] * 5
+        env_fns = [partial(Sampler, space, space)] * 3
         with (
             self.make(env_fns, autoreset_mode=mode) as envs,
             make_reference(env_fns, autoreset_mode=mode) as reference,
@@ -124,7 +124,7 @@ class SteppingContract(Part):
     @pytest.mark.parametrize("name", ALL_SPACES)
     def test_all_spaces_are_observed_and_acted_upon(self, name: str) -> None:
         space = ALL_SPACES[name]
-        with self.make([partial(Sampler, space, space, shortest=9)] * 3) as envs:
+        with self.make([partial(Sampler, space, space, shortest=9)] * 2) as envs:
             observations, _ = envs.reset(seed=3)
             assert observations in envs.observation_space
             for actions in samples(envs, 1, 4):
