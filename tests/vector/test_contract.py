@@ -67,11 +67,6 @@ class TestFaultsOfWorkersOfAForkServer(TestFaultsOfWorkers):
 
 
 @pytest.mark.full
-class TestTwoForkedWorkers(AsyncContract):
-    pass
-
-
-@pytest.mark.full
 class TestOneWorker(AsyncContract):
     workers = 1
 
@@ -91,16 +86,6 @@ class TestOneWorkerEachWithoutSharedMemory(AsyncContract):
 
 
 @pytest.mark.full
-class TestOneWorkerEach(AsyncContract):
-    workers = 99
-
-
-@pytest.mark.full
-class TestWithoutSharedMemory(AsyncContract):
-    arguments = {"context": FASTEST, "shared_memory": False}  # noqa: RUF012
-
-
-@pytest.mark.full
 class TestWithRestarts(AsyncContract):
     arguments = {"context": FASTEST, "on_worker_death": "restart"}  # noqa: RUF012
 
@@ -115,13 +100,6 @@ class TestSpawn(AsyncContract):
 @pytest.mark.skipif("forkserver" not in METHODS, reason="the platform has no forkserver")
 class TestForkserver(AsyncContract):
     arguments = {"context": "forkserver", "shared_memory": False}  # noqa: RUF012
-
-
-@pytest.mark.full
-@pytest.mark.skipif("forkserver" not in METHODS, reason="the platform has no forkserver")
-class TestForkserverSharing(AsyncContract):
-    workers = 99
-    arguments = {"context": "forkserver"}  # noqa: RUF012
 
 
 @pytest.mark.full

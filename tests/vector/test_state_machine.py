@@ -420,13 +420,13 @@ WORKERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("mode", MODES)
 def test_sync(mode: str) -> None:
-    run(machine(mode=mode), 30)
+    run(machine(mode=mode), 20)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("around", list(WRAPPERS)[1:])
 def test_wrappers_around_sync(around: str, mode: str) -> None:
-    run(machine(mode=mode, around=around), 5)
+    run(machine(mode=mode, around=around), 3)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -439,7 +439,7 @@ def test_async(workers: str, mode: str) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", MODES)
 def test_sync_for_long(mode: str) -> None:
-    run(machine(mode=mode), 300)
+    run(machine(mode=mode), 150)
 
 
 @pytest.mark.full
@@ -448,7 +448,7 @@ def test_sync_for_long(mode: str) -> None:
 @pytest.mark.parametrize("workers", WORKERS)
 def test_async_for_long(workers: str, mode: str) -> None:
     backend = partial(AsyncVectorEnv, **WORKERS[workers])
-    run(machine(mode=mode, backend=backend), 100, steps=40, shrinks=False)
+    run(machine(mode=mode, backend=backend), 50, steps=40, shrinks=False)
 
 
 @pytest.mark.full
@@ -457,4 +457,4 @@ def test_async_for_long(workers: str, mode: str) -> None:
 def test_wrappers_around_workers_for_long(around: str) -> None:
     backend = partial(AsyncVectorEnv, num_workers=2)
     for mode in MODES:
-        run(machine(mode=mode, around=around, backend=backend), 10, shrinks=False)
+        run(machine(mode=mode, around=around, backend=backend), 5, shrinks=False)
