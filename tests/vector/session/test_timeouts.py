@@ -220,3 +220,16 @@ def test_of_several_failures_the_lowest_environment_is_named(what: str, tmp_path
         with pytest.raises(OddError) as caught:
             getattr(envs, f"{what}_wait")()
         assert "environment 1" in str(caught.value.__cause__)
+
+
+def test_a_wait_with_a_timeout_that_is_none_changes_nothing() -> None:
+    wrong: list[Any] = [-1, float("nan"), "1", [1], True]
+    with AsyncVectorEnv([Factory(0), Factory(1)], num_workers=1, context="fork") as envs:
+        envs.reset()
+        envs.step_async(ACTIONS[:2])
+        for timeout in wrong:
+            with pytest.raises((TypeError, ValueError), match=r"^timeout must be"):
+                envs.step_wait(timeout=timeout)
+            with pytest.raises(AlreadyPendingCallError):  # after an interrupt, a reset is taken
+                envs.reset()
+        assert envs.step_wait(timeout=10**400)[1].shape == (2,)

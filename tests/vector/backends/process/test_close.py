@@ -11,14 +11,17 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.envs import Ledger
 from tests.leaks import made_here, possessions
 from tests.vector.bounds import assert_gone, interrupted_after, settled, stretched, within
 from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError, WorkerDiedError
@@ -35,60 +38,34 @@ from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="stopped by signals")
 
 ACTIONS = np.array([0, 1, 2, 1])
+BOTH = np.array([1, 0])
+two_workers = partial(AsyncVectorEnv, num_workers=2, context="fork")
 SOON = stretched(0.2)
 
 
 def make(folder: Path, deed: str | None = None, where: str = "step", **arguments: Any) -> Any:
-    return AsyncVectorEnv(
-        factories(4, folder, deed, where), num_workers=2, context="fork", **arguments
-    )
+    return two_workers(factories(4, folder, deed, where), **arguments)
 
 
 # ---------------------------------------------------------------------- from every state
 
 
-def _idle(envs: Any, folder: Path) -> None:
-    envs.reset()
-
-
-def _reset_pending(envs: Any, folder: Path) -> None:
-    envs.reset_async()
-
-
-def _step_pending(envs: Any, folder: Path) -> None:
-    envs.reset()
-    envs.step_async(ACTIONS)
-
-
-def _call_pending(envs: Any, folder: Path) -> None:
-    envs.call_async("poke")
-
-
-def _streaming(envs: Any, folder: Path) -> None:
-    envs.reset()
-    envs.send(ACTIONS[:2], env_ids=[0, 1])
-
-
-def _broken(envs: Any, folder: Path) -> None:
+def _broken(envs: Any) -> None:
     envs.reset()
     os.kill(envs.processes[1].pid, signal.SIGKILL)
     with pytest.raises(WorkerDiedError):
         envs.step(ACTIONS)
 
 
-def _large_actions_pending(envs: Any, folder: Path) -> None:
-    envs.call_async("poke", b"x" * (1 << 24))
-
-
-STATES: dict[str, Callable[[Any, Path], None]] = {
-    "new": lambda envs, folder: None,
-    "idle": _idle,
-    "reset pending": _reset_pending,
-    "step pending": _step_pending,
-    "call pending": _call_pending,
-    "streaming": _streaming,
+STATES: dict[str, Callable[[Any], Any]] = {
+    "new": lambda envs: None,
+    "idle": lambda envs: envs.reset(),
+    "reset pending": lambda envs: envs.reset_async(),
+    "step pending": lambda envs: (envs.reset(), envs.step_async(ACTIONS)),
+    "call pending": lambda envs: envs.call_async("poke"),
+    "streaming": lambda envs: (envs.reset(), envs.send(ACTIONS[:2], env_ids=[0, 1])),
     "broken": _broken,
-    "much to send": _large_actions_pending,
+    "much to send": lambda envs: envs.call_async("poke", b"x" * (1 << 24)),
 }
 
 
@@ -96,7 +73,7 @@ STATES: dict[str, Callable[[Any, Path], None]] = {
 @pytest.mark.parametrize("state", STATES)
 def test_close_ends_at_once_from_every_state(state: str, terminate: bool, tmp_path: Path) -> None:
     envs = make(tmp_path)
-    STATES[state](envs, tmp_path)
+    STATES[state](envs)
     pids = [process.pid for process in envs.processes]
     with within(1.0):
         envs.close(terminate=terminate)
@@ -116,16 +93,12 @@ def test_close_bounds_a_hang_and_names_it(where: str, deed: str, tmp_path: Path)
     envs = make(tmp_path, deed, where)
     envs.reset()
     arm(tmp_path)
-    with contextlib.suppress(StepTimeoutError):
-        if where == "reset":
-            envs.reset_async()
-            envs.reset_wait(timeout=SOON)
-        elif where == "step":
-            envs.step_async(ACTIONS)
-            envs.step_wait(timeout=SOON)
-        elif where == "call":
-            envs.call_async("poke")
-            envs.call_wait(timeout=SOON)
+    if where != "close":
+        {"step": partial(envs.step_async, ACTIONS), "call": partial(envs.call_async, "poke")}.get(
+            where, envs.reset_async
+        )()
+        with pytest.raises(StepTimeoutError):
+            getattr(envs, f"{where}_wait")(timeout=SOON)
     with (
         within(SOON + 1.0),
         pytest.warns(RuntimeWarning, match="environments 2, 3 did not close within"),
@@ -153,13 +126,8 @@ def test_close_ends_stopped_workers(terminate: bool, tmp_path: Path) -> None:
 
 
 def test_close_while_a_worker_is_being_built_again(tmp_path: Path) -> None:
-    factory = Factory(3, Fault("hang", "build", tmp_path / "trigger"))
-    envs: Any = AsyncVectorEnv(
-        [*factories(3, tmp_path), factory],
-        num_workers=2,
-        context="fork",
-        on_worker_death="restart",
-    )
+    last = Factory(3, Fault("hang", "build", tmp_path / "trigger"))
+    envs = two_workers([*factories(3, tmp_path), last], on_worker_death="restart")
     envs.reset()
     arm(tmp_path)
     os.kill(envs.processes[1].pid, signal.SIGKILL)
@@ -201,9 +169,7 @@ def test_one_exception_in_close_does_not_keep_the_others_from_closing(tmp_path: 
             if self.index % 2 == 0:
                 raise OddError(f"number {self.index}")
 
-    envs: Any = AsyncVectorEnv(
-        [lambda i=i: Tells(i) for i in range(4)], num_workers=2, context="fork"
-    )
+    envs = two_workers([partial(Tells, index) for index in range(4)])
     with pytest.raises(OddError, match="number 0"):
         envs.close()
     assert {path.name for path in tmp_path.iterdir()} == {"0", "1", "2", "3"}
@@ -397,3 +363,97 @@ def test_a_forked_child_of_the_caller_does_not_end_its_workers(tmp_path: Path) -
     os.waitpid(child, 0)
     envs.step(ACTIONS)
     envs.close()
+
+
+# ---------------------------------------------------------------------- while a call runs
+
+
+class Signalling(Ledger):
+    """Sends a signal to the caller in each reset, step and call, and then works for a moment."""
+
+    def reset(self, **arguments: Any) -> Any:
+        self._signal()
+        return super().reset(**arguments)
+
+    def step(self, action: Any) -> Any:
+        self._signal()
+        return super().step(action)
+
+    def work(self) -> None:
+        self._signal()
+
+    def _signal(self) -> None:
+        os.kill(self.caller, signal.SIGUSR1)
+        time.sleep(0.02)
+
+    caller = os.getpid()
+
+
+CALLS = {
+    "reset": lambda envs: envs.reset(),
+    "step": lambda envs: envs.step(BOTH),
+    "step of some": lambda envs: envs.step(BOTH[:1], env_ids=[1]),
+    "send and recv": lambda envs: (envs.send(BOTH), envs.recv(2)),
+    "call": lambda envs: envs.call("work"),
+}
+
+
+@pytest.fixture
+def handler() -> Iterator[list[Any]]:
+    """Return the list of what the handler of SIGUSR1 closes, at first nothing."""
+    found: list[Any] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: found and found.pop().close())
+    yield found
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+@pytest.mark.parametrize("what", CALLS)
+def test_a_signal_handler_that_closes_ends_the_call(
+    what: str, backend: str, handler: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Signalling, "caller", os.getpid())
+    kind = SyncVectorEnv if backend == "sync" else two_workers
+    envs = kind([Signalling] * 2)
+    envs.reset()
+    handler.append(envs)
+    with pytest.raises(ClosedEnvironmentError, match=r"close\(\)"):
+        CALLS[what](envs)
+    with pytest.raises(ClosedEnvironmentError, match="after close"):
+        envs.reset()
+    envs.close()
+
+
+@pytest.mark.parametrize("terminate", [False, True])
+@pytest.mark.parametrize("what", ["reset", "step", "step of some", "send and recv"])
+def test_another_thread_may_close(what: str, terminate: bool) -> None:
+    envs = two_workers([Ledger] * 2)
+    envs.reset()
+    ended: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while True:
+                CALLS[what](envs)
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    time.sleep(0.02)
+    envs.close(terminate=terminate)
+    thread.join(20)
+    assert not thread.is_alive()
+    assert [type(error) for error in ended] == [ClosedEnvironmentError]
+
+
+@pytest.mark.parametrize("terminate", [False, True])
+def test_on_worker_death_may_close(terminate: bool, tmp_path: Path) -> None:
+    envs: Any = None
+    envs = make(tmp_path, "SIGKILL", on_worker_death=lambda error: envs.close(terminate=terminate))
+    envs.reset()
+    arm(tmp_path)
+    with pytest.raises(ClosedEnvironmentError, match=r"during step"):
+        envs.step(ACTIONS)
+    assert envs.closed
+    assert envs.processes == []

@@ -167,39 +167,18 @@ def test_observations_actions_and_infos(
             assert list(infos["text"]) == [text(number, size) for number in range(3)]
 
 
-def test_calls_their_arguments_and_what_they_return(size: int, bound: dict[str, Any]) -> None:
+def test_calls_exceptions_and_streams(size: int, bound: dict[str, Any]) -> None:
     value = text(7, size)
-    with make(10, **bound) as envs:
-        envs.reset(options={"text": value})
+    with make(size, shared_memory=False, **bound) as envs:
+        assert list(envs.reset(options={"text": value})[1]["got"]) == [value] * 3
         assert envs.call("echo", value) == tuple((number, value) for number in range(3))
         envs.set_attr("mark", value)
         assert envs.get_attr("mark") == (value,) * 3
-        assert list(envs.reset(options={"text": value})[1]["got"]) == [value] * 3
         envs.call_async("echo", value)
         assert envs.call_wait(timeout=60)[2] == (2, value)
-
-
-@pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)
-def test_a_large_message_goes_out_while_another_comes_in(bound: dict[str, Any]) -> None:
-    value = text(7, 5_000_000)
-    with make(10, num_workers=1, **bound) as envs:
-        envs.reset(seed=0)
-        for _ in range(3):
-            assert envs.call("echo", value)[1] == (1, value)
-
-
-def test_exceptions(size: int, bound: dict[str, Any]) -> None:
-    with make(size, **bound) as envs:
-        envs.reset(seed=0)
         with pytest.raises(ValueError, match="0001") as caught:
             envs.call("fail", env_ids=[1])
         assert str(caught.value) == text(1, size)
-        assert_batch(envs.reset(seed=0)[0], size, "array", 0)
-
-
-def test_some_environments(size: int, bound: dict[str, Any]) -> None:
-    with make(size, shared_memory=False, **bound) as envs:
-        envs.reset(seed=0)
         envs.recv()
         envs.send(np.stack(values(size, "array", 1))[[2, 0]], env_ids=[2, 0])
         got = envs.recv(2)
@@ -207,3 +186,12 @@ def test_some_environments(size: int, bound: dict[str, Any]) -> None:
             assert np.array_equal(observation, values(size, "array", 1)[row])
         assert sorted(got.env_ids.tolist()) == [0, 2]
         assert got.rewards.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)
+def test_a_large_message_goes_out_while_another_comes_in(bound: dict[str, Any]) -> None:
+    value = text(7, 2_000_000)
+    with make(10, num_workers=1, **bound) as envs:
+        envs.reset(seed=0)
+        for _ in range(3):
+            assert envs.call("echo", value)[1] == (1, value)
