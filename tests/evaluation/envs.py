@@ -1,17 +1,36 @@
-"""Environments and policies that are evaluated: episodes of unequal length, missions, deaths."""
+"""Environments and policies for tests of evaluation, and the comparison of two evaluations."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vecspaces import Env, spaces
+from vecspaces import Env, Evaluation, spaces
 
 WORDS = ("fetch the red ball", "go to the door", "open the box")
+
+
+def seeds_of(seed: int, episodes: int) -> list[int]:
+    """Return the seeds of an evaluation's episodes, as its docstring defines them."""
+    state = np.random.SeedSequence(seed).generate_state(episodes)
+    return [int(number) & 0x7FFFFFFF for number in state]
+
+
+def assert_same(one: Evaluation, other: Evaluation) -> None:
+    """Compare bit for bit all that does not depend on the clock and on deaths."""
+    for name in ("returns", "lengths", "seeds", "terminated"):
+        mine, theirs = getattr(one, name), getattr(other, name)
+        assert mine.dtype == theirs.dtype
+        assert mine.tobytes() == theirs.tobytes(), name
+    assert list(one.infos) == list(other.infos)
+    for key, values in one.infos.items():
+        assert values.tobytes() == other.infos[key].tobytes(), key
+    assert one.steps == other.steps
 
 
 class Errand(Env[Any, Any]):
@@ -60,7 +79,7 @@ class Errand(Env[Any, Any]):
 
 
 def errand_policy(observations: Any) -> Any:
-    """Decide for each row by itself."""
+    """Choose each row's action from its own observation."""
     words = np.array([len(mission) for mission in observations["mission"]])
     return (np.signbit(observations["place"][:, 0]) + words + observations["battery"]) % 3
 
@@ -79,7 +98,7 @@ class Turns:
 
     def __call__(self, observations: Any) -> Any:
         self.sizes.add(len(observations["mission"]))
-        # Only if each row is asked once per step, and reset in time.
+        # Fails unless each row is in one call per step, and is reset in time.
         playing = self.times % 10 == observations["battery"]
         assert playing.any()
         self.times += 1
@@ -87,13 +106,9 @@ class Turns:
 
 
 class Poisoned(Errand):
-    """An errand that kills or stops its process in the episodes of some seeds.
+    """An errand that sends its process a signal, once or always, in the episodes of some seeds.
 
-    Args:
-        poison: The seeds.
-        where: `"step"` or `"reset"`.
-        once: A folder of files that say which seeds have killed once; None: they always kill.
-        deed: The signal; a process that is stopped hangs.
+    Files in the folder `once` mark the seeds that have done so. A process that is stopped hangs.
     """
 
     def __init__(
@@ -128,7 +143,7 @@ class Poisoned(Errand):
 
 
 class Raising(Errand):
-    """An errand that raises in the third step of one seed."""
+    """An errand whose third step of one seed raises."""
 
     def __init__(self, bad: int) -> None:
         super().__init__()
@@ -141,7 +156,7 @@ class Raising(Errand):
 
 
 class Counted(Errand):
-    """An errand that writes down each construction and each episode."""
+    """An errand that appends each construction and each episode to a file."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -161,7 +176,5 @@ class Paced(Errand):
     """An errand whose steps take some milliseconds."""
 
     def step(self, action: Any) -> Any:
-        import time
-
         time.sleep(0.002)
         return super().step(action)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluation.envs import Errand, Poisoned, errand_policy
-from tests.evaluation.test_evaluate import assert_same
+from tests.evaluation.envs import Errand, Poisoned, assert_same, errand_policy
 from vecspaces import Evaluation, evaluate
 from vecspaces.errors import WorkerDiedError
 

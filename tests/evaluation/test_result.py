@@ -1,0 +1,118 @@
+"""Evaluation: its statistics, its JSON, and the progress until there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.evaluation.envs import Errand, assert_same, errand_policy
+from vecspaces import Evaluation, evaluate, make_vec
+from vecspaces.evaluation.result import interquartile_mean
+
+
+def made(returns: Any, infos: dict[str, Any] | None = None) -> Evaluation:
+    """An evaluation with these returns."""
+    returns = np.array(returns, np.float64)
+    count = len(returns)
+    zeros = np.zeros(count, np.int64)
+    return Evaluation(
+        returns, zeros + 1, zeros, zeros, np.ones(count, bool), infos or {}, count, 1.0
+    )
+
+
+def test_the_statistics_are_those_of_numpy() -> None:
+    returns = np.random.default_rng(0).gamma(2.0, size=203)
+    result = made(returns)
+    assert result.mean_return == returns.mean()
+    assert result.std_return == returns.std()
+    assert result.median_return == np.median(returns)
+    assert result.interquartile_mean == np.sort(returns)[50:153].mean()
+    assert result.success_rate is None
+    assert made([1, 2], {"success": np.array([np.nan, 1.0])}).success_rate == 1.0
+    for few, mean in (([5], 5), ([1, 2], 1.5), ([0, 2, 4], 2), ([9, 1, 2, 3], 2.5)):
+        assert interquartile_mean(np.array(few, np.float64)) == mean
+
+
+def test_the_interval_is_that_of_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats", reason="SciPy is not installed")
+    returns = np.random.default_rng(1).gamma(2.0, size=60)
+    theirs = stats.bootstrap(
+        (returns,), np.mean, n_resamples=20_000, method="percentile", rng=2
+    ).confidence_interval
+    found = made(returns).confidence_interval(resamples=20_000)
+    np.testing.assert_allclose(found, theirs, atol=0.02)
+
+
+def test_the_interval_of_many_returns_is_the_normal_one() -> None:
+    returns = np.random.default_rng(1).gamma(2.0, size=1000)
+    half = 1.959964 * returns.std() / np.sqrt(1000)
+    found = made(returns).confidence_interval()
+    np.testing.assert_allclose(found, (returns.mean() - half, returns.mean() + half), rtol=0.01)
+    narrow = made(returns).confidence_interval(0.5)
+    assert found[0] < narrow[0] < narrow[1] < found[1]
+
+
+def test_the_interval_has_its_probability() -> None:
+    generator = np.random.default_rng(4)
+    inside = 0
+    for _ in range(300):
+        low, high = made(generator.normal(size=40)).confidence_interval(0.9, resamples=500)
+        inside += low < 0.0 < high
+    assert 0.84 < inside / 300 < 0.94
+
+
+def test_the_interval_is_seeded_and_does_not_depend_on_the_size_of_a_draw() -> None:
+    result = made(np.arange(50.0))
+    assert result.confidence_interval() == result.confidence_interval()
+    assert result.confidence_interval() != result.confidence_interval(seed=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vecspaces.evaluation.result._DRAWN", 70)
+        slow = result.confidence_interval()
+    assert slow == result.confidence_interval()
+    for statistic in ("median", "interquartile_mean"):
+        low, high = result.confidence_interval(statistic=statistic)
+        assert low < 24.5 < high
+    assert made([3.0]).confidence_interval() == (3.0, 3.0)
+
+
+def test_as_json_is_plain_and_complete(expected: Evaluation) -> None:
+    found = json.loads(json.dumps(expected.as_json(), allow_nan=False))
+    assert found["mean_return"] == expected.mean_return
+    assert found["success_rate"] == expected.success_rate == expected.terminated.mean()
+    assert [episode["return"] for episode in found["episodes"]] == expected.returns.tolist()
+    assert found["episodes"][3]["infos"]["parcels"] == expected.lengths[3]
+    assert "of 40 episodes: mean return" in repr(expected)
+
+
+def test_progress_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[tuple[int, int]] = []
+    for progress in (lambda *counts: seen.append(counts), True):
+        evaluate(errand_policy, Errand, episodes=5, seed=3, backend="sync", progress=progress)
+    assert seen == [(done, 5) for done in range(6)]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "0 of 5 episodes"
+    assert lines[-1] == "5 of 5 episodes, 0 s left"
+
+
+def test_env_kwargs_and_vector_kwargs_reach_environment_and_vector_env() -> None:
+    options = {"step_timeout": 60, "variable_capacity": 0}
+    result = evaluate(
+        errand_policy,
+        Errand,
+        episodes=3,
+        seed=0,
+        num_workers=1,
+        env_kwargs={"shortest": 2},
+        vector_kwargs=options,
+    )
+    assert result.lengths.max() <= 20
+
+
+def test_the_spec_of_a_vector_env_stands_for_its_environment_alone() -> None:
+    with make_vec("CartPole-v1", 3, backend="sync", autoreset_mode="SameStep") as envs:
+        spec = envs.spec
+    one = evaluate("random", spec, episodes=5, seed=0, backend="sync")
+    assert_same(one, evaluate("random", "CartPole-v1", episodes=5, seed=0, num_workers=2))
