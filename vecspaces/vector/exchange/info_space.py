@@ -75,6 +75,7 @@ class InfoKey:
 
     Args:
         path: The keys that lead to it.
+        name: The last of them, which is the key itself.
         number: Its place in the list of keys, and in the presence of a row.
         parent: The number of the Dict that it is in; -1 for the whole info.
         end: The number after those of the keys in it; `number + 1` if it is no Dict.
@@ -82,15 +83,11 @@ class InfoKey:
     """
 
     path: tuple[str, ...]
+    name: str
     number: int
     parent: int
     end: int
     layout: Layout | None
-
-    @property
-    def name(self) -> str:
-        """The key itself."""
-        return self.path[-1]
 
     @property
     def is_array(self) -> bool:
@@ -137,7 +134,7 @@ class InfoLayout:
                 offset += layout.size
             parent = paths.index(path[:-1]) if len(path) > 1 else -1
             within = sum(other[: len(path)] == path for other in paths)
-            keys.append(InfoKey(path, number, parent, number + within, layout))
+            keys.append(InfoKey(path, path[-1], number, parent, number + within, layout))
         end = offset + -(-slots * n * len(keys) // ALIGNMENT) * ALIGNMENT
         return cls(tuple(keys), n, slots, offset, end)
 
@@ -263,7 +260,8 @@ class InfoRows:
         """Add the keys of some rows to merged infos of `count` rows, as the rows `places`."""
         masks: Mask = np.zeros((len(self.keys), count), dtype=np.bool_)
         masks[:, places] = self.presence[rows].T
-        for key, holder in self.layout.nest(infos, [bool(mask.any()) for mask in masks]):
+        given: list[bool] = masks.any(axis=1).tolist()
+        for key, holder in self.layout.nest(infos, given):
             bound, mask = self.keys[key.number], masks[key.number]
             if bound.array is not None:
                 values = np.zeros((count, *bound.array.shape[1:]), bound.array.dtype)

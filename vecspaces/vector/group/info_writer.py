@@ -104,6 +104,16 @@ class _ValidatedKey(_Key):
                 raise InvalidResult(InvalidInfoError, text, row, found)
 
 
+class _Held:
+    """The values of a Dict, and the rows that have it."""
+
+    __slots__ = ("declared", "infos", "rows")
+
+    def __init__(self, rows: Sequence[int], infos: list[dict[str, Any]]) -> None:
+        self.rows, self.infos = rows, infos
+        self.declared = 0  # how many values in them belong to declared keys
+
+
 class InfoWriter:
     """Writes consecutive rows of one slot, `low` to `high`; what is not declared is returned.
 
@@ -123,6 +133,14 @@ class InfoWriter:
         self._columns = [(key.name, key.write_all) for key in self._keys if key.write_all]
         self._cells = [(key.name, key.rows.write) for key in self._keys if key.rows]
         self._is_flat = len(self._columns) == width and not validate
+        # The names of the keys in each Dict, and in the whole infos (-1), and the Dicts among them.
+        self._names: dict[int, dict[str, None]] = {-1: {}}
+        self._dicts: dict[int, list[_Key]] = {-1: []}
+        for key in self._keys:
+            self._names[key.parent][key.name] = None
+            if key.write_all is None:
+                self._dicts[key.parent].append(key)
+                self._names[key.number], self._dicts[key.number] = {}, []
 
     def write(self, infos: Infos, rows: Sequence[int] | None = None) -> Infos:
         """Write the infos of all rows, or of `rows`; those that are not among `infos` are empty.
@@ -165,11 +183,10 @@ class InfoWriter:
 
     def _write(self, root: int, rows: Sequence[int], infos: list[dict[str, Any]]) -> Infos:
         """Write the keys in a Dict; `presence` has them all, and loses those that are not there."""
-        # Of each Dict, the rows that have it, and its value in each; a Dict precedes its keys.
-        held = {root: (rows, infos)}
-        found = dict.fromkeys(held, 0)
+        held = {root: _Held(rows, infos)}  # by Dict, which precedes its keys
         for key in self._below(root):
-            at, holders = held[key.parent]
+            holder = held[key.parent]
+            at, holders = holder.rows, holder.infos
             try:
                 values = list(map(key.take, holders))
             except KeyError:
@@ -178,36 +195,26 @@ class InfoWriter:
                 self._clear(key, [row for row, is_given in zip(at, has) if not is_given])  # noqa: B905
                 at = [row for row, is_given in zip(at, has) if is_given]  # noqa: B905
                 values = [info[name] for info, is_given in zip(holders, has) if is_given]  # noqa: B905
-            found[key.parent] += len(values)
+            holder.declared += len(values)
             if key.write_all is not None:
                 key.write(at, values, at is self._rows)
                 continue
             if set(map(type, values)) - _DICT:
                 values = self._as_dicts(key, at, values)
-            held[key.number], found[key.number] = (at, values), 0
-        return self._undeclared(root, held, found)
+            held[key.number] = _Held(at, values)
+        return self._undeclared(root, held)
 
-    def _undeclared(
-        self,
-        root: int,
-        held: dict[int, tuple[Sequence[int], list[dict[str, Any]]]],
-        found: dict[int, int],
-    ) -> Infos:
-        """Return what the Dicts in `held` have besides the declared keys, by the rows of the first.
-
-        `found` counts the values of declared keys in each.
-        """
+    def _undeclared(self, root: int, held: dict[int, _Held]) -> Infos:
+        """Return what the Dicts in `held` have besides declared keys, by the rows of the first."""
         rests: dict[int, Infos] = {}
-        # What is in a Dict precedes the Dict itself.
-        for number in reversed(held):
-            rows, infos = held[number]
-            below = [key for key in self._below(number) if key.parent == number]
-            nested = [(key.name, rests[key.number]) for key in below if key.number in rests]
-            if not nested and sum(map(len, infos)) == found[number]:
+        for number, holder in reversed(held.items()):  # the Dicts in a Dict come before it
+            nested = [
+                (key.name, rests[key.number]) for key in self._dicts[number] if key.number in rests
+            ]
+            if not nested and sum(map(len, holder.infos)) == holder.declared:
                 continue
-            names = {key.name for key in below}
-            rest: Infos = {}
-            for row, info in zip(rows, infos, strict=True):
+            names, rest = self._names[number], Infos()
+            for row, info in zip(holder.rows, holder.infos, strict=True):
                 own = {name: info[name] for name in info if name not in names}
                 own.update((name, given[row]) for name, given in nested if row in given)
                 if own:
@@ -259,7 +266,6 @@ class InfoWriter:
         """Return the values of a Dict as dicts that have no more keys than they show."""
         for row, value in zip(rows, values, strict=True):
             if not isinstance(value, Mapping):
-                names = (own.name for own in self._below(key.number) if own.parent == key.number)
-                expected = f"a dict, with keys among {show_keys(names)}"
+                expected = f"a dict, with keys among {show_keys(self._names[key.number])}"
                 raise key.mismatch(Mismatch(expected, show_value(value), row=row))
         return list(map(dict, values))
