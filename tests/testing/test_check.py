@@ -42,10 +42,10 @@ from vecspaces.spaces import Box, Discrete, Space
 from vecspaces.testing import Report, check_env, probes
 from vecspaces.testing.check import CATALOGUE, best_num_workers
 from vecspaces.testing.contract import ALL_SPACES
-from vecspaces.testing.probes import Played, use_up
+from vecspaces.testing.isolation import Played, run_isolated
+from vecspaces.testing.probes import use_up
 from vecspaces.testing.recording import DeclaredInfos, Recorder
 from vecspaces.testing.report import SEVERITIES
-from vecspaces.testing.workers import run_in_worker
 from vecspaces.vector import SyncVectorEnv
 
 ROOT = Path(__file__).parents[2]
@@ -252,7 +252,7 @@ def test_a_death_in_a_late_step_leaves_the_steps_before_it() -> None:
     ],
 )
 def test_a_leak_is_one_of_resets_or_of_steps(kind: Any, name: str, said: str) -> None:
-    (played,) = run_in_worker(use_up, kind, 0, 9.0, context="fork", timeout=30.0)[:1]
+    played = run_isolated(use_up, kind, 0, 9.0, context="fork", timeout=30.0)
     assert re.fullmatch(said, played.findings[f"leaks-{name}"])
 
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from vecspaces.checks import check_count, check_seconds
 from vecspaces.testing import probes
-from vecspaces.testing.probes import Played
+from vecspaces.testing.isolation import Played, refuse_imports, run_isolated, start_methods
 from vecspaces.testing.recording import Record, first_difference
 from vecspaces.testing.report import SEVERITIES, Cost, Finding, Report
-from vecspaces.testing.workers import refuse_imports, run_in_worker, start_methods
 from vecspaces.vector.backends.process.cores import count_usable_cores
+from vecspaces.vector.options import StartMethod
 
 #: By the name of a finding: its severity, and what to do.
 CATALOGUE: Mapping[str, tuple[str, str]] = {
@@ -117,11 +117,12 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
 _VALUES = {"observation", "reward"}
 _RESULTS = _VALUES | {"flag", "info", "info-space"}
 _FORMS = {"reset-form", "step-form", "action-mask"}
-_DEFAULT_STEPS = 300
 # The processor time of a probe, in seconds; slow environments make fewer steps in it.
 _BUDGET = 0.8
 # What the comparison of frames may take before it leaves out render modes, in seconds.
 _RENDER_SECONDS = 4.0
+# Of the global generators beside others; 0 and 1 are those of runs alone.
+_OTHER_GLOBALS = 7
 _ENVS = 64  # for which `Cost.num_workers` holds
 # What a round costs a SyncVectorEnv, an AsyncVectorEnv, and each of its workers, in seconds.
 _SYNC_ROUND, _ASYNC_ROUND, _WORKER_ROUND = 30e-6, 70e-6, 15e-6
@@ -134,7 +135,7 @@ _UNAVAILABLE = (
 def check_env(
     make_env: Callable[..., Any],
     *,
-    num_steps: int = _DEFAULT_STEPS,
+    num_steps: int = 300,
     seed: int = 0,
     timeout: float = 30.0,
 ) -> Report:
@@ -195,12 +196,14 @@ class _Check:
 
     def run(self) -> None:
         """Run all probes that make sense after what was found before."""
-        if not self._is_picklable():
+        try:
+            cloudpickle.dumps(self._make_env)
+        except Exception as error:  # whatever a __reduce__ raises
+            self._find("pickling", f"the factory cannot be pickled: {error}")
             self._spawn = None
-        alone = self._play_alone(0, inspect=True)
-        if alone is not None:
-            self.num_steps = sum(bool(record.outcome) for record in alone.trace)
-        if alone is None or alone.failure is not None or _FORMS & self.findings.keys():
+        alone = self._run(probes.inspect_alone, self._seed, self._num_steps, 2 * _BUDGET)
+        self.num_steps = alone.num_steps + sum(bool(record.outcome) for record in alone.trace)
+        if alone.failure is not None or _FORMS & self.findings.keys():
             return
         self._run(probes.use_up, self._seed, 2 * _BUDGET)
         if not _VALUES & self.findings.keys():
@@ -211,7 +214,7 @@ class _Check:
             # Where steps are slow, few of them must distinguish episodes.
             steps = max(1, min(10, len(trace) // 4))
             self._run(probes.try_seeds, self._seed, steps, _BUDGET / 2)
-        same_in_company = self._keep_company(trace, alone)
+        same_in_company = self._keep_company(trace, alone.extra["changed"])
         if trace is not None:
             self._compare_processes(trace)
             if alone.extra["binds"] and same_in_company and not _RESULTS & self.findings.keys():
@@ -227,36 +230,26 @@ class _Check:
         severity, advice = CATALOGUE[name]
         self.findings.setdefault(name, Finding(name, severity, message, advice))
 
-    def _run(self, probe: Callable[..., Played], *args: Any, keep: bool = True) -> Played | None:
-        """Run a probe; return what it recorded, None where its process did not end by itself."""
-        outcome = run_in_worker(
-            probe, self._make_env, *args, context=self._fast, timeout=self._timeout
-        )
-        played: Played | None = outcome.result
-        if played is None:
-            self._find(outcome.problem or "raises", outcome.message)
-            self.num_steps = max(self.num_steps, outcome.steps)
-        elif keep:
+    def _run(self, probe: Callable[..., Played], *args: Any, keep: bool = True) -> Played:
+        """Run a probe; without `keep`, its findings count only if its process was lost."""
+        played = self._isolate(probe, *args, context=self._fast)
+        if keep or played.lost:
             for name, message in played.findings.items():
                 self._find(name, message)
         return played
 
-    def _play_alone(self, globals_seed: int, *, inspect: bool = False) -> Played | None:
-        return self._run(
-            probes.play_alone,
-            self._seed,
-            self._num_steps,
-            2 * _BUDGET if inspect else _BUDGET,
-            globals_seed,
-            inspect,
-        )
+    def _isolate(self, probe: Callable[..., Played], *args: Any, context: StartMethod) -> Played:
+        return run_isolated(probe, self._make_env, *args, context=context, timeout=self._timeout)
+
+    def _replay(self, globals_seed: int) -> Played:
+        return self._run(probes.replay, self._seed, self._num_steps, _BUDGET, globals_seed)
 
     # ------------------------------------------------------------------ comparing
 
     def _is_reproducible(self, alone: Played) -> bool:
         """Compare two processes whose global generators differ, then two in which they do not."""
-        other = self._play_alone(1)
-        if other is None:
+        other = self._replay(1)
+        if other.lost:
             return False
         different = first_difference(alone.trace, other.trace, infos=True)
         if different is None:
@@ -265,8 +258,8 @@ class _Check:
         if part == "info":
             self._find("info-differs", f"{where}: the info differs between two equal runs")
             return True
-        twin = self._play_alone(0)
-        if twin is None:
+        twin = self._replay(0)
+        if twin.lost:
             return False
         again = first_difference(alone.trace, twin.trace)
         if again is None:
@@ -283,19 +276,14 @@ class _Check:
             )
         return False
 
-    def _keep_company(self, trace: list[Record] | None, alone: Played) -> bool:
+    def _keep_company(self, trace: list[Record] | None, changed: list[str]) -> bool:
         """Compare with a run beside seven others, whose global state changes; return if equal."""
 
         def differs(*neighbours: str) -> str | None:
-            played = self._run(
-                probes.play_in_company,
-                self._seed,
-                self._num_steps,
-                2 * _BUDGET,
-                neighbours,
-                keep=False,
-            )
-            if played is None:
+            budget = 2 * _BUDGET
+            args = (self._seed, self._num_steps, budget, _OTHER_GLOBALS, neighbours)
+            played = self._run(probes.replay, *args, keep=False)
+            if played.lost:
                 return "its process did not end by itself"
             if "spaces-differ" in played.findings:
                 self._find("spaces-differ", played.findings["spaces-differ"])
@@ -310,52 +298,30 @@ class _Check:
         if differs("siblings", "random", "directory") is None:
             return trace is not None
         causes = {
-            "working-directory": (("directory",), "where the working directory changes"),
-            "global-random": (("random",), "where others use the global generators"),
-            "company": (("siblings",), "beside seven others of its kind in the process"),
+            "working-directory": ("directory", "where the working directory changes"),
+            "global-random": ("random", "where others use the global generators"),
+            "company": ("siblings", "beside seven others of its kind in the process"),
         }
         known = set(self.findings)
         for name, (neighbours, where) in causes.items():
             if name == "company" and "global-random" in self.findings:
                 continue  # the seven others draw from them too
-            message = differs(*neighbours)
+            message = differs(neighbours)
             if message is not None:
-                changed = alone.extra["changed"]
-                hint = (
-                    f" (it changes {', '.join(changed)})" if changed and name == "company" else ""
-                )
+                hint = ""
+                if changed and name == "company":
+                    hint = f" (it changes {', '.join(changed)})"
                 self._find(name, f"{where}, {message}{hint}")
         if known == self.findings.keys():
             self._find("company", "beside others that use global state, its episode is another one")
         return False
 
-    def _is_picklable(self) -> bool:
-        try:
-            cloudpickle.dumps(self._make_env)
-        except Exception as error:  # whatever a __reduce__ raises
-            self._find("pickling", f"the factory cannot be pickled: {error}")
-            return False
-        return True
-
     def _compare_processes(self, trace: list[Record]) -> None:
         """Send the factory to a process that is no copy of this one, and compare."""
         if self._spawn is None:
             return
-        outcome = run_in_worker(
-            probes.play_alone,
-            self._make_env,
-            self._seed,
-            self._num_steps,
-            _BUDGET,
-            0,
-            False,
-            context=self._spawn,
-            timeout=self._timeout,
-        )
-        if outcome.result is None:
-            self._find("start-method", f"in a process started by spawn, {outcome.message}")
-            return
-        played: Played = outcome.result
+        args = (self._seed, self._num_steps, _BUDGET, 0)
+        played = self._isolate(probes.replay, *args, context=self._spawn)
         if played.failure is not None:
             self._find("start-method", f"in a process started by spawn, {played.failure}")
             return
@@ -371,13 +337,13 @@ class _Check:
         modes = self._render_modes()
         began, compared = time.monotonic(), False
         for mode in modes:
-            budget = _BUDGET / max(len(modes), 1)
+            budget = _BUDGET / len(modes)
             began_mode = time.monotonic()
             play = partial(
                 self._run, probes.render_frames, mode, self._seed, self._num_steps, budget
             )
             alone = play(1, keep=False)
-            if alone is None:
+            if alone.lost:
                 continue
             if alone.failure is not None and any(word in alone.failure for word in _UNAVAILABLE):
                 self._find("render-unavailable", alone.failure)
@@ -398,13 +364,13 @@ class _Check:
                 continue  # a slow renderer is compared in its first mode alone
             others = 3 if now - began_mode < _RENDER_SECONDS / 4 else 1
             beside, compared = play(1 + others, keep=False), True
-            if beside is None:
+            if beside.lost:
                 continue
             if beside.failure is not None:
                 self._find("render-company", f"beside {others} others, {beside.failure}")
             elif _frames_differ(alone, beside):
                 again = play(1, keep=False)
-                if again is not None and not _frames_differ(alone, again):
+                if not again.lost and not _frames_differ(alone, again):
                     message = f"render_mode={mode!r}: frames are other ones beside {others} others"
                     self._find("render-company", message)
 
@@ -419,16 +385,15 @@ class _Check:
         )
         if not takes_mode:
             return [None]
-        outcome = run_in_worker(
-            probes.list_render_modes, self._make_env, context=self._fast, timeout=self._timeout
-        )
-        return [mode for mode in outcome.result or () if mode != "human"]
+        played = self._isolate(probes.list_render_modes, context=self._fast)
+        modes: list[str | None] = played.extra.get("modes", [])
+        return modes
 
     # ------------------------------------------------------------------ cost
 
     def _measure(self) -> None:
         timed = self._run(probes.measure, self._seed, 2000, _BUDGET)
-        if timed is None or not timed.extra["steps"]:
+        if not timed.extra.get("steps"):
             return
         steps, resets = np.array(timed.extra["steps"]), np.array(timed.extra["resets"])
         mean, p99 = float(steps.mean()), float(np.percentile(steps, 99))

@@ -1,8 +1,9 @@
-"""What `check_env` does with an environment, each in a process of its own; returns plain values."""
+"""The probes of `check_env`: what it does with an environment, each in a process of its own."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import itertools
 import multiprocessing
@@ -12,19 +13,17 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
 from vecspaces.checks import show_type, show_value
 from vecspaces.sampling import MASK, sample_next
-from vecspaces.testing.recording import DeclaredInfos, Record, Recorder, StopPlaying, digest
-from vecspaces.testing.workers import Place
+from vecspaces.testing.isolation import Played, ProbeHost
+from vecspaces.testing.recording import DeclaredInfos, Recorder, digest
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.group.in_place import find_bind
 from vecspaces.vector.group.members import Builder, Built, WrongSpace, is_vector_env
@@ -36,41 +35,32 @@ _RESETS = 300
 _RESETS_ALONE = 60
 _FRAMES = 20
 
-
-@dataclass
-class Played:
-    """What came out of one run.
-
-    Attributes:
-        trace: What the environment returned.
-        findings: By name, what is wrong.
-        failure: What was raised, and where; None if nothing was.
-        extra: Values of this probe alone.
-    """
-
-    trace: list[Record] = field(default_factory=list)
-    findings: dict[str, str] = field(default_factory=dict)
-    failure: str | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
-
-    @contextlib.contextmanager
-    def guard(self, place: Place, doing: str, name: str = "raises") -> Iterator[None]:
-        """Turn an exception of the environment into a finding."""
-        place.note(doing)
-        try:
-            yield
-        except StopPlaying:
-            pass
-        except (Exception, SystemExit) as error:
-            self.failure = f"{place.doing}: raises {_describe(error)}"
-            self.findings.setdefault(name, self.failure)
+Args = ParamSpec("Args")
+Item = TypeVar("Item")
 
 
-def _describe(error: BaseException) -> str:
-    """Return an exception in one line, with the line of the environment that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}{where}"
+def _probe(
+    fill: Callable[Concatenate[ProbeHost, Played, Args], None],
+) -> Callable[Concatenate[ProbeHost, Args], Played]:
+    """Make a probe of a function that fills what is returned."""
+
+    @functools.wraps(fill)
+    def probe(host: ProbeHost, /, *args: Args.args, **kwargs: Args.kwargs) -> Played:
+        played = Played()
+        with played.guard(host, "construction"):
+            fill(host, played, *args, **kwargs)
+        return played
+
+    return probe
+
+
+def _for_seconds(seconds: float, items: Iterable[Item], least: int = 5) -> Iterator[Item]:
+    """Yield items for so long, and at least so many, if there are."""
+    ends = time.perf_counter() + seconds
+    for number, item in enumerate(items, 1):
+        yield item
+        if number >= least and time.perf_counter() > ends:
+            return
 
 
 def _seed_globals(seed: int) -> None:
@@ -84,93 +74,73 @@ def _global_state() -> tuple[bytes, bytes]:
     return digest(hash(random.getstate()[1])), digest(np.random.get_state())
 
 
-def _build(make_env: Callable[..., Any], **kwargs: Any) -> Built:
-    built = Builder(AutoresetMode.NEXT_STEP).build(partial(make_env, **kwargs), 0)
+def _build(host: ProbeHost, **kwargs: Any) -> Built:
+    built = Builder(AutoresetMode.NEXT_STEP).build(partial(host.make_env, **kwargs), 0)
     if is_vector_env(built.env):
         raise TypeError("the factory returns a vector env: check its single environments")
     return built
 
 
-def _close(env: Any) -> None:
-    """Close an environment; `use_up` reports what that raises."""
-    if hasattr(env, "close"):
-        with contextlib.suppress(Exception):
-            env.close()
+def _close(*envs: Any) -> None:
+    """Close environments; `use_up` reports what that raises."""
+    for env in envs:
+        if hasattr(env, "close"):
+            with contextlib.suppress(Exception):
+                env.close()
 
 
 # ---------------------------------------------------------------------- alone
 
 
-def play_alone(
-    place: Place, seed: int, num_steps: int, budget: float, globals_seed: int, inspect: bool
-) -> Played:
-    """Play one environment, alone in this process; where steps are slow, fewer of them.
-
-    With `inspect`, also look at all that it returns and touches.
-    """
-    played = Played()
-    _seed_globals(globals_seed)
-    with played.guard(place, "construction", "construction"):
-        built = _build(place.make_env)
-    if played.failure is not None:
-        return played
-    env, player, declared = built.env, None, None
+@_probe
+def inspect_alone(
+    host: ProbeHost, played: Played, seed: int, num_steps: int, budget: float
+) -> None:
+    """Play one environment, and look at all that it returns and touches."""
+    _seed_globals(0)
+    built = _build(host)
+    env, declared, changed = built.env, None, played.extra.setdefault("changed", [])
     played.extra["binds"] = binds = find_bind(env) is not None
     if isinstance(built.info_space, WrongSpace):
         played.findings["info-space"] = built.info_space.text
-    elif built.info_space is not None and inspect:
+    elif built.info_space is not None:
         declared = DeclaredInfos(built.info_space)
-    printed, folder, began = place.printed_bytes(), os.getcwd(), time.perf_counter()
-    with played.guard(place, "reset 1"):
-        classes = _read_classes(env) if inspect else {}
-        player = Recorder(
-            env, seed, num_steps, place.note, inspect=inspect, declared=declared, binds=binds
-        )
-        played.trace = player.trace
+    recorder = Recorder(
+        env, seed, num_steps, host.note, inspect=True, declared=declared, binds=binds
+    )
+    played.trace = trace = recorder.trace
+    printed, folder, classes = host.printed_bytes(), os.getcwd(), _read_classes(env)
+    with played.guard(host, "reset 1"):
         states = _global_state()
-        for number, _ in enumerate(player.play()):
-            if number == 0:
-                played.extra["state after reset"] = _global_state()
-            if inspect and _global_state() != states:
+        for _ in _for_seconds(budget, recorder.play()):
+            if _global_state() != states:
                 states = _global_state()
                 played.findings.setdefault(
                     "touches-globals",
-                    f"{player.trace[-1].where}: draws from the global generators of `random` or "
-                    "NumPy, or seeds them",
+                    f"{trace[-1].where}: draws from the global generators of `random` or NumPy, or "
+                    "seeds them",
                 )
-            if time.perf_counter() - began > budget and number > 3:
-                break
-    if inspect and player is not None:
-        played.findings.update(player.findings)
-        if declared is not None and declared.missing:
-            played.findings["info-missing"] = (
-                f"no info of {len(played.trace)} resets and steps has {', '.join(declared.missing)}"
-            )
-        forms = list(player.masks)
-        if declared is None and len(forms) == 1 and forms[0] is not None:
-            played.findings["info-undeclared"] = (
-                f"infos have {MASK!r}, always a {show_type(*forms[0])}, and there is no info_space"
-            )
-        if os.getcwd() != folder:
-            played.findings["changes-directory"] = (
-                f"changes the working directory from {folder} to {os.getcwd()}"
-            )
-        if place.printed_bytes() > printed:
-            text = " ".join(place.printed_text(printed).split())
-            played.findings["prints"] = (
-                f"resets and steps print {place.printed_bytes() - printed:,} bytes: {text[:80]!r}"
-            )
-        changed = sorted(
-            name for name, value in _read_classes(env).items() if classes.get(name) != value
+    found = recorder.findings
+    if declared is not None and declared.missing:
+        names = ", ".join(declared.missing)
+        found["info-missing"] = f"no info of {len(trace)} resets and steps has {names}"
+    forms = list(recorder.masks)
+    if declared is None and len(forms) == 1 and forms[0] is not None:
+        found["info-undeclared"] = (
+            f"infos have {MASK!r}, always a {show_type(*forms[0])}, and there is no info_space"
         )
-        if changed:
-            played.findings["class-attribute"] = f"changes {', '.join(changed)}"
-        played.extra["changed"] = changed
-    return played
-
-
-def _show_spaces(built: Built) -> str:
-    return f"{built.observation_spaces[0]} with {built.action_spaces[0]}"
+    if os.getcwd() != folder:
+        found["changes-directory"] = f"changes the working directory from {folder} to {os.getcwd()}"
+    size = host.printed_bytes() - printed
+    if size > 0:
+        text = " ".join(host.printed_text(printed).split())
+        found["prints"] = f"resets and steps print {size:,} bytes: {text[:80]!r}"
+    changed += sorted(
+        name for name, value in _read_classes(env).items() if classes.get(name) != value
+    )
+    if changed:
+        found["class-attribute"] = f"changes {', '.join(changed)}"
+    played.findings.update(found)
 
 
 def _read_classes(env: Any) -> dict[str, bytes]:
@@ -198,113 +168,113 @@ def _is_data(value: Any) -> bool:
 # ---------------------------------------------------------------------- seeds
 
 
-def try_seeds(place: Place, seed: int, num_steps: int, budget: float) -> Played:
+@_probe
+def try_seeds(host: ProbeHost, played: Played, seed: int, num_steps: int, budget: float) -> None:
     """Compare episodes with the same seed, with different seeds, and with none."""
-    played = Played()
-    with played.guard(place, "construction"):
-        ends = time.perf_counter() + budget
-        _seed_globals(0)
-        env = _build(place.make_env).env
-        first = _episode(place, env, seed, seed, num_steps)
-        again = _episode(place, env, seed, seed, num_steps)
-        unseeded = [first]
-        while len(unseeded) < 17 and time.perf_counter() < ends:
-            unseeded.append(_episode(place, env, None, seed, num_steps))
-        seeded = [first]
-        while len(seeded) < 9 and time.perf_counter() < ends + budget:
-            other = _build(place.make_env).env
-            seeded.append(_episode(place, other, seed + len(seeded), seed, num_steps))
-            _close(other)
-        # Where episodes rarely differ, some are equal by chance.
-        repeats = len(set(unseeded)) == 1 and 2 * len(set(seeded)) > len(seeded)
-        ignores = len(set(seeded)) == 1 and 2 * len(set(unseeded)) > len(unseeded)
-        if first != again and not ignores:
-            played.findings["same-seed"] = (
-                "reset(seed) a second time, in the same environment, begins another episode"
-            )
-        elif repeats and len(unseeded) > 8:
-            played.findings["unseeded-reset"] = (
-                f"reset() without a seed began the episode of the last seed {len(unseeded) - 1} "
-                "times: training sees one episode"
-            )
-        if ignores and len(seeded) > 4:
-            played.findings["seed-ignored"] = (
-                f"{len(seeded)} different seeds begin the same episode, although others follow it"
-            )
-        _close(env)
-    return played
 
+    def play(env: Any, own: int | None) -> bytes:
+        """Return a digest of a reset and of the steps that follow it."""
+        recorder = Recorder(env, 0, num_steps, host.note, action_seed=seed)
+        recorder.reset(own, "reset" if own is None else f"reset(seed={own})")
+        for number in range(num_steps):
+            if recorder.step(f"step {number + 1} after it"):
+                break
+        return digest([record[1:3] for record in recorder.trace])
 
-def _episode(place: Place, env: Any, seed: int | None, action_seed: int, num_steps: int) -> bytes:
-    """Return a digest of a reset and of the steps that follow it."""
-    player = Recorder(env, 0, num_steps, place.note, action_seed=action_seed)
-    player.reset(seed, "reset" if seed is None else f"reset(seed={seed})")
-    for number in range(num_steps):
-        if player.step(f"step {number + 1} after it"):
-            break
-    return digest([record[1:3] for record in player.trace])
+    _seed_globals(0)
+    env = _build(host).env
+    first, again = play(env, seed), play(env, seed)
+    unseeded, seeded = [first], [first]
+    for _ in _for_seconds(budget, range(16), least=1):
+        unseeded.append(play(env, None))
+    for number in _for_seconds(budget, range(1, 9), least=1):
+        other = _build(host).env
+        seeded.append(play(other, seed + number))
+        _close(other)
+    # Where episodes rarely differ, some are equal by chance.
+    repeats = len(set(unseeded)) == 1 and 2 * len(set(seeded)) > len(seeded)
+    ignores = len(set(seeded)) == 1 and 2 * len(set(unseeded)) > len(unseeded)
+    if first != again and not ignores:
+        played.findings["same-seed"] = (
+            "reset(seed) a second time, in the same environment, begins another episode"
+        )
+    elif repeats and len(unseeded) > 8:
+        played.findings["unseeded-reset"] = (
+            f"reset() without a seed began the episode of the last seed {len(unseeded) - 1} "
+            "times: training sees one episode"
+        )
+    if ignores and len(seeded) > 4:
+        played.findings["seed-ignored"] = (
+            f"{len(seeded)} different seeds begin the same episode, although others follow it"
+        )
+    _close(env)
 
 
 # ---------------------------------------------------------------------- in company
 
 
-def _make_players(
-    place: Place, envs: list[Any], seed: int, num_steps: int
-) -> tuple[int, list[Recorder]]:
-    """Return which environment is recorded, and a player of each; the others have other seeds."""
-    subject = min(_SUBJECT, len(envs) - 1)
-    seeds = [seed if i == subject else seed + 1000 + i for i in range(len(envs))]
-    players = [
-        Recorder(env, own, num_steps, place.note) for env, own in zip(envs, seeds, strict=True)
-    ]
-    return subject, players
+class _Company:
+    """Environments that are played in one process; one of them is recorded, in `played.trace`."""
+
+    def __init__(
+        self, host: ProbeHost, played: Played, envs: list[Any], seed: int, num_steps: int
+    ) -> None:
+        self.envs, self.subject = envs, min(_SUBJECT, len(envs) - 1)
+        # The others have other seeds.
+        seeds = [seed if i == self.subject else seed + 1000 + i for i in range(len(envs))]
+        self.recorders = [
+            Recorder(env, own, num_steps, host.note) for env, own in zip(envs, seeds, strict=True)
+        ]
+        self.turns = [recorder.play() for recorder in self.recorders]
+        played.trace = self.recorders[self.subject].trace
 
 
-def play_in_company(
-    place: Place, seed: int, num_steps: int, budget: float, neighbours: tuple[str, ...]
-) -> Played:
-    """Play one of eight environments in this process, beside neighbours that disturb it.
+@_probe
+def replay(
+    host: ProbeHost,
+    played: Played,
+    seed: int,
+    num_steps: int,
+    budget: float,
+    globals_seed: int,
+    neighbours: tuple[str, ...] = (),
+) -> None:
+    """Play an environment in this process, alone or beside neighbours that disturb it.
 
-    `"siblings"`: the others are played; `"random"`: the global generators are drawn from and
-    seeded; `"directory"`: the working directory changes. `budget` is eight times that of one alone.
+    `"siblings"`: seven others are played too; `"random"`: the global generators are drawn from and
+    seeded; `"directory"`: the working directory changes. `budget` is for all environments.
     """
-    played = Played()
-    _seed_globals(7)
-    number = SIBLINGS if "siblings" in neighbours else 1
-    with played.guard(place, "construction beside others"):
-        each = [_build(place.make_env) for _ in range(number)]
-        other = next((one for one in each if one.change_since(each[0])), None)
-        if other is not None:
-            played.findings["spaces-differ"] = (
-                "two environments of the factory have different spaces: "
-                f"{_show_spaces(each[0])} and {_show_spaces(other)}"
-            )
-            return played
-        envs = [one.env for one in each]
-        subject, players = _make_players(place, envs, seed, num_steps)
-        played.trace = players[subject].trace
-        turns = [player.play() for player in players]
-        # Out of step with each other: episodes begin and end at different times.
-        for ahead, turn in enumerate(turns[subject + 1 :], 1):
-            for _ in range(ahead):
-                next(turn, None)
-        ends = time.perf_counter() + budget
-        with _disturbances(neighbours) as disturb:
-            for _ in turns[subject]:
-                for i, turn in enumerate(turns):
-                    if i != subject:
-                        next(turn, None)
-                disturb()
-                if time.perf_counter() > ends and len(played.trace) > 3:
-                    break
-        for env in envs:
-            _close(env)
-    return played
+    _seed_globals(globals_seed)
+    if neighbours:
+        host.note("construction beside others")
+    each = [_build(host) for _ in range(SIBLINGS if "siblings" in neighbours else 1)]
+    other = next((one for one in each if one.change_since(each[0])), None)
+    if other is not None:
+        shown = " and ".join(
+            f"{one.observation_spaces[0]} with {one.action_spaces[0]}" for one in (each[0], other)
+        )
+        played.findings["spaces-differ"] = (
+            f"two environments of the factory have different spaces: {shown}"
+        )
+        return
+    company = _Company(host, played, [one.env for one in each], seed, num_steps)
+    turns, subject = company.turns, company.subject
+    # Out of step with each other: episodes begin and end at different times.
+    for ahead, turn in enumerate(turns[subject + 1 :], 1):
+        for _ in range(ahead):
+            next(turn, None)
+    with _disturbances(neighbours) as disturb:
+        for _ in _for_seconds(budget, turns[subject]):
+            for i, turn in enumerate(turns):
+                if i != subject:
+                    next(turn, None)
+            disturb()
+    _close(*company.envs)
 
 
 @contextlib.contextmanager
 def _disturbances(neighbours: tuple[str, ...]) -> Iterator[Callable[[], None]]:
-    turn = iter(range(10**9))
+    turn = itertools.count()
     with tempfile.TemporaryDirectory() as elsewhere:
 
         def disturb() -> None:
@@ -335,20 +305,21 @@ class _Unbound:
         return getattr(self.env, name)
 
 
-def compare_bound(place: Place, seed: int, num_steps: int, budget: float) -> Played:
+@_probe
+def compare_bound(
+    host: ProbeHost, played: Played, seed: int, num_steps: int, budget: float
+) -> None:
     """Step an environment that writes to its row, and one that does not, and compare."""
-    played = Played()
     _seed_globals(0)
-    factories = [place.make_env, lambda: _Unbound(place.make_env())]
-    with contextlib.ExitStack() as stack, played.guard(place, "construction, bound", "bind"):
+    factories = [host.make_env, lambda: _Unbound(host.make_env())]
+    with contextlib.ExitStack() as stack, played.guard(host, "construction, bound", "bind"):
         # With two buffers, it is bound to another row in each step.
         envs = [stack.enter_context(SyncVectorEnv([make], buffers=2)) for make in factories]
         rng = np.random.default_rng(seed)
         results: list[Any] = []
-        ends = time.perf_counter() + budget
-        for number in range(num_steps):
+        for number in _for_seconds(budget, range(num_steps)):
             where = f"step {number} after the reset" if number else "reset"
-            place.note(f"{where}, bound")
+            host.note(f"{where}, bound")
             action = sample_next(envs[0], results[0], rng) if number else None
             results = [one.step(action) if number else one.reset(seed=seed) for one in envs]
             bound, unbound = ([digest(part) for part in result[:-1]] for result in results)
@@ -358,53 +329,43 @@ def compare_bound(place: Place, seed: int, num_steps: int, budget: float) -> Pla
                     f"{where}: the {part} is another one where `bind` was called"
                 )
                 break
-            if time.perf_counter() > ends and number > 3:
-                break
-    return played
 
 
 # ---------------------------------------------------------------------- render
 
 
+@_probe
 def render_frames(
-    place: Place, mode: str | None, seed: int, num_steps: int, budget: float, number: int
-) -> Played:
+    host: ProbeHost,
+    played: Played,
+    mode: str | None,
+    seed: int,
+    num_steps: int,
+    budget: float,
+    number: int,
+) -> None:
     """Render in each step of one of `number` environments; `extra` has the frames' digests."""
-    played = Played()
     kwargs = {} if mode is None else {"render_mode": mode}
-    frames: list[bytes] = []
-    played.extra["frames"] = frames
+    frames: list[bytes] = played.extra.setdefault("frames", [])
     _seed_globals(0)
-    with played.guard(place, f"construction with render_mode={mode!r}", "render"):
-        envs = [_build(place.make_env, **kwargs).env for _ in range(number)]
+    with played.guard(host, f"construction with render_mode={mode!r}", "render"):
+        envs = [_build(host, **kwargs).env for _ in range(number)]
         mode = getattr(envs[0], "render_mode", None)
         if mode is None or mode == "human":
-            return played
-        subject, players = _make_players(place, envs, seed, num_steps)
-        played.trace = players[subject].trace
-        turns = [player.play() for player in players]
-        ends = time.perf_counter() + budget
-        while _advance(turns):
+            return
+        company = _Company(host, played, envs, seed, num_steps)
+        for _ in _for_seconds(budget, zip(*company.turns, strict=False), least=3):
             for i, env in enumerate(envs):
-                place.note(f"render() after {players[i].trace[-1].where}")
+                host.note(f"render() after {company.recorders[i].trace[-1].where}")
                 frame = env.render()
-                if i == subject:
+                if i == company.subject:
                     wrong = _wrong_frame(mode, frame)
                     if wrong is not None:
                         played.findings.setdefault("render", f"render_mode={mode!r}: {wrong}")
                     frames.append(digest(frame))
-            if len(frames) == _FRAMES or (time.perf_counter() > ends and len(frames) > 2):
+            if len(frames) == _FRAMES:
                 break
-        for env in envs:
-            _close(env)
-    return played
-
-
-def _advance(turns: list[Iterator[None]]) -> bool:
-    """Let every player make one call; return whether all of them did."""
-    done = object()
-    made = [next(turn, done) is not done for turn in turns]
-    return all(made)
+        _close(*envs)
 
 
 def _wrong_frame(mode: str, frame: Any) -> str | None:
@@ -423,62 +384,62 @@ def _wrong_frame(mode: str, frame: Any) -> str | None:
     return None
 
 
+@_probe
+def list_render_modes(host: ProbeHost, played: Played) -> None:
+    """Put the render modes that an environment declares into `extra`, but for windows."""
+    env = _build(host).env
+    modes = (getattr(env, "metadata", None) or {}).get("render_modes", ())
+    played.extra["modes"] = [str(mode) for mode in modes if mode != "human"]
+    _close(env)
+
+
 # ---------------------------------------------------------------------- resources
 
 
-def use_up(place: Place, seed: int, budget: float) -> Played:
-    """Reset 300 times, close twice, and see what is left: memory, descriptors, threads."""
-    played = Played()
-    with played.guard(place, "construction"):
-        base, threads = _resources(), threading.active_count()
-        env = _build(place.make_env).env
-        player = Recorder(env, seed, 1, place.note)
-        marks: list[_Mark] = []
-        steps, ends = 0, time.perf_counter() + budget
-        for count in range(1, _RESETS + 1):
-            player.reset(seed + count, f"reset {count} of {_RESETS}")
-            ended = player.step("the step after it")
-            if not ended:
-                player.step("the second step after it")
-            steps += 1 if ended else 2
-            player.trace.clear()
-            late = time.perf_counter() > ends
-            if late or count in (10, _RESETS // 3, 2 * _RESETS // 3, _RESETS):
-                marks.append(_Mark(count, steps, _resources()))
-            if late:
-                break
-        grown = _find_growth(marks)
-        if grown:
-            before = _resources()
-            for number in range(1, _RESETS_ALONE + 1):
-                player.reset(seed + number, f"reset {number} of {_RESETS_ALONE}, without steps")
-                player.trace.clear()
-            after = _resources()
-            alone = {name: (after[name] - before[name]) / _RESETS_ALONE for name in after}
-            _tell_growth(played, marks, grown, alone)
-    if played.failure is None:
-        _close_twice(place, played, env)
-        # Not those of native libraries: their pools of threads stay, and are of use to the next.
+@_probe
+def use_up(host: ProbeHost, played: Played, seed: int, budget: float) -> None:
+    """Reset 300 times, close twice, and compare what is there: memory, descriptors, threads."""
+    base, threads = _resources(), threading.active_count()
+    env = _build(host).env
+    recorder = Recorder(env, seed, 1, host.note)
+    marks: list[_Mark] = []
+    steps, ends = 0, time.perf_counter() + budget
+    for count in range(1, _RESETS + 1):
+        recorder.reset(seed + count, f"reset {count} of {_RESETS}")
+        ended = recorder.step("the step after it")
+        if not ended:
+            recorder.step("the second step after it")
+        steps += 1 if ended else 2
+        recorder.trace.clear()
+        late = time.perf_counter() > ends
+        if late or count in (10, _RESETS // 3, 2 * _RESETS // 3, _RESETS):
+            marks.append(_Mark(count, steps, _resources()))
+        if late:
+            break
+    grown = _find_growth(marks)
+    if grown:
+        before = _resources()
+        for number in range(1, _RESETS_ALONE + 1):
+            recorder.reset(seed + number, f"reset {number} of {_RESETS_ALONE}, without steps")
+            recorder.trace.clear()
         after = _resources()
-        left = {
-            "threads": threading.active_count() - threads,
-            "processes": after["processes"] - base["processes"],
-        }
-        for name, more in left.items():
-            if more > 0:
-                found = f"after close(), {more:.0f} of its {name} go on"
-                played.findings.setdefault(f"leaks-{name}", found)
-    return played
-
-
-def _close_twice(place: Place, played: Played, env: Any) -> None:
-    if not hasattr(env, "close"):
-        return
-    with played.guard(place, "close()", "close"):
-        env.close()
-    if played.failure is None:
-        with played.guard(place, "a second close()", "close-twice"):
+        alone = {name: (after[name] - before[name]) / _RESETS_ALONE for name in after}
+        _report_growth(played, marks, grown, alone)
+    if hasattr(env, "close"):
+        with played.guard(host, "close()", "close"):
             env.close()
+        if played.failure is None:
+            with played.guard(host, "a second close()", "close-twice"):
+                env.close()
+    # Threads of native libraries do not count: their pools stay, and are of use to the next.
+    left = {
+        "threads": threading.active_count() - threads,
+        "processes": _resources()["processes"] - base["processes"],
+    }
+    for name, more in left.items():
+        if more > 0:
+            found = f"after close(), {more:.0f} of its {name} go on"
+            played.findings.setdefault(f"leaks-{name}", found)
 
 
 class _Mark(NamedTuple):
@@ -513,10 +474,10 @@ def _find_growth(marks: list[_Mark]) -> dict[str, float]:
     return found
 
 
-def _tell_growth(
+def _report_growth(
     played: Played, marks: list[_Mark], grown: dict[str, float], alone: dict[str, float]
 ) -> None:
-    """Tell what grew by its cause: steps where resets alone let it grow by less than half."""
+    """Name the cause of what grew: steps, if resets alone let it grow by less than half."""
     resets, steps = marks[-1].resets - marks[0].resets, marks[-1].steps - marks[0].steps
     for name, each in grown.items():
         is_step = alone[name] < each / 2
@@ -531,97 +492,68 @@ def _tell_growth(
 def _resources() -> dict[str, float]:
     gc.collect()
     proc = Path("/proc/self")
-    found: dict[str, float] = {"descriptors": 0, "memory": 0}
-    found["threads"] = threading.active_count()
-    found["processes"] = len(multiprocessing.active_children())
-    if sys.platform == "linux" and proc.is_dir():
-        found["descriptors"] = len(os.listdir(proc / "fd"))
-        found["memory"] = int((proc / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        found["threads"] = len(os.listdir(proc / "task"))
-        children = [
-            child
-            for task in (proc / "task").iterdir()
-            for child in _read(task / "children").split()
-        ]
-        found["processes"] = len(children)
-    return found
-
-
-def _read(path: Path) -> str:
-    """Return the text of a file that may be gone."""
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
+    if sys.platform != "linux" or not proc.is_dir():
+        threads, processes = threading.active_count(), len(multiprocessing.active_children())
+        return {"descriptors": 0, "memory": 0, "threads": threads, "processes": processes}
+    processes = 0
+    for task in (proc / "task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has ended
+            processes += len((task / "children").read_text().split())
+    return {
+        "descriptors": len(os.listdir(proc / "fd")),
+        "memory": int((proc / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
+        "threads": len(os.listdir(proc / "task")),
+        "processes": processes,
+    }
 
 
 # ---------------------------------------------------------------------- after the end, and time
 
 
-def step_after_end(place: Place, seed: int, num_steps: int, budget: float) -> Played:
-    """Step on after the end of an episode; an exception is a right answer."""
-    played = Played()
-    with played.guard(place, "construction"):
-        env = _build(place.make_env).env
-        player = Recorder(env, seed, num_steps, place.note)
-        player.reset(seed, "reset")
-        ends = time.perf_counter() + budget
-        over = False
-        for number in range(num_steps):
-            over = player.step(f"step {number + 1}")
-            if over or time.perf_counter() > ends:
-                break
-    if played.failure is None and over:
-        after = Played()
-        with after.guard(place, "a step after the end of its episode"):
-            inspector = Recorder(env, seed, 3, place.note, inspect=True)
-            for _ in range(3):
-                inspector.step("a step after the end of its episode")
-        for name in ("observation", "reward", "step-form"):
-            if after.failure is None and name in inspector.findings:
-                played.findings["after-end"] = inspector.findings[name]
-    return played
+@_probe
+def step_after_end(
+    host: ProbeHost, played: Played, seed: int, num_steps: int, budget: float
+) -> None:
+    """Step on after the end of an episode; raising is right too."""
+    env = _build(host).env
+    recorder = Recorder(env, seed, num_steps, host.note)
+    recorder.reset(seed, "reset")
+    numbers = _for_seconds(budget, range(1, num_steps + 1), least=1)
+    if not any(recorder.step(f"step {number}") for number in numbers):
+        return
+    after = Played()
+    with after.guard(host, "a step after the end of its episode"):
+        inspector = Recorder(env, seed, 3, host.note, inspect=True)
+        for _ in range(3):
+            inspector.step("a step after the end of its episode")
+    for name in ("observation", "reward", "step-form"):
+        if after.failure is None and name in inspector.findings:
+            played.findings["after-end"] = inspector.findings[name]
 
 
-def measure(place: Place, seed: int, num_steps: int, budget: float) -> Played:
-    """Time steps and resets, without looking at what they return."""
-    played = Played()
-    steps: list[float] = []
-    busy: list[float] = []
-    resets: list[float] = []
-    with played.guard(place, "construction"):
-        env = _build(place.make_env).env
-        player = Recorder(env, seed, 1, place.note)
-        ends = time.perf_counter() + budget
-        over = True
-        while len(steps) < num_steps and (time.perf_counter() < ends or len(steps) < 5):
-            if over:
-                place.note("a reset that is timed")
-                began = time.perf_counter()
-                _, info = env.reset(seed=seed) if not resets else env.reset()
-                resets.append(time.perf_counter() - began)
-                player.take_mask(info, place.doing)
-            action = player.next_action()
-            place.note("a step that is timed")
+@_probe
+def measure(host: ProbeHost, played: Played, seed: int, num_steps: int, budget: float) -> None:
+    """Time steps and resets, without looking at what they return; `extra` has the seconds."""
+    steps, busy, resets = (
+        played.extra.setdefault(name, []) for name in ("steps", "busy", "resets")
+    )
+    env = _build(host).env
+    recorder = Recorder(env, seed, 1, host.note)
+    over = True
+    for _ in _for_seconds(budget, range(num_steps)):
+        if over:
+            host.note("a reset that is timed")
             began = time.perf_counter()
-            worked = time.process_time()
-            _, _, terminated, truncated, info = env.step(action)
-            busy.append(time.process_time() - worked)
-            steps.append(time.perf_counter() - began)
-            over = bool(terminated) or bool(truncated)
-            player.take_mask(None if over else info, place.doing)
-        _close(env)
-    played.extra.update(steps=steps, busy=busy, resets=resets)
-    return played
-
-
-def list_render_modes(place: Place) -> list[str]:
-    """Return the render modes that an environment declares; none where it cannot be built."""
-    with contextlib.suppress(Exception):  # `play_alone` reports it
-        env = _build(place.make_env).env
-        modes = [
-            str(mode) for mode in (getattr(env, "metadata", None) or {}).get("render_modes", ())
-        ]
-        _close(env)
-        return modes
-    return []
+            _, info = env.reset(seed=seed) if not resets else env.reset()
+            resets.append(time.perf_counter() - began)
+            recorder.take_mask(info, host.doing)
+        action = recorder.next_action()
+        host.note("a step that is timed")
+        began = time.perf_counter()
+        worked = time.process_time()
+        _, _, terminated, truncated, info = env.step(action)
+        busy.append(time.process_time() - worked)
+        steps.append(time.perf_counter() - began)
+        over = bool(terminated) or bool(truncated)
+        recorder.take_mask(None if over else info, host.doing)
+    _close(env)

@@ -1,0 +1,209 @@
+"""Running a probe of `check_env` in a process of its own, where an environment can do no harm.
+
+What an environment does there (print, hang, exit, change globals) ends with the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import re
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from vecspaces.env import Env
+from vecspaces.errors import StepTimeoutError, WorkerDiedError
+from vecspaces.spaces import Discrete
+from vecspaces.testing.recording import Record, StopPlaying
+from vecspaces.vector import AsyncVectorEnv
+from vecspaces.vector.options import StartMethod
+
+_NOTE_BYTES = 200
+# How notes about the steps of episodes begin.
+_STEP = "step "
+_START, _CONSTRUCTION = "its start", "construction"
+_UNGUARDED = (
+    "check_env runs while a new process imports the script that calls it: put what the script runs "
+    'below `if __name__ == "__main__":`'
+)
+# How a process ends that imports such a script; no environment was built in it.
+_UNGUARDED_CODE = 64
+# A process that is no fork imports NumPy and the user's main module.
+_START_SECONDS = 60.0
+
+
+@dataclass
+class Played:
+    """What came out of a probe.
+
+    Attributes:
+        trace: What the environment returned.
+        findings: By name, what is wrong.
+        failure: What was raised, or ended the process, and where; None if nothing did.
+        lost: Whether the process did not end by itself, so that only `findings` and `failure` hold.
+        num_steps: The steps that a lost process had made.
+        extra: Values of this probe alone.
+    """
+
+    trace: list[Record] = field(default_factory=list)
+    findings: dict[str, str] = field(default_factory=dict)
+    failure: str | None = None
+    lost: bool = False
+    num_steps: int = 0
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def guard(self, host: ProbeHost, doing: str, name: str | None = None) -> Iterator[None]:
+        """Make a finding of what an environment raises; by default, its name is that of the place.
+
+        An exception that is caught ends only the block of the `with` statement.
+        """
+        host.note(doing)
+        try:
+            yield
+        except StopPlaying:
+            pass
+        except (Exception, SystemExit) as error:
+            self.failure = f"{host.doing}: raises {_describe(error)}"
+            if name is None:
+                name = _CONSTRUCTION if host.doing == _CONSTRUCTION else "raises"
+            self.findings.setdefault(name, self.failure)
+
+
+def _describe(error: BaseException) -> str:
+    """Return an exception in one line, with the line of the environment that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}{where}"
+
+
+class ProbeHost(Env[Any, Any]):
+    """Takes the place of an environment in a worker, and holds the factory that probes call.
+
+    What is done at the moment is written into the file `notes`, in words; `printed` takes the place
+    of standard output and standard error.
+    """
+
+    observation_space = action_space = Discrete(1)
+
+    def __init__(self, make_env: Callable[..., Any], notes: Path, printed: Path) -> None:
+        self.make_env = make_env
+        self.doing, self._count, self._steps = _START, 0, 0
+        self._notes = os.open(notes, os.O_WRONLY)
+        self._printed = os.open(printed, os.O_RDWR | os.O_APPEND)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for descriptor in (1, 2):
+            os.dup2(self._printed, descriptor)
+        # A test runner has put objects of its own here.
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
+
+    def note(self, what: str) -> None:
+        """Write what is done next where the caller can read it when this process is gone."""
+        done = f"{self._steps}\n{self._count}\n{what}"
+        self.doing = what
+        self._count += 1
+        self._steps += what.startswith(_STEP)
+        os.lseek(self._notes, 0, os.SEEK_SET)
+        os.write(self._notes, done.encode()[:_NOTE_BYTES].ljust(_NOTE_BYTES))
+
+    def printed_bytes(self) -> int:
+        """Return how much was printed so far."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        return os.fstat(self._printed).st_size
+
+    def printed_text(self, start: int) -> str:
+        """Return the beginning of what was printed after that many bytes."""
+        os.lseek(self._printed, start, os.SEEK_SET)
+        return os.read(self._printed, _NOTE_BYTES).decode(errors="replace")
+
+
+def run_isolated(
+    probe: Callable[..., Played],
+    make_env: Callable[..., Any],
+    *args: Any,
+    context: StartMethod,
+    timeout: float,
+) -> Played:
+    """Call `probe(host, *args)` in a new process, and wait for what it returns.
+
+    `make_env` becomes `host.make_env`; `timeout` bounds one thing in it, a reset or a step.
+    """
+    with tempfile.TemporaryDirectory(prefix="vecspaces-check-") as folder:
+        notes, printed = Path(folder, "notes"), Path(folder, "printed")
+        notes.touch()
+        printed.touch()
+        envs: AsyncVectorEnv[Any, Any] | None = None
+        try:
+            envs = AsyncVectorEnv(
+                [partial(ProbeHost, make_env, notes, printed)],
+                context=context,
+                daemon=False,  # an environment may have processes of its own
+                num_workers=1,
+                start_timeout=_START_SECONDS,
+                step_timeout=timeout,
+            )
+            envs.call_async(probe, *args)
+            return _wait(envs, notes, timeout)
+        except StepTimeoutError as error:
+            steps, doing = _read(notes)
+            message = f"{doing} did not end within {timeout:g} s{_show_line(error.stack)}"
+            return Played([], {"hangs": message}, message, True, steps)
+        except WorkerDiedError as error:
+            steps, doing = _read(notes)
+            if doing == _START and error.exitcode == _UNGUARDED_CODE:
+                raise RuntimeError(_UNGUARDED) from None
+            how = error.signal or f"exit code {error.exitcode}"
+            message = f"its process ended in {doing} ({how}){_show_line(error.stack)}"
+            return Played([], {"died": message}, message, True, steps)
+        except Exception as error:  # of the start of a process: whatever pickling raised
+            message = f"{type(error).__name__}: {error}"
+            return Played([], {"raises": message}, message, True)
+        finally:
+            if envs is not None:
+                envs.close(terminate=True)
+
+
+def _wait(envs: AsyncVectorEnv[Any, Any], notes: Path, timeout: float) -> Played:
+    """Wait for the end of the call, as long as it goes on from one thing to the next."""
+    while True:
+        before = notes.read_text()
+        try:
+            played: Played = envs.call_wait(timeout)[0]
+            return played
+        except StepTimeoutError:
+            if notes.read_text() == before:
+                raise
+
+
+def _read(notes: Path) -> tuple[int, str]:
+    """Return how many steps a process has ended, and what it did last."""
+    text = notes.read_text().rstrip() or f"0\n0\n{_START}"
+    steps, _, doing = text.split("\n")
+    return int(steps), doing
+
+
+def _show_line(stack: str | None) -> str:
+    """Name the innermost line of code in the frames that were seen of a process."""
+    lines = re.findall(r'File "(.*)", line (\d+)', stack or "")
+    return f" ({Path(lines[-1][0]).name}, line {lines[-1][1]})" if lines else ""
+
+
+def refuse_imports() -> None:
+    """End a new process that imports the main module, from which check_env is called again."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SystemExit(_UNGUARDED_CODE)
+
+
+def start_methods() -> tuple[StartMethod, StartMethod | None]:
+    """Return the fastest start method, and one that begins without a copy of this process."""
+    known = multiprocessing.get_all_start_methods()
+    return ("fork", "spawn") if "fork" in known else ("spawn", None)
