@@ -79,24 +79,11 @@ def test_two_environments_do_not_share_a_generator() -> None:
     assert Walk().np_random is not Walk().np_random
 
 
-def test_leaving_a_with_block_closes() -> None:
-    with Walk() as walk:
-        assert walk.closed == 0
-    assert walk.closed == 1
-
-
 def test_a_with_block_lets_exceptions_through_and_closes() -> None:
     walk = Walk()
     with pytest.raises(KeyError), walk:
         raise KeyError
     assert walk.closed == 1
-
-
-@pytest.mark.parametrize("name", ["step", "render"])
-def test_what_a_subclass_does_not_define_says_so(name: str) -> None:
-    arguments = (0,) if name == "step" else ()
-    with pytest.raises(NotImplementedError, match=f"Walk does not define {name}"):
-        getattr(Walk(), name)(*arguments)
 
 
 def test_attributes_are_read_and_set_as_on_a_wrapper() -> None:

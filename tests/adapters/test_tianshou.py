@@ -237,6 +237,8 @@ def test_it_is_a_vector_env_of_tianshou_and_takes_one_of_vecspaces() -> None:
         envs = VectorEnv(given)
         assert isinstance(envs, BaseVectorEnv)
         assert envs.vector_env is inner and len(envs) == 2
+    with pytest.raises(TypeError, match="observations that are tuples"):
+        VectorEnv([lambda: Sampler(spaces.Tuple([]), spaces.Discrete(2))] * 2, num_workers=1)
     envs = VectorEnv(as_gymnasium(inner))
     assert envs.reset(seed=0)[0].shape == (2,)
     assert all(isinstance(space, gymnasium.spaces.Space) for space in envs.action_space)
@@ -244,41 +246,6 @@ def test_it_is_a_vector_env_of_tianshou_and_takes_one_of_vecspaces() -> None:
     with pytest.raises(ClosedEnvironmentError):
         envs.reset()
     envs.close()
-
-
-def test_a_vector_env_that_does_not_fit_is_refused() -> None:
-    with (
-        SyncVectorEnv([lambda: Sampler(spaces.Discrete(3), spaces.Discrete(2))] * 2) as resetting,
-        SyncVectorEnv(
-            [lambda: Sampler(spaces.Discrete(3), spaces.Discrete(2))] * 2,
-            copy=False,
-            autoreset_mode="Disabled",
-        ) as shared,
-        SyncVectorEnv(
-            [lambda: Sampler(spaces.Discrete(3), spaces.Discrete(2))] * 2, autoreset_mode="Disabled"
-        ) as good,
-    ):
-        with pytest.raises(ValueError, match=r'autoreset_mode="Disabled", found \'NextStep\''):
-            VectorEnv(resetting)
-        with pytest.raises(ValueError, match="Tianshou keeps the last observations"):
-            VectorEnv(shared)
-        with pytest.raises(ValueError, match="wait_num must lie between 1 and 2, found 3"):
-            VectorEnv(good, wait_num=3)
-        with pytest.raises(ValueError, match="timeout must be above 0"):
-            VectorEnv(good, timeout=0)
-        with pytest.raises(TypeError, match="num_workers can only go with factories"):
-            VectorEnv(good, num_workers=2)
-        wrapped = gymnasium.wrappers.vector.NormalizeReward(as_gymnasium(good))
-        with pytest.raises(TypeError, match="found gymnasium"):
-            VectorEnv(wrapped)
-
-
-@pytest.mark.parametrize(
-    "space", [spaces.Tuple([spaces.Discrete(2)]), spaces.Sequence(spaces.Discrete(2))], ids=str
-)
-def test_observations_that_are_tuples_are_refused(space: Any) -> None:
-    with pytest.raises(TypeError, match="observations that are tuples"):
-        VectorEnv([lambda: Sampler(space, spaces.Discrete(2))] * 2)
 
 
 def test_actions_that_do_not_fit_and_finished_episodes_are_refused(constructor: Any) -> None:

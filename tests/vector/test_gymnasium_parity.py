@@ -376,19 +376,3 @@ def test_error_types_of_the_constructor_are_gymnasiums(arguments: dict[str, Any]
     env_fns = foreign_ledgers(2)
     expected = refused(lambda: gymnasium.vector.SyncVectorEnv(env_fns, **arguments))
     assert isinstance(refused(lambda: SyncVectorEnv(env_fns, **arguments)), type(expected))
-
-
-@pytest.mark.parametrize(
-    "names", [("vector",), ("vector", "VectorEnv"), ("vector", "SyncVectorEnv")]
-)
-def test_every_public_name_is_there(names: tuple[str, ...]) -> None:
-    import vecspaces
-
-    ours: Any = vecspaces
-    theirs: Any = gymnasium
-    for name in names:
-        ours, theirs = getattr(ours, name), getattr(theirs, name)
-    public = {name for name in dir(theirs) if not name.startswith("_")}
-    if names == ("vector",):
-        public = set(theirs.__all__)
-    assert public <= set(dir(ours)), public - set(dir(ours))

@@ -82,12 +82,6 @@ def test_missing_attributes_are_missing() -> None:
                 getattr(envs, name)
 
 
-@pytest.mark.parametrize("env", [None, 3, "CartPole-v1"])
-def test_only_vector_envs_are_wrapped(env: Any) -> None:
-    with pytest.raises(TypeError, match="VectorEnv"):
-        VectorWrapper(env)
-
-
 def test_a_reward_wrapper_changes_rewards() -> None:
     with Negative(Shifted(SyncVectorEnv(ledgers(2)))) as envs:
         envs.reset(seed=0)
@@ -95,18 +89,3 @@ def test_a_reward_wrapper_changes_rewards() -> None:
         assert repr(envs) == (
             "<Negative, <Shifted, SyncVectorEnv(num_envs=2, autoreset_mode='NextStep')>>"
         )
-
-
-@pytest.mark.parametrize(
-    ("kind", "use"),
-    [
-        (VectorObservationWrapper, lambda envs: envs.reset()),
-        (VectorActionWrapper, lambda envs: envs.step([0, 0])),
-        (VectorRewardWrapper, lambda envs: envs.step([0, 0])),
-    ],
-)
-def test_a_wrapper_without_its_method_says_so(kind: Any, use: Any) -> None:
-    with SyncVectorEnv(ledgers(2)) as inner:
-        inner.reset(seed=0)
-        with pytest.raises(NotImplementedError, match=kind.__name__):
-            use(kind(inner))

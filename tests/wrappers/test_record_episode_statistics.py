@@ -116,15 +116,6 @@ def test_another_key_may_be_chosen() -> None:
     assert infos["run"]["l"].tolist() == [2]
 
 
-def test_two_of_them_with_one_key_are_refused() -> None:
-    twice = RecordEpisodeStatistics(RecordEpisodeStatistics(SyncVectorEnv(silent(1))))
-    with twice as envs:
-        envs.reset()
-        envs.step(no_actions(envs))
-        with pytest.raises(ValueError, match="another stats_key"):
-            envs.step(no_actions(envs))
-
-
 def test_a_simulator_that_says_no_mode_counts_as_next_step() -> None:
     drift = Drift(2, length=2)
     del drift.metadata["autoreset_mode"]

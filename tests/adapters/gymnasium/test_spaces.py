@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import gymnasium
@@ -14,9 +12,7 @@ from hypothesis import strategies as st
 
 from tests.compare import assert_identical
 from tests.strategies import Recipe, recipes, seeds
-from vecspaces import spaces
 from vecspaces.adapters.gymnasium import from_gymnasium, to_gymnasium
-from vecspaces.errors import CustomSpaceError
 from vecspaces.interop import foreign_values, native_values
 
 counts = st.integers(0, 3)
@@ -121,41 +117,6 @@ def test_the_order_of_keys_is_kept() -> None:
     assert list(to_gymnasium(ours)) == ["b", "a"]
 
 
-class Angle(gymnasium.spaces.Box):
-    """A subclass of one of the ten."""
-
-
-class Quaternion(gymnasium.Space[Any]):
-    """A space of somebody's own."""
-
-
-class OurAngle(spaces.Box[Any]):
-    """The same among ours."""
-
-
-@pytest.mark.parametrize("space", [Angle(0, 1), Quaternion()], ids=["subclass", "own"])
-def test_an_unknown_space_is_named(space: Any) -> None:
-    with pytest.raises(CustomSpaceError, match=rf"space: expected one of .*{type(space).__name__}"):
-        from_gymnasium(space)
-
-
-def test_an_unknown_space_of_ours_is_named() -> None:
-    with pytest.raises(CustomSpaceError, match=r"OurAngle.*gymnasium\.Space"):
-        to_gymnasium(OurAngle(0, 1))
-
-
-def test_the_path_of_an_unknown_space_is_named() -> None:
-    inner = gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2), Quaternion()])
-    with pytest.raises(CustomSpaceError, match=r"space\['arm'\]\[1\]: "):
-        from_gymnasium(gymnasium.spaces.Dict(arm=inner))
-
-
-@pytest.mark.parametrize("wrong", [None, 3, spaces.Discrete(2)])
-def test_what_is_no_gymnasium_space_is_refused(wrong: Any) -> None:
-    with pytest.raises(CustomSpaceError, match=type(wrong).__name__):
-        from_gymnasium(wrong)
-
-
 def test_graphs_in_lists_are_converted_too() -> None:
     theirs = gymnasium.spaces.Tuple([gymnasium.spaces.Graph(gymnasium.spaces.Discrete(2), None)])
     value = list(theirs.sample())
@@ -164,15 +125,3 @@ def test_graphs_in_lists_are_converted_too() -> None:
     assert convert is not None and convert(value) in from_gymnasium(theirs)
     back = foreign_values(theirs)
     assert back is not None and back(convert(value)) in theirs
-
-
-def test_without_gymnasium_the_error_names_the_extra() -> None:
-    program = (
-        "import sys; sys.modules['gymnasium'] = None\n"
-        "try:\n    import vecspaces.adapters.gymnasium\n"
-        "except ImportError as error:\n    print(error)"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
-    assert 'pip install "vecspaces[gymnasium]"' in run.stdout
