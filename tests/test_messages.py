@@ -44,6 +44,8 @@ COMPLETE = (
     "adapters/gymnasium",
     "adapters/wrapping.py",
     "env.py",
+    "evaluation/result.py",
+    "evaluation/run.py",
     "layout",
     "make.py",
     "seeding.py",
