@@ -19,14 +19,7 @@ RAISED = (Exception, SystemExit)
 
 
 def check_count(name: str, value: Any, least: int = 1) -> int:
-    """Return an argument that counts something as an int; raise where it is none, or too small.
-
-    Example:
-        >>> check_count("buffers", 0)
-        Traceback (most recent call last):
-            ...
-        ValueError: buffers must be an integer of at least 1, found 0
-    """
+    """Return an argument that counts something as an int; raise where it is none, or too small."""
     try:
         count = None if isinstance(value, bool) else index(value)
     except TypeError:
@@ -40,14 +33,7 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
 
 
 def check_seconds(name: str, value: Any, *, zero: bool = False) -> float:
-    """Return a number of seconds, infinity included, as a float; raise for anything else.
-
-    Example:
-        >>> check_seconds("step_timeout", -1)
-        Traceback (most recent call last):
-            ...
-        ValueError: step_timeout must be more than 0 seconds, found -1
-    """
+    """Return a number of seconds, infinity included, as a float; raise for anything else."""
     is_number = isinstance(value, (int, float, np.integer, np.floating))
     if not is_number or isinstance(value, bool):
         raise TypeError(f"{name} must be a number of seconds, found {value!r}")
@@ -85,23 +71,13 @@ def show_type(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
 
 
 def show_keys(keys: Iterable[Any]) -> str:
-    """List the keys of a dict.
-
-    Example:
-        >>> show_keys(("left", "right")), show_keys(())
-        ("the keys 'left', 'right'", 'no keys')
-    """
+    """List the keys of a dict."""
     names = ", ".join(map(repr, keys))
     return f"the keys {names}" if names else "no keys"
 
 
 def show_path(path: Path) -> str:
-    """Write a path as the subscripts that lead there.
-
-    Example:
-        >>> show_path(("camera", 0))
-        "['camera'][0]"
-    """
+    """Write a path as the subscripts that lead there."""
     return "".join(f"[{key!r}]" for key in path)
 
 
@@ -109,11 +85,7 @@ class Located(str):
     """The message of an error, and the place that it is about: `mask['camera']: expected ...`.
 
     It is the first argument of an exception. Name and path are fields, so that each space that an
-    error passes on its way out can add a key to the path (`add_key`).
-
-    Example:
-        >>> str(Located("mask", "too large", ("camera", 0)))
-        "mask['camera'][0]: too large"
+    error passes on its way out can extend the path (`add_path`).
     """
 
     name: str
@@ -131,31 +103,22 @@ class Located(str):
 
 
 def mismatch(name: str, expected: str, found: str, path: Path = ()) -> Located:
-    """Write that something else was expected.
-
-    Example:
-        >>> print(mismatch("action", "shape (2,)", "shape (3,)"))
-        action: expected shape (2,), found shape (3,)
-    """
+    """Return the message `action: expected shape (2,), found shape (3,)`."""
     return Located(name, f"expected {expected}, found {found}", path)
 
 
-def add_key(error: Exception, name: str, key: str | int) -> None:
-    """Put the key of a member in front of the path in the message of what that member raised.
+def add_path(error: Exception, name: str, *path: str | int) -> None:
+    """Put keys in front of the path in an error's message, which is about the value `name`.
 
     Example:
         >>> error = ValueError(mismatch("mask", "0 or 1", "7", ("left", 0)))
-        >>> add_key(error, "mask", "camera")
+        >>> add_path(error, "mask", "camera")
         >>> print(error)
         mask['camera']['left'][0]: expected 0 or 1, found 7
-        >>> error = ValueError("too large")
-        >>> add_key(error, "mask", 0)
-        >>> print(error)
-        mask[0]: too large
     """
     message = error.args[0] if error.args else None
     if not isinstance(message, str):  # of another library, and about something else
         return
     if not isinstance(message, Located) or message.name != name:
         message = Located(name, message)
-    error.args = (Located(name, message.text, (key, *message.path)), *error.args[1:])
+    error.args = (Located(name, message.text, path + message.path), *error.args[1:])

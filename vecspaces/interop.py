@@ -34,14 +34,7 @@ _OLDEST = {"gymnasium": (1, 1)}
 
 
 def require_extra(module: str, extra: str) -> ModuleType:
-    """Import a module of a library that an extra installs; name the extra if it is missing or old.
-
-    Example:
-        >>> require_extra("no_such_library", "video")
-        Traceback (most recent call last):
-            ...
-        ImportError: no_such_library is not installed: pip install "vecspaces[video]"
-    """
+    """Import a module of an extra's library; name the extra if the library is missing or old."""
     library = module.partition(".")[0]
     try:
         found = importlib.import_module(library)
@@ -68,14 +61,6 @@ def native_space(space: Any) -> Space[Any]:
 
     The state of its generator is converted too. A class that a user derived from such a space
     counts as its library's; CustomSpaceError is raised for anything else.
-
-    Example:
-        >>> from vecspaces.spaces import Discrete
-        >>> native_space(Discrete(3))
-        Discrete(3)
-        >>> import gymnasium
-        >>> native_space(gymnasium.spaces.Discrete(3)) == Discrete(3)
-        True
     """
     if isinstance(space, Space):
         return space
@@ -94,11 +79,6 @@ def foreign_values(space: Any, native: Space[Any] | None = None) -> Callable[[An
     """Return what converts values, and batches, into those that a third-party space contains.
 
     None: they are the same. `native` is the space as `native_space` returns it, if it is known.
-
-    Example:
-        >>> import gymnasium
-        >>> foreign_values(gymnasium.spaces.Discrete(3)) is None
-        True
     """
     return _find_translator(space, "translator", native)
 
@@ -137,12 +117,7 @@ def _find_adapter(space: Any) -> Any:
 
 
 def is_foreign_vector_env(env: object) -> bool:
-    """Return whether an object is a Gymnasium vector environment, without importing Gymnasium.
-
-    Example:
-        >>> is_foreign_vector_env("no environment")
-        False
-    """
+    """Return whether an object is a Gymnasium vector environment, without importing Gymnasium."""
     vector = sys.modules.get("gymnasium.vector")
     return vector is not None and isinstance(env, vector.VectorEnv)
 

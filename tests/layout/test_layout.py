@@ -213,7 +213,6 @@ def test_a_batch_is_written_as_it_is_read(case: tuple[Rows, list[Any]]) -> None:
     rows, values = case
     batch = batch_of(rows, values)
     others = like(rows)
-    assert_same(others.check_batch(batch, len(values)), batch)
     others.write_batch(batch)
     assert_same(others.read(), rows.read())
 
@@ -507,11 +506,6 @@ def test_a_batch_is_checked_before_any_of_it_is_written() -> None:
     with pytest.raises(Mismatch, match=r"row 2: \['b'\]: expected a str"):
         rows.write_batch({"a": [4, 5, 6], "b": ("d", "e", "too long")})
     assert_identical(rows.read(), before)
-
-
-def test_a_batch_that_fits_is_not_copied() -> None:
-    batch = np.zeros((3, 2), np.float32)
-    assert bound(Box(0, 1, (2,))).check_batch(batch, 3) is batch
 
 
 def test_slots_of_a_ring_are_apart() -> None:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from vecspaces.checks import RAISED
 from vecspaces.layout.nodes import SEQUENCES, Record
 
-_SMALL = 65536
-"""Bytes of a batch of vectors up to which joining their bytes is faster than `np.concatenate`."""
+_JOINED_BYTES = 65536
+"""Up to so many bytes, joining the bytes of vectors is faster than `np.concatenate`."""
 
 
 def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
@@ -31,7 +31,9 @@ def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
         return _scalar_writer(out)
     if not out.flags.c_contiguous or not out.size:
         return lambda values: False
-    return _vector_writer(out) if out.ndim == 2 and out.nbytes <= _SMALL else _array_writer(out)
+    return (
+        _vector_writer(out) if out.ndim == 2 and out.nbytes <= _JOINED_BYTES else _array_writer(out)
+    )
 
 
 #: Numbers of these types can be stored as float64 as they are.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
-from functools import partial, singledispatch
+from dataclasses import dataclass
+from functools import singledispatch
 from operator import is_
 from struct import Struct
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,164 +133,103 @@ def _describe_one_of(space: OneOf) -> Choice:
 
 @describe.register(Text)
 def _describe_text(space: Text) -> Encoded:
-    """Store the length plus one (zero: never written), then the code points."""
-    limit = space.max_length
-    unwritten = space.characters[:1] * space.min_length
-    return Encoded(
-        np.dtype(np.int32),
-        (limit + 1,),
-        partial(_encode_text, limit),
-        partial(_decode_text, unwritten),
-        partial(_decode_texts, limit, unwritten),
-    )
+    codec = _TextCodec(space.max_length, space.characters[:1] * space.min_length)
+    shape = (space.max_length + 1,)
+    return Encoded(np.dtype(np.int32), shape, codec.encode, codec.decode, codec.decode_rows)
 
 
-def _encode_text(limit: int, value: Any, out: NDArray[Any]) -> None:
-    if not isinstance(value, str) or len(value) > limit:
-        raise Mismatch(f"a str of at most {limit} characters", show_value(value))
-    out[1 : len(value) + 1] = np.frombuffer(value.encode(_UTF32, "surrogatepass"), np.int32)
-    out[0] = len(value) + 1
+@dataclass(frozen=True, slots=True)
+class _TextCodec:
+    """Stores the length plus one (zero: never written), then the code points."""
 
+    limit: int
+    unwritten: str
 
-def _decode_text(unwritten: str, block: NDArray[Any]) -> str:
-    length = int(block[0])
-    if length == 0:
-        return unwritten
-    codes = block[1:length].tobytes()
-    try:
-        return codes.decode(_UTF32, "surrogatepass")
-    except UnicodeDecodeError:  # a row that was torn while it was written
-        return codes.decode(_UTF32, "replace")
+    def encode(self, value: Any, out: NDArray[Any]) -> None:
+        if not isinstance(value, str) or len(value) > self.limit:
+            raise Mismatch(f"a str of at most {self.limit} characters", show_value(value))
+        out[1 : len(value) + 1] = np.frombuffer(value.encode(_UTF32, "surrogatepass"), np.int32)
+        out[0] = len(value) + 1
 
+    def decode(self, block: NDArray[Any]) -> str:
+        length = int(block[0])
+        if length == 0:
+            return self.unwritten
+        codes = block[1:length].tobytes()
+        try:
+            return codes.decode(_UTF32, "surrogatepass")
+        except UnicodeDecodeError:  # a row that was torn while it was written
+            return codes.decode(_UTF32, "replace")
 
-def _decode_texts(limit: int, unwritten: str, blocks: NDArray[Any]) -> list[str]:
-    """Decode all rows as one str, which is then cut; no further than the longest reaches."""
-    lengths = blocks[:, 0].clip(0, limit + 1).tolist()
-    width = max([1, *lengths]) - 1
-    try:
-        text = blocks[:, 1 : width + 1].tobytes().decode(_UTF32, "surrogatepass")
-    except UnicodeDecodeError:
-        return [_decode_text(unwritten, block) for block in blocks]
-    return [
-        text[row * width : row * width + length - 1] if length else unwritten
-        for row, length in enumerate(lengths)
-    ]
-
-
-@describe.register(Sequence)
-def _describe_sequence(space: Sequence) -> Variable:
-    """Store the number of values, then the values."""
-    feature = describe(space.feature_space)
-    pack, unpack = _batch_codec(feature)
-    encode, decode = partial(_encode_batch, pack), partial(_decode_batch, unpack)
-    if space.stack:
-        return Variable(encode, decode, partial(empty_batch, feature, 1))
-    if isinstance(feature, (Array, Variable)):  # a tuple of their values is laid out as a batch is
-        return Variable(partial(_encode_values, encode), partial(_decode_tuple, decode), _no_values)
-    encode = partial(_encode_values, partial(_dump_values, feature))
-    return Variable(encode, partial(_decode_tuple, _load_values), _no_values)
-
-
-def _encode_batch(pack: _Pack, batch: Any) -> bytes:
-    count, rows = pack(batch)
-    return b"".join((_SEQUENCE.pack(count, 0), rows))
-
-
-def _decode_batch(unpack: _Unpack, data: bytearray) -> Any:
-    return unpack(data, _SEQUENCE.size, _SEQUENCE.unpack_from(data)[0])
-
-
-def _encode_values(encode: Callable[[Any], bytes], value: Any) -> bytes:
-    if not isinstance(value, (tuple, list)):
-        raise Mismatch("a tuple of values", show_value(value))
-    return encode(value)
-
-
-def _decode_tuple(decode: Callable[[bytearray], Any], data: bytearray) -> tuple[Any, ...]:
-    return tuple(decode(data))
-
-
-def _dump_values(feature: Node, value: Any) -> bytes:
-    return b"".join((_SEQUENCE.pack(len(value), 0), dump(tuple(fit_values(feature, value)))))
-
-
-def _load_values(data: bytearray) -> Any:
-    return load(data, _SEQUENCE.size)
-
-
-def _no_values(fill: Fill) -> tuple[()]:
-    return ()
-
-
-@describe.register(Graph)
-def _describe_graph(space: Graph) -> Variable:
-    """Store a table, then nodes, edges and edge links."""
-    node = describe(space.node_space)
-    edge = None if space.edge_space is None else describe(space.edge_space)
-    pack_nodes, unpack_nodes = _batch_codec(node)
-    pack_edges, unpack_edges = _NO_EDGES if edge is None else _batch_codec(edge)
-    return Variable(
-        partial(_encode_graph, pack_nodes, pack_edges),
-        partial(_decode_graph, unpack_nodes, unpack_edges),
-        partial(_empty_graph, node, edge),
-    )
-
-
-def _encode_graph(pack_nodes: _Pack, pack_edges: _Pack, value: Any) -> bytes:
-    try:
-        nodes, edges, links = value.nodes, value.edges, value.edge_links
-    except AttributeError:
-        expected = "a graph with nodes, edges and edge_links"
-        raise Mismatch(expected, show_value(value)) from None
-    node_count, nodes = pack_nodes(nodes, ("nodes",))
-    edge_count, edges = _NONE if edges is None else pack_edges(edges, ("edges",))
-    link_type, links = _NONE if links is None else _pack_links(links)
-    node_bytes, edge_bytes = nbytes(nodes), nbytes(edges)
-    pad_nodes, pad_edges = padding(node_bytes), padding(edge_bytes)
-    edges_at = _GRAPH.size + node_bytes + len(pad_nodes)
-    links_at = edges_at + edge_bytes + len(pad_edges)
-    table = _GRAPH.pack(node_count, edge_count, link_type, len(links), edges_at, links_at)
-    return b"".join((table, nodes, pad_nodes, edges, pad_edges, links))
-
-
-def _decode_graph(unpack_nodes: _Unpack, unpack_edges: _Unpack, data: bytearray) -> GraphInstance:
-    node_count, edge_count, link_type, links, edges_at, links_at = _GRAPH.unpack_from(data)
-    return GraphInstance(
-        unpack_nodes(data, _GRAPH.size, node_count),
-        None if edge_count < 0 else unpack_edges(data, edges_at, edge_count),
-        None if link_type < 0 else np.ndarray((links, 2), chr(link_type), data, links_at),
-    )
-
-
-def _empty_graph(node: Node, edge: Node | None, fill: Fill) -> GraphInstance:
-    nodes = empty_batch(node, 1, fill)
-    if edge is None:
-        return GraphInstance(nodes, None, None)
-    return GraphInstance(nodes, empty_batch(edge, 1, fill), fill((1, 2), dtype=np.int64))
+    def decode_rows(self, blocks: NDArray[Any]) -> list[str]:
+        """Decode all rows as one str, which is then cut; no further than the longest reaches."""
+        lengths = blocks[:, 0].clip(0, self.limit + 1).tolist()
+        width = max([1, *lengths]) - 1
+        try:
+            text = blocks[:, 1 : width + 1].tobytes().decode(_UTF32, "surrogatepass")
+        except UnicodeDecodeError:
+            return [self.decode(block) for block in blocks]
+        return [
+            text[row * width : row * width + length - 1] if length else self.unwritten
+            for row, length in enumerate(lengths)
+        ]
 
 
 # Tables in front of the rows; their sizes are multiples of 16, so that rows are aligned.
 _SEQUENCE = Struct("=qq")
 _GRAPH = Struct("=6q")
 
-_Pack: TypeAlias = Callable[..., tuple[int, Any]]
-_Unpack: TypeAlias = Callable[[bytearray, int, int], Any]
-
 _NONE: tuple[int, Any] = (-1, b"")
 
 
-def _batch_codec(node: Node) -> tuple[_Pack, _Unpack]:
-    """Return encode and decode of a batch of any length: its number of rows, and their bytes."""
-    # The rows of arrays are their bytes, those of values of variable size the bytes of each; any
-    # other batch is a pickle.
-    if isinstance(node, Variable):
-        return partial(_pack_variable, node), partial(_unpack_variable, node)
-    if isinstance(node, Array):
-        return partial(_pack_arrays, node), partial(_unpack_arrays, node)
-    return partial(_pack_pickled, node), _unpack_pickled
+@dataclass(frozen=True, slots=True)
+class _BatchCodec:
+    """Encodes any number of values of a node, as a batch or, not stacked, as a tuple of values.
+
+    The rows of arrays are their bytes, those of values of variable size the bytes of each; any
+    other batch is a pickle.
+    """
+
+    node: Node
+    is_stacked: bool = True
+
+    def pack(self, batch: Any, path: Path = ()) -> tuple[int, Any]:
+        """Return the number of rows, and their bytes."""
+        node = self.node
+        if isinstance(node, Array):
+            return _pack_arrays(node, batch, path)
+        if isinstance(node, Variable):
+            return _pack_variable(node, batch, path)
+        if self.is_stacked:
+            return 0, dump(fit_batch_of(node, batch, path))
+        return 0, dump(tuple(fit_values(node, batch)))
+
+    def unpack(self, data: bytearray, at: int, count: int) -> Any:
+        """Return the batch, which begins at a byte."""
+        node = self.node
+        if isinstance(node, Array):
+            return np.ndarray((count, *node.shape), node.dtype, data, at)
+        if isinstance(node, Variable):
+            return tuple(node.decode(bytearray(part)) for part in packing.unpack(data, at))
+        return load(data, at)
+
+    # What a Sequence stores: the number of values, then the values.
+
+    def encode(self, value: Any) -> bytes:
+        if not self.is_stacked and not isinstance(value, (tuple, list)):
+            raise Mismatch("a tuple of values", show_value(value))
+        count, rows = self.pack(value)
+        return b"".join((_SEQUENCE.pack(count, 0), rows))
+
+    def decode(self, data: bytearray) -> Any:
+        values = self.unpack(data, _SEQUENCE.size, _SEQUENCE.unpack_from(data)[0])
+        return values if self.is_stacked else tuple(values)
+
+    def empty(self, fill: Fill) -> Any:
+        return empty_batch(self.node, 1, fill) if self.is_stacked else ()
 
 
-def _pack_arrays(node: Array, batch: Any, path: Path = ()) -> tuple[int, Any]:
+def _pack_arrays(node: Array, batch: Any, path: Path) -> tuple[int, Any]:
     dtype, shape = node.dtype, node.shape
     if (
         batch.__class__ is np.ndarray
@@ -309,12 +248,7 @@ def _pack_arrays(node: Array, batch: Any, path: Path = ()) -> tuple[int, Any]:
     return count, np.ascontiguousarray(fit_batch(batch, count, dtype, shape, path))
 
 
-def _unpack_arrays(node: Array, data: bytearray, at: int, count: int) -> NDArray[Any]:
-    rows: NDArray[Any] = np.ndarray((count, *node.shape), node.dtype, data, at)
-    return rows
-
-
-def _pack_variable(node: Variable, batch: Any, path: Path = ()) -> tuple[int, Any]:
+def _pack_variable(node: Variable, batch: Any, path: Path) -> tuple[int, Any]:
     parts = []
     for row, value in enumerate(batch):
         try:
@@ -324,27 +258,66 @@ def _pack_variable(node: Variable, batch: Any, path: Path = ()) -> tuple[int, An
     return len(parts), packing.pack(parts)
 
 
-def _unpack_variable(node: Variable, data: bytearray, at: int, count: int) -> tuple[Any, ...]:
-    return tuple(node.decode(bytearray(part)) for part in packing.unpack(data, at))
+@describe.register(Sequence)
+def _describe_sequence(space: Sequence) -> Variable:
+    codec = _BatchCodec(describe(space.feature_space), space.stack)
+    return Variable(codec.encode, codec.decode, codec.empty)
 
 
-def _pack_pickled(node: Node, batch: Any, path: Path = ()) -> tuple[int, Any]:
-    return 0, dump(fit_batch_of(node, batch, path))
+@describe.register(Graph)
+def _describe_graph(space: Graph) -> Variable:
+    edges = None if space.edge_space is None else _BatchCodec(describe(space.edge_space))
+    codec = _GraphCodec(_BatchCodec(describe(space.node_space)), edges)
+    return Variable(codec.encode, codec.decode, codec.empty)
 
 
-def _unpack_pickled(data: bytearray, at: int, count: int) -> Any:
-    return load(data, at)
+@dataclass(frozen=True, slots=True)
+class _GraphCodec:
+    """Stores a table, then nodes, edges and edge links."""
 
+    nodes: _BatchCodec
+    edges: _BatchCodec | None
 
-def _refuse_edges(edges: Any, path: Path) -> tuple[int, Any]:
-    raise Mismatch("None, as the graph's space has no edges", show_value(edges), path)
+    def encode(self, value: Any) -> bytes:
+        try:
+            nodes, edges, links = value.nodes, value.edges, value.edge_links
+        except AttributeError:
+            expected = "a graph with nodes, edges and edge_links"
+            raise Mismatch(expected, show_value(value)) from None
+        node_count, nodes = self.nodes.pack(nodes, ("nodes",))
+        edge_count, edges = self._pack_edges(edges)
+        link_type, links = _NONE if links is None else _pack_links(links)
+        node_bytes, edge_bytes = nbytes(nodes), nbytes(edges)
+        pad_nodes, pad_edges = padding(node_bytes), padding(edge_bytes)
+        edges_at = _GRAPH.size + node_bytes + len(pad_nodes)
+        links_at = edges_at + edge_bytes + len(pad_edges)
+        table = _GRAPH.pack(node_count, edge_count, link_type, len(links), edges_at, links_at)
+        return b"".join((table, nodes, pad_nodes, edges, pad_edges, links))
 
+    def decode(self, data: bytearray) -> GraphInstance:
+        node_count, edge_count, link_type, links, edges_at, links_at = _GRAPH.unpack_from(data)
+        edges = None
+        if self.edges is not None and edge_count >= 0:
+            edges = self.edges.unpack(data, edges_at, edge_count)
+        return GraphInstance(
+            self.nodes.unpack(data, _GRAPH.size, node_count),
+            edges,
+            None if link_type < 0 else np.ndarray((links, 2), chr(link_type), data, links_at),
+        )
 
-def _unpack_no_edges(data: bytearray, at: int, count: int) -> None:
-    return None
+    def _pack_edges(self, edges: Any) -> tuple[int, Any]:
+        if edges is None:
+            return _NONE
+        if self.edges is None:
+            expected = "None, as the graph's space has no edges"
+            raise Mismatch(expected, show_value(edges), ("edges",))
+        return self.edges.pack(edges, ("edges",))
 
-
-_NO_EDGES: tuple[_Pack, _Unpack] = (_refuse_edges, _unpack_no_edges)
+    def empty(self, fill: Fill) -> GraphInstance:
+        nodes = self.nodes.empty(fill)
+        if self.edges is None:
+            return GraphInstance(nodes, None, None)
+        return GraphInstance(nodes, self.edges.empty(fill), fill((1, 2), dtype=np.int64))
 
 
 def _pack_links(links: Any) -> tuple[int, Any]:

@@ -356,36 +356,13 @@ class Rows:
         n = self.layout.n if at is None else len(row_numbers(at, self.layout.n))
         self._port.commit(self._port.prepare(batch, n), slice(None) if at is None else at)
 
-    def check_batch(self, batch: Any, n: int) -> Any:
-        """Return a batch with its arrays cast to the right dtypes, writing nothing.
-
-        Args:
-            batch: A batch in the form of `batch_space`.
-            n: How many values it must hold.
-
-        Returns:
-            The batch; arrays that were right are not copied.
-
-        Raises:
-            Mismatch: If the batch does not fit; `row` is the position in the batch.
-        """
-        return self._port.check(batch, n)
-
     def item(self, row: int) -> Any:
         """Return one environment's value, in memory of its own."""
         return self._port.item(row)
 
     def items(self, low: int, high: int) -> list[Any]:
-        """Return the values of rows `low` to `high`, in memory of their own.
-
-        Args:
-            low: The first row.
-            high: The row after the last.
-
-        Returns:
-            One value per row, with the types that `iterate` yields.
-        """
-        return self._port.items(low, high)
+        """Return the values of rows `low` to `high`, in memory of their own."""
+        return self._port.reader(low, high)()
 
     def copy_rows(self, source: Rows, at: Index) -> None:
         """Copy rows of another slot of the same layout, without decoding them.

@@ -21,11 +21,11 @@ from vecspaces.layout.nodes import SEQUENCES, Array, Choice, Encoded, Node, Reco
 from vecspaces.spaces.intervals import dtype_limits
 
 # Up to so many rows, scalars are read faster one by one than by NumPy's iteration.
-_FEW = 4
+_SCALARS_READ_ONE_BY_ONE = 4
 # The numbers of Python that NumPy stores as they are, by the kind of dtype.
 _OWN: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float}
-# Up to so many rows, values are written faster one by one than in one pass.
-_FEWEST = 2
+# Up to so many rows, row-wise writes are faster than one pass.
+_ROWS_WRITTEN_ONE_BY_ONE = 2
 
 
 class Port(ABC):
@@ -62,10 +62,6 @@ class Port(ABC):
         return write
 
     @abstractmethod
-    def check(self, batch: Any, n: int) -> Any:
-        """Return a batch of `n` values with every array cast to its dtype, or raise Mismatch."""
-
-    @abstractmethod
     def read(self, copy: bool = False, at: Index | None = None) -> Any:
         """Return the batch of all rows, or of the rows `at`."""
 
@@ -76,10 +72,6 @@ class Port(ABC):
     @abstractmethod
     def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
         """Return the function that returns the values of some rows, in memory of their own."""
-
-    def items(self, low: int, high: int) -> list[Any]:
-        """Return the values of rows `low` to `high`, in memory of their own."""
-        return self.reader(low, high)()
 
 
 class ArrayPort(Port):
@@ -131,7 +123,7 @@ class ArrayPort(Port):
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
         """Write all rows in one pass where every value fits as it is, and it is worth it."""
         one_by_one = super().writer(low, high)
-        if high - low <= _FEWEST:
+        if high - low <= _ROWS_WRITTEN_ONE_BY_ONE:
             return one_by_one
         in_one_pass = columns.writer(self.rows[low:high])
 
@@ -150,8 +142,6 @@ class ArrayPort(Port):
         ):
             return batch
         return fit_batch(batch, n, self.dtype, self.shape, self.path)
-
-    check = prepare
 
     def commit(self, prepared: Any, at: Index) -> None:
         """Write all rows by one assignment."""
@@ -186,7 +176,7 @@ class ArrayPort(Port):
         rows = self.rows[low:high]
         if self.shape:
             return lambda: list(rows.copy())
-        if len(rows) > _FEW:
+        if len(rows) > _SCALARS_READ_ONE_BY_ONE:
             return lambda: list(rows)
         numbers = range(len(rows))
         return lambda: [rows[number] for number in numbers]
@@ -243,11 +233,6 @@ class RecordPort(Port):
         for child, member in zip(self.children, prepared, strict=True):
             child.commit(member, at)
 
-    def check(self, batch: Any, n: int) -> Any:
-        """Check the batch of each member."""
-        members = zip(self.children, self.split(batch), strict=True)
-        return self.node.build([child.check(member, n) for child, member in members])
-
     def read(self, copy: bool = False, at: Index | None = None) -> Any:
         """Return a dict or tuple of the members' batches."""
         return self.node.build([child.read(copy, at) for child in self.children])
@@ -294,16 +279,11 @@ class ValuePort(Port):
         for block, source in zip(self.blocks, prepared, strict=True):
             block.copy(at, source, slice(None))
 
-    def check(self, batch: Any, n: int) -> tuple[Any, ...]:
-        """Check that each value can be written."""
-        self.prepare(batch, n)
-        return tuple(batch)
-
     def read(self, copy: bool = False, at: Index | None = None) -> tuple[Any, ...]:
         """Decode every row."""
         n = len(self.blocks[0].array)
         if at is None:
-            return tuple(self.items(0, n))
+            return tuple(self.reader(0, n)())
         return tuple(map(self.item, row_numbers(at, n)))
 
     def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
@@ -437,7 +417,7 @@ def fit_values(node: Node, values: tuple[Any, ...] | list[Any]) -> list[Any]:
             port.write(i, value)
         except Mismatch as error:
             raise error.at((i,)) from error.__cause__
-    return port.items(0, len(values))
+    return port.reader(0, len(values))()
 
 
 def fit_batch_of(node: Node, batch: Any, path: Path = ()) -> Any:

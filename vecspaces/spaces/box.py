@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _BOUNDS = ("low", "high", "bounded_below", "bounded_above")
-_LARGE = 1024  # entries from which a minimum is faster than a comparison with its temporary array
+_MINIMUM_FASTER_FROM = 1024  # entries; a comparison has a temporary array
 
 
 class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
@@ -216,7 +216,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         high: Any = None if np.all(self.high == largest) else self.high
         if low is None and high is None and self.dtype.kind == "f":
             high = self.high  # nan fails a comparison, and nothing else
-        agree = self.low.size >= _LARGE and all(
+        agree = self.low.size >= _MINIMUM_FASTER_FROM and all(
             bound is None or all_equal(bound) for bound in (low, high)
         )
         if agree:

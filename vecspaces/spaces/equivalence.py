@@ -18,8 +18,8 @@ from vecspaces.spaces.space import Space
 from vecspaces.spaces.standard import BOUNDS, MEMBERS, StandardSpace, find_difference
 from vecspaces.spaces.text import Text
 
-# Bytes of an array beyond which a fingerprint holds a digest of them.
-_LONG = 256
+# An array of more bytes is compared by a digest of them.
+_DIGEST_ABOVE = 256
 
 
 @singledispatch
@@ -122,7 +122,7 @@ def _gather(value: Any, found: list[Any]) -> None:
     kind = type(value)
     if kind is np.ndarray:
         data = value.tolist() if value.dtype.hasobject else value.tobytes()
-        if len(data) > _LONG and isinstance(data, bytes):
+        if len(data) > _DIGEST_ABOVE and isinstance(data, bytes):
             data = blake2b(data, digest_size=16).digest()
         found += value.dtype, value.shape, data
     elif kind is dict:

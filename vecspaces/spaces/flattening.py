@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from vecspaces.checks import Path, show_path, show_value
+from vecspaces.checks import add_path, show_value
 from vecspaces.spaces.batch_values import stack, unstack
 from vecspaces.spaces.box import Box
 from vecspaces.spaces.dict import Dict
@@ -141,14 +141,6 @@ def _(space: Graph) -> Graph:
 _MISFITS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
-class _MisfitError(Exception):
-    """Notes which value did not fit which space, and the path to it, for `flatten` to explain."""
-
-    def __init__(self, space: Space[Any], x: Any, error: Exception, path: Path = ()) -> None:
-        super().__init__(space, x, error, path)
-        self.space, self.x, self.error, self.path = space, x, error, path
-
-
 def flatten(space: Space[Any], x: Any) -> Any:
     """Return a value of `space` as one vector.
 
@@ -176,14 +168,10 @@ def flatten(space: Space[Any], x: Any) -> Any:
     """
     try:
         return _flatten(space, x)
-    except _MisfitError as found:
-        misfit = found
     except _MISFITS as error:
-        misfit = _MisfitError(space, x, error)
-    name = f"x{show_path(misfit.path)}"
-    kind = next(kind for kind in _MISFITS if isinstance(misfit.error, kind))
-    message = misfit.space.explain(misfit.x, name) or f"{name}: {misfit.error}"
-    raise kind(message) from misfit.error
+        add_path(error, "x")
+        kind = next(kind for kind in _MISFITS if isinstance(error, kind))
+        raise kind(space.explain(x, "x") or str(error)) from error
 
 
 @singledispatch
@@ -195,14 +183,12 @@ flatten.register = _flatten.register  # type: ignore[attr-defined]  # as the oth
 
 
 def _flatten_member(space: Space[Any], x: Any, key: str | int) -> Any:
-    """Flatten a member of a value; what is raised notes its key."""
+    """Flatten a member of a value; an error names the path."""
     try:
         return _flatten(space, x)
-    except _MisfitError as misfit:
-        misfit.path = (key, *misfit.path)
-        raise
     except _MISFITS as error:
-        raise _MisfitError(space, x, error, (key,)) from error
+        add_path(error, "x", key)
+        raise
 
 
 @_flatten.register(Box)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from vecspaces import seeding
-from vecspaces.checks import add_key, mismatch, show_value
+from vecspaces.checks import add_path, mismatch, show_value
 from vecspaces.spaces.space import Space, T_cov
 from vecspaces.spaces.standard import StandardSpace
 
@@ -96,7 +96,7 @@ class Product(Composite[T_cov]):
             try:
                 columns[key] = space.from_jsonable(column)
             except Exception as error:
-                add_key(error, "sample_n", key)
+                add_path(error, "sample_n", key)
                 raise
         lengths = {key: len(column) for key, column in columns.items()}
         if len(set(lengths.values())) > 1:
@@ -131,7 +131,7 @@ def seed_member(space: Space[Any], seed: Any, key: str | int) -> Any:
     try:
         return space.seed(seed)
     except Exception as error:
-        add_key(error, "seed", key)
+        add_path(error, "seed", key)
         raise
 
 
@@ -149,7 +149,7 @@ def sample_member(space: Space[Any], word: str, limit: Any, key: str | int) -> A
     try:
         return space.sample(mask=limit) if word == "mask" else space.sample(probability=limit)
     except Exception as error:
-        add_key(error, word, key)
+        add_path(error, word, key)
         raise
 
 

@@ -68,9 +68,10 @@ class StandardSpace(Space[T_cov]):
         if not isinstance(other, self._kind):
             return False
         parts = other._parts()
-        return all(
-            find_difference(name, part, parts[name]) is None for name, part in self._parts().items()
-        )
+        for name, part in self._parts().items():
+            if find_difference(name, part, parts[name]) is not None:
+                return False
+        return True
 
 
 def find_difference(name: str, one: Any, other: Any) -> tuple[int, ...] | None:
