@@ -24,7 +24,7 @@ from vecspaces.adapters.wrapping import (
     taken,
 )
 from vecspaces.interop import require_extra
-from vecspaces.vector.group.members import get_attribute
+from vecspaces.vector.group.attributes import get_attribute
 
 _vec_env: Any = require_extra("stable_baselines3.common.vec_env", "sb3")
 _preprocessing: Any = require_extra("stable_baselines3.common.preprocessing", "sb3")

@@ -17,7 +17,7 @@ from vecspaces import spaces, vector
 from vecspaces.adapters.wrapping import batch_actions, taken
 from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError, StepTimeoutError
 from vecspaces.interop import require_extra
-from vecspaces.vector.group.members import get_attribute
+from vecspaces.vector.group.attributes import get_attribute
 from vecspaces.vector.send_recv import Transition
 
 _venvs: Any = require_extra("tianshou.env.venvs", "tianshou")

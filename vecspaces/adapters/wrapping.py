@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from vecspaces import spaces, vector
-from vecspaces.vector.group.members import get_attribute
+from vecspaces.vector.group.attributes import get_attribute
 from vecspaces.vector.options import PROCESS_ARGUMENTS
 
 

@@ -18,7 +18,7 @@ from vecspaces.evaluation.policies import Policy, adapt_policy
 from vecspaces.evaluation.result import EpisodeResult, Evaluation, summarize
 from vecspaces.make import Factory, GymnasiumFactory, find_factory, make_vec
 from vecspaces.vector.backends.process.cores import count_usable_cores
-from vecspaces.vector.group.members import is_vector_env
+from vecspaces.vector.group.building import is_vector_env
 
 if TYPE_CHECKING:
     from pathlib import Path

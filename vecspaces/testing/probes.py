@@ -25,8 +25,8 @@ from vecspaces.sampling import MASK, sample_next
 from vecspaces.testing.isolation import Played, ProbeHost
 from vecspaces.testing.recording import DeclaredInfos, Recorder, digest
 from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.group.building import Builder, Built, WrongSpace, is_vector_env
 from vecspaces.vector.group.in_place import find_bind
-from vecspaces.vector.group.members import Builder, Built, WrongSpace, is_vector_env
 from vecspaces.vector.sync_vector_env import SyncVectorEnv
 
 SIBLINGS = 8

@@ -24,7 +24,7 @@ from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import Message, name_envs
 from vecspaces.vector.exchange.infos import merge, split
 from vecspaces.vector.exchange.stats import Stats
-from vecspaces.vector.group.members import GroupDescription
+from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
 from vecspaces.vector.session.arguments import Settings, check_env_ids, plan_reset
 from vecspaces.vector.session.batch_spaces import agree, agree_on_infos

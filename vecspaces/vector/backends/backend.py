@@ -14,8 +14,8 @@ from vecspaces.vector.exchange.failures import Failure, Message, whereabouts
 from vecspaces.vector.exchange.infos import split
 from vecspaces.vector.exchange.messages import Op, Reply, Written
 from vecspaces.vector.exchange.positions import Place
+from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.group.env_group import EnvGroup
-from vecspaces.vector.group.members import GroupDescription
 
 #: Turns what the groups report about their environments into the plan of the shared rows.
 Planner = Callable[[Sequence[GroupDescription]], BufferPlan]

@@ -20,7 +20,7 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.cores import count_usable_cores, usable_cores
 from vecspaces.vector.backends.process.startup import adopt_variables, worker_variables
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.group.members import GroupDescription
+from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.utils import CloudpickleWrapper
 
 

@@ -260,7 +260,7 @@ class InfoRows:
         """Add the keys of some rows to merged infos of `count` rows, as the rows `places`."""
         masks: Mask = np.zeros((len(self.keys), count), dtype=np.bool_)
         masks[:, places] = self.presence[rows].T
-        given: list[bool] = masks.any(axis=1).tolist()
+        given = np.any(masks, axis=1).tolist()
         for key, holder in self.layout.nest(infos, given):
             bound, mask = self.keys[key.number], masks[key.number]
             if bound.array is not None:

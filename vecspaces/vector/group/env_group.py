@@ -20,20 +20,17 @@ from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.messages import Written
 from vecspaces.vector.exchange.stats import Timings
-from vecspaces.vector.group.form import failed
-from vecspaces.vector.group.members import (
+from vecspaces.vector.group.attributes import Call
+from vecspaces.vector.group.building import (
     Builder,
     Built,
-    Call,
     GroupDescription,
-    Member,
-    Note,
-    Starts,
-    Views,
     check_distinct,
     close_all,
     is_vector_env,
 )
+from vecspaces.vector.group.form import failed
+from vecspaces.vector.group.members import Member, Note, Starts, Views
 from vecspaces.vector.group.single_envs import SingleEnvs
 from vecspaces.vector.group.vector_member import VectorMember
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.group.members import Built
+from vecspaces.vector.group.building import Built
 
 #: Called with `observation=`: where to write observations from now on.
 Bind = Callable[..., Any]

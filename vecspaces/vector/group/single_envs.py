@@ -19,6 +19,8 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import Columns, gather, snapshot
+from vecspaces.vector.group.attributes import Call, call_env, set_attribute
+from vecspaces.vector.group.building import Built
 from vecspaces.vector.group.form import (
     as_info,
     as_reward,
@@ -29,16 +31,7 @@ from vecspaces.vector.group.form import (
 )
 from vecspaces.vector.group.in_place import InPlace
 from vecspaces.vector.group.info_writer import Infos, InfoWriter
-from vecspaces.vector.group.members import (
-    Built,
-    Call,
-    Note,
-    Starts,
-    Views,
-    call_env,
-    reset_arguments,
-    set_attribute,
-)
+from vecspaces.vector.group.members import Member, Note, Starts, Views, reset_arguments
 from vecspaces.vector.group.validation import Validated, batch_of_boxes
 
 #: What a step of an environment, or of what stands in its place, returns.
@@ -48,13 +41,13 @@ Result = tuple[Any, Any, Any, Any, Any]
 Stepped = tuple[list[Any], list[Any], list[tuple[int, bool, bool]], Infos]
 
 
-class SingleEnvs:
+class SingleEnvs(Member):
     """A run of single environments, and their rows."""
 
+    _OF_VIEWS = (*Member._OF_VIEWS, "_slots", "_take_actions")
+
     def __init__(self, built: Sequence[Built], mode: AutoresetMode, validate: bool) -> None:
-        self.built = list(built)
-        self._mode = mode
-        self._validate = validate
+        super().__init__(built, mode, validate)
         # What checks the bounds of all observations at once; None where each is checked by itself.
         self._boxes: Space[Any] | None = None
         if validate:
@@ -67,10 +60,6 @@ class SingleEnvs:
         self._lost: dict[int, _Lost] = {}
         # Of the step that runs: row, terminated, truncated.
         self._ended: list[tuple[int, bool, bool]] = []
-
-    def place(self, low: int) -> None:
-        """Number the rows from `low` on."""
-        self.rows = range(low, low + len(self.built))
 
     def bind(self, views: Views, lost: Starts) -> None:
         """Begin anew over these rows."""
@@ -86,35 +75,23 @@ class SingleEnvs:
         self.view(views)
 
     def view(self, views: Views) -> None:
-        """Look at the rows from now on."""
+        """Attach to the memory that is used from now on."""
+        super().view(views)
         buffers, low, high = views.buffers, self.rows.start, self.rows.stop
-        self._views = views
-        # With an info_space, what writes the infos of each slot, and the last ones of episodes.
-        self._info_writers = [
-            InfoWriter(infos, low, high, self._validate) for infos in buffers.infos
-        ]
-        self._final_writer: InfoWriter | None = None
-        if buffers.final_infos is not None:
-            self._final_writer = InfoWriter(buffers.final_infos, low, high, self._validate)
-        # The rows that environments write by themselves; None where none does.
-        self._in_place = InPlace.of(self.built, buffers, self.rows)
-        slots: list[SlotWriter] = [
-            SlotWriter(buffers, slot, low, high, self._in_place)
-            if self._boxes is None
-            else ValidatedSlotWriter(
-                buffers, slot, low, high, self._in_place, self._boxes, self._envs
+        infos: list[Any] = self._info_writers or [None] * buffers.plan.slots
+        self._slots: list[SlotWriter] = []
+        for slot, info_writer in enumerate(infos):
+            arguments = buffers, slot, low, high, self._in_place, info_writer
+            self._slots.append(
+                SlotWriter(*arguments)
+                if self._boxes is None
+                else ValidatedSlotWriter(*arguments, self._boxes, self._envs)
             )
-            for slot in range(buffers.plan.slots)
-        ]
-        self._slots: Sequence[SlotWriter | InfoSlotWriter] = slots
-        if self._info_writers:
-            pairs = zip(slots, self._info_writers, strict=True)
-            self._slots = [InfoSlotWriter(*pair) for pair in pairs]
         self._take_actions = buffers.actions.reader(low, high)
 
-    def __getstate__(self) -> dict[str, Any]:
-        views = {"_views", "_slots", "_in_place", "_info_writers", "_final_writer", "_take_actions"}
-        return {name: value for name, value in vars(self).items() if name not in views}
+    @property
+    def _targets(self) -> Sequence[int | slice]:
+        return self.rows
 
     def whole(self, rows: Sequence[int]) -> list[list[int]]:
         """Each row steps by itself."""
@@ -354,8 +331,15 @@ class SlotWriter:
     """What a step of all rows writes into one slot, bound once."""
 
     def __init__(
-        self, buffers: Buffers, slot: int, low: int, high: int, in_place: InPlace | None
+        self,
+        buffers: Buffers,
+        slot: int,
+        low: int,
+        high: int,
+        in_place: InPlace | None,
+        infos: InfoWriter | None,
     ) -> None:
+        self._infos = infos
         views = buffers.slice(slot, low, high)
         self._write_observations = views.write
         self._write_observation = buffers.observations[slot].write
@@ -372,8 +356,10 @@ class SlotWriter:
         self._marked = True
 
     def write(self, stepped: Stepped) -> Columns:
-        """Write what all environments returned; return the infos."""
+        """Write what all environments returned; return the infos that are not declared."""
         observations, rewards, ended, infos = stepped
+        if self._infos is not None:
+            infos = self._infos.write(infos)
         self._write_observations(observations)
         self._write_rewards(rewards)
         if self._marked:
@@ -385,8 +371,10 @@ class SlotWriter:
         return gather(infos) if infos else {}
 
     def write_rows(self, rows: Sequence[int], stepped: Stepped) -> Columns:
-        """Write what the environments of some rows returned; return the infos."""
+        """Write what the environments of some rows returned, as `write` does."""
         observations, rewards, ended, infos = stepped
+        if self._infos is not None:
+            infos = self._infos.write(infos, rows)
         for row, observation, reward in zip(rows, observations, rewards, strict=True):
             self._write_observation(row, observation)
             at = row - self._low
@@ -414,10 +402,11 @@ class ValidatedSlotWriter(SlotWriter):
         low: int,
         high: int,
         in_place: InPlace | None,
+        infos: InfoWriter | None,
         space: Space[Any],
         envs: Sequence[Validated],
     ) -> None:
-        super().__init__(buffers, slot, low, high, in_place)
+        super().__init__(buffers, slot, low, high, in_place, infos)
         self._written = buffers.observations[slot].read()[low:high]
         self._space, self._envs = space, envs
 
@@ -435,24 +424,6 @@ class ValidatedSlotWriter(SlotWriter):
         for row, observation in zip(rows, stepped[0], strict=True):
             self._envs[row - self._low].check(observation)
         return columns
-
-
-class InfoSlotWriter:
-    """Writes what the info_space holds too."""
-
-    def __init__(self, slot: SlotWriter, infos: InfoWriter) -> None:
-        self._slot, self._infos = slot, infos
-
-    def write(self, stepped: Stepped) -> Columns:
-        """Write what all environments returned; return the infos that are not declared."""
-        observations, rewards, ended, infos = stepped
-        return self._slot.write((observations, rewards, ended, self._infos.write(infos)))
-
-    def write_rows(self, rows: Sequence[int], stepped: Stepped) -> Columns:
-        """Write what the environments of some rows returned, as `write` does."""
-        observations, rewards, ended, infos = stepped
-        infos = self._infos.write(infos, rows)
-        return self._slot.write_rows(rows, (observations, rewards, ended, infos))
 
 
 class _Translated:

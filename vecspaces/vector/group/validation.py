@@ -22,8 +22,8 @@ from vecspaces.errors import (
 )
 from vecspaces.interop import native_space, native_values
 from vecspaces.spaces import Box, Space
+from vecspaces.vector.group.building import Built
 from vecspaces.vector.group.form import InvalidResult, as_info, as_reward, failed
-from vecspaces.vector.group.members import Built
 from vecspaces.vector.utils import batch_differing_spaces, iterate
 
 # Up to this many elements of an observation, the call costs more than the comparison.

@@ -17,29 +17,18 @@ from vecspaces.seeding import derive_seed
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure, Message
 from vecspaces.vector.exchange.infos import Columns, columns_of, gather, snapshot, split
+from vecspaces.vector.group.attributes import Call
+from vecspaces.vector.group.building import Built, holds_envs, reaches_each
 from vecspaces.vector.group.form import failed, unpack_reset, wrong_form
-from vecspaces.vector.group.in_place import InPlace
-from vecspaces.vector.group.info_writer import InfoWriter
-from vecspaces.vector.group.members import (
-    Built,
-    Call,
-    Note,
-    Starts,
-    Views,
-    holds_envs,
-    reaches_each,
-    reset_arguments,
-)
+from vecspaces.vector.group.members import Member, Note, Starts, Views, reset_arguments
 from vecspaces.vector.group.validation import ValidatedVector
 
 
-class VectorMember:
+class VectorMember(Member):
     """A vector env, ours or Gymnasium's, and its rows; its autoreset stays its own."""
 
     def __init__(self, built: Built, mode: AutoresetMode, validate: bool) -> None:
-        self.built = [built]
-        self._mode = mode
-        self._validate = validate
+        super().__init__([built], mode, validate)
         # The slot that holds its last observations; and a copy of them where it does not hold all.
         self._slot = 0
         self._latest: Any = None
@@ -58,10 +47,6 @@ class VectorMember:
     def _at(self) -> slice:
         return slice(self.rows.start, self.rows.stop)
 
-    def place(self, low: int) -> None:
-        """Number the rows from `low` on."""
-        self.rows = range(low, low + self.built[0].count)
-
     def bind(self, views: Views, lost: Starts) -> None:
         """Begin anew over these rows."""
         self._lost = {row: lost[row] for row in self.rows if row in lost}
@@ -70,23 +55,9 @@ class VectorMember:
         self._stepper = self._make_stepper()
         self.view(views)
 
-    def view(self, views: Views) -> None:
-        """Look at the rows from now on."""
-        self._views = views
-        buffers, low, high = views.buffers, self.rows.start, self.rows.stop
-        # The rows, where the vector env writes them by itself.
-        self._in_place = InPlace.of(self.built, buffers, [self._at])
-        # With an info_space, what writes the infos of each slot, and the last ones of episodes.
-        self._info_writers = [
-            InfoWriter(infos, low, high, self._validate) for infos in buffers.infos
-        ]
-        self._final_writer: InfoWriter | None = None
-        if buffers.final_infos is not None:
-            self._final_writer = InfoWriter(buffers.final_infos, low, high, self._validate)
-
-    def __getstate__(self) -> dict[str, Any]:
-        views = ("_views", "_in_place", "_info_writers", "_final_writer")
-        return {name: value for name, value in vars(self).items() if name not in views}
+    @property
+    def _targets(self) -> Sequence[int | slice]:
+        return [self._at]
 
     def whole(self, rows: Sequence[int]) -> list[list[int]]:
         """All rows step together."""

@@ -10,7 +10,7 @@ from vecspaces.layout import Layout
 from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.equivalence import difference, is_same, is_space_dtype_shape_equiv
 from vecspaces.vector.exchange.failures import Message
-from vecspaces.vector.group.members import GroupDescription, WrongSpace, is_same_info_space
+from vecspaces.vector.group.building import GroupDescription, WrongSpace, is_same_info_space
 from vecspaces.vector.utils import batch_differing_spaces, batch_space
 
 ObservationMode: TypeAlias = Literal["same", "different"] | tuple[Space[Any], Space[Any]]

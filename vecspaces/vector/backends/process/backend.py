@@ -59,7 +59,7 @@ from vecspaces.vector.exchange.failures import (
 from vecspaces.vector.exchange.infos import from_plain
 from vecspaces.vector.exchange.messages import HEADER, CannotSend, Op, Reply, dumps, make_reply
 from vecspaces.vector.exchange.positions import Place
-from vecspaces.vector.group.members import GroupDescription
+from vecspaces.vector.group.building import GroupDescription
 
 _UNGUARDED = (
     "the script makes an AsyncVectorEnv while a new process imports it: put what it "

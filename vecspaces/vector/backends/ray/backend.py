@@ -30,7 +30,7 @@ from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, Message, died, died_within
 from vecspaces.vector.exchange.infos import from_plain
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
-from vecspaces.vector.group.members import GroupDescription
+from vecspaces.vector.group.building import GroupDescription
 
 # How long to wait after an actor did not come, before another is tried.
 _PAUSE_SECONDS = 0.05

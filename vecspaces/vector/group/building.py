@@ -1,0 +1,357 @@
+"""Building environments: what an env_fn returns is checked, and described for the caller."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from vecspaces.checks import RAISED
+from vecspaces.interop import foreign_values, is_foreign_vector_env, native_space
+from vecspaces.spaces import Dict, Space
+from vecspaces.spaces.equivalence import difference, fingerprint, is_same
+from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure, Message
+from vecspaces.vector.exchange.info_space import check_info_space
+from vecspaces.vector.group.attributes import get_attribute
+from vecspaces.vector.vector_env import VectorEnv
+
+_REQUIRED = ("observation_space", "action_space", "reset", "step")
+# Some vector envs, such as SuperSuit's, have the spaces of one environment under other names.
+_REQUIRED_OF_VECTORS = ("num_envs", "single_observation_space", "single_action_space")
+
+
+@dataclass(frozen=True)
+class WrongSpace:
+    """What an environment has instead of an info_space: no error where the argument wins over it.
+
+    Args:
+        kind: The type of the error.
+        text: What is wrong with it.
+    """
+
+    kind: type[Exception]
+    text: str
+
+
+InfoSpace: TypeAlias = Dict[Any] | WrongSpace | None
+
+
+@dataclass(frozen=True)
+class Built:
+    """What an env_fn made.
+
+    Args:
+        env: The environment, or the vector env.
+        observation_spaces: For each of its rows, as ours.
+        action_spaces: The same for actions.
+        translate: Turns actions into those of the library that made the spaces; None where they
+            are the same.
+        info_space: What its infos say that they hold; None where it says nothing.
+    """
+
+    env: Any
+    observation_spaces: tuple[Space[Any], ...]
+    action_spaces: tuple[Space[Any], ...]
+    translate: Callable[[Any], Any] | None
+    info_space: InfoSpace = None
+
+    @property
+    def count(self) -> int:
+        """The number of its rows."""
+        return len(self.observation_spaces)
+
+    def change_since(self, other: Built) -> str | None:
+        """Say which of its spaces is another than that of the same row of `other`."""
+        return (
+            _change("observation space", other.observation_spaces, self.observation_spaces)
+            or _change("action space", other.action_spaces, self.action_spaces)
+            or _change("info_space", [other.info_space], [self.info_space])
+        )
+
+
+class Builder:
+    """Calls factories, and checks what they return; vector envs must be in the mode `mode`."""
+
+    def __init__(self, mode: AutoresetMode) -> None:
+        self._mode = mode
+        # Equal spaces of several environments become one, by their fingerprint; so does a space
+        # that they share: some are equal to nothing but themselves. By the number of the original,
+        # which is kept with it.
+        self._equal: dict[Hashable, Space[Any]] = {}
+        self._converted: dict[int, tuple[Any, Space[Any]]] = {}
+
+    def build(self, env_fn: Callable[[], Any], number: int) -> Built:
+        """Make one environment; `number` is that of its factory among all, for messages."""
+        return self.check(env_fn(), number)
+
+    def check(self, env: Any, number: int) -> Built:
+        """Check what a factory returned; it is closed where it is refused."""
+        try:
+            if is_vector_env(env):
+                return self._build_vector(env, number)
+            _check_env(env, number)
+            action_space = env.action_space
+            native = self._native(action_space)
+            return Built(
+                env,
+                (self._native(env.observation_space),),
+                (native,),
+                foreign_values(action_space, native),
+                _info_space_of(env),
+            )
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to report
+                env.close()
+            raise
+
+    def _build_vector(self, env: Any, number: int) -> Built:
+        _check_attributes(env, number, _REQUIRED_OF_VECTORS)
+        own = mode_of(env)
+        if own is not self._mode:
+            raise ValueError(
+                f"the env_fn returned {env!r} in autoreset mode {own.name}, which cannot join a "
+                f"vector env in mode {self._mode.name}: use the same autoreset_mode for both"
+            )
+        names = ("observation_space", "action_space")
+        itself = env.unwrapped is env  # a wrapper may have other spaces
+        mode = getattr(env, "observation_mode", "same")
+        if reaches_each(env) and itself and mode != "same":
+            spaces = [env.get_attr(name) for name in names]
+        else:
+            spaces = [[getattr(env, f"single_{name}")] * env.num_envs for name in names]
+        observations, actions = (tuple(map(self._native, each)) for each in spaces)
+        translate = foreign_values(env.single_action_space)
+        return Built(env, observations, actions, translate, _info_space_of(env))
+
+    def _native(self, space: Any) -> Space[Any]:
+        """Return a space as ours, the same object for all that are equal."""
+        original, converted = self._converted.get(id(space), (None, None))
+        if converted is None or original is not space:
+            key = fingerprint(space)
+            converted = self._equal.get(key)
+            if converted is None:
+                converted = self._equal[key] = native_space(space)
+            self._converted[id(space)] = space, converted
+        return converted
+
+
+def _check_env(env: Any, number: int) -> None:
+    """Refuse what is no environment."""
+    if isinstance(env, type):
+        raise TypeError(
+            Message(
+                "{:env_fn} must return an environment; it returned the class {}: make an "
+                "instance, {}()",
+                number,
+                env.__name__,
+                env.__name__,
+            )
+        )
+    agents = getattr(env, "possible_agents", None)
+    if agents is not None and callable(getattr(env, "observation_space", None)):
+        raise TypeError(
+            Message(
+                "{:env_fn} must return an environment of one agent; it returned {}, a PettingZoo "
+                "environment of {} agents (it has possible_agents): wrap it as one environment "
+                "with Dict spaces, as examples/pettingzoo_env.py does (an AEC environment by "
+                "pettingzoo.utils.aec_to_parallel first)",
+                number,
+                type(env).__name__,
+                len(agents),
+            )
+        )
+    _check_attributes(env, number, _REQUIRED)
+
+
+def _check_attributes(env: Any, number: int, required: Sequence[str]) -> None:
+    """Refuse an environment, or a vector env, that lacks some attribute."""
+    missing = [name for name in required if not hasattr(env, name)]
+    if missing:
+        raise TypeError(
+            Message(
+                "{:env_fn} must return {} with {}; it returned {}, which lacks {}{}",
+                number,
+                "an environment" if required is _REQUIRED else "a vector env",
+                ", ".join(required),
+                type(env).__name__,
+                ", ".join(missing),
+                "" if required is _REQUIRED else ": set them in a wrapper or a subclass",
+            )
+        )
+
+
+def _info_space_of(env: Any) -> InfoSpace:
+    """Return the info_space of an environment, which need not have one."""
+    try:
+        space = get_attribute(env, "info_space")
+    except AttributeError:
+        # Wrappers of other libraries may show no attribute of what they wrap.
+        space = getattr(getattr(env, "unwrapped", None), "info_space", None)
+    try:
+        return check_info_space(space)
+    except (TypeError, ValueError) as error:
+        return WrongSpace(type(error), str(error))
+
+
+def is_vector_env(env: Any) -> bool:
+    """Whether an environment is a vector env, of this library or of Gymnasium."""
+    return isinstance(env, VectorEnv) or is_foreign_vector_env(env)
+
+
+def holds_envs(env: Any) -> bool:
+    """Whether the environments of a vector env are objects of their own."""
+    return hasattr(env, "call") and hasattr(env, "set_attr")
+
+
+def reaches_each(env: Any) -> bool:
+    """Whether the environments of a vector env can be reached one by one."""
+    return holds_envs(env) and not is_foreign_vector_env(env)
+
+
+def mode_of(env: Any) -> AutoresetMode:
+    """Return the autoreset mode of a vector env; one that names none resets in the next step."""
+    # Some libraries write the mode of one vector env into the metadata of its whole class.
+    mode = getattr(env, "autoreset_mode", None)
+    if mode is None:
+        mode = (env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    return AutoresetMode.of(mode)
+
+
+# -------------------------------------------------------------------- what the caller receives
+
+
+@dataclass(frozen=True)
+class GroupDescription:
+    """What the caller receives about a group's environments once they are built.
+
+    Args:
+        counts: The rows of each environment: 1, or m for a vector env of m.
+        observation_spaces: The distinct observation spaces.
+        observation_index: For each row, which of them is its own.
+        action_spaces: The distinct action spaces.
+        action_index: For each row, which of them is its own.
+        info_spaces: The info_space of each environment, what is wrong with it, or None.
+        metadata: The first environment's metadata.
+        render_mode: The first environment's render mode.
+    """
+
+    counts: tuple[int, ...]
+    observation_spaces: tuple[Space[Any], ...]
+    observation_index: tuple[int, ...]
+    action_spaces: tuple[Space[Any], ...]
+    action_index: tuple[int, ...]
+    info_spaces: tuple[InfoSpace, ...]
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+    @classmethod
+    def of(cls, built: Sequence[Built]) -> GroupDescription:
+        """Describe environments, at least one."""
+        first = built[0].env
+        return cls(
+            tuple(one.count for one in built),
+            *_distinct(space for one in built for space in one.observation_spaces),
+            *_distinct(space for one in built for space in one.action_spaces),
+            _shared(one.info_space for one in built),
+            dict(getattr(first, "metadata", None) or {}),
+            getattr(first, "render_mode", None),
+        )
+
+    def change_since(self, other: GroupDescription) -> str | None:
+        """Say what must not change, and is another after the environments were built again."""
+        if self.counts != other.counts:
+            counts = list(other.counts), list(self.counts)
+            return _CHANGED.format("number of rows", *counts, "one vector env has another size")
+        return (
+            _change("observation space", other.observation_spaces, self.observation_spaces)
+            or _change("action space", other.action_spaces, self.action_spaces)
+            or _change("info_space", other.info_spaces, self.info_spaces)
+        )
+
+
+def is_same_info_space(one: InfoSpace, other: InfoSpace) -> bool:
+    """Whether two environments declare the same infos, or none."""
+    if isinstance(one, Dict) and isinstance(other, Dict):
+        return is_same(one, other)
+    return one == other
+
+
+def _shared(spaces: Iterable[InfoSpace]) -> tuple[InfoSpace, ...]:
+    """Let equal spaces be one object, which crosses the pipe once."""
+    known: dict[Hashable, InfoSpace] = {}
+    return tuple(known.setdefault(fingerprint(space), space) for space in spaces)
+
+
+_CHANGED = (
+    "environments that were built again have another {} than before: expected {}, found {}; {}: "
+    "an env_fn must give the same spaces each time"
+)
+
+
+def _change(kind: str, known: Sequence[InfoSpace | Space[Any]], found: Sequence[Any]) -> str | None:
+    """Say where spaces of environments that were built again are others; None: nowhere."""
+    for before, after in itertools.zip_longest(known, found):
+        if isinstance(before, Space) and isinstance(after, Space):
+            if not is_same(before, after):
+                detail = f"the first difference: {difference(before, after)}"
+                return _CHANGED.format(kind, before, after, detail)
+        elif before != after:
+            return _CHANGED.format(kind, before, after, "one of them is missing")
+    return None
+
+
+def _distinct(
+    spaces: Iterable[Space[Any]],
+) -> tuple[tuple[Space[Any], ...], tuple[int, ...]]:
+    """Keep each space once, so that a thousand equal ones cross the pipe as one; index the rows.
+
+    Equal ones are one object, as the `Builder` returns them.
+    """
+    kept: dict[int, Space[Any]] = {}
+    numbers: dict[int, int] = {}
+    index = []
+    for space in spaces:
+        kept[id(space)] = space
+        index.append(numbers.setdefault(id(space), len(numbers)))
+    return tuple(kept.values()), tuple(index)
+
+
+def close_all(built: Iterable[Built], low: int) -> Failure | None:
+    """Close environments, whatever becomes of the others; return the first failure."""
+    failure = None
+    for one in built:
+        try:
+            if hasattr(one.env, "close"):
+                one.env.close()
+        except RAISED as error:
+            rows = range(low, low + one.count)
+            failure = failure or (
+                Failure.of_vector_env(error, rows, "close")
+                if is_vector_env(one.env)
+                else Failure.of(error, rows, "close")
+            )
+        low += one.count
+    return failure
+
+
+def check_distinct(env: Any, number: int, numbers: dict[int, int]) -> None:
+    """Refuse an environment that another factory of this process has returned too."""
+    base = getattr(env, "unwrapped", env)
+    inside = getattr(base, "envs", None) if is_vector_env(base) else None
+    if isinstance(inside, (list, tuple)):  # objects of this process
+        for one in inside:
+            check_distinct(one, number, numbers)
+    other = numbers.setdefault(id(base), number)
+    if other != number:
+        raise ValueError(
+            Message(
+                "{:env_fn} and {:env_fn} returned one and the same environment, which cannot be in "
+                "two places: let each make an environment of its own, or use "
+                f"{ONE_WORKER_EACH}, which gives each a copy in a process of its own",
+                other,
+                number,
+            )
+        )
