@@ -109,13 +109,7 @@ def batches_to_jsonable(space: Space[Any], batches: list[Any]) -> Any:
         return [np.asarray(batch).tolist() for batch in batches]
     if not isinstance(space, Product):
         return [space.to_jsonable(batch) for batch in batches]
-    if not space._members():
-        return space.to_jsonable(batches)
-    columns = {
-        key: batches_to_jsonable(member, [batch[key] for batch in batches])
-        for key, member in space._members().items()
-    }
-    return columns if isinstance(space, Dict) else list(columns.values())
+    return space._to_columns(batches, batches_to_jsonable)
 
 
 def batches_from_jsonable(space: Space[Any], jsonable: Any) -> list[Any]:

@@ -12,7 +12,6 @@ from vecspaces.spaces.nesting import (
     MemberT,
     Product,
     check_member,
-    draw_seeds,
     explain_members,
     sample_member,
     seed_member,
@@ -148,13 +147,8 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
             {'a': 1, 'b': 2}
         """
         seeds: Any = seed
-        if seed is None:
-            seeds = dict.fromkeys(self.spaces)
-        elif isinstance(seed, int):
-            super().seed(seed)
-            seeds = dict(
-                zip(self.spaces, draw_seeds(self.np_random, len(self.spaces)), strict=True)
-            )
+        if seed is None or isinstance(seed, int):
+            seeds = dict(zip(self.spaces, self._draw_seeds(seed), strict=True))
         if not isinstance(seeds, dict):
             expected = f"None, an int or a dict with the keys {list(self.spaces)}"
             raise TypeError(mismatch("seed", expected, show_value(seeds)))

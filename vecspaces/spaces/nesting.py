@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -45,14 +45,20 @@ class Composite(StandardSpace[T_cov]):
     def _seed_with_members(self, seed: Any, meaning: str) -> tuple[Any, ...]:
         """Seed the space's own generator and then each member; `meaning` names them in errors."""
         members = list(self._members().values())
-        if seed is None:
-            seed = (None,) * (1 + len(members))
-        elif isinstance(seed, int):
-            super().seed(seed)
-            seed = (seed, *draw_seeds(self.np_random, len(members)))
+        if seed is None or isinstance(seed, int):
+            seed = (seed, *self._draw_seeds(seed))
         check_seed_length(seed, 1 + len(members), meaning)
         own = super().seed(seed[0])
         return own, *(seed_member(space, seed[i], i) for i, space in enumerate(members, 1))
+
+    def _draw_seeds(self, seed: int | None) -> list[Any]:
+        """Return seeds for the members, as Gymnasium draws them; None for each with None."""
+        n = len(self._members())
+        if seed is None:
+            return [None] * n
+        super().seed(seed)
+        seeds: list[int] = self.np_random.integers(np.iinfo(np.int32).max, size=n).tolist()
+        return seeds
 
 
 class Product(Composite[T_cov]):
@@ -66,19 +72,24 @@ class Product(Composite[T_cov]):
             return dict(zip(self._members(), values, strict=True))
         return tuple(values)
 
+    def _to_columns(
+        self, values: list[Any], convert: Callable[[Space[Any], list[Any]], Any]
+    ) -> Any:
+        """Return what `convert(member, its values)` returns, in a dict or list."""
+        columns = {
+            key: convert(space, [value[key] for value in values])
+            for key, space in self._members().items()
+        }
+        if not columns:
+            return [{} if self._container is dict else [] for _ in values]
+        return columns if self._container is dict else list(columns.values())
+
     def to_jsonable(self, sample_n: Iterable[Any]) -> Any:
         """Convert values into one JSON-able column per member.
 
         A space without members, which has no columns, gives one `{}` or `[]` per value.
         """
-        samples = list(sample_n)
-        columns = {
-            key: space.to_jsonable([sample[key] for sample in samples])
-            for key, space in self._members().items()
-        }
-        if not columns:
-            return [{} if self._container is dict else [] for _ in samples]
-        return columns if self._container is dict else list(columns.values())
+        return self._to_columns(list(sample_n), lambda space, values: space.to_jsonable(values))
 
     def from_jsonable(self, sample_n: Any) -> list[Any]:
         """Convert the columns that `to_jsonable` returned back into values."""
@@ -118,12 +129,6 @@ def check_members(spaces: Any) -> tuple[Space[Any], ...]:
     for i, space in enumerate(members):
         check_member(space, f"spaces[{i}]")
     return members
-
-
-def draw_seeds(generator: np.random.Generator, n: int) -> list[int]:
-    """Draw seeds for `n` members, as Gymnasium's composite spaces draw them."""
-    seeds: list[int] = generator.integers(np.iinfo(np.int32).max, size=n).tolist()
-    return seeds
 
 
 def seed_member(space: Space[Any], seed: Any, key: str | int) -> Any:

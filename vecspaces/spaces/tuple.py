@@ -14,7 +14,6 @@ from vecspaces.spaces.nesting import (
     Product,
     check_members,
     check_seed_length,
-    draw_seeds,
     explain_members,
     sample_member,
     seed_member,
@@ -91,11 +90,8 @@ class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Memb
             (1, 2)
         """
         seeds: Any = seed
-        if seed is None:
-            seeds = (None,) * len(self.spaces)
-        elif isinstance(seed, int):
-            super().seed(seed)
-            seeds = draw_seeds(self.np_random, len(self.spaces))
+        if seed is None or isinstance(seed, int):
+            seeds = self._draw_seeds(seed)
         check_seed_length(seeds, len(self.spaces), "(one for each member)")
         return tuple(seed_member(space, seeds[i], i) for i, space in enumerate(self.spaces))
 
