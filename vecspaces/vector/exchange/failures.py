@@ -259,8 +259,7 @@ class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` 
 
     Args:
         env_ids: The environments concerned.
-        command: What they were doing: `"build"`, `"reset"`, `"step"`, `"call"`, `"close"`; or
-            `"start"`, of a process that could not build anything.
+        command: What they were doing: `"build"`, `"reset"`, `"step"`, `"call"`, `"close"`.
         exception: What was raised; None if it could not be carried over.
         text: The formatted traceback; empty for what the caller itself found.
         worker: The index of the worker; -1 if none is known.
@@ -334,8 +333,6 @@ class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` 
     @property
     def message(self) -> Message:
         """Where it happened, and the traceback."""
-        if self.command == "start":
-            return Message("{:worker} could not start:\n{}", self.worker, self.text)
         worker = f" (worker {self.worker})" if self.worker >= 0 else ""
         return Message("{:envs}{} failed in {}:\n{}", self.env_ids, worker, self.command, self.text)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import weakref
 from types import FunctionType
 from typing import Any
 
-import cloudpickle
-
-from vecspaces.layout import Layout
+from vecspaces.layout.packing import dumps_by_name, is_in_main
 
 
 class Pickling:
@@ -19,9 +16,6 @@ class Pickling:
     Functions and classes of `__main__` go by value, as those of the factories do: a script, a
     notebook, a command line. A forked worker has those that existed when it was forked, and its
     environments were made of them: these go by reference.
-
-    Args:
-        forked: Whether workers are forked.
     """
 
     def __init__(self, forked: bool) -> None:
@@ -35,37 +29,11 @@ class Pickling:
 
     def dumps(self, value: Any, **options: Any) -> bytes:
         """Pickle, with options of a pickler; raises whatever the pickling of the value raises."""
-        file = io.BytesIO()
-        _Pickler(file, self, **options).dump(value)
-        return file.getvalue()
+        return dumps_by_name(value, self._is_inherited, **options)
 
-    def inherited(self, value: Any) -> bool:
+    def _is_inherited(self, value: Any) -> bool:
         """Whether a function or class of `__main__` is the one that forked workers have."""
-        first, *rest = value.__qualname__.split(".")
-        known = self._inherited.get(first)
-        found = vars(sys.modules["__main__"]).get(first)
-        if known is None or known() is not found:
-            return False
-        for name in rest:
-            found = getattr(found, name, None)
-        return found is value
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """cloudpickle's, but for what forked workers have inherited."""
-
-    def __init__(self, file: io.BytesIO, pickling: Pickling, **options: Any) -> None:
-        super().__init__(file, **{"protocol": 5, **options})
-        self._pickling = pickling
-
-    def reducer_override(self, value: Any) -> Any:
-        """Choose how a value is pickled."""
-        if (
-            isinstance(value, (type, FunctionType))
-            and value.__module__ == "__main__"
-            and self._pickling.inherited(value)
-        ):
-            return NotImplemented  # by reference
-        if isinstance(value, Layout):
-            return value.reduce_by(self._pickling.dumps)
-        return super().reducer_override(value)
+        name = value.__qualname__.partition(".")[0]
+        known = self._inherited.get(name)
+        found = vars(sys.modules["__main__"]).get(name)
+        return known is not None and known() is found and is_in_main(value)
