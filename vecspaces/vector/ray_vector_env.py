@@ -94,7 +94,14 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
                 sizes = {setup.count for setup in setups}
                 _check_batch(settings.batch_size, sizes, len(self.env_fns))
                 setups = [_with_processes(setup, processes, settings) for setup in setups]
-            backend = RayBackend(setups, connection, resources, placement, settings.start_timeout)
+            backend = RayBackend(
+                setups,
+                connection,
+                resources,
+                placement,
+                settings.start_timeout,
+                settings.slow_warning,
+            )
             self._finalizer = weakref.finalize(self, _clean_up, backend)
             super().__init__(backend, settings)
         except BaseException:

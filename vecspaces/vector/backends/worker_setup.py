@@ -19,8 +19,8 @@ from vecspaces.interop import pack_registrations, unpack_registrations
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.cores import count_usable_cores, usable_cores
 from vecspaces.vector.backends.process.startup import adopt_variables, worker_variables
-from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.group.building import GroupDescription
+from vecspaces.vector.group.env_group import EnvGroup
 from vecspaces.vector.utils import CloudpickleWrapper
 
 
@@ -28,18 +28,13 @@ from vecspaces.vector.utils import CloudpickleWrapper
 class WorkerSetup:
     """What a worker is given.
 
-    Args:
-        index: Its index.
-        first: The index of its first factory among all.
-        count: The number of its factories.
-        env_fns: Gives its factories.
-        autoreset_mode: What follows the end of an episode.
+    Attributes:
+        first: The index of its first factory among all; `count` is the number of its factories.
         threads: The number of threads for native libraries; None leaves them alone.
         entropy: Words for the global generators: the caller's state, the index, the generation.
         registrations: The caller's Gymnasium ids.
-        core: The core that it returns to; None where there are not as many workers as cores.
+        core: The core that it returns to; None unless there are as many workers as cores.
         busy_polls: Whether it may busy-poll for commands, since no other process needs its core.
-        validate: Whether all that environments return is checked against the spaces.
         variables: Its environment; None on another machine, whose processes keep their own.
     """
 
@@ -65,13 +60,20 @@ class WorkerSetup:
         """The setup of the worker that takes this one's place, with generators of its own."""
         return replace(self, entropy=(*self.entropy[:-1], self.entropy[-1] + 1))
 
-    def settle(self) -> None:
-        """Make this process the worker's own: environment, global generators, known ids."""
+    def build(self, note_building: Callable[[int], None] | None = None) -> EnvGroup:
+        """Make this process the worker's own, and build its environments."""
         variables = worker_variables(self.threads) if self.variables is None else self.variables
         adopt_variables(variables)
         _limit_threads(self.threads)
         _seed_globals(self.entropy)
         unpack_registrations(self.registrations)
+        return EnvGroup(
+            self.env_fns(),
+            self.autoreset_mode,
+            self.first,
+            validate=self.validate,
+            note_building=note_building,
+        )
 
 
 def cut(total: int, parts: int) -> list[range]:
@@ -124,11 +126,6 @@ def assign_rows(descriptions: Sequence[GroupDescription]) -> list[range]:
     """Return the rows of each worker, in order."""
     ends = list(itertools.accumulate(sum(description.counts) for description in descriptions))
     return [range(low, high) for low, high in itertools.pairwise([0, *ends])]
-
-
-def space_mismatch(change: str, rows: Sequence[int], worker: int) -> Failure:
-    """Return the failure of environments that were built again with other spaces than before."""
-    return Failure.of(RuntimeError(change), rows, "build", worker)
 
 
 def _limit_threads(threads: int | None) -> None:

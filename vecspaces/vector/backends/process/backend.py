@@ -13,25 +13,26 @@ arena, which is made once the workers have described their spaces and travels as
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from threading import get_ident
 from typing import Any
 
-from vecspaces.errors import StepTimeoutError
+from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.memory import Arena
 from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.backends.backend import PATIENCE, Backend, Planner
+from vecspaces.vector.backends.backend import PATIENCE
 from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.affinity import CoreAffinity
-from vecspaces.vector.backends.process.channel import CallerEnd, Frame, Poller, pack
+from vecspaces.vector.backends.process.channel import CallerEnd, Poller, pack
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import uninterrupted
 from vecspaces.vector.backends.process.line import Line
@@ -41,25 +42,13 @@ from vecspaces.vector.backends.process.stacks import StackFile
 from vecspaces.vector.backends.process.startup import worker_variables
 from vecspaces.vector.backends.process.waiting import WaitingPolicy, Way
 from vecspaces.vector.backends.process.worker import worker_main
-from vecspaces.vector.backends.slowness import SlowWatch
-from vecspaces.vector.backends.worker_setup import (
-    assign_rows,
-    plan_workers,
-    space_mismatch,
-)
-from vecspaces.vector.exchange.buffers import Buffers
+from vecspaces.vector.backends.remote import RemoteBackend
+from vecspaces.vector.backends.worker_setup import plan_workers
+from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
-from vecspaces.vector.exchange.failures import (
-    Death,
-    Failure,
-    Message,
-    died,
-    waited,
-)
-from vecspaces.vector.exchange.infos import from_plain
+from vecspaces.vector.exchange.failures import Death, Message, died
 from vecspaces.vector.exchange.messages import HEADER, CannotSend, Op, Reply, dumps, make_reply
 from vecspaces.vector.exchange.positions import Place
-from vecspaces.vector.group.building import GroupDescription
 
 _UNGUARDED = (
     "the script makes an AsyncVectorEnv while a new process imports it: put what it "
@@ -91,10 +80,7 @@ _LOOK_SECONDS = 1e-3
 class _Handle:
     """One worker, on the caller's side.
 
-    Args:
-        process: The process.
-        channel: The way to it.
-        stacks: Where it writes its stacks.
+    Attributes:
         built: Whether its environments are built.
         alive: Whether it is not known to have ended.
         watched: Whether the poller watches its descriptors.
@@ -107,25 +93,19 @@ class _Handle:
     alive: bool = True
     watched: bool = True
 
+    @property
+    def descriptors(self) -> list[int]:
+        """The descriptors that report what it sends, and its end."""
+        return [fd for fd in (self.channel.fd, self.process.watch) if fd is not None]
+
     def close(self) -> None:
         """Free the descriptors but those of the process."""
         self.channel.close()
         self.stacks.close()
 
 
-class ProcessBackend(Backend):
+class ProcessBackend(RemoteBackend):
     """Runs slices of the environments in worker processes.
-
-    Args:
-        env_fns: Factories of environments.
-        autoreset_mode: What follows the end of an episode.
-        num_workers: The number of processes.
-        context: The start method; None for the platform's default.
-        daemon: Whether workers are daemons; daemons cannot have children.
-        shared_memory: Whether rows lie in shared memory.
-        worker_threads: Threads for native libraries in a worker; None leaves them alone.
-        validate: Whether all that environments return is checked against the spaces.
-        slow_warning: After how many seconds to warn of environments that are being built.
 
     Raises:
         RuntimeError: This process is importing its main module, or is a daemon.
@@ -151,34 +131,13 @@ class ProcessBackend(Backend):
         self._context: BaseContext = multiprocessing.get_context(context)
         self._forked = self._context.get_start_method() == "fork"
         self._daemon = daemon
-        self._slow_warning = slow_warning
         self._shared_memory = shared_memory
         self._variables = worker_variables(worker_threads)
         self._pickling = Pickling(self._forked)
         if not self._forked:
             # What workers call the main module, of which their environments may return objects.
             sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
-        self._poller = Poller()
-        self._handles: list[_Handle] = []
-        self._by_fd: dict[int, int] = {}
-        self.replies = deque()
-        self._found: tuple[list[tuple[CallerEnd, list[bytes]]], list[Reply]] | None = None
-        self._reading = False
-        # The thread that collects, if one does: its signal handlers and other threads may close.
-        self._collecting = 0
-        # The number of the last command: what came with a reply to an older one is dropped.
-        self._seq = 0
-        # What workers are busy with, and how many may be while the caller busy-polls.
-        self._working: dict[int, Op] = {}
-        self._spare_cores = count_usable_cores() - 1
-        # How to wait for each command, and for the last one.
-        self._policies: dict[Op, WaitingPolicy] = {}
-        self._op, self._policy = Op.BUILD, WaitingPolicy([Way.FREE])
-        # Described and laid out once, here: what every worker gets, those that replace others too.
-        self._packed_plan = b""
-        self._arena: Arena | None = None
-        self._descriptions: list[GroupDescription] = []
-        self._setups = plan_workers(
+        setups = plan_workers(
             env_fns,
             num_workers,
             autoreset_mode,
@@ -187,8 +146,23 @@ class ProcessBackend(Backend):
             validate=validate,
             variables=self._variables,
         )
+        super().__init__(setups, slow_warning)
+        self._poller = Poller()
+        self._handles: list[_Handle] = []
+        self._by_fd: dict[int, int] = {}
+        self._found: tuple[list[tuple[CallerEnd, list[bytes]]], list[Reply]] | None = None
+        self._reading = False
+        # The thread that collects, if one does: its signal handlers and other threads may close.
+        self._collecting = 0
+        # What workers are busy with, and how many may be while the caller busy-polls.
+        self._working: dict[int, Op] = {}
+        self._spare_cores = count_usable_cores() - 1
+        # How to wait for each command, and for the last one.
+        self._policies: dict[Op, WaitingPolicy] = {}
+        self._op, self._policy = Op.BUILD, WaitingPolicy([Way.FREE])
+        self._arena: Arena | None = None
         # The caller shares the core of the worker that never busy-polls.
-        self._affinity = CoreAffinity(self._setups[-1].core)
+        self._affinity = CoreAffinity(setups[-1].core)
 
     @property
     def processes(self) -> list[BaseProcess]:
@@ -197,163 +171,104 @@ class ProcessBackend(Backend):
 
     # ------------------------------------------------------------------ starting
 
-    def open(self, plan: Planner, timeout: float) -> None:
-        """Start all workers at once, receive their spaces, and send them the arena."""
-        try:
-            for index in range(len(self._setups)):
-                packed = self._pack_setup(index)
-                with uninterrupted():
-                    self._handles.append(self._launch(index, packed))
-            if self._forked:
-                self.hang_advice = _FORKED if forking.count_threads() > 1 else ""
-                forking.warn_of_renderer()
-            deadline = Deadline(timeout)
-            self._descriptions = self._await_all(Op.BUILT, deadline)
-            laid_out = plan(self._descriptions)
-            self._packed_plan = self._pickling.dumps(laid_out)
-            with uninterrupted():
-                if self._shared_memory:
-                    self._arena = Arena.shared(laid_out.size)
-                    forking.withhold(self._arena)
-                self.buffers = Buffers(laid_out, self._arena, self._pickling.dumps)
-            # Whether every action fits into shared memory, so that a step is a bare header.
-            self._rows_suffice = self._shared_memory and not laid_out.actions.has_variable
-            self.buffers.progress[:] = -1
-            self.buffers.positions.clear()
-            self.slices = assign_rows(self._descriptions)
-            bindings = [self._pack_binding(index, None) for index in range(len(self._handles))]
-            with uninterrupted():
-                for handle, binding in zip(self._handles, bindings, strict=True):
-                    self._bind(handle, binding)
-            self._await_all(Op.BOUND, deadline)
-        except BaseException:
-            self.abandon()
-            raise
+    def _start(self, worker: int) -> None:
+        """Start a worker; a forked one inherits what it builds, and others are sent it."""
+        setup, packed = self._setups[worker], b""
+        if not self._forked:
+            packed = pack(Op.BUILD, 0, 0, (setup.factories, dumps(setup)))
+        with uninterrupted():
+            self._handles[worker : worker + 1] = [self._launch(worker, packed)]
 
-    def _pack_setup(self, index: int) -> bytes:
-        """Pack what a worker builds; a forked one inherits it, whether or not it can be pickled."""
+    def _note_threads(self) -> None:
         if self._forked:
-            return b""
-        setup = self._setups[index]
-        return pack(Op.BUILD, 0, 0, (setup.factories, dumps(setup)))
+            self.hang_advice = _FORKED if forking.count_threads() > 1 else ""
+            forking.warn_of_renderer()
 
     def _launch(self, index: int, packed: bytes) -> _Handle:
         """Start one worker: it is running and listened to, or nothing is left of it."""
-        ours, theirs = Line.pair()
-        stacks = StackFile()
-        try:
-            stacks = StackFile.make()
-            process = start_process(
-                self._context,
-                f"vecspaces-worker-{index}",
-                worker_main,
-                (theirs, stacks, os.getpid(), self._setups[index] if self._forked else None),
-                daemon=self._daemon,
-                variables=self._variables,
-            )
-        except BaseException:
-            ours.close()
-            stacks.close()
-            raise
-        finally:
-            theirs.close()
-        try:
+        with contextlib.ExitStack() as undo:
+            ours, theirs = Line.pair()
+            undo.callback(ours.close)
+            try:
+                stacks = StackFile.make()
+                undo.callback(stacks.close)
+                process = start_process(
+                    self._context,
+                    f"vecspaces-worker-{index}",
+                    worker_main,
+                    (theirs, stacks, os.getpid(), self._setups[index] if self._forked else None),
+                    daemon=self._daemon,
+                    variables=self._variables,
+                )
+            finally:
+                theirs.close()
+            undo.callback(end_all, [process], 0.0)
             channel = CallerEnd(ours)
-        except BaseException:
-            end_all([process], 0.0)
-            ours.close()
-            stacks.close()
-            raise
-        handle = _Handle(process, channel, stacks)
-        try:
-            self._by_fd[channel.out_fd] = index
-            for descriptor in (channel.fd, process.watch):
-                if descriptor is not None:
-                    self._by_fd[descriptor] = index
+            handle = _Handle(process, channel, stacks)
+            undo.callback(self._forget, handle)
+            self._by_fd.update(dict.fromkeys([channel.out_fd, *handle.descriptors], index))
             if packed:
                 channel.send(packed)
             self._watch(handle)
-        except BaseException:
-            self._end([handle], 0.0)
-            raise
+            undo.pop_all()
         return handle
 
     def _watch(self, handle: _Handle) -> None:
         """Let the poller watch a worker."""
-        channel = handle.channel
-        for descriptor in (channel.fd, handle.process.watch):
-            if descriptor is not None:
-                self._poller.add(descriptor)
-        self._poller.watch_room(channel.out_fd, channel.pending)
+        for descriptor in handle.descriptors:
+            self._poller.add(descriptor)
+        self._poller.watch_room(handle.channel.out_fd, handle.channel.pending)
 
-    def _await_all(self, op: Op, deadline: Deadline) -> list[Any]:
-        """Wait until every worker has built its environments, or bound its rows."""
-        came: dict[int, Any] = {}
-        slow, began = SlowWatch(self._slow_warning, self), time.monotonic()
-        while len(came) < len(self._handles):
-            late = [index for index in range(len(self._handles)) if index not in came]
-            try:
-                replies = list(self.collect(slow.shorten(deadline.left)))
-                self.replies.clear()
-                if not replies:
-                    slow.look(late, 0, "building")
-            except KeyboardInterrupt as error:
-                ids = [number for index in late for number in self._setups[index].factories]
-                error.add_note(waited("building", began, ids, self.find(late[0])[0]))
-                raise
-            if not replies and deadline.passed:
-                ids = [number for index in late for number in self._setups[index].factories]
-                where, stack = self.find(late[0])
-                raise StepTimeoutError(
-                    Message(
-                        "{:envs} were not built within start_timeout: "
-                        "allow more time, or find out what their env_fn waits for{}{}",
-                        ids,
-                        self.hang_advice,
-                        where,
-                    ),
-                    ids,
-                    stack=stack,
-                )
-            for reply in sorted(replies, key=lambda reply: reply.worker):
-                if reply.op is Op.FAILED:
-                    reply.payload.throw()
-                elif reply.op is Op.DIED:
-                    self._raise_startup_failure(reply)
-                elif reply.op is op:
-                    came[reply.worker] = reply.payload
-        return [came[index] for index in range(len(self._handles))]
+    def _make_buffers(self, plan: BufferPlan) -> Buffers:
+        """Make the arena, which travels as a descriptor."""
+        self._packed_plan = self._pickling.dumps(plan)
+        # Whether every action fits into shared memory, so that a step is a bare header.
+        self._rows_suffice = self._shared_memory and not plan.actions.has_variable
+        with uninterrupted():
+            if self._shared_memory:
+                self._arena = Arena.shared(plan.size)
+                forking.withhold(self._arena)
+            return Buffers(plan, self._arena, self._pickling.dumps)
 
-    def _raise_startup_failure(self, reply: Reply) -> None:
-        """Raise why a worker died before its environments were built."""
-        worker, factories = reply.worker, self._setups[reply.worker].factories
+    def _bind(self, worker: int, lost: Any) -> None:
+        """Send a worker where its rows lie, and hand it the memory."""
+        arena, channel = self.buffers.arena, self._handles[worker].channel
+        tag = arena.handle if isinstance(arena.handle, str) else None
+        payload = (self._packed_plan, self.slices[worker].start, lost, tag)
+        packed = pack(Op.BIND, 0, 0, payload, self._pickling.dumps)
+        with uninterrupted():
+            channel.line.pass_descriptor(arena.fd)
+            channel.send(packed)
+            self._poller.watch_room(channel.out_fd, channel.pending)
+
+    def _not_built(self, late: Sequence[int]) -> StepTimeoutError:
+        ids = self._factories(late)
+        where, stack = self.find(late[0])
+        return StepTimeoutError(
+            Message(
+                "{:envs} were not built within start_timeout: "
+                "allow more time, or find out what their env_fn waits for{}{}",
+                ids,
+                self.hang_advice,
+                where,
+            ),
+            ids,
+            stack=stack,
+        )
+
+    def _died_in_build(self, worker: int, death: Death) -> WorkerDiedError:
         building = self._handles[worker].stacks.building
         advice = "run the env_fn in this process to see why"
-        if not self._forked and building < 0 and reply.payload.exitcode == 1:
+        if not self._forked and building < 0 and death.exitcode == 1:
             advice = _NOT_STARTED
-        raise died(worker, factories, "build", reply.payload, building, advice)
-
-    def _pack_binding(self, index: int, lost: Any) -> bytes:
-        """Pack where a worker's rows lie."""
-        handle = self.buffers.arena.handle
-        tag = handle if isinstance(handle, str) else None
-        payload = (self._packed_plan, self.slices[index].start, lost, tag)
-        return pack(Op.BIND, 0, 0, payload, self._pickling.dumps)
-
-    def _bind(self, handle: _Handle, packed: bytes) -> None:
-        """Tell a worker where its rows lie, and hand it the memory."""
-        channel = handle.channel
-        channel.line.pass_descriptor(self.buffers.arena.fd)
-        channel.send(packed)
-        self._poller.watch_room(channel.out_fd, channel.pending)
+        return died(worker, self._setups[worker].factories, "build", death, building, advice)
 
     # ------------------------------------------------------------------ commands
 
     def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
         """Send a command to workers, once every payload is packed."""
         if op is Op.BUILD:
-            for worker, lost in payloads.items():
-                self._replace(worker, lost)
+            self._replace_all(payloads)
             return
         self._seq = seq
         self._op, self._policy = op, self._policies.get(op) or self._make_policy(op)
@@ -399,16 +314,6 @@ class ProcessBackend(Backend):
             if exported is None and spilled is None:  # row numbers alone
                 return pack(op, slot, seq, (payload, None, None), way=way)
         return pack(op, slot, seq, (payload, exported, spilled), self._pickling.dumps, way)
-
-    def _replace(self, worker: int, lost: Any) -> None:
-        """Start a worker in place of one that is dead, or too slow; can be repeated if it fails."""
-        setup = self._setups[worker].respawned()
-        self._setups[worker] = setup
-        packed, binding = self._pack_setup(worker), self._pack_binding(worker, lost)
-        with uninterrupted():
-            self.end(worker)
-            self._handles[worker] = handle = self._launch(worker, packed)
-            self._bind(handle, binding)
 
     def end(self, worker: int) -> None:
         """Kill a worker, and drop what it has replied; can be repeated."""
@@ -461,7 +366,10 @@ class ProcessBackend(Backend):
                     if not frame.data:
                         replies.append(make_reply((index, frame.op, frame.seq, None)))
                     else:
-                        replies.append(self._understand(index, frame))
+                        asked = self._working.get(index, Op.BUILD)
+                        if frame.op is Op.BUILT:
+                            handle.built = True
+                        replies.append(self._understand(index, asked, *frame[:3], frame.load))
                     if frame.op is not Op.PART:
                         self._working.pop(index, None)
                 if ended or (fd == handle.process.watch and not frames):
@@ -488,55 +396,6 @@ class ProcessBackend(Backend):
         self.replies.extend(replies)
         self._reading, self._found = False, None
 
-    def _take(self, deadline: Deadline) -> list[Reply]:
-        """Take what comes until a point in time, where no session does."""
-        replies = list(self.collect(deadline.left))
-        self.replies.clear()
-        return replies
-
-    def _understand(self, index: int, frame: Frame) -> Reply:
-        """Unpickle a reply, and take in what came with it."""
-        op, slot, seq, _ = frame
-        payload: Any
-        try:
-            payload = frame.load()
-        except (Exception, SystemExit):  # an info or a result that cannot be unpickled
-            ids = self._ids(index)
-            asked = self._working.get(index, Op.BUILD)
-            failure = Failure.unreadable(ids, asked.verb, index)
-            return Reply(index, Op.FAILED, seq, failure)
-        if isinstance(payload, Failure):
-            ids = payload.env_ids or self._ids(index)
-            payload.env_ids, payload.worker = tuple(ids), index
-        if op is Op.BUILT:
-            self._handles[index].built = True
-            known = self._descriptions[index] if self._descriptions else payload
-            change = payload.change_since(known)
-            if change is not None:
-                failure = space_mismatch(change, self.slices[index], index)
-                return Reply(index, Op.FAILED, seq, failure)
-        elif op is Op.PART:
-            rows, infos, spilled, exported = payload
-            self._take_in(slot, seq, spilled, exported)
-            payload = rows, list(map(from_plain, infos))
-        elif op is Op.DONE and isinstance(payload, tuple):
-            infos, spilled, exported = payload
-            self._take_in(slot, seq, spilled, exported)
-            payload = list(map(from_plain, infos))
-        return Reply(index, op, seq, payload)
-
-    def _take_in(self, slot: int, seq: int, spilled: Any, exported: Any) -> None:
-        if seq != self._seq:
-            return
-        if spilled is not None:
-            self.buffers.put_spilled(slot, spilled)
-        if exported is not None:
-            self.buffers.load(slot, exported)
-
-    def _ids(self, index: int) -> Sequence[int]:
-        """Return the environments of a worker, as far as their numbers are known."""
-        return self.slices[index] if self._descriptions else self._setups[index].factories
-
     def _exit_status(self, index: int) -> Death:
         """Return how a worker ended."""
         handle = self._handles[index]
@@ -557,8 +416,6 @@ class ProcessBackend(Backend):
 
     def locate(self, worker: int) -> Place:
         """Return the environment that a worker is busy with, also one that it builds."""
-        if worker >= len(self._handles):  # closed by a signal handler or another thread
-            return Place(self._ids(worker))
         # Before all are built there are no rows, not even of those that have been.
         if not self._handles[worker].built or not self._descriptions:
             number = self._handles[worker].stacks.building
@@ -575,41 +432,43 @@ class ProcessBackend(Backend):
 
     def stack(self, worker: int, patience: float = PATIENCE, insist: bool = True) -> str | None:
         """Ask a worker for the frames of its environment."""
-        if worker >= len(self._handles):  # closed by a signal handler or another thread
-            return None
         handle = self._handles[worker]
         try:
             return handle.stacks.ask(patience, handle.process if insist else None)
-        except (OSError, ValueError):  # as above, or it has just ended
+        except (OSError, ValueError):  # it has just ended, or another thread closed it
             return None
 
     # ------------------------------------------------------------------ the end
 
-    def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
-        """Ask, wait, terminate, kill; always ends, even if it is interrupted."""
-        wrong: list[Reply] = []
-        unanswered: set[int] = set()
-        try:
-            if not terminate:
-                self._ask_to_close(unanswered, Deadline(timeout), wrong)
-        finally:
-            with uninterrupted():
-                # Those that replied are on their way out, and need no signal.
-                for index, handle in enumerate(self._handles):
-                    if index in unanswered or terminate or not (handle.built and handle.alive):
-                        handle.process.end(kill=False)
-                self._poller.end()
-                self._end(self._handles, _TERMINATE_SECONDS)
-                self._handles = []
-                self._working.clear()
-                self.replies.clear()
-        wrong.extend(Reply(index, Op.CLOSE, 0, None) for index in unanswered)
-        return wrong
+    def _ask_to_close(self, deadline: Deadline, unanswered: set[int]) -> None:
+        # A worker that builds does not listen.
+        unanswered.update(
+            index for index, handle in enumerate(self._handles) if handle.alive and handle.built
+        )
+        for index in unanswered:
+            self._handles[index].channel.send(pack(Op.CLOSE, 0, 0))
+        if self._collecting == get_ident():  # its poll object cannot be used twice at once
+            self._poller.end()
+            self._poller = Poller()
+            for index in unanswered:
+                self._watch(self._handles[index])
+        self._await_others(deadline)
+
+    def _end_all(self, unanswered: Collection[int], terminate: bool) -> None:
+        """Terminate, then kill."""
+        with uninterrupted():
+            # Those that replied are on their way out, and need no signal.
+            for index, handle in enumerate(self._handles):
+                if index in unanswered or terminate or not (handle.built and handle.alive):
+                    handle.process.end(kill=False)
+            self._poller.end()
+            self._end(self._handles, _TERMINATE_SECONDS)
+            self._working.clear()
+            self.replies.clear()
 
     def abandon(self) -> None:
         """End every worker without asking, and free the memory: for what could not be completed."""
-        if self._handles:
-            self.close(0.0, terminate=True)
+        super().abandon()
         if hasattr(self, "buffers"):
             self.buffers.release()
         if self._arena is not None:
@@ -618,38 +477,10 @@ class ProcessBackend(Backend):
     def disown(self) -> None:
         """In a forked process, leave the workers alone, and free its copies of what they are."""
         for handle in self._handles:
+            handle.alive = False
             handle.process.disown()
             handle.close()
-        self._handles = []
         self._collecting = 0  # that thread is not here
-
-    def _ask_to_close(self, unanswered: set[int], deadline: Deadline, wrong: list[Reply]) -> None:
-        """Ask workers to close their environments; those that have not are in `unanswered`."""
-        # A worker that builds does not listen.
-        asked = [
-            index for index, handle in enumerate(self._handles) if handle.alive and handle.built
-        ]
-        unanswered.update(asked)
-        for index in asked:
-            self._handles[index].channel.send(pack(Op.CLOSE, 0, 0))
-        if self._collecting == get_ident():  # its poll object cannot be used twice at once
-            self._poller.end()
-            self._poller = Poller()
-            for index in asked:
-                self._watch(self._handles[index])
-        self._await_others(deadline)
-        while unanswered and not deadline.passed:
-            for reply in self._take(deadline):
-                if reply.worker not in unanswered:
-                    continue  # it replied, and then it ended, as it should
-                if reply.op is Op.DIED:
-                    wrong.append(reply)
-                elif reply.op is Op.DONE and reply.seq == 0:
-                    if reply.payload is not None:
-                        wrong.append(reply._replace(op=Op.FAILED))
-                else:
-                    continue
-                unanswered.discard(reply.worker)
 
     def _end(self, handles: Sequence[_Handle], timeout: float) -> None:
         """Make sure that workers are gone, and free what they were known by; can be repeated."""

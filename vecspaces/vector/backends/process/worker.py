@@ -68,14 +68,7 @@ def worker_main(
             setup = pickle.loads(packed)
             assert setup is not None
         factories = setup.factories
-        setup.settle()
-        group = EnvGroup(
-            setup.env_fns(),
-            setup.autoreset_mode,
-            setup.first,
-            validate=setup.validate,
-            note_building=stacks.note_building,
-        )
+        group = setup.build(stacks.note_building)
         built = pack(Op.BUILT, 0, 0, group.describe())
     except BaseException as error:
         channel.send(pack(Op.FAILED, 0, 0, Failure.of(error, factories, "build")))

@@ -38,11 +38,7 @@ class GroupActor:
         """Build the environments, and describe them."""
         try:
             setup: WorkerSetup = pickle.loads(packed)
-            setup.settle()
-            self._index = setup.index
-            self._group = EnvGroup(
-                setup.env_fns(), setup.autoreset_mode, setup.first, validate=setup.validate
-            )
+            self._index, self._group = setup.index, setup.build()
             return Op.BUILT, cloudpickle.dumps(self._group.describe()), None
         except BaseException as error:
             failure = Failure.of(error, factories, "build")
@@ -75,10 +71,11 @@ class GroupActor:
             if not isinstance(result, Written):
                 return Op.DONE, _pack(result, result, rows, op) if result else None, None
             exported = self._buffers.export(slot, result.rows, op is not Op.RESET)
-            infos = [to_plain(columns) for columns in result.infos]
+            # As a worker process sends it, with nothing spilled and the rows beside it.
+            written = [to_plain(columns) for columns in result.infos], None, None
             if op is Op.STEP_ROWS:
-                return Op.PART, _pack((result.rows, infos), result, rows, op), exported
-            return Op.DONE, _pack(infos, result, rows, op) if infos else None, exported
+                return Op.PART, _pack((result.rows, *written), result, rows, op), exported
+            return Op.DONE, _pack(written, result, rows, op) if result.infos else None, exported
         except BaseException as error:
             failure = Failure.of(error, rows, op.verb)
         return Op.FAILED, cloudpickle.dumps(failure), None
@@ -86,9 +83,7 @@ class GroupActor:
     def close(self) -> Answer:
         """Close the environments."""
         failure = None if self._group is None else self._group.close()
-        if failure is None:
-            return Op.DONE, None, None
-        return Op.FAILED, cloudpickle.dumps(failure), None
+        return Op.DONE, cloudpickle.dumps(failure), None
 
 
 def _pack(payload: Any, result: Any, rows: Sequence[int], op: Op) -> bytes:
