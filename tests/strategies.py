@@ -78,7 +78,7 @@ def masks(recipe: Recipe, word: str = "mask") -> st.SearchStrategy[Any]:
             letters = letters.filter(lambda mask: mask.any())
         return st.tuples(lengths, st.one_of(st.none(), letters))
     if recipe.name == "Dict":
-        members = zip(recipe.keys, recipe.members, strict=True)
+        members = zip(space, recipe.members, strict=True)
         return st.fixed_dictionaries({key: _maybe(member, word) for key, member in members})
     if recipe.name in ("Tuple", "OneOf"):
         return st.tuples(*[_maybe(member, word) for member in recipe.members])

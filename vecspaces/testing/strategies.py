@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import Any, Literal
 
@@ -42,6 +43,7 @@ FLOATS = [np.dtype(f"f{size}") for size in (2, 4, 8)]
 BOX_DTYPES = [*INTEGERS, *FLOATS, np.dtype(bool)]
 FUNDAMENTAL = ("Box", "Discrete", "MultiBinary", "MultiDiscrete", "Text")
 COMPOSITE = ("Dict", "Tuple", "Sequence", "Graph", "OneOf")
+KINDS = FUNDAMENTAL + COMPOSITE
 DYNAMIC = ("Sequence", "Graph")
 # Beyond it float64 rounds what is drawn; tests/spaces/test_limits.py goes there.
 EXACT = 2**52
@@ -78,19 +80,13 @@ class Recipe:
     @property
     def members(self) -> list[Recipe]:
         """The recipes that are arguments of this one, in the order of the space's members."""
-        values = list(self.args)
+        values = self.args
         if self.name == "Dict":
             spaces, sort_keys = self.args[0], self.kwargs.get("sort_keys", True)
-            values = [spaces[key] for key in (sorted(spaces) if sort_keys else spaces)]
+            values = tuple(spaces[key] for key in (sorted(spaces) if sort_keys else spaces))
         elif self.name in ("Tuple", "OneOf"):
-            values = list(self.args[0])
+            values = self.args[0]
         return [value for value in values if isinstance(value, Recipe)]
-
-    @property
-    def keys(self) -> list[str]:
-        """The keys of a Dict, in the order of `members`."""
-        spaces = self.args[0]
-        return sorted(spaces) if self.kwargs.get("sort_keys", True) else list(spaces)
 
 
 def _build(value: Any, library: ModuleType) -> Any:
@@ -106,9 +102,7 @@ def _build(value: Any, library: ModuleType) -> Any:
 # --- fundamental spaces -----------------------------------------------------------------------
 
 
-def _width(dtype: np.dtype[Any]) -> Literal[16, 32, 64]:
-    widths: dict[int, Literal[16, 32, 64]] = {2: 16, 4: 32, 8: 64}
-    return widths[dtype.itemsize]
+_WIDTHS: dict[int, Literal[16, 32, 64]] = {2: 16, 4: 32, 8: 64}
 
 
 def _bounds(dtype: np.dtype[Any]) -> st.SearchStrategy[Any]:
@@ -116,7 +110,8 @@ def _bounds(dtype: np.dtype[Any]) -> st.SearchStrategy[Any]:
     if dtype.kind == "f":
         limit = float(np.finfo(dtype).max) / 4
         return st.one_of(
-            st.floats(-1e3, 1e3, width=_width(dtype)), st.sampled_from([-limit, 0.0, limit])
+            st.floats(-1e3, 1e3, width=_WIDTHS[dtype.itemsize]),
+            st.sampled_from([-limit, 0.0, limit]),
         )
     if dtype.kind == "b":
         return st.integers(0, 1)
@@ -201,18 +196,11 @@ def texts(draw: st.DrawFn) -> Recipe:
     return Recipe("Text", (largest,), kwargs)
 
 
-_FUNDAMENTAL: dict[str, Callable[..., st.SearchStrategy[Recipe]]] = {
-    "Box": boxes,
-    "Discrete": discretes,
-    "MultiBinary": multi_binaries,
-    "MultiDiscrete": multi_discretes,
-    "Text": texts,
-}
-
-
 def fundamentals(kinds: tuple[str, ...] = FUNDAMENTAL) -> st.SearchStrategy[Recipe]:
     """Spaces without members, of the given kinds."""
-    return st.one_of([_FUNDAMENTAL[kind]() for kind in kinds if kind in _FUNDAMENTAL])
+    each = (boxes, discretes, multi_binaries, multi_discretes, texts)
+    drawn = dict(zip(FUNDAMENTAL, each, strict=True))
+    return st.one_of([drawn[kind]() for kind in kinds if kind in drawn])
 
 
 # --- composite spaces -------------------------------------------------------------------------
@@ -227,14 +215,9 @@ def dicts(draw: st.DrawFn, members: st.SearchStrategy[Recipe]) -> Recipe:
     return Recipe("Dict", (spaces,), draw(st.sampled_from([{}, {"sort_keys": False}])))
 
 
-def tuples(members: st.SearchStrategy[Recipe]) -> st.SearchStrategy[Recipe]:
-    """Tuple spaces."""
-    return st.lists(members, min_size=1, max_size=3).map(lambda spaces: Recipe("Tuple", (spaces,)))
-
-
-def one_ofs(members: st.SearchStrategy[Recipe]) -> st.SearchStrategy[Recipe]:
-    """OneOf spaces."""
-    return st.lists(members, min_size=1, max_size=3).map(lambda spaces: Recipe("OneOf", (spaces,)))
+def listed(name: str, members: st.SearchStrategy[Recipe]) -> st.SearchStrategy[Recipe]:
+    """Tuple and OneOf spaces."""
+    return st.lists(members, min_size=1, max_size=3).map(lambda spaces: Recipe(name, (spaces,)))
 
 
 @st.composite
@@ -251,50 +234,40 @@ def graphs(draw: st.DrawFn, members: st.SearchStrategy[Recipe]) -> Recipe:
 
 _COMPOSITE: dict[str, Callable[..., st.SearchStrategy[Recipe]]] = {
     "Dict": dicts,
-    "Tuple": tuples,
+    "Tuple": partial(listed, "Tuple"),
     "Sequence": sequences,
     "Graph": graphs,
-    "OneOf": one_ofs,
+    "OneOf": partial(listed, "OneOf"),
 }
 
 
-def recipes(
-    kinds: tuple[str, ...] = FUNDAMENTAL + COMPOSITE, max_leaves: int = 5
-) -> st.SearchStrategy[Recipe]:
+def recipes(kinds: tuple[str, ...] = KINDS, max_leaves: int = 5) -> st.SearchStrategy[Recipe]:
     """Spaces of the given kinds, nested.
 
     The members of Sequence and Graph are spaces of fixed size, as batches of others are not arrays.
     """
     nested = [kind for kind in kinds if kind in _COMPOSITE and kind not in DYNAMIC]
-    leaves = fundamentals(kinds)
-    inner = leaves
-    if nested:
-        inner = st.recursive(
+
+    def nest(leaves: st.SearchStrategy[Recipe]) -> st.SearchStrategy[Recipe]:
+        if not nested:
+            return leaves
+        return st.recursive(
             leaves,
             lambda members: st.one_of([_COMPOSITE[kind](members) for kind in nested]),
             max_leaves=max_leaves,
         )
+
+    inner = nest(fundamentals(kinds))
     dynamic = [_COMPOSITE[kind](inner) for kind in kinds if kind in DYNAMIC]
-    if not dynamic:
-        return inner
-    if not nested:
-        return st.one_of(inner, *dynamic)
-    return st.recursive(
-        st.one_of(inner, *dynamic),
-        lambda members: st.one_of([_COMPOSITE[kind](members) for kind in nested]),
-        max_leaves=max_leaves,
-    )
+    return nest(st.one_of(inner, *dynamic)) if dynamic else inner
 
 
 def fixed_recipes() -> st.SearchStrategy[Recipe]:
     """Spaces whose values have a fixed size: all kinds but Sequence and Graph."""
-    kinds = tuple(kind for kind in FUNDAMENTAL + COMPOSITE if kind not in DYNAMIC)
-    return recipes(kinds)
+    return recipes(tuple(kind for kind in KINDS if kind not in DYNAMIC))
 
 
-def spaces(
-    kinds: tuple[str, ...] = FUNDAMENTAL + COMPOSITE, max_leaves: int = 5
-) -> st.SearchStrategy[Space[Any]]:
+def spaces(kinds: tuple[str, ...] = KINDS, max_leaves: int = 5) -> st.SearchStrategy[Space[Any]]:
     """Draw spaces, nested ones too.
 
     They shrink to few members, small shapes and bounds around 0.
@@ -344,18 +317,17 @@ def values(space: Any) -> st.SearchStrategy[Any]:
 
 
 def _values(space: Space[Any]) -> st.SearchStrategy[Any]:
-    kind = type(space)
-    if kind in _VALUES:
-        drawn: st.SearchStrategy[Any] = _VALUES[kind](space)
-        return drawn
-    return st.integers(0, 2**32 - 1).map(lambda seed: _sample(space, seed))
+    drawn: st.SearchStrategy[Any] = _VALUES.get(type(space), _samples)(space)
+    return drawn
 
 
-def _sample(space: Space[Any], seed: int) -> Any:
-    """Sample a copy of a space, whose own generator stays as it is."""
-    twin = copy.deepcopy(space)
-    twin.seed(seed)
-    return twin.sample()
+def _samples(space: Space[Any]) -> st.SearchStrategy[Any]:
+    def sample(seed: int) -> Any:
+        twin = copy.deepcopy(space)  # whose own generator stays as it is
+        twin.seed(seed)
+        return twin.sample()
+
+    return st.integers(0, 2**32 - 1).map(sample)
 
 
 def _of_box(space: Box) -> st.SearchStrategy[Any]:
@@ -367,7 +339,7 @@ def _of_box(space: Box) -> st.SearchStrategy[Any]:
         fill = st.nothing() if low.size <= _ONE_BY_ONE else None
         return hnp.arrays(space.dtype, space.shape, elements=element, fill=fill)
     if low.size > _ONE_BY_ONE:
-        return st.integers(0, 2**32 - 1).map(lambda seed: _sample(space, seed))
+        return _samples(space)
     each = [_between(space.dtype, *pair) for pair in zip(low.flat, high.flat, strict=True)]
     return _arrays(each, space.dtype, space.shape)
 
@@ -380,7 +352,7 @@ def _between(dtype: np.dtype[Any], low: Any, high: Any) -> st.SearchStrategy[Any
         None if np.isposinf(high) else float(high),
         allow_nan=False,
         allow_infinity=False,
-        width=_width(dtype),
+        width=_WIDTHS[dtype.itemsize],
     )
 
 
