@@ -44,42 +44,13 @@ class UnloadableError(Exception):
         super().__init__(f"{what} ({code})")
 
 
-def _kill() -> NoReturn:
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("SIGKILL was survived")
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def _segfault() -> None:
     faulthandler.disable()  # pytest's would fill the terminal
     ctypes.string_at(0)
-
-
-def _exit() -> NoReturn:
-    os._exit(3)
-
-
-def _system_exit() -> NoReturn:
-    raise SystemExit(7)
-
-
-def _raise() -> NoReturn:
-    raise OddError("the gripper is stuck")
-
-
-def _raise_unpicklable() -> NoReturn:
-    raise UnpicklableError("the gripper is locked")
-
-
-def _raise_unloadable() -> NoReturn:
-    raise UnloadableError(41, "the gripper is lost")
-
-
-def _hang() -> None:
-    threading.Event().wait()
-
-
-def _hang_in_native_code() -> None:
-    ctypes.PyDLL(None).sleep(1000)  # a PyDLL call keeps the interpreter's lock
 
 
 def _print_megabytes() -> None:
@@ -104,15 +75,16 @@ def _run_out_of_memory() -> None:
 
 #: What an environment may do instead of going on.
 FAULTS: dict[str, Callable[[], Any]] = {
-    "SIGKILL": _kill,
+    "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "segfault": _segfault,
-    "os._exit": _exit,
-    "SystemExit": _system_exit,
-    "exception": _raise,
-    "unpicklable exception": _raise_unpicklable,
-    "unloadable exception": _raise_unloadable,
-    "hang": _hang,
-    "hang in native code": _hang_in_native_code,
+    "os._exit": lambda: os._exit(3),
+    "SystemExit": lambda: _raise(SystemExit(7)),
+    "exception": lambda: _raise(OddError("the gripper is stuck")),
+    "unpicklable exception": lambda: _raise(UnpicklableError("the gripper is locked")),
+    "unloadable exception": lambda: _raise(UnloadableError(41, "the gripper is lost")),
+    "hang": lambda: threading.Event().wait(),
+    # A call of a PyDLL keeps the interpreter's lock.
+    "hang in native code": lambda: ctypes.PyDLL(None).sleep(1000),
     "megabytes on stdout": _print_megabytes,
     "out of memory": _run_out_of_memory,
 }
@@ -136,19 +108,13 @@ class Fault:
     where: str
     trigger: Path
 
-    def occurs(self, where: str) -> bool:
-        """Whether it occurs now; it is then no longer armed."""
+    def run(self, where: str) -> bool:
+        """Let it occur, once, if it is armed; return whether a value must be an invalid one."""
         if where != self.where:
             return False
         try:
             self.trigger.unlink()
         except FileNotFoundError:
-            return False
-        return True
-
-    def run(self, where: str) -> bool:
-        """Let it occur if it is armed; return whether a value must be an invalid one."""
-        if not self.occurs(where):
             return False
         if self.kind == GATE:
             self.trigger.with_name("gate").read_bytes()
@@ -164,10 +130,6 @@ def good_observation(index: int, draw: float, steps: int) -> dict[str, Any]:
     return {"place": np.array([index, draw, steps], dtype=np.float32), "phase": steps % 5}
 
 
-def _without_phase(observation: dict[str, Any]) -> dict[str, Any]:
-    return {"place": observation["place"]}
-
-
 #: Observations outside of their space: how each is made, and what the error's message names.
 INVALID_OBSERVATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "observation of wrong shape": (
@@ -179,7 +141,10 @@ INVALID_OBSERVATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         "observation['place']",
     ),
     "observation of wrong dtype": (lambda good: {**good, "phase": 2.5}, "observation['phase']"),
-    "observation that lacks a key": (_without_phase, "phase"),
+    "observation that lacks a key": (
+        lambda good: {"place": good["place"]},
+        "phase",
+    ),
     "observation of another kind": (lambda good: "a word", "observation"),
     "observation None": (lambda good: None, "observation"),
 }
@@ -197,7 +162,7 @@ class Unloadable:
     """Pickles, but what it pickles to raises."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _raise, ()
+        return _raise, (OddError("the gripper is stuck"),)
 
 
 #: Infos that are no dict, or that do not survive the way to the caller.
