@@ -22,14 +22,10 @@ from vecspaces.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 
 class Ledger(Env[Any, Any]):
-    """Shows in its observation what happened to it: (number, episode, time, action, noise).
+    """Observes what happened to it: (number, episode, time, action, noise).
 
-    Args:
-        number: Which environment it is.
-        length: The steps of an episode.
-        truncates: Whether episodes are cut off instead of ended.
-        talks: Whether it has infos.
-        render_mode: None or `"rgb_array"`.
+    Episodes have `length` steps; with `truncates`, they are cut off instead of ended. With `talks`,
+    there are infos.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012
@@ -61,16 +57,10 @@ class Ledger(Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         self.time += 1
-        ended = self.time >= self.length
+        over, cut = self.time >= self.length, self.truncates
         info = {"time": self.time, "of": {"number": self.number}} if self.talks else {}
         reward = self.number + self.time / 8
-        return (
-            self._observe(int(action)),
-            reward,
-            ended and not self.truncates,
-            ended and self.truncates,
-            info,
-        )
+        return self._observe(int(action)), reward, over and not cut, over and cut, info
 
     def _observe(self, action: int) -> Any:
         noise = int(self.np_random.integers(1000))
@@ -161,18 +151,10 @@ def wrapped_ledger(number: int, **arguments: Any) -> Passing:
     return Passing(Ledger(number, **arguments))
 
 
-def fraction(value: Any) -> float:
-    """A number in [0, 1) from the digest of a nested value."""
-    return int.from_bytes(digest(value)[:4], "big") / 2**32
-
-
 class Sampler(Env[Any, Any]):
     """Observes samples of its space, rewards with a digest of the action, ends and talks at random.
 
-    Args:
-        observation_space: Of either library.
-        action_space: Of either library.
-        shortest: The steps of the shortest episodes; the longest have four more.
+    The shortest episodes have `shortest` steps, the longest four more.
     """
 
     def __init__(self, observation_space: Any, action_space: Any, shortest: int = 1) -> None:
@@ -193,7 +175,8 @@ class Sampler(Env[Any, Any]):
         self.left -= 1
         ended, cut = self.left <= 0, bool(self.np_random.integers(2))
         observation = self.observation_space.sample()
-        return observation, fraction(action), ended and not cut, ended and cut, self._talk()
+        reward = int.from_bytes(digest(action)[:4], "big") / 2**32
+        return observation, reward, ended and not cut, ended and cut, self._talk()
 
     def _talk(self) -> dict[str, Any]:
         random = self.np_random
@@ -247,22 +230,26 @@ class Chosen(Echo):
         return self._steps[action]
 
 
+_UNIT, _NOTHING = spaces.Box(0, 1, (1,)), np.zeros(1, np.float32)
+
+
 def talking(*infos: Any) -> Echo:
     """An environment with these infos, one a step."""
-    steps: list[Any] = [(np.zeros(1, np.float32), 0.0, False, False, info) for info in infos]
-    return Echo(spaces.Box(0, 1, (1,)), [(np.zeros(1, np.float32), {})], steps)
+    steps: list[Any] = [(_NOTHING, 0.0, False, False, info) for info in infos]
+    return Echo(_UNIT, [(_NOTHING, {})], steps)
 
 
 def rewarding(*rewards: Any) -> Echo:
     """An environment with these rewards, one a step."""
-    steps: list[Any] = [(np.zeros(1, np.float32), reward, False, False, {}) for reward in rewards]
-    return Echo(spaces.Box(0, 1, (1,)), [(np.zeros(1, np.float32), {})], steps)
+    steps: list[Any] = [(_NOTHING, reward, False, False, {}) for reward in rewards]
+    return Echo(_UNIT, [(_NOTHING, {})], steps)
 
 
 def observing(space: Any, first: Any, *observations: Any) -> Echo:
     """An environment with these observations: the first after a reset, then one a step."""
-    steps: list[Any] = [(observation, 0.0, False, False, {}) for observation in observations]
-    return Echo(space, [(first, {})], steps or [(first, 0.0, False, False, {})])
+    later = observations or (first,)
+    steps: list[Any] = [(observation, 0.0, False, False, {}) for observation in later]
+    return Echo(space, [(first, {})], steps)
 
 
 class Reusing(Env[Any, Any]):
@@ -312,12 +299,8 @@ INFO_SPACE = spaces.Dict(
 class Informing(Ledger):
     """A ledger whose infos hold samples of `INFO_SPACE`, now with and now without each key.
 
-    There are keys besides, and all infos are one dict, whose arrays are written over.
-
-    Args:
-        declares: Whether it has an info_space.
-        number: Which environment it is.
-        **arguments: For the ledger.
+    There are keys besides, and all infos are one dict, whose arrays are written over. With
+    `declares`, it has an info_space.
     """
 
     def __init__(self, declares: bool, number: int = 0, **arguments: Any) -> None:
@@ -359,13 +342,6 @@ class Informing(Ledger):
 def informing(count: int, declares: bool) -> list[Any]:
     """Factories of environments whose infos hold samples, and whose episodes end apart."""
     return [partial(Informing, declares, n, length=2 + n % 3) for n in range(count)]
-
-
-def informing_vector(
-    count: int, declares: bool, autoreset_mode: AutoresetMode, **arguments: Any
-) -> VectorEnv[Any, Any, Any]:
-    """A vector env of them."""
-    return SyncVectorEnv(informing(count, declares), autoreset_mode=autoreset_mode, **arguments)
 
 
 def failing(count: int) -> list[Any]:

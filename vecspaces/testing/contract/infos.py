@@ -27,11 +27,10 @@ from vecspaces.testing.envs import (
     Chosen,
     Ledger,
     informing,
-    informing_vector,
     ledgers,
     talking,
 )
-from vecspaces.vector import AutoresetMode, infos_as_list
+from vecspaces.vector import AutoresetMode, SyncVectorEnv, infos_as_list
 
 
 class InfosContract(Part):
@@ -132,7 +131,8 @@ class InfosContract(Part):
     def test_declared_infos_of_vector_envs_as_environments(self, mode: AutoresetMode) -> None:
         def factories(declares: bool) -> list[Any]:
             one = informing(2, declares)[1]
-            return [partial(informing_vector, 3, declares, mode), one]
+            three = informing(3, declares)
+            return [partial(SyncVectorEnv, three, autoreset_mode=mode), one]
 
         with (
             self.make(factories(True), autoreset_mode=mode) as envs,
