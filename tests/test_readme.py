@@ -1,4 +1,4 @@
-"""The README: what it tells a newcomer is what is there."""
+"""The README, .ci and the pages name files and commands that exist."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -57,3 +59,17 @@ def test_its_ten_lines_run(tmp_path: Path, start_method: str) -> None:
 def test_its_links_into_the_repository_lead_somewhere() -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)", README):
         assert (ROOT / target).exists(), target
+
+
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+
+
+@pytest.mark.parametrize(
+    "file", [*PAGES, *sorted((ROOT / ".ci").iterdir())], ids=lambda file: file.name
+)
+def test_the_tests_that_a_page_or_script_names_exist(file: Path) -> None:
+    known = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*")]
+    text = file.read_text(encoding="utf-8")
+    names = re.findall(r"[\w./]*\btest_\w+\.py|\btests/[\w/]*\w(?:\.py)?", text)
+    missing = {name for name in names if not any(f"/{path}".endswith(f"/{name}") for path in known)}
+    assert missing == set()
