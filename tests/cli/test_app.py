@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import vecspaces
+from tests.cli.running import environ, run, run_apart
+from tests.crosses import ordinarily
 from vecspaces.cli.app import app
 
-ROOT = Path(__file__).parents[2]
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 
 MODULES = {
@@ -26,7 +27,7 @@ from vecspaces import Env, spaces
 class Sized(Env):
     action_space = spaces.Discrete(2)
 
-    def __init__(self, size, name="moon", home=(1, None), slow=False):
+    def __init__(self, size, name="moon", home=(1, None), slow=0.0):
         assert (name, home) == ("moon", (1, None))
         self.slow = slow
         self.observation_space = spaces.Box(0, 1, (size,))
@@ -45,15 +46,9 @@ def plain():
 }
 
 
-def test_help_names_every_command() -> None:
-    shown = CliRunner().invoke(app, ["--help"])
-    assert shown.exit_code == 0
-    assert "rollout" in shown.output
-    assert "describe" in shown.output
-
-
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_shows_the_names_of_options_in_full(command: str) -> None:
+def test_help_shows_the_names_of_commands_and_options_in_full(command: str) -> None:
+    assert f"  {command} " in run("--help").output
     runner = CliRunner(env={"COLUMNS": "60"})
     shown = runner.invoke(app, [command, "--help"], terminal_width=60).output
     for param in COMMANDS[command].params:
@@ -75,76 +70,67 @@ def test_help_shows_the_names_of_options_in_full(command: str) -> None:
     ],
 )
 def test_arguments_of_the_environment_reach_it(command: str, options: str) -> None:
-    given = ["--env-arg", "size=3", "--env-arg=name=moon", "--env-arg", "home=(1,None)"]
-    result = CliRunner().invoke(app, [command, "sized:Sized", *given, *options.split()])
+    given = "--env-arg size=3 --env-arg=name=moon --env-arg home=(1,None)"
+    result = run(f"{command} sized:Sized {given} {options}")
     assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize("command", ["rollout", "profile", "tune", "evaluate"])
-def test_arguments_of_the_vector_env_reach_it(command: str, here: Path) -> None:
+def test_arguments_of_the_vector_env_reach_it(command: str) -> None:
     options = {"profile": "--seconds 0.01", "tune": "--seconds 0.1", "rollout": "--steps 10"}
     given = options.get(command, "--policy random --episodes 1")
     mode = "" if command == "evaluate" else "--autoreset-mode SameStep"
-    more = f"{given} {mode} --num-envs 2 --step-timeout 0.3 --start-method spawn".split()
-    env_args = ["--env-arg", "size=3", "--env-arg", "slow=True"]
-    result = CliRunner().invoke(app, [command, "sized:Sized", *env_args, *more])
+    more = f"{given} {mode} --num-envs 2 --step-timeout 0.2 --start-method fork"
+    result = run(f"{command} sized:Sized --env-arg size=3 --env-arg slow=0.8 {more}")
     assert result.exit_code == 1 and "did not" in result.output, result.output
 
 
-@pytest.mark.parametrize("command", ["describe", "rollout --num-envs 2 --steps 9 --context spawn"])
-def test_no_file_of_the_folder_takes_the_place_of_a_module(here: Path, command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "begin", "env"),
+    ordinarily(
+        lambda command, begin, env: command != "describe" and ("bin" in begin) == ("Cart" in env),
+        product(
+            ["describe", "rollout --num-envs 2 --steps 9 --context spawn"],
+            ["-P -m vecspaces", "bin/vecspaces"],
+            ["CartPole-v1", "sized:plain"],
+        ),
+    ),
+)
+def test_no_file_of_the_folder_takes_the_place_of_a_module(
+    here: Path, command: str, begin: str, env: str
+) -> None:
     for name in ("gymnasium", "imageio", "numpy"):
         (here / f"{name}.py").write_text("raise SystemExit('imported from the folder')")
     program = "from vecspaces.cli import main; main()"
     (here / "bin").mkdir()
     (here / "bin" / "vecspaces").write_text(f"if __name__ == '__main__':\n    {program}\n")
-    for begin in (["-P", "-m", "vecspaces"], ["bin/vecspaces"]):
-        for env in ("CartPole-v1", "sized:plain"):
-            name, *options = command.split()
-            run = subprocess.run(
-                [sys.executable, *begin, name, env, *options],
-                capture_output=True,
-                text=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )
-            assert run.returncode == 0, run.stderr
+    name, *options = command.split()
+    ended = subprocess.run(
+        [sys.executable, *begin.split(), name, env, *options],
+        capture_output=True,
+        text=True,
+        env=environ(),
+    )
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_the_folder_is_on_the_path_at_its_end_and_for_modules_alone(here: Path) -> None:
     for env, expected in [("CartPole-v1", False), ("sized:plain", True)]:
-        CliRunner().invoke(app, ["describe", env])
+        run(f"describe {env}")
         assert (str(here) in sys.path) is expected
     assert sys.path[-1] == str(here)
 
 
-def test_version_is_the_packages() -> None:
-    assert vecspaces.__version__ in CliRunner().invoke(app, ["--version"]).output
-
-
 def test_python_m_is_the_same_command() -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "vecspaces", "--version"],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert run.stdout == f"vecspaces {vecspaces.__version__}\n"
+    assert run_apart("--version") == f"vecspaces {vecspaces.__version__}\n"
 
 
 @pytest.mark.parametrize("missing", ["rich", "typer"])
 def test_without_the_extra_one_line_names_it(missing: str) -> None:
     program = f"import sys; sys.modules[{missing!r}] = None; import vecspaces.cli as c; c.main()"
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environ()
     )
-    assert run.returncode == 2
-    assert run.stderr.count("\n") == 1
-    assert 'pip install "vecspaces[cli]"' in run.stderr
-
-
-def test_an_unknown_option_ends_with_exit_code_two() -> None:
-    assert CliRunner().invoke(app, ["rollout", "CartPole-v1", "--nonsense"]).exit_code == 2
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert 'pip install "vecspaces[cli]"' in ended.stderr

@@ -6,14 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import gymnasium
 import pytest
-from typer.testing import CliRunner
 
+from tests.cli.running import as_json, run
 from vecspaces.adapters.gymnasium import from_gymnasium
-from vecspaces.cli.app import app
 from vecspaces.layout import Layout
 from vecspaces.spaces import Box, Discrete, from_description
 
@@ -33,7 +31,7 @@ class Painter(Env):
 
 
 def test_it_shows_both_spaces_and_their_layouts() -> None:
-    result = CliRunner().invoke(app, ["describe", "CartPole-v1", "--num-envs", "64"])
+    result = run("describe CartPole-v1 --num-envs 64")
     assert result.exit_code == 0
     assert "action_space: Discrete(2)" in result.output
     assert repr(Layout.compile(Discrete(2), 64)) in result.output
@@ -51,8 +49,7 @@ def test_a_reader_that_has_seen_enough_ends_it_without_a_word() -> None:
 
 
 def test_the_json_holds_descriptions_that_give_the_spaces_back() -> None:
-    arguments = ["describe", "CartPole-v1", "--num-envs", "3", "--json", "-"]
-    result = CliRunner().invoke(app, arguments)
+    result = run("describe CartPole-v1 --num-envs 3 --json -")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     env = gymnasium.make("CartPole-v1")
@@ -66,22 +63,11 @@ def test_the_json_holds_descriptions_that_give_the_spaces_back() -> None:
 
 
 def test_a_space_of_another_class_has_no_description() -> None:
-    result = CliRunner().invoke(app, ["describe", "colours:Painter", "--json", "found.json"])
-    assert result.exit_code == 0, result.output
-    found = json.loads(Path("found.json").read_text())
+    found = as_json("describe colours:Painter")
     assert found["observation_space"]["description"] is None
     assert found["observation_space"]["repr"] == "Colour()"
 
 
 def test_a_vector_env_is_described_by_one_of_its_environments() -> None:
-    name = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
-    result = CliRunner().invoke(app, ["describe", name])
+    result = run("describe gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv")
     assert "action_space: Discrete(2)" in result.output
-
-
-@pytest.mark.parametrize("arguments", [["CartPol-v1"], ["CartPole-v1", "--num-envs", "0"]])
-def test_bad_input_is_one_clear_line(arguments: list[str]) -> None:
-    result = CliRunner().invoke(app, ["describe", *arguments])
-    assert result.exit_code == 2
-    assert result.stderr.count("\n") == 1
-    assert result.stdout == ""

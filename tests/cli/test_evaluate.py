@@ -7,16 +7,17 @@ import json
 import pickle
 import shutil
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.cli import running
 from vecspaces import evaluate, make_vec
-from vecspaces.cli.app import app
 
 MODULES = {
     "walks": """
@@ -85,19 +86,20 @@ class Once(Walk):
 }
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["evaluate", *arguments])
+def run(command: str, *more: str) -> Result:
+    return running.run(f"evaluate {command}", *more)
 
 
-def as_json(*arguments: str) -> dict[str, Any]:
-    result = run(*arguments, "--json", "result.json")
-    assert result.exit_code == 0, result.output
-    parsed: dict[str, Any] = json.loads(Path("result.json").read_text())
-    return parsed
+def as_json(command: str, *more: str) -> Any:
+    return running.as_json(f"evaluate {command}", *more)
+
+
+def warnings_of(result: Result) -> str:
+    return " ".join(result.stderr.split())
 
 
 def test_the_json_holds_every_episode_and_the_statistics() -> None:
-    found = as_json("CartPole-v1", "--policy", "walks:lean", "--episodes", "20", "--seed", "5")
+    found = as_json("CartPole-v1 --policy walks:lean --episodes 20 --seed 5 --num-workers 2")
     import walks  # type: ignore[import-not-found]  # of the folder
 
     expected = evaluate(walks.lean, "CartPole-v1", episodes=20, seed=5, backend="sync")
@@ -111,19 +113,8 @@ def test_the_json_holds_every_episode_and_the_statistics() -> None:
     assert (found["policy"], found["seed"]) == ("walks:lean", 5)
 
 
-def test_the_number_of_workers_changes_nothing() -> None:
-    one, two = (
-        as_json("walks:Walk", "--policy", "random", "--episodes", "9", "--seed", "1", *way)
-        for way in (
-            ["--backend", "sync", "--num-workers", "2"],
-            ["--num-workers", "2", "--num-envs", "3"],
-        )
-    )
-    assert one["episodes"] == two["episodes"]
-
-
 def test_the_table_names_the_statistics() -> None:
-    result = run("walks:Walk", "--policy", "random", "--episodes", "5", "--backend", "sync")
+    result = run("walks:Walk --policy random --episodes 5 --backend sync")
     assert result.exit_code == 0
     for label in ("mean return", "95 % interval", "median", "interquartile mean", "steps"):
         assert label in result.output
@@ -136,70 +127,39 @@ def test_the_table_names_the_statistics() -> None:
 def test_a_picture_is_that_of_the_counted_episode(policy: str) -> None:
     imageio = pytest.importorskip("imageio.v2", reason="imageio is not installed")
     env = "CartPole-v1" if policy == "walks:lean" else "walks:Endless"
-    found = as_json(
-        env, "--policy", policy, "--episodes", "6", "--seed", "2", "--max-episode-steps", "12",
-        "--record", "out.gif", "--episode", "4,1", "--num-workers", "2",
-    )  # fmt: skip
+    given = f"{env} --policy {policy} --episodes 6 --seed 2 --max-episode-steps 12 --record out.gif"
+    found = as_json(f"{given} --episode 4,1 --num-workers 2")
     lengths = [found["episodes"][k]["length"] for k in (4, 1)]
     assert len(imageio.mimread("out.gif")) <= sum(lengths) + 2  # GIFs join frames that are equal
-    result = run(
-        env, "--policy", policy, "--episodes", "6", "--seed", "2", "--max-episode-steps", "12",
-        "--record", "out.gif",
-    )  # fmt: skip
+    result = run(f"{given} --backend sync")
     assert f"{found['episodes'][0]['length'] + 1} frames in out.gif" in result.output
 
 
 @pytest.mark.parametrize("env", ["walks:Careless", "walks:Once"])
-def test_an_episode_that_cannot_be_played_again_is_told(env: str) -> None:
+def test_an_episode_that_goes_otherwise_when_played_again_is_an_error(env: str) -> None:
     pytest.importorskip("imageio", reason="imageio is not installed")
     Path("out.gif").write_text("an older one")
-    result = run(
-        env, "--policy", "random", "--episodes", "2", "--record", "out.gif", "--backend", "sync"
-    )
+    result = run(f"{env} --policy random --episodes 2 --record out.gif --backend sync")
     assert result.exit_code == 2
     assert "depend on more than the seed" in result.output
     assert Path("out.gif").read_text() == "an older one"
     assert not list(Path().glob(".*"))
 
 
-def test_a_journal_goes_on() -> None:
-    arguments = ["walks:Walk", "--policy", "random", "--seed", "1", "--journal", "runs.jsonl"]
-    first = as_json(*arguments, "--episodes", "5", "--backend", "sync")
+def test_an_evaluation_continues_from_its_journal() -> None:
+    arguments = "walks:Walk --policy random --seed 1 --journal runs.jsonl"
+    first = as_json(f"{arguments} --episodes 5 --backend sync")
     lines = Path("runs.jsonl").read_text().splitlines(keepends=True)
     Path("runs.jsonl").write_text("".join(lines[:3]))
-    again = as_json(*arguments, "--episodes", "5", "--num-workers", "1")
+    again = as_json(f"{arguments} --episodes 5 --num-workers 1")
     assert again["episodes"] == first["episodes"]
-    refused = run(*arguments, "--episodes", "6")
+    refused = run(f"{arguments} --episodes 6")
     assert refused.exit_code == 2
     assert "of episodes 5, and this call has 6" in refused.output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "expected --policy MODULE:FUNCTION, --policy random, or --sb3"),
-        (["--policy", "random", "--sb3", "m.zip"], "expected --policy"),
-        (["--policy", "walks"], "--policy: expected module:function or random, found 'walks'"),
-        (["--policy", "walks:gone"], "gone"),
-        (["--policy", "nowhere:f"], "nowhere"),
-        (["--policy", "random", "--episode", "3"], "--episode: expected --record FILE with it"),
-        (["--policy", "random", "--record", "a.gif", "--episode", "100"], "expected at most 99"),
-        (["--policy", "random", "--record", "a.gif", "--episode", "x"], "expected numbers"),
-        (["--policy", "random", "--episodes", "0"], "--episodes"),
-        (["--policy", "random", "--json", "no/where.json"], "a folder that exists"),
-        (["--policy", "random", "--json", "one", "--journal", "one"], "another file than that of"),
-        (["--policy", "random", "--journal", "-"], "--journal: expected a file, found -"),
-    ],
-)
-def test_wrong_input_is_refused_in_one_line(arguments: list[str], words: str) -> None:
-    result = run("walks:Walk", *arguments)
-    assert result.exit_code == 2
-    assert words in " ".join(result.output.split())
-    assert "Traceback" not in result.output
-
-
 def test_an_error_of_the_environment_names_the_episode() -> None:
-    result = run("walks:Burning", "--policy", "random", "--seed", "0", "--num-workers", "1")
+    result = run("walks:Burning --policy random --seed 0 --num-workers 1")
     assert result.exit_code == 1
     assert "KeyError: 'fire'" in result.output
     assert "evaluate was playing episode 0 with seed" in " ".join(result.output.split())
@@ -220,7 +180,7 @@ def test_a_model_of_stable_baselines3_is_loaded_by_its_path(name: str) -> None:
     model = getattr(library, name)("MlpPolicy", env, seed=0, device="cpu", **MODELS.get(name, {}))
     model.save("model.zip")
     Path("notes.pkl").write_bytes(b"no statistics")
-    result = run(env, "--sb3", "model.zip", "--episodes", "3", "--seed", "0", "--json", "-")
+    result = run(f"{env} --sb3 model.zip --episodes 3 --seed 0 --json -")
     assert "warning" not in result.stderr
     found = json.loads(result.stdout)
     loaded = as_policy(load_model(Path("model.zip")))
@@ -229,7 +189,7 @@ def test_a_model_of_stable_baselines3_is_loaded_by_its_path(name: str) -> None:
 
 
 @pytest.mark.parametrize("env", ["Always", "Unequal"])
-def test_a_model_of_maskable_ppo_is_asked_with_the_masks_of_infos(env: str) -> None:
+def test_a_model_of_maskable_ppo_sees_the_masks_of_infos(env: str) -> None:
     contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
     from tests.envs import masked
     from vecspaces.adapters.stable_baselines3 import as_vec_env
@@ -238,10 +198,10 @@ def test_a_model_of_maskable_ppo_is_asked_with_the_masks_of_infos(env: str) -> N
     model = contrib.MaskablePPO("MlpPolicy", vec_env, n_steps=8, batch_size=8, device="cpu", seed=0)
     vec_env.close()
     model.save("model.zip")
-    arguments = ("--sb3", "model.zip", "--episodes", "20", "--seed", "0", "--num-workers", "2")
+    arguments = "--sb3 model.zip --episodes 20 --seed 0 --num-workers 2"
     # Each action that the mask excludes is an error.
-    assert len(as_json(f"tests.envs.masked:{env}", *arguments)["episodes"]) == 20
-    result = run("tests.envs.masked:Never", *arguments)
+    assert len(as_json(f"tests.envs.masked:{env} {arguments}")["episodes"]) == 20
+    result = run(f"tests.envs.masked:Never {arguments}")
     if env == "Always":
         assert result.exit_code != 0
         assert "MaskablePPO needs a mask for every action: expected 'action_mask'" in result.output
@@ -249,12 +209,12 @@ def test_a_model_of_maskable_ppo_is_asked_with_the_masks_of_infos(env: str) -> N
 
 def test_what_is_no_model_is_refused() -> None:
     pytest.importorskip("stable_baselines3", reason="SB3 is not installed")
-    result = run("CartPole-v1", "--sb3", "gone.zip")
+    result = run("CartPole-v1 --sb3 gone.zip")
     assert result.exit_code == 2
     assert "expected a file that a model was saved to, found gone.zip" in result.output
     with zipfile.ZipFile("odd.zip", "w") as file:
         file.writestr("data", "{}")
-    assert "is of none of DQN" in run("CartPole-v1", "--sb3", "odd.zip").output
+    assert "is of none of DQN" in run("CartPole-v1 --sb3 odd.zip").output
 
 
 @pytest.fixture(scope="module")
@@ -315,64 +275,59 @@ class Keyed(Signal):
 SIGNAL = "tests.cli.test_evaluate:Signal"
 
 
-def test_a_model_trained_under_vecnormalize_is_asked_as_it_was_trained(trained: Path) -> None:
-    given = f"{SIGNAL} --episodes 30 --seed 0 --backend sync --json - --journal runs".split()
-    model, statistics = trained / "model0.zip", trained / "statistics0.pkl"
-    result = run(*given, "--sb3", str(model), "--vecnormalize", str(statistics))
+def play(episodes: int, model: Path, *more: str) -> Result:
+    given = f"{SIGNAL} --episodes {episodes} --seed 0 --backend sync"
+    return run(given, "--sb3", str(model), *more)
+
+
+def test_a_model_trained_under_vecnormalize_sees_what_it_was_trained_with(trained: Path) -> None:
+    model, statistics = trained / "model0.zip", str(trained / "statistics0.pkl")
+    journalled = partial(play, 30, model, "--json", "-", "--journal", "runs")
+    result = journalled("--vecnormalize", statistics)
     assert "warning" not in result.stderr
     assert json.loads(result.stdout)["mean_return"] > 18
-    assert "holds episodes of another evaluation" in run(*given, "--sb3", str(model)).stderr
-    result = run(*given[:-2], "--sb3", str(model))
+    assert "holds episodes of another evaluation" in journalled().stderr
+    result = play(30, model, "--json", "-")
     assert json.loads(result.stdout)["mean_return"] < 15
-    said = " ".join(result.stderr.split())
-    assert "was trained under VecNormalize, whose statistics are not applied here" in said
-    assert f"pass --vecnormalize FILE that VecNormalize.save wrote ({statistics}" in said
-    assert "episodes of training was 1" in said
-
-
-def test_without_a_mark_a_file_beside_the_model_and_its_returns_warn(trained: Path) -> None:
-    given = [SIGNAL, "--episodes", "30", "--seed", "0", "--backend", "sync", "--sb3"]
-    said = " ".join(run(*given, str(trained / "unmarked0.zip")).stderr.split())
-    assert f"if so, pass --vecnormalize {trained / 'statistics0.pkl'}" in said
-    shutil.copy(trained / "unmarked0.zip", "alone.zip")
-    said = run(*given, "alone.zip").stderr
-    assert said.count("warning") == 1 and "episodes of training was 1" in said
+    warnings = warnings_of(result)
+    assert "was trained under VecNormalize, whose statistics are not applied here" in warnings
+    assert f"pass --vecnormalize FILE that VecNormalize.save wrote ({statistics}" in warnings
+    assert "episodes of training was 1" in warnings
 
 
 def test_a_model_warns_by_what_is_known_of_its_training(trained: Path) -> None:
-    def said(model: str, *more: str) -> str:
-        given = [SIGNAL, "--episodes", "3", "--seed", "0", "--backend", "sync", "--sb3"]
-        return " ".join(run(*given, str(trained / model), *more).stderr.split())
+    def warnings(model: str | Path, *more: str) -> str:
+        return warnings_of(play(3, trained / model, *more))
 
     statistics = [["--vecnormalize", str(trained / f"statistics{number}.pkl")] for number in (0, 1)]
-    assert "was trained under VecNormalize" in said("model1.zip")
-    assert "warning" not in said("model1.zip", *statistics[1]), "which normalised rewards alone"
-    assert "warning" not in said("raw.zip")
-    assert "trained without VecNormalize: leave --vecn" in said("raw.zip", *statistics[0])
-    assert "was trained under VecNormalize" in said("dqn.zip")
-    assert "raw_dqn.zip may have been trained under VecNormalize" in said("raw_dqn.zip")
+    assert "was trained under VecNormalize" in warnings("model1.zip")
+    assert "warning" not in warnings("model1.zip", *statistics[1]), "which normalised rewards alone"
+    assert "warning" not in warnings("raw.zip")
+    assert "trained without VecNormalize: leave --vecn" in warnings("raw.zip", *statistics[0])
+    assert "was trained under VecNormalize" in warnings("dqn.zip")
+    assert "raw_dqn.zip may have been trained under VecNormalize" in warnings("raw_dqn.zip")
+    unmarked = warnings("unmarked0.zip")
+    assert f"if so, pass --vecnormalize {trained / 'statistics0.pkl'}" in unmarked
+    # Away from the files of statistics, the returns alone tell.
     shutil.copy(trained / "raw_dqn.zip", "alone.zip")
-    assert "warning" not in said(str(Path("alone.zip").absolute()))
+    assert "warning" not in warnings(Path("alone.zip").absolute())
+    shutil.copy(trained / "unmarked0.zip", "alone.zip")
+    alone = warnings_of(play(30, Path("alone.zip")))
+    assert alone.count("warning") == 1 and "episodes of training was 1" in alone
 
 
 def test_what_holds_no_statistics_for_the_model_is_refused(trained: Path) -> None:
     (Path("text.pkl")).write_text("text")
     Path("list.pkl").write_bytes(pickle.dumps([1]))
     for name in ("gone.pkl", "text.pkl", "list.pkl"):
-        result = run(SIGNAL, "--sb3", str(trained / "model0.zip"), "--vecnormalize", name)
+        result = play(3, trained / "model0.zip", "--vecnormalize", name)
         assert result.exit_code == 2
-        assert f"a file that VecNormalize.save wrote, found {name}" in " ".join(
-            result.output.split()
-        )
+        assert f"a file that VecNormalize.save wrote, found {name}" in warnings_of(result)
     library = importlib.import_module("stable_baselines3")
     vec_env = importlib.import_module("stable_baselines3.common.vec_env")
     for key in ("a", "b"):
         env = vec_env.VecNormalize(vec_env.DummyVecEnv([lambda key=key: Keyed(key)]))
         env.save(f"{key}.pkl")
     library.PPO("MultiInputPolicy", env, device="cpu").save("keyed.zip")
-    result = run(SIGNAL, "--sb3", "keyed.zip", "--vecnormalize", "a.pkl")
-    assert "shape {'b': (1,)}, as the model takes them, found a.pkl of shape {'a': (1,)}" in (
-        " ".join(result.output.split())
-    )
-    result = run("CartPole-v1", "--policy", "random", "--vecnormalize", "list.pkl")
-    assert "--vecnormalize: expected --sb3 MODEL.ZIP with it" in result.output
+    shapes = "shape {'b': (1,)}, as the model takes them, found a.pkl of shape {'a': (1,)}"
+    assert shapes in warnings_of(play(3, Path("keyed.zip"), "--vecnormalize", "a.pkl"))

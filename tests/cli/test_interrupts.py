@@ -11,10 +11,10 @@ import warnings
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.cli import running
 from tests.crosses import ordinarily
-from vecspaces.cli.app import app
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="SIGINT is sent in another way")
 
@@ -31,7 +31,7 @@ def stop_at(stage):
     except FileExistsError:
         return
     if "HANGS" in os.environ:
-        time.sleep(1.3)
+        time.sleep(float(os.environ["HANGS"]))
     os.kill(int(os.environ["CALLER"]), signal.SIGINT)
     for _ in range(600):  # a signal may come right before a sleep
         time.sleep(0.1)
@@ -82,8 +82,7 @@ def run(command: str, stage: str, monkeypatch: pytest.MonkeyPatch, *more: str) -
     reached = Path("reached").absolute()
     for name, value in {"STAGE": stage, "REACHED": reached, "CALLER": os.getpid()}.items():
         monkeypatch.setenv(name, str(value))
-    arguments = [command, "staged:Staged", *COMMANDS[command].split(), *more]
-    result = CliRunner().invoke(app, arguments)
+    result = running.run(f"{command} staged:Staged {COMMANDS[command]}", *more)
     assert reached.exists(), f"no environment reached {stage!r}"
     return result
 
@@ -139,7 +138,8 @@ def test_ctrl_c_is_said_once_and_shows_what_was_found(
 def test_ctrl_c_after_a_long_wait_says_which_environment_hangs_and_where(
     command: str, stage: str, more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HANGS", "1")
+    monkeypatch.setenv("HANGS", "0.3")
+    monkeypatch.setattr("vecspaces.cli.interrupts.LONG_SECONDS", 0.2)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This process", DeprecationWarning)
         result = run(command, stage, monkeypatch, *more)
@@ -148,7 +148,7 @@ def test_ctrl_c_after_a_long_wait_says_which_environment_hangs_and_where(
     assert re.search(r'[;:] "[^"]*staged\.py", line \d+, in stop_at$', said)
     if (command, stage) != ("evaluate", "build") and not {"sync", "import"} & {*more, stage}:
         verb = {"build": "building"}.get(stage, stage)
-        assert re.search(rf"[;:] {verb} was waiting [1-9][0-9]*\.\d s for environment", said)
+        assert re.search(rf"[;:] {verb} was waiting [0-9]+\.[0-9] s for environment", said)
         position = "being built" if stage == "build" else "(last seed|no seed).*"
         assert re.search(rf"; environment 0 \({position}\); ", said)
     assert ("goes on from runs.jsonl; " in said) == ("--journal" in more)
@@ -179,6 +179,6 @@ def test_an_interrupt_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) 
             "vecspaces.cli.options.prepare", lambda env: signal.raise_signal(signal.SIGINT)
         )
         monkeypatch.syspath_prepend(Path.cwd())
-        assert CliRunner().invoke(app, ["describe", "staged:Staged"]).exit_code == 0
+        assert running.run("describe staged:Staged").exit_code == 0
     finally:
         signal.signal(signal.SIGINT, before)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 EXIT_CODE = 130
-# After a wait of this length, an environment may hang.
-_LONG_SECONDS = 1.0
+#: After a wait of this length, an environment may hang.
+LONG_SECONDS = 1.0
 
 
 def _find_hanging(interruption: KeyboardInterrupt) -> Iterator[str]:
@@ -33,7 +33,7 @@ def _find_hanging(interruption: KeyboardInterrupt) -> Iterator[str]:
     """
     notes = [note for note in getattr(interruption, "__notes__", ()) if isinstance(note, Message)]
     for note in notes:
-        if float(note.fields[1]) >= _LONG_SECONDS:
+        if float(note.fields[1]) >= LONG_SECONDS:
             yield describe_place(note)
     line = "" if notes else interrupted_line(interruption)
     if line:

@@ -1,0 +1,46 @@
+"""How tests run a command: in this process, or in one of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from vecspaces.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+
+
+def environ() -> dict[str, str]:
+    """Return the environment variables of a process that runs `python -m vecspaces`."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"}
+
+
+def run(command: str, *more: str) -> Result:
+    """Run a command, whose options are separated by spaces; `more` may have spaces in them."""
+    return CliRunner().invoke(app, [*command.split(), *more])
+
+
+def as_json(command: str, *more: str) -> Any:
+    """Run a command with `--json`, and return what it wrote."""
+    result = run(command, *more, "--json", "found.json")
+    assert result.exit_code == 0, result.output
+    return json.loads(Path("found.json").read_text())
+
+
+def run_apart(command: str) -> str:
+    """Run a command in a process of its own, and return its output."""
+    return subprocess.run(
+        [sys.executable, "-m", "vecspaces", *command.split()],
+        check=True,
+        capture_output=True,
+        timeout=60,
+        env=environ(),
+        encoding="utf-8",
+    ).stdout
