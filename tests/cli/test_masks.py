@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.running import run
 from tests.crosses import ordinarily
 from tests.envs.masked import Later, Strict
 from vecspaces.cli.contenders import open_vecspaces
