@@ -163,11 +163,10 @@ def test_too_many_losses_raise_and_tell_the_history(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     within = " within 60 s" if window == 60 else ""
-    with start(tmp_path, deed, max_restarts=2, restart_window=window) as envs:
-        for _ in range(2):
-            arm(tmp_path)
-            assert_lost(envs.step(ACTIONS))
-            envs.step(ACTIONS)
+    with start(tmp_path, deed, max_restarts=1, restart_window=window) as envs:
+        arm(tmp_path)
+        assert_lost(envs.step(ACTIONS))
+        envs.step(ACTIONS)
         arm(tmp_path)
         with pytest.raises(kind) as caught:
             envs.step(ACTIONS)
@@ -178,18 +177,14 @@ def test_too_many_losses_raise_and_tell_the_history(
             assert (error.exitcode, error.signal is not None) == (-9, True)
         else:
             assert error.running == (2,)
-        assert f"workers {did} 3 times{within}, and max_restarts is 2" in str(error)
+        assert f"workers {did} 2 times{within}, and max_restarts is 1" in str(error)
         assert "\nenvironment 2 (" in str(error)
-        assert str(error).count(f"s ago: {what}") == 3
-        logged = [record for record in caplog.records if record.name == "vecspaces"]
-        assert [(record.levelname, record.getMessage().count("\n")) for record in logged] == [
-            ("WARNING", 0)
-        ] * 2
-        for left, record in zip((1, 0), logged, strict=True):
-            line = record.getMessage()
-            assert line.startswith(what)
-            assert "environment 2" in line
-            assert line.endswith(f": restarted; restarts left{within}: {left} of 2")
+        assert str(error).count(f"s ago: {what}") == 2
+        (record,) = [record for record in caplog.records if record.name == "vecspaces"]
+        line = record.getMessage()
+        assert record.levelname == "WARNING" and "\n" not in line
+        assert line.startswith(what) and "environment 2" in line
+        assert line.endswith(f": restarted; restarts left{within}: 0 of 1")
         envs.reset(seed=1)
         envs.step(ACTIONS)
 
@@ -202,11 +197,11 @@ def test_too_many_losses_raise_and_tell_the_history(
     ),
 )
 def test_a_loop_of_losses_ends(where: str, deed: str) -> None:
-    envs = make([*map(Factory, range(3)), Doomed(where, deed)], deed)
+    envs = make([*map(Factory, range(3)), Doomed(where, deed)], deed, max_restarts=1)
     kinds = (WorkerDiedError, StepTimeoutError)
-    with pytest.raises(kinds, match=r"workers (died|overran step_timeout) 4 times"):
+    with pytest.raises(kinds, match=r"workers (died|overran step_timeout) 2 times"):
         envs.reset()
-        for _ in range(4):
+        for _ in range(2):
             envs.call("poke")
             envs.step(ACTIONS)
             envs.step(ACTIONS)
@@ -418,7 +413,7 @@ class Wordy(FaultyEnv):
     """Has infos that no pipe holds."""
 
     def _inform(self, invalid: str | None) -> Any:
-        return {"words": "x" * 20_000_000}
+        return {"words": "x" * 5_000_000}
 
 
 @pytest.mark.parametrize("kinds", [(Wordy, Wordy), (Wordy, FaultyEnv, FaultyEnv)])

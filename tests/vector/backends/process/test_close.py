@@ -15,12 +15,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.crosses import ordinarily
 from tests.envs import Ledger
 from tests.leaks import made_here, possessions
 from tests.vector.bounds import assert_gone, interrupted_after, settled, stretched, within
@@ -87,8 +89,13 @@ def test_close_ends_at_once_from_every_state(state: str, terminate: bool, tmp_pa
             use()
 
 
-@pytest.mark.parametrize("deed", ["hang", "hang in native code"])
-@pytest.mark.parametrize("where", ["reset", "step", "call", "close"])
+@pytest.mark.parametrize(
+    ("where", "deed"),
+    ordinarily(
+        lambda where, deed: deed == "hang" or where == "step",
+        product(["reset", "step", "call", "close"], ["hang", "hang in native code"]),
+    ),
+)
 def test_close_bounds_a_hang_and_names_it(where: str, deed: str, tmp_path: Path) -> None:
     envs = make(tmp_path, deed, where)
     envs.reset()
@@ -265,16 +272,6 @@ def test_a_dead_worker_is_noticed_though_its_own_child_holds_its_descriptors(
 # ---------------------------------------------------------------------- dropped without close
 
 
-def test_dropped_without_close_it_warns_and_cleans_up_when_collected(tmp_path: Path) -> None:
-    envs = make(tmp_path)
-    envs.reset()
-    pids = [process.pid for process in envs.processes]
-    with pytest.warns(ResourceWarning, match=r"dropped without close\(\)"):
-        del envs
-        gc.collect()
-    assert_gone(pids)
-
-
 def test_dropped_without_close_it_is_gone_at_once(tmp_path: Path) -> None:
     """Nothing of it refers to itself, so that no garbage collection is waited for."""
     gc.collect()
@@ -332,9 +329,7 @@ if __name__ == "__main__":
     )
 
 
-@pytest.mark.parametrize(
-    "ending, code", [("", 0), ("sys.exit(4)", 4), ("raise RuntimeError('so it ends')", 1)]
-)
+@pytest.mark.parametrize("ending, code", [("", 0), ("raise RuntimeError('so it ends')", 1)])
 def test_dropped_without_close_it_warns_and_cleans_up_at_exit(ending: str, code: int) -> None:
     with within(10.0):
         run = run_script(ending)
