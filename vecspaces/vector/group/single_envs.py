@@ -13,32 +13,25 @@ from time import perf_counter_ns
 from typing import Any
 
 from vecspaces.checks import RAISED
-from vecspaces.layout.columns import FLOATS
 from vecspaces.spaces import Space
 from vecspaces.vector.autoreset import AutoresetMode
-from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import Columns, gather, snapshot
 from vecspaces.vector.group.attributes import Call, call_env, set_attribute
 from vecspaces.vector.group.building import Built
 from vecspaces.vector.group.form import (
     as_info,
-    as_reward,
     failed,
-    reward_writer,
     unpack_reset,
     wrong_form,
 )
-from vecspaces.vector.group.in_place import InPlace
-from vecspaces.vector.group.info_writer import Infos, InfoWriter
+from vecspaces.vector.group.info_writer import Infos
 from vecspaces.vector.group.members import Member, Note, Starts, Views, reset_arguments
+from vecspaces.vector.group.slot_writer import SlotWriter, ValidatedSlotWriter
 from vecspaces.vector.group.validation import Validated, batch_of_boxes
 
 #: What a step of an environment, or of what stands in its place, returns.
 Result = tuple[Any, Any, Any, Any, Any]
-#: What environments returned: observations, rewards, ends of episodes (row, terminated, truncated),
-#: infos.
-Stepped = tuple[list[Any], list[Any], list[tuple[int, bool, bool]], Infos]
 
 
 class SingleEnvs(Member):
@@ -77,17 +70,18 @@ class SingleEnvs(Member):
     def view(self, views: Views) -> None:
         """Attach to the memory that is used from now on."""
         super().view(views)
-        buffers, low, high = views.buffers, self.rows.start, self.rows.stop
+        buffers = views.buffers
+        # Bound once for each slot: a step writes and looks up nothing else.
         infos: list[Any] = self._info_writers or [None] * buffers.plan.slots
-        self._slots: list[SlotWriter] = []
-        for slot, info_writer in enumerate(infos):
-            arguments = buffers, slot, low, high, self._in_place, info_writer
-            self._slots.append(
-                SlotWriter(*arguments)
-                if self._boxes is None
-                else ValidatedSlotWriter(*arguments, self._boxes, self._envs)
+        self._slots = [
+            SlotWriter(buffers, slot, self.rows, self._in_place, info_writer)
+            if self._boxes is None
+            else ValidatedSlotWriter(
+                buffers, slot, self.rows, self._in_place, info_writer, self._boxes, self._envs
             )
-        self._take_actions = buffers.actions.reader(low, high)
+            for slot, info_writer in enumerate(infos)
+        ]
+        self._take_actions = buffers.actions.reader(self.rows.start, self.rows.stop)
 
     @property
     def _targets(self) -> Sequence[int | slice]:
@@ -223,38 +217,32 @@ class SingleEnvs(Member):
 
     def step(self, slot: int, rows: Sequence[int] | None, note: Note | None) -> Columns:
         """Step all environments, or those of some rows."""
+        low, progress = self.rows.start, self._views.progress
         if rows is None:
             actions, steppers = self._take_actions(), self._steppers
         else:
-            low = self.rows.start
             actions = [self._views.buffers.actions.item(row) for row in rows]
             steppers = [self._steppers[row - low] for row in rows]
         if self._in_place is not None:
             self._turn_to(slot, rows, "step")
         pairs: Iterable[Any] = zip(self.rows if rows is None else rows, steppers, actions)  # noqa: B905
-        stepped = self._loop(pairs if note is None else _noting(pairs, note))
-        try:
-            if rows is None:
-                return self._slots[slot].write(stepped)
-            return self._slots[slot].write_rows(rows, stepped)
-        except RAISED as error:
-            raise failed(error, rows or self.rows, "step") from None
-
-    def _loop(self, pairs: Iterable[tuple[int, Any, Any]]) -> Stepped:
-        """Step each environment, and gather what they return."""
-        progress = self._views.progress
+        if note is not None:
+            pairs = _noting(pairs, note)
         observations: list[Any] = []
         rewards: list[Any] = []
         infos: Infos = {}
         ended = self._ended = []
-        row = -1
+        at: Sequence[int] = ()  # the environments that an error concerns
         try:
             for row, stepper, action in pairs:
+                # One store per environment: a death or a hang is that of the row that ran.
                 progress[0] = row
+                at = (row,)
                 try:
                     result = stepper.step(action)
                 except RAISED as error:
-                    raise Failure.of(error, (row,), "step") from None
+                    # The environment raised it, and not what checks its result below.
+                    raise Failure.of(error, at, "step") from None
                 try:
                     observation, reward, terminated, truncated, info = result
                     over = terminated or truncated
@@ -265,13 +253,15 @@ class SingleEnvs(Member):
                     observation, info = self._end(row, observation, info)
                 observations.append(observation)
                 rewards.append(reward)
+                # `as_info` is called for odd infos alone: a call costs more than both tests.
                 if info.__class__ is not dict:
                     infos[row] = as_info(info)
                 elif info:
                     infos[row] = info
+            at = self.rows if rows is None else rows
+            return self._slots[slot].write(rows, observations, rewards, ended, infos)
         except RAISED as error:
-            raise failed(error, (row,), "step") from None
-        return observations, rewards, ended, infos
+            raise failed(error, at, "step") from None
 
     # ------------------------------------------------------------------ lost episodes
 
@@ -325,105 +315,6 @@ def _noting(items: Iterable[Any], note: Note) -> Iterator[Any]:
     for item in items:
         yield item
         note(perf_counter_ns())
-
-
-class SlotWriter:
-    """What a step of all rows writes into one slot, bound once."""
-
-    def __init__(
-        self,
-        buffers: Buffers,
-        slot: int,
-        low: int,
-        high: int,
-        in_place: InPlace | None,
-        infos: InfoWriter | None,
-    ) -> None:
-        self._infos = infos
-        views = buffers.slice(slot, low, high)
-        self._write_observations = views.write
-        self._write_observation = buffers.observations[slot].write
-        if in_place is not None:
-            self._write_observation = in_place.row_writer(self._write_observation, low)
-            self._write_observations = in_place.writer(views.write, self._write_observation, low)
-        self._write_rewards = reward_writer(views.rewards, low)
-        # Memoryviews store single values, and few bytes, in half the time that arrays take.
-        self._rewards: Any = views.rewards.data
-        self._terminations, self._truncations = views.terminations.data, views.truncations.data
-        self._flags = [view.cast("B") for view in (self._terminations, self._truncations)]
-        self._low, self._nothing = low, bytes(high - low)
-        # Whether a flag may be set from an earlier step.
-        self._marked = True
-
-    def write(self, stepped: Stepped) -> Columns:
-        """Write what all environments returned; return the infos that are not declared."""
-        observations, rewards, ended, infos = stepped
-        if self._infos is not None:
-            infos = self._infos.write(infos)
-        self._write_observations(observations)
-        self._write_rewards(rewards)
-        if self._marked:
-            for flags in self._flags:
-                flags[:] = self._nothing
-            self._marked = False
-        if ended:
-            self._mark(ended)
-        return gather(infos) if infos else {}
-
-    def write_rows(self, rows: Sequence[int], stepped: Stepped) -> Columns:
-        """Write what the environments of some rows returned, as `write` does."""
-        observations, rewards, ended, infos = stepped
-        if self._infos is not None:
-            infos = self._infos.write(infos, rows)
-        for row, observation, reward in zip(rows, observations, rewards, strict=True):
-            self._write_observation(row, observation)
-            at = row - self._low
-            self._rewards[at] = reward if reward.__class__ in FLOATS else as_reward(reward, row)
-            self._terminations[at] = self._truncations[at] = False
-        if ended:
-            self._mark(ended)
-        return gather(infos) if infos else {}
-
-    def _mark(self, ended: list[tuple[int, bool, bool]]) -> None:
-        """Set the flags of episodes that ended."""
-        self._marked = True
-        for row, terminated, truncated in ended:
-            self._terminations[row - self._low] = terminated
-            self._truncations[row - self._low] = truncated
-
-
-class ValidatedSlotWriter(SlotWriter):
-    """Checks the bounds of what it wrote (`validate=True`)."""
-
-    def __init__(
-        self,
-        buffers: Buffers,
-        slot: int,
-        low: int,
-        high: int,
-        in_place: InPlace | None,
-        infos: InfoWriter | None,
-        space: Space[Any],
-        envs: Sequence[Validated],
-    ) -> None:
-        super().__init__(buffers, slot, low, high, in_place, infos)
-        self._written = buffers.observations[slot].read()[low:high]
-        self._space, self._envs = space, envs
-
-    def write(self, stepped: Stepped) -> Columns:
-        """Write what all environments returned, and check it."""
-        columns = super().write(stepped)
-        if not self._space.contains(self._written):
-            for env, observation in zip(self._envs, stepped[0], strict=True):
-                env.check(observation)
-        return columns
-
-    def write_rows(self, rows: Sequence[int], stepped: Stepped) -> Columns:
-        """Write what the environments of some rows returned, and check it."""
-        columns = super().write_rows(rows, stepped)
-        for row, observation in zip(rows, stepped[0], strict=True):
-            self._envs[row - self._low].check(observation)
-        return columns
 
 
 class _Translated:

@@ -1,0 +1,105 @@
+"""Writing what a step of single environments returned into a slot: rows, rewards, flags, infos."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vecspaces.layout.columns import FLOATS
+from vecspaces.spaces import Space
+from vecspaces.vector.exchange.buffers import Buffers
+from vecspaces.vector.exchange.infos import Columns, gather
+from vecspaces.vector.group.form import as_reward, reward_writer
+from vecspaces.vector.group.in_place import InPlace
+from vecspaces.vector.group.info_writer import Infos, InfoWriter
+from vecspaces.vector.group.validation import Validated
+
+
+class SlotWriter:
+    """What a step writes into one slot, bound once."""
+
+    def __init__(
+        self,
+        buffers: Buffers,
+        slot: int,
+        rows: range,
+        in_place: InPlace | None,
+        infos: InfoWriter | None,
+    ) -> None:
+        low, views = rows.start, buffers.slice(slot, rows.start, rows.stop)
+        self._infos = infos
+        self._write_observations = views.write
+        self._write_observation = buffers.observations[slot].write
+        if in_place is not None:
+            self._write_observation = in_place.row_writer(self._write_observation, low)
+            self._write_observations = in_place.writer(views.write, self._write_observation, low)
+        self._write_rewards = reward_writer(views.rewards, low)
+        # Memoryviews store single values, and few bytes, in half the time that arrays take.
+        self._rewards: Any = views.rewards.data
+        self._terminations, self._truncations = views.terminations.data, views.truncations.data
+        self._flags = [view.cast("B") for view in (self._terminations, self._truncations)]
+        self._low, self._nothing = low, bytes(len(rows))
+        # Whether a flag may be set from an earlier step: few steps end an episode.
+        self._marked = True
+
+    def write(
+        self,
+        rows: Sequence[int] | None,
+        observations: list[Any],
+        rewards: list[Any],
+        ended: list[tuple[int, bool, bool]],
+        infos: Infos,
+    ) -> Columns:
+        """Write what all environments returned (None), or those of `rows`.
+
+        `ended` holds the row and the flags of each episode that ended. What is returned are the
+        infos that no info_space declares.
+        """
+        if self._infos is not None:
+            infos = self._infos.write(infos, rows)
+        low, terminations, truncations = self._low, self._terminations, self._truncations
+        if rows is None:
+            self._write_observations(observations)
+            self._write_rewards(rewards)
+            if self._marked:
+                for flags in self._flags:
+                    flags[:] = self._nothing
+                self._marked = False
+        else:
+            for row, observation, reward in zip(rows, observations, rewards, strict=True):
+                self._write_observation(row, observation)
+                at = row - low
+                self._rewards[at] = reward if reward.__class__ in FLOATS else as_reward(reward, row)
+                terminations[at] = truncations[at] = False
+        if ended:
+            self._marked = True
+            for row, terminated, truncated in ended:
+                terminations[row - low], truncations[row - low] = terminated, truncated
+        return gather(infos) if infos else {}
+
+
+class ValidatedSlotWriter(SlotWriter):
+    """Checks the bounds of what it wrote (`validate=True`)."""
+
+    def __init__(
+        self,
+        buffers: Buffers,
+        slot: int,
+        rows: range,
+        in_place: InPlace | None,
+        infos: InfoWriter | None,
+        space: Space[Any],
+        envs: Sequence[Validated],
+    ) -> None:
+        super().__init__(buffers, slot, rows, in_place, infos)
+        self._written = buffers.observations[slot].read()[rows.start : rows.stop]
+        self._space, self._envs = space, envs
+
+    def write(self, rows: Sequence[int] | None, observations: list[Any], *others: Any) -> Columns:
+        """Write what environments returned, and check it: of all of them in one comparison."""
+        columns = super().write(rows, observations, *others)
+        if rows is not None or not self._space.contains(self._written):
+            numbers = range(len(self._envs)) if rows is None else [row - self._low for row in rows]
+            for number, observation in zip(numbers, observations, strict=True):
+                self._envs[number].check(observation)
+        return columns
