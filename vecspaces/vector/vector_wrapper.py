@@ -130,9 +130,7 @@ class VectorWrapper(
         return next(depth for depth, base in enumerate(cls.__mro__) if name in vars(base))
 
     def __init__(self, env: VectorEnv[ObsType, ActType, ArrayType]) -> None:
-        if not isinstance(env, VectorEnv):
-            raise TypeError(f"env must be a vecspaces.vector.VectorEnv, found {type(env).__name__}")
-        self.env = env
+        self.env = check_vector_env(env)
         # What step_async or reset_async left for a `step` or `reset` that a subclass overrides.
         self._deferred: tuple[str, dict[str, Any]] | None = None
         # The mask of the reset that is pending; None: all environments.
@@ -518,6 +516,13 @@ class VectorRewardWrapper(VectorWrapper[ObsType, ActType, ObsType, ActType, Arra
             What the wrapper returns, of the same shape.
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement rewards")
+
+
+def check_vector_env(env: Any) -> Any:
+    """Return what is to be wrapped; raise TypeError for anything but a vector env."""
+    if not isinstance(env, VectorEnv):
+        raise TypeError(f"env must be a vecspaces.vector.VectorEnv, found {type(env).__name__}")
+    return env
 
 
 def as_rows(env_ids: EnvIds) -> npt.NDArray[Any]:

@@ -8,58 +8,33 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.spaces import (
-    Box,
-    Dict,
-    Discrete,
-    MultiBinary,
-    MultiDiscrete,
-    Space,
-    Tuple,
-    flatdim,
-    flatten,
-    flatten_space,
-)
-from vecspaces.spaces.batch_values import batch_length
+from vecspaces.spaces import Box, Discrete, MultiBinary, Space, flatdim, flatten, flatten_space
+from vecspaces.spaces.batch_values import ARRAY_SPACES, batch_length
+from vecspaces.spaces.nesting import Product
 from vecspaces.vector.utils import batch_space, concatenate, iterate
-
-_ARRAYS = (Box, Discrete, MultiBinary, MultiDiscrete)
 
 
 def has_arrays_only(space: Space[Any]) -> bool:
     """Whether a batch of a space consists of arrays, nested in dicts and tuples."""
-    if isinstance(space, (Dict, Tuple)):
+    if isinstance(space, Product):
         return all(map(has_arrays_only, space._members().values()))
-    return isinstance(space, _ARRAYS)
+    return isinstance(space, ARRAY_SPACES)
 
 
 def map_arrays(space: Space[Any], function: Callable[..., Any], *batches: Any) -> Any:
-    """Call a function for each array of batches of a space, and nest the results as they are.
-
-    Example:
-        >>> space = Dict(x=Discrete(3), y=Tuple((Discrete(3), Discrete(3))))
-        >>> map_arrays(space, np.add, {"x": 1, "y": (2, 3)}, {"x": 10, "y": (20, 30)})
-        {'x': np.int64(11), 'y': (np.int64(22), np.int64(33))}
-    """
-    if not isinstance(space, (Dict, Tuple)):
+    """Call a function for each array of batches of a space, and nest the results as they are."""
+    if not isinstance(space, Product):
         return function(*batches)
-    parts = {
-        key: map_arrays(member, function, *(batch[key] for batch in batches))
+    return space._build(
+        map_arrays(member, function, *(batch[key] for batch in batches))
         for key, member in space._members().items()
-    }
-    return parts if isinstance(space, Dict) else tuple(parts.values())
+    )
 
 
 def flatten_rows(space: Space[Any], batch: Any, count: int | None = None) -> Any:
     """Flatten every row of a batch, by arrays where the space has a flat form of a fixed size.
 
     `count` is the number of rows; None: as many as the batch holds.
-
-    Example:
-        >>> space = Dict(x=Discrete(3), y=Box(0, 1, (2,)))
-        >>> flatten_rows(space, {"x": np.array([2, 0]), "y": np.zeros((2, 2), np.float32)})
-        array([[0., 0., 1., 0., 0.],
-               [1., 0., 0., 0., 0.]])
     """
     if count is None:
         count = batch_length(space, batch) or 0
@@ -69,7 +44,7 @@ def flatten_rows(space: Space[Any], batch: Any, count: int | None = None) -> Any
         flat: npt.NDArray[Any] = np.zeros((count, int(space.n)), space.dtype)
         flat[np.arange(count), np.asarray(batch, np.int64) - int(space.start)] = 1
         return flat
-    if isinstance(space, (Dict, Tuple)) and space.is_np_flattenable:
+    if isinstance(space, Product) and space.is_np_flattenable:
         flat = np.empty((count, flatdim(space)), flatten_space(space).dtype)
         begin = 0
         for key, member in space._members().items():

@@ -13,28 +13,27 @@ Bound = float | np.floating[Any] | np.integer[Any] | npt.NDArray[Any]
 
 
 class Rescaling(NamedTuple):
-    """A map of values: `gradient * value + intercept`.
-
-    Attributes:
-        box: What the values of the old box are mapped to.
-        gradient: Per component, of the box's dtype.
-        intercept: Per component, of the box's dtype.
-    """
+    """A map of values into a box, per component: `gradient * value + intercept`."""
 
     box: Box
     gradient: npt.NDArray[Any]
     intercept: npt.NDArray[Any]
+
+    def apply(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Map a batch of values."""
+        changed: npt.NDArray[Any] = self.gradient * values + self.intercept
+        return changed
+
+    def undo(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Map a batch of values back."""
+        changed: npt.NDArray[Any] = (np.asarray(values) - self.intercept) / self.gradient
+        return changed
 
 
 def rescaling(box: Box, low: Bound, high: Bound, names: tuple[str, str]) -> Rescaling:
     """Return the map of a box to other bounds; `names` are those of the arguments.
 
     Where a bound is infinite, the value is only shifted.
-
-    Example:
-        >>> _, gradient, intercept = rescaling(Box(0, 10, (1,)), -1.0, 1.0, ("low", "high"))
-        >>> gradient, intercept
-        (array([0.2], dtype=float32), array([-1.], dtype=float32))
     """
     low = _as_bound(box, low, names[0])
     high = _as_bound(box, high, names[1])

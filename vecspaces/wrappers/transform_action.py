@@ -1,8 +1,9 @@
-"""Wrappers that change actions and have no state."""
+"""Wrappers that change actions and have no state: a function of a batch, and a space."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy.typing as npt
 
 from vecspaces.spaces import Box, Space
 from vecspaces.vector import VectorActionWrapper, VectorEnv
-from vecspaces.vector.utils import batch_space
 from vecspaces.vector.vector_env import ActType, ObsType
 from vecspaces.vector.vector_wrapper import WrapperActType
 from vecspaces.wrappers.rescaling import Bound, rescaling
@@ -59,7 +59,7 @@ class TransformAction(
         return self.func(actions)
 
 
-class ClipAction(VectorActionWrapper[ObsType, _Array, _Array, _Array], Generic[ObsType]):
+class ClipAction(TransformAction[ObsType, _Array, _Array], Generic[ObsType]):
     """Clips actions to the bounds of the action space, a Box.
 
     Its own action space has no bounds.
@@ -78,18 +78,12 @@ class ClipAction(VectorActionWrapper[ObsType, _Array, _Array, _Array], Generic[O
     """
 
     def __init__(self, env: VectorEnv[ObsType, _Array, _Array]) -> None:
-        super().__init__(env)
-        box = require_box(self, "action", env.single_action_space)
-        self._low, self._high = box.low, box.high
-        self.single_action_space = Box(-np.inf, np.inf, box.shape, box.dtype)
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
-
-    def actions(self, actions: _Array) -> _Array:
-        """Clip a batch of actions."""
-        return np.clip(actions, self._low, self._high)
+        box = require_box(self, "action", env)
+        free = Box(-np.inf, np.inf, box.shape, box.dtype)
+        super().__init__(env, partial(np.clip, a_min=box.low, a_max=box.high), None, free)
 
 
-class RescaleAction(VectorActionWrapper[ObsType, _Array, _Array, _Array], Generic[ObsType]):
+class RescaleAction(TransformAction[ObsType, _Array, _Array], Generic[ObsType]):
     """Maps actions between `min_action` and `max_action` to the bounds of the action space, a Box.
 
     Args:
@@ -113,20 +107,11 @@ class RescaleAction(VectorActionWrapper[ObsType, _Array, _Array, _Array], Generi
     def __init__(
         self, env: VectorEnv[ObsType, _Array, _Array], min_action: Bound, max_action: Bound
     ) -> None:
-        super().__init__(env)
-        box = require_box(self, "action", env.single_action_space)
-        names = "min_action", "max_action"
-        self.single_action_space, self._gradient, self._intercept = rescaling(
-            box, min_action, max_action, names
-        )
-        if np.any(self.single_action_space.low == self.single_action_space.high):
+        box = require_box(self, "action", env)
+        change = rescaling(box, min_action, max_action, ("min_action", "max_action"))
+        if np.any(change.box.low == change.box.high):
             raise ValueError(
                 f"min_action: expected less than max_action={max_action}, found {min_action}: "
                 "where they are equal, no action can be mapped back"
             )
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
-
-    def actions(self, actions: _Array) -> _Array:
-        """Map a batch of actions to the bounds of the wrapped vector env."""
-        changed: _Array = (np.asarray(actions) - self._intercept) / self._gradient
-        return changed
+        super().__init__(env, change.undo, None, change.box)

@@ -1,8 +1,9 @@
-"""Wrappers that change observations and have no state."""
+"""Wrappers that change observations and have no state: a function of a batch, and a space."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic
 
 import numpy as np
@@ -19,12 +20,11 @@ from vecspaces.spaces import (
     flatten_space,
 )
 from vecspaces.vector import VectorEnv, VectorObservationWrapper
-from vecspaces.vector.utils import batch_space
 from vecspaces.vector.vector_env import ActType, ObsType
 from vecspaces.vector.vector_wrapper import WrapperObsType
 from vecspaces.wrappers.batches import flatten_rows
 from vecspaces.wrappers.rescaling import Bound, rescaling
-from vecspaces.wrappers.transform_spaces import choose_spaces, require_box
+from vecspaces.wrappers.transform_spaces import choose_spaces, require_box, single_space
 
 _Array = npt.NDArray[Any]
 
@@ -73,7 +73,7 @@ class TransformObservation(
         return self.func(observations)
 
 
-class FilterObservation(VectorObservationWrapper[Any, ActType, Any, _Array], Generic[ActType]):
+class FilterObservation(TransformObservation[Any, ActType, Any], Generic[ActType]):
     """Keeps some members of observations that are dicts or tuples.
 
     Args:
@@ -96,10 +96,9 @@ class FilterObservation(VectorObservationWrapper[Any, ActType, Any, _Array], Gen
     def __init__(
         self, env: VectorEnv[Any, ActType, _Array], filter_keys: Sequence[str | int]
     ) -> None:
-        super().__init__(env)
         if not isinstance(filter_keys, Sequence):
             raise TypeError(f"filter_keys: expected a sequence of keys, found {filter_keys!r}")
-        space = env.single_observation_space
+        space = single_space("observation", env)
         if not isinstance(space, (Dict, Tuple)):
             raise ValueError(
                 f"FilterObservation needs observations of Dict or Tuple, found {space}"
@@ -120,24 +119,16 @@ class FilterObservation(VectorObservationWrapper[Any, ActType, Any, _Array], Gen
             raise ValueError(f"filter_keys: expected each position once, found {filter_keys!r}")
         self.filter_keys = filter_keys
         keys: Any = filter_keys
-        members: Any = [space[key] for key in keys]
-        self.single_observation_space = (
-            Dict(dict(zip(keys, members, strict=True)), sort_keys=space.sort_keys)
-            if isinstance(space, Dict)
-            else Tuple(members)
-        )
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-
-    def observations(self, observations: Any) -> Any:
-        """Keep some members of a batch of observations."""
-        if isinstance(self.single_observation_space, Dict):
-            return {key: observations[key] for key in self.single_observation_space}
-        return tuple(observations[key] for key in self.filter_keys)
+        kept: Space[Any]
+        if isinstance(space, Dict):
+            kept = Dict({key: space[key] for key in keys}, sort_keys=space.sort_keys)
+            super().__init__(env, partial(_keep_keys, list(kept)), None, kept)
+        else:
+            kept = Tuple([space[key] for key in keys])
+            super().__init__(env, partial(_keep_positions, keys), None, kept)
 
 
-class FlattenObservation(
-    VectorObservationWrapper[_Array, ActType, ObsType, _Array], Generic[ActType, ObsType]
-):
+class FlattenObservation(TransformObservation[_Array, ActType, ObsType], Generic[ActType, ObsType]):
     """Flattens observations, as `vecspaces.spaces.flatten` does.
 
     Args:
@@ -151,19 +142,11 @@ class FlattenObservation(
     """
 
     def __init__(self, env: VectorEnv[ObsType, ActType, _Array]) -> None:
-        super().__init__(env)
-        self.single_observation_space = flatten_space(env.single_observation_space)
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-
-    def observations(self, observations: ObsType) -> _Array:
-        """Flatten each row of a batch of observations."""
-        flat: _Array = flatten_rows(self.env.single_observation_space, observations)
-        return flat
+        space = single_space("observation", env)
+        super().__init__(env, partial(flatten_rows, space), None, flatten_space(space))
 
 
-class RescaleObservation(
-    VectorObservationWrapper[_Array, ActType, _Array, _Array], Generic[ActType]
-):
+class RescaleObservation(TransformObservation[_Array, ActType, _Array], Generic[ActType]):
     """Maps observations between the bounds of a Box to other bounds.
 
     Args:
@@ -187,20 +170,12 @@ class RescaleObservation(
     def __init__(
         self, env: VectorEnv[_Array, ActType, _Array], min_obs: Bound, max_obs: Bound
     ) -> None:
-        super().__init__(env)
-        box = require_box(self, "observation", env.single_observation_space)
-        self.single_observation_space, self._gradient, self._intercept = rescaling(
-            box, min_obs, max_obs, ("min_obs", "max_obs")
-        )
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-
-    def observations(self, observations: _Array) -> _Array:
-        """Map a batch of observations."""
-        changed: _Array = self._gradient * observations + self._intercept
-        return changed
+        box = require_box(self, "observation", env)
+        change = rescaling(box, min_obs, max_obs, ("min_obs", "max_obs"))
+        super().__init__(env, change.apply, None, change.box)
 
 
-class DtypeObservation(VectorObservationWrapper[_Array, ActType, _Array, _Array], Generic[ActType]):
+class DtypeObservation(TransformObservation[_Array, ActType, _Array], Generic[ActType]):
     """Casts observations to another dtype.
 
     Args:
@@ -218,14 +193,17 @@ class DtypeObservation(VectorObservationWrapper[_Array, ActType, _Array, _Array]
     """
 
     def __init__(self, env: VectorEnv[_Array, ActType, _Array], dtype: npt.DTypeLike) -> None:
-        super().__init__(env)
         self.dtype = dtype
-        self.single_observation_space = _with_dtype(env.single_observation_space, dtype)
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        space = _with_dtype(single_space("observation", env), dtype)
+        super().__init__(env, partial(np.array, dtype=space.dtype), None, space)
 
-    def observations(self, observations: _Array) -> _Array:
-        """Cast a batch of observations."""
-        return np.asarray(observations).astype(self.single_observation_space.dtype)
+
+def _keep_keys(keys: Sequence[str], observations: Any) -> dict[str, Any]:
+    return {key: observations[key] for key in keys}
+
+
+def _keep_positions(positions: Sequence[int], observations: Any) -> tuple[Any, ...]:
+    return tuple(observations[position] for position in positions)
 
 
 def _with_dtype(space: Space[Any], dtype: Any) -> Space[Any]:

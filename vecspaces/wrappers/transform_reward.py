@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic
 
 import numpy as np
@@ -42,7 +43,7 @@ class TransformReward(VectorRewardWrapper[ObsType, ActType, _Array], Generic[Obs
         return self.func(rewards)
 
 
-class ClipReward(VectorRewardWrapper[ObsType, ActType, _Array], Generic[ObsType, ActType]):
+class ClipReward(TransformReward[ObsType, ActType], Generic[ObsType, ActType]):
     """Clips rewards.
 
     Args:
@@ -68,7 +69,6 @@ class ClipReward(VectorRewardWrapper[ObsType, ActType, _Array], Generic[ObsType,
         min_reward: float | _Array | None = None,
         max_reward: float | _Array | None = None,
     ) -> None:
-        super().__init__(env)
         if min_reward is None and max_reward is None:
             raise ValueError("ClipReward needs min_reward, max_reward, or both; found neither")
         for name, bound in (("min_reward", min_reward), ("max_reward", max_reward)):
@@ -80,11 +80,7 @@ class ClipReward(VectorRewardWrapper[ObsType, ActType, _Array], Generic[ObsType,
             raise ValueError(
                 f"min_reward: expected at most max_reward={max_reward}, found {min_reward}"
             )
-        self._bounds: Any = tuple(
+        low, high = (
             None if bound is None else np.reshape(bound, ()) for bound in (min_reward, max_reward)
         )
-
-    def rewards(self, rewards: _Array) -> _Array:
-        """Clip an array of rewards."""
-        clipped: _Array = np.clip(rewards, *self._bounds)
-        return clipped
+        super().__init__(env, partial(np.clip, a_min=low, a_max=high))

@@ -9,6 +9,7 @@ from vecspaces.interop import native_space
 from vecspaces.spaces import Box, Space
 from vecspaces.vector import VectorEnv
 from vecspaces.vector.utils import batch_space
+from vecspaces.vector.vector_wrapper import check_vector_env
 
 
 def choose_spaces(
@@ -35,8 +36,15 @@ def choose_spaces(
     return chosen, row
 
 
-def require_box(wrapper: object, kind: str, space: Space[Any]) -> Box:
-    """Return a space that has to be a Box."""
+def single_space(kind: Literal["action", "observation"], env: Any) -> Space[Any]:
+    """Return the space of one row of what is to be wrapped."""
+    space: Space[Any] = getattr(check_vector_env(env), f"single_{kind}_space")
+    return space
+
+
+def require_box(wrapper: object, kind: Literal["action", "observation"], env: Any) -> Box:
+    """Return the space of one row of what is to be wrapped, which has to be a Box."""
+    space = single_space(kind, env)
     if not isinstance(space, Box):
         name = type(wrapper).__name__
         raise TypeError(f"{name} needs a Box as {kind} space of one environment, found {space}")
