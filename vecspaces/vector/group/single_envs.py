@@ -232,17 +232,16 @@ class SingleEnvs(Member):
         rewards: list[Any] = []
         infos: Infos = {}
         ended = self._ended = []
-        at: Sequence[int] = ()  # the environments that an error concerns
+        row = -1
         try:
             for row, stepper, action in pairs:
                 # One store per environment: a death or a hang is that of the row that ran.
                 progress[0] = row
-                at = (row,)
                 try:
                     result = stepper.step(action)
                 except RAISED as error:
                     # The environment raised it, and not what checks its result below.
-                    raise Failure.of(error, at, "step") from None
+                    raise Failure.of(error, (row,), "step") from None
                 try:
                     observation, reward, terminated, truncated, info = result
                     over = terminated or truncated
@@ -258,10 +257,11 @@ class SingleEnvs(Member):
                     infos[row] = as_info(info)
                 elif info:
                     infos[row] = info
-            at = self.rows if rows is None else rows
+            row = -1  # what is wrong from here on is found by the rows' writers
             return self._slots[slot].write(rows, observations, rewards, ended, infos)
         except RAISED as error:
-            raise failed(error, at, "step") from None
+            concerned = (row,) if row >= 0 else rows or self.rows
+            raise failed(error, concerned, "step") from None
 
     # ------------------------------------------------------------------ lost episodes
 
