@@ -132,22 +132,6 @@ def test_is_bounded(low: Any, high: Any, manners: dict[str, bool]) -> None:
         Box(low, high).is_bounded("x")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "mean"),
-    [(2, 4, 3.0), (2, np.inf, 3.0), (-np.inf, 2, 1.0), (-np.inf, np.inf, 0.0)],
-)
-def test_each_kind_of_interval_has_its_law(low: float, high: float, mean: float) -> None:
-    sample = Box(low, high, (20_000,), np.float64, seed=0).sample()
-    assert abs(sample.mean() - mean) < 0.05
-    assert sample.std() == pytest.approx(2 / 12**0.5 if (low, high) == (2, 4) else 1, abs=0.05)
-
-
-def test_integers_are_drawn_evenly_up_to_the_upper_bound() -> None:
-    values, counts = np.unique(Box(-2, 2, (20_000,), np.int8, seed=0).sample(), return_counts=True)
-    assert values.tolist() == [-2, -1, 0, 1, 2]
-    assert counts.min() > 3800
-
-
 @given(recipe=boxes(), seed=seeds)
 def test_samples_are_new_writeable_arrays(recipe: Recipe, seed: int) -> None:
     box = recipe.build(seed=seed)
@@ -158,21 +142,12 @@ def test_samples_are_new_writeable_arrays(recipe: Recipe, seed: int) -> None:
         first[...] = 0
 
 
-def test_the_dtype_of_an_element_must_be_safe_to_cast() -> None:
-    box = Box(0, 1, (2,), np.float32)
-    for dtype, expected in (("f2", True), ("f8", False), ("i2", True), ("i4", False), ("?", True)):
-        assert box.contains(np.zeros(2, dtype)) is expected
-    assert np.zeros(2, ">f4") in box
-    for dtype in ("c8", "m8[s]", "U1", "O", "V4"):
-        assert not box.contains(np.zeros(2, dtype))
-    assert np.zeros(2) not in Box(0, 1, (2,), np.int64)
-
-
 def test_sequences_and_scalars_are_cast_without_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert [0.5, 1] in Box(0, 1, (2,))
         assert (0, 1) in Box(0, 1, (2,), np.uint8)
+        assert np.zeros(2) not in Box(0, 1, (2,), np.int64)
         assert 0.5 in Box(0, 1, ())
         assert np.uint8(3) in Box(0, 5, (), np.uint8)
         assert [0.5, 2] not in Box(0, 1, (2,))

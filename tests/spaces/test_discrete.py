@@ -54,25 +54,6 @@ def test_n_and_start_are_scalars_of_the_dtype() -> None:
     assert type(Discrete(np.uint8(5)).n) is np.int64
 
 
-def test_samples_are_spread_evenly_over_the_values() -> None:
-    space = Discrete(4, start=-1, seed=0)
-    values, counts = np.unique([space.sample() for _ in range(4000)], return_counts=True)
-    assert values.tolist() == [-1, 0, 1, 2] and counts.min() > 900
-
-
-def test_a_mask_restricts_the_values() -> None:
-    space = Discrete(4, start=10, seed=0)
-    mask = np.array([0, 1, 0, 1], i8)
-    assert {int(space.sample(mask=mask)) for _ in range(50)} == {11, 13}
-    assert space.sample(mask=np.zeros(4, i8)) == 10
-
-
-def test_a_probability_weighs_the_values() -> None:
-    space = Discrete(3, seed=0)
-    drawn = [space.sample(probability=np.array([0.9, 0.0, 0.1])) for _ in range(500)]
-    assert drawn.count(1) == 0 and 400 < drawn.count(0) < 500
-
-
 @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64])
 def test_samples_have_the_type_of_the_dtype_in_every_mode(dtype: Any) -> None:
     space = Discrete(3, start=1, dtype=dtype, seed=0)

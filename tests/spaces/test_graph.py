@@ -20,9 +20,6 @@ from vecspaces.spaces import (
     Discrete,
     Graph,
     GraphInstance,
-    MultiBinary,
-    OneOf,
-    Sequence,
     Text,
     Tuple,
 )
@@ -163,31 +160,22 @@ EDGE_MASK = np.array([1, 0], np.int8)
 
 
 @pytest.mark.parametrize(
-    ("limits", "num_edges"),
+    "limits",
     [
-        ((NODE_MASK, None), None),
-        ((None, EDGE_MASK), None),
-        ((NODE_MASK, EDGE_MASK), None),
-        ((NODE_MASK, (EDGE_MASK, EDGE_MASK)), 2),
-        ((None, None), 2),
+        {"mask": (NODE_MASK, None)},
+        {"mask": (None, EDGE_MASK)},
+        {"mask": (NODE_MASK, EDGE_MASK)},
+        {"mask": (NODE_MASK, (EDGE_MASK, EDGE_MASK)), "num_edges": 2},
+        {"mask": (None, None), "num_edges": 2},
+        {"probability": ((np.array([0, 0.5, 0.5]),) * 3, np.array([0.25, 0.75]))},
     ],
 )
-def test_masks_are_used_as_in_gymnasium(limits: Any, num_edges: int | None) -> None:
+def test_masks_and_probabilities_are_used_as_in_gymnasium(limits: Any) -> None:
     ours, theirs = (
         library.Graph(library.Discrete(3), library.Discrete(2), seed=5) for library in LIBRARIES
     )
     for _ in range(4):
-        arguments = {"mask": limits, "num_nodes": 3, "num_edges": num_edges}
-        assert_identical(ours.sample(**arguments), theirs.sample(**arguments))
-
-
-def test_probabilities_are_used_as_in_gymnasium() -> None:
-    ours, theirs = (
-        library.Graph(library.Discrete(3), library.Discrete(2), seed=5) for library in LIBRARIES
-    )
-    nodes, edges = (np.array([0, 0.5, 0.5]),) * 3, np.array([0.25, 0.75])
-    for _ in range(4):
-        arguments: Any = {"probability": (nodes, edges), "num_nodes": 3}
+        arguments = {"num_nodes": 3, **limits}
         assert_identical(ours.sample(**arguments), theirs.sample(**arguments))
 
 
@@ -225,28 +213,6 @@ def test_a_graph_with_edges_is_not_in_a_space_without() -> None:
     assert not Graph(Box(0, 1, (2,)), None).contains(value)
 
 
-@pytest.mark.parametrize(
-    "member",
-    [
-        Tuple([]),
-        Dict({}),
-        Tuple([Tuple([]), Discrete(3)]),
-        Text(3),
-        OneOf([Discrete(3), Text(2)]),
-        Sequence(Discrete(3)),
-        Sequence(Box(0, 1), stack=True),
-        Graph(Discrete(3), Discrete(2)),
-        MultiBinary([2, 2]),
-    ],
-    ids=repr,
-)
-def test_any_space_can_be_at_the_nodes_and_edges(member: Any) -> None:
-    space = Graph(member, member, seed=3)
-    for _ in range(3):
-        value = space.sample(num_nodes=3)
-        assert space.contains(value), space.explain(value)
-
-
 def test_a_third_partys_space_can_be_at_the_nodes() -> None:
     class Letter(spaces.Space[str]):
         def sample(self, mask: Any = None, probability: Any = None) -> str:
@@ -259,7 +225,3 @@ def test_a_third_partys_space_can_be_at_the_nodes() -> None:
     value = space.sample(num_nodes=4)
     assert len(value.nodes) == 4 and value in space
     assert GraphInstance(("a", "d"), None, None) not in space
-
-
-def test_it_never_has_a_fixed_size() -> None:
-    assert Graph(Discrete(3), None).is_np_flattenable is False

@@ -107,6 +107,8 @@ MEMBERS: list[Space[Any]] = [
     OneOf([Text(2), Tuple([Discrete(2)])]),
     Sequence(Discrete(2)),
     Sequence(Text(2), stack=True),
+    Sequence(Tuple([Discrete(2), Discrete(3)]), stack=True),
+    Sequence(Sequence(Tuple([Discrete(2)])), stack=True),
     Graph(Discrete(2), Discrete(2)),
 ]
 
@@ -139,6 +141,7 @@ def test_every_nesting_survives(member: Any, wrap: Any) -> None:
     space = wrap(copy.deepcopy(member))
     space.seed(3)
     values = [space.sample() for _ in range(3)]
+    assert all(map(space.contains, values))
     assert_identical(trip(space, values), values)
 
 
@@ -147,6 +150,7 @@ def test_an_empty_sequence_survives() -> None:
         for stack in (False, True):
             space = Sequence(copy.deepcopy(member), stack=stack)
             values = [space.sample(mask=(0, None)), space.sample(mask=(2, None))]
+            assert all(space.contains(value) and space.explain(value) is None for value in values)
             assert_identical(trip(space, values), values)
 
 

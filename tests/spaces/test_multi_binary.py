@@ -55,27 +55,6 @@ def test_n_is_a_length_or_a_shape(n: Any, kept: Any, shape: Any) -> None:
     assert repr(space) == f"MultiBinary({kept})"
 
 
-def test_coins_are_fair() -> None:
-    sample = MultiBinary(10_000, seed=0).sample()
-    assert set(sample.tolist()) == {0, 1} and 4800 < sample.sum() < 5200
-
-
-def test_a_mask_fixes_entries_and_leaves_coins() -> None:
-    space = MultiBinary(300, seed=0)
-    mask = np.repeat(np.array([0, 1, 2], i8), 100)
-    sample = space.sample(mask=mask)
-    assert sample.dtype == i8
-    assert not sample[:100].any() and sample[100:200].all() and 20 < sample[200:].sum() < 80
-
-
-def test_a_probability_weighs_each_entry() -> None:
-    sample = MultiBinary((3, 1000), seed=0).sample(
-        probability=np.repeat([[0.0], [0.3], [1.0]], 1000, axis=1)
-    )
-    assert sample.dtype == i8
-    assert sample[0].sum() == 0 and 230 < sample[1].sum() < 370 and sample[2].sum() == 1000
-
-
 @given(array=hnp.arrays(hnp.scalar_dtypes().filter(lambda dtype: dtype.kind != "m"), 3))
 def test_an_array_is_contained_if_its_entries_equal_zero_or_one(array: Any) -> None:
     space = MultiBinary(3)

@@ -70,32 +70,6 @@ def test_nvec_and_start_are_copies_of_the_dtype() -> None:
     assert MultiDiscrete([2, 3]).start.tolist() == [0, 0]
 
 
-def test_samples_are_spread_evenly_over_each_range() -> None:
-    space = MultiDiscrete([2, 3], start=[5, -1], seed=0)
-    first, second = np.array([space.sample() for _ in range(3000)]).T
-    assert np.unique(first, return_counts=True)[1].min() > 1300
-    assert np.unique(second).tolist() == [-1, 0, 1]
-    assert np.unique(second, return_counts=True)[1].min() > 850
-
-
-def test_masks_are_nested_as_deep_as_the_axes() -> None:
-    space = MultiDiscrete([[2, 3], [1, 2]], start=[[0, 10], [20, 30]], seed=0)
-    mask = (
-        (np.array([0, 1], i8), np.array([1, 0, 1], i8)),
-        (np.zeros(1, i8), np.array([0, 0], i8)),
-    )
-    drawn = {tuple(space.sample(mask=mask).ravel().tolist()) for _ in range(50)}
-    assert drawn == {(1, 10, 20, 30), (1, 12, 20, 30)}
-
-
-def test_probabilities_weigh_each_entry() -> None:
-    space = MultiDiscrete([2, 3], start=[0, 5], seed=0)
-    limit = (np.array([0.0, 1.0]), np.array([0.2, 0.0, 0.8]))
-    drawn = np.array([space.sample(probability=limit) for _ in range(300)])
-    assert set(drawn[:, 0]) == {1} and set(drawn[:, 1]) == {5, 7}
-    assert (drawn[:, 1] == 7).sum() > 200
-
-
 def test_differences_that_overflow_do_not_deceive() -> None:
     """Gymnasium's report 1622: `x - start < nvec` wrapped around."""
     assert np.array([np.iinfo(np.int64).max]) not in MultiDiscrete([5], start=[-10])

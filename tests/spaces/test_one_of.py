@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.compare import assert_identical
 from tests.spaces.contract import LIBRARIES, SpaceContract
-from vecspaces.spaces import Box, Dict, Discrete, OneOf, Sequence, Tuple
+from vecspaces.spaces import Box, Discrete, OneOf, Tuple
 
 
 class TestOneOf(SpaceContract):
@@ -51,35 +49,6 @@ def test_members_are_found_by_index() -> None:
     assert space[0] == Discrete(2) and space[-1] == Box(0, 1) and len(space) == 2
     with pytest.raises(IndexError):
         space[2]
-
-
-def test_only_the_mask_of_the_drawn_member_is_used() -> None:
-    space = OneOf([Discrete(3), Discrete(3)], seed=3)
-    mask = (np.array([0, 0, 1], np.int8), np.array([1, 0, 0], np.int8))
-    drawn = {tuple(map(int, space.sample(mask=mask))) for _ in range(30)}
-    assert drawn == {(0, 2), (1, 0)}
-
-
-@pytest.mark.parametrize(
-    "member",
-    [
-        Tuple([Discrete(9), Box(0, 1)]),
-        Tuple([Discrete(9)]),
-        Tuple([]),
-        Dict(a=Discrete(9), b=Box(0, 1)),
-        Dict({}),
-        Sequence(Dict(a=Discrete(9)), stack=True),
-        Sequence(Tuple([Discrete(9), Discrete(9)]), stack=True),
-        Sequence(Sequence(Tuple([Discrete(9)])), stack=True),
-        OneOf([Tuple([Discrete(9), Discrete(2)])]),
-    ],
-    ids=repr,
-)
-def test_a_member_that_writes_columns_survives_json(member: Any) -> None:
-    space = OneOf([Discrete(3), member], seed=1)
-    values = [space.sample() for _ in range(6)]
-    text = json.dumps(space.to_jsonable(values))
-    assert_identical(space.from_jsonable(json.loads(text)), values)
 
 
 def test_one_column_is_written_as_by_gymnasium() -> None:

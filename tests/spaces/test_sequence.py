@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.compare import assert_identical
 from tests.spaces.contract import LIBRARIES, SpaceContract
-from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, Sequence, Space, Text, Tuple
+from vecspaces.spaces import Box, Dict, Discrete, Sequence
 
 LENGTHS = (3, 0, np.int8(2), np.array([2, 5]), np.array([4], np.uint8), None)
 WRONG_LENGTHS = (
@@ -82,26 +81,6 @@ class TestStackedSequence(SpaceContract):
 def test_only_a_stacked_sequence_has_a_stacked_feature_space() -> None:
     assert Sequence(Box(0, 1), stack=True).stacked_feature_space == Box(0, 1, (1, 1))
     assert not hasattr(Sequence(Box(0, 1)), "stacked_feature_space")
-
-
-MEMBERS: list[Space[Any]] = [
-    Box(0, 1, (2,)),
-    Discrete(3),
-    MultiBinary(2),
-    Text(3),
-    Tuple([Discrete(3), Text(2)]),
-    Dict(a=Box(0, 1, ()), b=Discrete(2)),
-    Tuple([]),
-]
-
-
-@pytest.mark.parametrize("member", MEMBERS, ids=repr)
-@pytest.mark.parametrize("stack", [False, True])
-def test_an_empty_sequence_is_drawn_and_contained(member: Any, stack: bool) -> None:
-    space = Sequence(member, stack=stack, seed=1)
-    value = space.sample(mask=(0, None))
-    assert space.contains(value)
-    assert space.explain(value) is None
 
 
 def test_an_empty_stack_has_the_shape_and_dtype_of_a_batch() -> None:

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.spaces.contract import SpaceContract
-from tests.strategies import Recipe, seeds, texts
 from vecspaces.spaces import Text
 
 i8 = np.int8
@@ -66,24 +65,6 @@ class TestText(SpaceContract):
         return lib.Text(3, charset="abc")
 
 
-@given(recipe=texts(), seed=seeds)
-def test_samples_have_an_allowed_length_and_allowed_characters(recipe: Recipe, seed: int) -> None:
-    space = recipe.build(seed=seed)
-    for _ in range(5):
-        sample = space.sample()
-        assert type(sample) is str
-        assert space.min_length <= len(sample) <= space.max_length
-        assert set(sample) <= space.character_set
-
-
-def test_lengths_and_characters_are_spread_evenly() -> None:
-    space = Text(3, charset="ab", seed=0)
-    samples = [space.sample() for _ in range(3000)]
-    assert min(sum(len(s) == n for s in samples) for n in (1, 2, 3)) > 900
-    joined = "".join(samples)
-    assert 0.45 < joined.count("a") / len(joined) < 0.55
-
-
 def test_a_string_keeps_its_order_and_a_set_is_sorted() -> None:
     assert Text(1, charset="bcab").character_list == ("b", "c", "a")
     assert Text(1, charset={"b", "c", "a"}).character_list == ("a", "b", "c")
@@ -115,14 +96,6 @@ def test_samples_do_not_depend_on_the_hash_seed() -> None:
         for seed in ("1", "2", "3")
     }
     assert len(drawn) == 1
-
-
-def test_a_mask_gives_length_and_characters() -> None:
-    space = Text(5, charset="abc", seed=0)
-    assert space.sample(mask=(3, np.array([0, 1, 0], i8))) == "bbb"
-    assert len(space.sample(mask=(np.int8(4), None))) == 4
-    assert set(space.sample(mask=(5, np.array([1, 0, 1], i8)))) <= set("ac")
-    assert space.sample(probability=(2, np.array([0.0, 0.0, 1.0]))) == "cc"
 
 
 def test_no_character_is_an_empty_string_or_an_error() -> None:
