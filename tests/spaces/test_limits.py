@@ -13,18 +13,9 @@ from hypothesis import strategies as st
 
 from tests.strategies import BOX_DTYPES, EXTREMES, FLOATS, INTEGERS, junk, seeds
 from vecspaces.spaces import Box, Discrete, MultiDiscrete
+from vecspaces.spaces.intervals import dtype_limits
 
 SIGNED = [dtype for dtype in INTEGERS if dtype.kind == "i"]
-
-
-def ends(dtype: Any) -> tuple[Any, Any]:
-    """The smallest and the largest number of a dtype."""
-    if dtype.kind == "b":
-        return 0, 1
-    info = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
-    return info.min.item() if dtype.kind == "f" else info.min, (
-        info.max.item() if dtype.kind == "f" else info.max
-    )
 
 
 def assert_samples_lie_within(space: Any, n: int = 50) -> None:
@@ -45,7 +36,7 @@ def assert_samples_lie_within(space: Any, n: int = 50) -> None:
 def extreme_boxes(draw: st.DrawFn) -> Box[Any]:
     """Boxes whose bounds are at, or one away from, the ends of the dtype; some infinite."""
     dtype = np.dtype(draw(st.sampled_from(BOX_DTYPES)))
-    smallest, largest = ends(dtype)
+    smallest, largest = dtype_limits(dtype)
     if dtype.kind == "f":
         near = [smallest, smallest / 2, -1.0, -0.0, 0.0, 1.0, largest / 2, largest]
         near += [float(np.finfo(dtype).tiny), -float(np.finfo(dtype).smallest_subnormal)]
@@ -75,7 +66,7 @@ def test_box_samples_lie_within_the_most_extreme_bounds(box: Box[Any]) -> None:
 @pytest.mark.parametrize("dtype", BOX_DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (200,), (2, 3)], ids=str)
 def test_a_box_of_the_whole_dtype(dtype: Any, shape: Any) -> None:
-    smallest, largest = ends(dtype)
+    smallest, largest = dtype_limits(dtype)
     box = Box(smallest, largest, shape, dtype)
     assert_samples_lie_within(box)
     for bound in (smallest, largest):
@@ -84,7 +75,7 @@ def test_a_box_of_the_whole_dtype(dtype: Any, shape: Any) -> None:
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_all_parts_of_a_whole_integer_dtype_are_drawn(dtype: Any) -> None:
-    smallest, largest = ends(dtype)
+    smallest, largest = dtype_limits(dtype)
     sample = Box(smallest, largest, (4000,), dtype, seed=0).sample().astype(float)
     quarter = (float(largest) - float(smallest)) / 4
     counts, _ = np.histogram(sample, [float(smallest) + i * quarter for i in range(5)])
@@ -94,7 +85,7 @@ def test_all_parts_of_a_whole_integer_dtype_are_drawn(dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 @pytest.mark.parametrize("side", ["low", "high"])
 def test_the_last_three_integers_of_a_dtype_are_all_drawn(dtype: Any, side: str) -> None:
-    smallest, largest = ends(dtype)
+    smallest, largest = dtype_limits(dtype)
     first = smallest if side == "low" else largest - 2
     drawn = set(Box(first, first + 2, (300,), dtype, seed=0).sample().tolist())
     if abs(first) < 2**53:
@@ -104,7 +95,7 @@ def test_the_last_three_integers_of_a_dtype_are_all_drawn(dtype: Any, side: str)
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
 def test_low_equal_to_high_leaves_one_value(dtype: Any) -> None:
-    for bound in {*ends(dtype), 0}:
+    for bound in {*dtype_limits(dtype), 0}:
         assert np.all(Box(bound, bound, (5,), dtype, seed=0).sample() == np.array(bound, dtype))
 
 
@@ -115,8 +106,8 @@ def test_infinite_bounds_of_arrays_become_the_exact_limits(dtype: Any, source: A
     low, high = np.array([-np.inf, 0], source), np.array([1, np.inf], source)
     kept = low.copy(), high.copy()
     box = Box(low, high, dtype=dtype)
-    assert box.low.tolist() == [ends(dtype)[0], 0]
-    assert box.high.tolist() == [1, ends(dtype)[1]]
+    assert box.low.tolist() == [dtype_limits(dtype)[0], 0]
+    assert box.high.tolist() == [1, dtype_limits(dtype)[1]]
     assert box.bounded_below.tolist() == [False, True]
     assert box.bounded_above.tolist() == [True, False]
     np.testing.assert_equal((low, high), kept)  # the caller's arrays are as they were
@@ -126,7 +117,7 @@ def test_infinite_bounds_of_arrays_become_the_exact_limits(dtype: Any, source: A
 @pytest.mark.parametrize("dtype", [*SIGNED, *FLOATS], ids=str)
 @pytest.mark.parametrize("end", [0, 1])
 def test_one_sided_boxes_at_the_ends(dtype: Any, end: int) -> None:
-    bound = ends(dtype)[end]
+    bound = dtype_limits(dtype)[end]
     with np.errstate(over="ignore"):  # float16 may round what is drawn beyond its end to infinity
         for box in (Box(bound, np.inf, (9,), dtype), Box(-np.inf, bound, (9,), dtype)):
             box.seed(0)
@@ -144,7 +135,7 @@ def test_a_float_bound_just_beyond_an_integer_dtype_is_refused(source: Any) -> N
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_a_box_that_lies_beyond_its_dtype_is_refused(dtype: Any) -> None:
-    smallest, largest = ends(dtype)
+    smallest, largest = dtype_limits(dtype)
     for bound in (largest + 1, np.array([float(largest) * 2]), np.inf):
         with pytest.raises(OverflowError, match=r"^low: expected "):
             Box(bound, largest, (1,), dtype)
@@ -168,7 +159,7 @@ def test_a_range_beyond_float64_is_drawn_from_evenly(seed: int) -> None:
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
 def test_box_contains_no_number_that_its_dtype_would_wrap(dtype: Any) -> None:
-    smallest, largest = ends(dtype)
+    smallest, largest = dtype_limits(dtype)
     box = Box(smallest, largest, (), dtype)
     assert largest in box and smallest in box
     if dtype.kind != "f":
@@ -199,7 +190,7 @@ def test_box_membership_of_scalars_and_lists_is_arithmetic(value: Any) -> None:
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 @pytest.mark.parametrize("n", [1, 2, 3, 100])
 def test_discrete_at_both_ends_of_every_dtype(dtype: Any, n: int) -> None:
-    smallest, largest = ends(dtype)
+    smallest, largest = dtype_limits(dtype)
     for start in (smallest, largest - n + 1):
         space = Discrete(n, start=start, dtype=dtype)
         assert_samples_lie_within(space)
@@ -215,14 +206,14 @@ def test_discrete_at_both_ends_of_every_dtype(dtype: Any, n: int) -> None:
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_discrete_of_nearly_the_whole_dtype(dtype: Any) -> None:
-    smallest, largest = ends(dtype)
+    smallest, largest = dtype_limits(dtype)
     assert_samples_lie_within(Discrete(largest, start=0, dtype=dtype))
     assert_samples_lie_within(Discrete(largest, start=smallest, dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_a_discrete_whose_largest_value_does_not_fit_is_refused(dtype: Any) -> None:
-    largest = ends(dtype)[1]
+    largest = dtype_limits(dtype)[1]
     with pytest.raises(ValueError, match=r"^n, start: expected the largest value to fit"):
         Discrete(2, start=largest, dtype=dtype)
     with pytest.raises(ValueError, match=r"^nvec, start: expected start \+ nvec - 1 to fit"):
@@ -231,7 +222,7 @@ def test_a_discrete_whose_largest_value_does_not_fit_is_refused(dtype: Any) -> N
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in INTEGERS if dtype.itemsize < 8], ids=str)
 def test_numpy_integers_that_the_dtype_would_wrap_are_refused(dtype: Any) -> None:
-    beyond = np.int64(ends(dtype)[1] + 1)
+    beyond = np.int64(dtype_limits(dtype)[1] + 1)
     for name, construct in (
         ("n", lambda: Discrete(beyond, dtype=dtype)),
         ("start", lambda: Discrete(1, start=beyond, dtype=dtype)),
@@ -244,7 +235,7 @@ def test_numpy_integers_that_the_dtype_would_wrap_are_refused(dtype: Any) -> Non
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_multi_discrete_at_both_ends_of_every_dtype(dtype: Any) -> None:
-    smallest, largest = ends(dtype)
+    smallest, largest = dtype_limits(dtype)
     space = MultiDiscrete([3, 3, 1], start=[smallest, largest - 2, largest], dtype=dtype)
     assert_samples_lie_within(space)
     first, last = space.start, space.start + (space.nvec - 1)
@@ -258,7 +249,7 @@ def test_multi_discrete_at_both_ends_of_every_dtype(dtype: Any) -> None:
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_multi_discrete_of_the_largest_count(dtype: Any) -> None:
-    assert_samples_lie_within(MultiDiscrete([ends(dtype)[1]] * 50, dtype=dtype))
+    assert_samples_lie_within(MultiDiscrete([dtype_limits(dtype)[1]] * 50, dtype=dtype))
 
 
 def test_contains_with_huge_and_odd_numbers() -> None:

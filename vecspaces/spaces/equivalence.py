@@ -19,7 +19,7 @@ from vecspaces.spaces.standard import BOUNDS, MEMBERS, StandardSpace, find_diffe
 from vecspaces.spaces.text import Text
 
 # An array of more bytes is compared by a digest of them.
-_DIGEST_ABOVE = 256
+_DIGESTED_ABOVE = 256
 
 
 @singledispatch
@@ -121,10 +121,12 @@ def _attributes(space: Any) -> list[Any]:
 def _gather(value: Any, found: list[Any]) -> None:
     kind = type(value)
     if kind is np.ndarray:
-        data = value.tolist() if value.dtype.hasobject else value.tobytes()
-        if len(data) > _DIGEST_ABOVE and isinstance(data, bytes):
-            data = blake2b(data, digest_size=16).digest()
-        found += value.dtype, value.shape, data
+        found += value.dtype, value.shape
+        if value.dtype.hasobject or value.dtype.char in "gG":  # bytes of padding differ
+            found += value.ravel().tolist()
+            return
+        data = value.tobytes()
+        found.append(data if len(data) <= _DIGESTED_ABOVE else blake2b(data).digest())
     elif kind is dict:
         found += kind, len(value)
         for key, item in value.items():
