@@ -59,20 +59,13 @@ class EpisodesContract(Part):
             assert infos["_episode"].tolist() == [True, False]
             assert infos["_time"].tolist() == [False, True]
 
-    def test_the_final_observation_is_copied_before_the_reset(self) -> None:
-        with self.make([Reusing] * 2, autoreset_mode="SameStep") as envs:
-            envs.reset()
-            for _ in range(3):
-                observations, *_, infos = envs.step([0, 0])
-            assert observations["count"].tolist() == [[0, 0], [0, 0]]
-            assert infos["final_obs"][1]["count"].tolist() == [3, 3]
-
-    def test_final_observations_stay_as_they_are(self) -> None:
+    def test_final_observations_are_copied_before_the_reset_and_stay(self) -> None:
         with self.make([Reusing] * 2, autoreset_mode="SameStep", copy=False) as envs:
             envs.reset()
-            finals = [envs.step([0, 0])[4].get("final_obs") for _ in range(9)]
-            for final in (finals[2], finals[5], finals[8]):
-                assert final[0]["count"].tolist() == [3, 3]
+            results = [envs.step([0, 0]) for _ in range(9)]
+            assert results[-1][0]["count"].tolist() == [[0, 0], [0, 0]]
+            for *_, infos in results[2::3]:
+                assert [final["count"].tolist() for final in infos["final_obs"]] == [[3, 3]] * 2
 
     def test_disabled_leaves_the_reset_to_the_caller(self) -> None:
         env_fns = [partial(Ledger, number, length=2 + number) for number in range(3)]
@@ -126,27 +119,20 @@ class EpisodesContract(Part):
             assert observations[:, :4].tolist() == [[0, 2, 1, 2], [1, 2, 0, -1]]
             assert rewards.tolist() == [0.125, 0.0]
 
-    def test_an_int_seed_counts_up(self) -> None:
-        with self.make(ledgers(3)) as envs:
-            envs.reset(seed=np.int64(5))
-            assert envs.get_attr("seeds") == ([5], [6], [7])
-
-    def test_a_sequence_of_seeds_may_hold_none(self) -> None:
-        with self.make(ledgers(3)) as envs:
-            envs.reset(seed=(1, None, 3))
-            envs.reset(seed=np.array([4, 5, 6]))
-            assert envs.get_attr("seeds") == ([1, 4], [None, 5], [3, 6])
-
-    def test_a_seed_sequence_is_spawned(self) -> None:
+    def test_seeds_are_an_int_a_sequence_or_a_seed_sequence(self) -> None:
         sequence, other = np.random.SeedSequence(3), np.random.SeedSequence(3)
-        expected = [
-            [child.generate_state(1)[0] & 0x7FFFFFFF for child in other.spawn(2)] for _ in range(2)
+        spawned = [
+            int(child.generate_state(1)[0]) & 0x7FFFFFFF
+            for _ in range(2)
+            for child in other.spawn(3)
         ]
-        with self.make(ledgers(2)) as envs:
-            envs.reset(seed=sequence)
-            envs.reset(seed=sequence)
+        assert len(set(spawned)) == 6
+        given: list[Any] = [np.int64(5), (1, None, 3), np.array([4, 5, 6]), sequence, sequence]
+        expected = [[5, 6, 7], [1, None, 3], [4, 5, 6], spawned[:3], spawned[3:]]
+        with self.make(ledgers(3)) as envs:
+            for seed in given:
+                envs.reset(seed=seed)
             assert envs.get_attr("seeds") == tuple(map(list, zip(*expected, strict=True)))
-        assert len({seed for pair in expected for seed in pair}) == 4
 
     def test_options_for_all_do_not_reach_autoresets(self) -> None:
         with self.make([partial(Ledger, i, length=1) for i in range(2)]) as envs:

@@ -63,25 +63,19 @@ class InfosContract(Part):
             assert envs.reset(seed=0)[1] == {}
             assert envs.step([0, 0])[4] == {}
 
-    def test_numbers_of_one_key_are_promoted(self) -> None:
-        values = [1, 1.75, True]
-        with self.make([partial(talking, {"x": value}) for value in values]) as envs:
+    def test_numbers_are_promoted_and_other_values_are_objects(self) -> None:
+        numbers, others = [1, 1.75, True, 0], ["text", None, [1, 2], np.bool_(True)]
+        arrays = [np.zeros(2), np.zeros((3, 1)), np.zeros(2), np.zeros(2)]
+        keys = zip(numbers, others, arrays, strict=True)
+        with self.make(
+            [partial(talking, dict(zip("xyz", each, strict=True))) for each in keys]
+        ) as envs:
             envs.reset()
-            assert_identical(envs.step([0, 0, 0])[4]["x"], np.array([1.0, 1.75, 1.0]))
-
-    def test_values_that_are_no_numbers_are_objects(self) -> None:
-        values = ["text", None, [1, 2], np.bool_(True)]
-        with self.make([partial(talking, {"x": value}) for value in values]) as envs:
-            envs.reset()
-            found = envs.step([0] * 4)[4]["x"]
-            assert found.dtype == object
-            assert_identical(list(found), values)
-
-    def test_arrays_of_unequal_shapes_are_objects(self) -> None:
-        values = [np.zeros(2), np.zeros((3, 1)), np.zeros(2)]
-        with self.make([partial(talking, {"x": value}) for value in values]) as envs:
-            envs.reset()
-            assert_identical(list(envs.step([0] * 3)[4]["x"]), values)
+            found = envs.step([0] * 4)[4]
+            assert_identical(found["x"], np.array([1.0, 1.75, 1.0, 0.0]))
+            assert found["y"].dtype == object
+            assert_identical(list(found["y"]), others)
+            assert_identical(list(found["z"]), arrays)
 
     def test_an_info_that_is_no_dict_names_the_environment(self) -> None:
         zero = np.zeros(1, np.float32)
