@@ -5,7 +5,7 @@
     python -m benchmarks.vector --render    # write the pages again from the run that is kept
 
 `--short` takes about three minutes. `--peers` adds the other libraries that are installed here.
-Contenders are compared within an environment and a number, where they are timed in turns; so where
+Ratios compare contenders that were timed in turns, with the same environment and number. So if
 another program disturbed one environment, `--only NAME` measures it again and keeps the others.
 """
 
@@ -64,7 +64,7 @@ VIEWS = Contender("vecspaces async, copy=False", _open_views)
 
 
 class Target(NamedTuple):
-    """How fast a backend must be, as a multiple of another one."""
+    """The speed-up that a backend must have over another one."""
 
     workload: str
     num_envs: int
@@ -179,7 +179,7 @@ def _ratio(target: Target, report: Comparison) -> float | None:
 
 
 def write_pages(report: Comparison, machine: dict[str, Any]) -> None:
-    """Write every block that is made from the run into its page."""
+    """Write the blocks of the run into their pages."""
     for page, blocks in render_pages(report, machine).items():
         file = ROOT / page
         text = file.read_text(encoding="utf-8")
@@ -199,7 +199,7 @@ def render_pages(report: Comparison, machine: dict[str, Any]) -> dict[str, dict[
 
 
 def replace_block(text: str, name: str, block: str) -> str:
-    """Replace what stands between the two markers of a block."""
+    """Replace the text between the two markers of a block."""
     first, last = (
         f"<!-- {name}: python -m benchmarks.vector --write -->\n",
         f"<!-- end of {name} -->",
@@ -215,7 +215,7 @@ def _speed_table(report: Comparison) -> str:
     backends = [name for name in COLUMNS if report.find("nothing", MANY, name) is not None]
     titles = [COLUMNS[name] for name in backends]
     lines = [
-        f"| {MANY} environments | {' | '.join(titles)} | the limit | times the better Gymnasium |",
+        f"| {MANY} environments | {' | '.join(titles)} | the limit | speed-up over the faster Gymnasium env |",
         f"| --- |{' ---: |' * (len(titles) + 2)}",
     ]
     for workload, title in TITLES.items():
@@ -226,12 +226,12 @@ def _speed_table(report: Comparison) -> str:
         lines.append(f"| {title} | {' | '.join(cells)} |")
     lines += [
         "",
-        "In parentheses: the share of the limit. The last column compares vecspaces async with the",
-        "faster of Gymnasium's two vector environments.",
+        "Parentheses show the share of the limit. The last column is the speed-up of vecspaces async",
+        "over the faster of Gymnasium's two vector envs.",
     ]
     shares = (report.ratio(one, LIMIT.name) for one in report.measurements if one.num_envs == MANY)
     if any(share is not None and share > 1.0 for share in shares):
-        lines.append("Shares above 100% show that other programs disturbed the measurement.")
+        lines.append("A share above 100% means that other programs disturbed the measurement.")
     return "\n".join(lines) + "\n"
 
 
@@ -256,7 +256,7 @@ def _few_table(report: Comparison) -> str:
 
 
 def _targets(report: Comparison) -> str:
-    """What was aimed at, and what was found; what is reached is bold."""
+    """The targets and the measured speed-ups; bold if the target is reached."""
     lines = ["| environments | | against | target | found |", "| --- | --- | --- | ---: | ---: |"]
     for target in TARGETS:
         found = _ratio(target, report)
@@ -275,7 +275,7 @@ def _targets(report: Comparison) -> str:
 
 
 def _describe(report: Comparison, machine: dict[str, Any]) -> str:
-    """Where and how the run was made."""
+    """The machine and the settings of the run."""
     libraries = machine["libraries"]
     system = machine["system"].partition("-")[0]
     return (
