@@ -7,7 +7,6 @@ import pickle
 
 import pytest
 
-from vecspaces.vector import utils
 from vecspaces.vector.utils import CloudpickleWrapper, clear_mpi_env_vars
 
 
@@ -27,18 +26,3 @@ def test_mpi_variables_are_hidden_and_come_back(monkeypatch: pytest.MonkeyPatch)
         assert os.environ["OTHER_RANK"] == "1"
         raise RuntimeError("inside")
     assert os.environ["OMPI_RANK"] == os.environ["PMI_SIZE"] == "1"
-
-
-def test_the_public_names() -> None:
-    assert set(utils.__all__) == {
-        "CloudpickleWrapper",
-        "batch_differing_spaces",
-        "batch_space",
-        "clear_mpi_env_vars",
-        "concatenate",
-        "create_empty_array",
-        "create_shared_memory",
-        "iterate",
-        "read_from_shared_memory",
-        "write_to_shared_memory",
-    }

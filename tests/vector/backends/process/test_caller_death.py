@@ -166,7 +166,7 @@ STEP = "envs.step(np.array([2, 0, 2, 0]))"
 @pytest.mark.parametrize(
     ("what", "context"),
     ordinarily(
-        lambda what, context: context == "fork" or what == "computing",
+        lambda what, context: context == "fork" or (what, context) == ("computing", "forkserver"),
         itertools.product(OCCUPATIONS, CONTEXTS),
     ),
 )
@@ -184,7 +184,7 @@ def test_workers_leave_within_a_second_when_the_caller_is_killed(what: str, cont
 @pytest.mark.parametrize(
     ("who", "context"),
     ordinarily(
-        lambda who, context: context == {"caller": "fork", "worker": "spawn"}[who],
+        lambda who, context: context == {"caller": "fork", "worker": "forkserver"}[who],
         itertools.product(["caller", "worker"], CONTEXTS),
     ),
 )
@@ -217,7 +217,7 @@ def test_idle_workers_close_their_environments_when_the_caller_is_killed() -> No
         assert program.all_gone(1.0)
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("context", FORK_OR_FULL)
 def test_ctrl_c_is_an_exception_in_the_caller_alone(context: str) -> None:
     body = """
     try:

@@ -170,7 +170,7 @@ def test_a_constructor_in_which_a_call_fails_leaves_nothing(method: str, name: s
 
 @pytest.mark.usefixtures("helpers")
 @pytest.mark.parametrize(("method", "name"), cells(*MEMORY))
-@pytest.mark.parametrize("end", ["reset", "close"])
+@pytest.mark.parametrize("end", ["reset", pytest.param("close", marks=pytest.mark.full)])
 def test_a_reset_in_which_a_call_fails_can_be_repeated(method: str, name: str, end: str) -> None:
     for at in range(1, 50):
         before = opened()

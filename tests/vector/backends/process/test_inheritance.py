@@ -13,7 +13,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.envs import Ledger, ledgers
@@ -183,9 +182,3 @@ class Variables(Env[Any, Any]):
 
     def variables(self, *names: str) -> list[str | None]:
         return [os.environ.get(name) for name in names]
-
-    def threads(self) -> int:
-        """The threads of this process, once a product of matrices was computed."""
-        matrix = np.ones((400, 400))
-        matrix @ matrix
-        return len(os.listdir("/proc/self/task"))

@@ -24,56 +24,52 @@ from numpy.random import _common  # any small library will do
 from vecspaces.testing.envs import Ledger
 from vecspaces.vector import AsyncVectorEnv
 
-library, threads, context = sys.argv[1:]
-if library != "none":
-    shutil.copy(_common.__file__, library)
-    ctypes.CDLL(library)
-over = threading.Event()
-others = [threading.Thread(target=over.wait) for _ in range(int(threads))]
-for other in others:
-    other.start()
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    for _ in range(2):
+def warnings_of(context):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         with AsyncVectorEnv([Ledger], num_workers=1, context=context) as envs:
             envs.reset()
+    return [str(one.message) for one in caught if one.category is RuntimeWarning]
+
+folder = sys.argv[1]
+for library in ("libEGL.so.1", "swrast_dri.so"):
+    shutil.copy(_common.__file__, f"{folder}/{library}")
+ctypes.CDLL(f"{folder}/libEGL.so.1")
+over = threading.Event()
+other = threading.Thread(target=over.wait)
+other.start()
+assert warnings_of("fork") == [], "threads alone"
 over.set()
-print(*[str(one.message) for one in caught if one.category is RuntimeWarning], sep="\\n")
+other.join()
+ctypes.CDLL(f"{folder}/swrast_dri.so")
+assert warnings_of("fork") == [], "a renderer alone"
+over.clear()
+other = threading.Thread(target=over.wait)
+other.start()
+print(*warnings_of("fork"))
+assert warnings_of("fork") == [], "once"
+over.set()
 """
 
 
-def warnings_of(tmp_path: Any, library: str, threads: int, context: str = "fork") -> list[str]:
-    path = "none" if library == "none" else str(tmp_path / library)
+def test_a_renderer_with_threads_is_warned_of_once(tmp_path: Any) -> None:
     run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, path, str(threads), context],
+        [sys.executable, "-c", PROGRAM, tmp_path],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    return run.stdout.split("\n")[:-1] if run.stdout.strip() else []
+    assert run.stdout.startswith(
+        "workers were forked from a process with 2 threads that has loaded swrast_dri.so"
+    )
+    assert 'context="forkserver"' in run.stdout
 
 
-def test_a_renderer_with_threads_is_warned_of_once(tmp_path: Any) -> None:
-    (said,) = warnings_of(tmp_path, "swrast_dri.so", 1)
-    assert "forked from a process with 2 threads that has loaded swrast_dri.so" in said
-    assert 'context="forkserver"' in said
-
-
-@pytest.mark.parametrize(
-    "library, threads, context",
-    [("none", 2, "fork"), ("swrast_dri.so", 0, "fork"), ("libEGL.so.1", 1, "fork")],
-)
-def test_threads_alone_and_renderers_alone_are_not(
-    tmp_path: Any, library: str, threads: int, context: str
-) -> None:
-    assert warnings_of(tmp_path, library, threads, context) == []
-
-
-@pytest.mark.full
-def test_a_fresh_process_is_not_warned_of(tmp_path: Any) -> None:
-    assert warnings_of(tmp_path, "swrast_dri.so", 1, "spawn") == []
+def test_a_fresh_process_is_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forking, "warn_of_renderer", lambda: pytest.fail("nothing is forked"))
+    AsyncVectorEnv([Ledger], num_workers=1, context="forkserver").close()
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,20 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS = 10.0
 
+#: Of the contract's part on faults of workers, what the ordinary run has with actors.
+ORDINARY = (
+    "test_a_lost_step_is_a_truncation[SIGKILL-AutoresetMode.SAME_STEP]",
+    "test_a_loss_in_a_stream_is_a_truncation[hang]",
+    "test_a_loss_in_a_full_reset_repeats_it[SIGKILL]",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave tests that start several actors to the full run, but for a few."""
+    for item in items:
+        if "TestFaultsOfActors" in item.nodeid and item.name not in ORDINARY:
+            item.add_marker(pytest.mark.full)
+
 
 @pytest.fixture(scope="package")
 def cluster() -> Iterator[Cluster]:
