@@ -48,6 +48,7 @@ COMPLETE = (
     "evaluation/run.py",
     "layout",
     "make.py",
+    "sampling.py",
     "seeding.py",
     "spaces",
     "vector/autoreset.py",
@@ -197,6 +198,13 @@ def findings(env: Any, declared: Any = None) -> str:
     return "\n".join(f"{name}: {text}" for name, text in recorder.findings.items())
 
 
+def objects(*values: Any) -> Any:
+    """Return an array of objects."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
 def refuse(space: Any, x: Any) -> bool:
     return False
 
@@ -294,7 +302,9 @@ NAMES = {
     "np": np,
     "pickle": pickle,
     "refusals": refusals,
+    "objects": objects,
     "rows": rows,
+    "sample_actions": vecspaces.sample_actions,
     "testing": testing,
     "tile": tile,
     "to_gymnasium": to_gymnasium,
