@@ -11,41 +11,53 @@ from typer.testing import CliRunner
 
 from vecspaces.cli.app import app
 from vecspaces.cli.check import show
-from vecspaces.testing import Finding, Report
+from vecspaces.testing import Cost, Finding, Report
 from vecspaces.testing.check import CATALOGUE
 
 SOUND = "tests.testing.faults:Sound"
-REUSED = "tests.testing.faults:ReusedObservation"
-SHARED = "tests.testing.faults:SharedCounter"
+COMPANY = Finding("company", "error", "beside seven others, it differs", "keep no globals")
+REUSED = Finding("reused-observation", "warning", "writes to what it returned", "return a copy")
+COST = Cost(1e-5, 2e-5, 3e-5, 0)
 
 
 def run(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["check", *arguments, "--num-steps", "20"])
+    return CliRunner().invoke(app, ["check", SOUND, *arguments, "--num-steps", "20"])
+
+
+@pytest.fixture(params=[COMPANY, REUSED])
+def finding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Finding:
+    found: Finding = request.param
+    report = Report((found,), COST, 20, 1.0)
+    monkeypatch.setattr("vecspaces.cli.check.check_env", lambda *args, **kwargs: report)
+    return found
 
 
 def test_an_environment_without_faults() -> None:
-    result = run(SOUND)
+    result = run()
     assert result.exit_code == 0
     assert f"{SOUND}: no findings" in result.output
     assert "a step takes" in result.output and "64 are fastest with" in result.output
 
 
-def test_warnings_are_shown_and_are_no_failure(tmp_path: Path) -> None:
+def test_findings_are_shown_and_errors_alone_are_exit_code_1(finding: Finding) -> None:
+    result = run()
+    assert result.exit_code == (finding.severity == "error")
+    assert finding.severity in result.stdout and finding.name in result.stdout
+    text = (
+        "a step takes 10.0 us (99 %: 20.0 us), a reset 30.0 us; 64 are fastest with SyncVectorEnv"
+    )
+    assert text in result.stdout
+
+
+def test_json_goes_to_a_file_or_alone_to_standard_output(finding: Finding, tmp_path: Path) -> None:
     file = tmp_path / "found.json"
-    result = run(REUSED, "--json", str(file))
-    assert result.exit_code == 0
-    assert "warning" in result.output and "reused-observation" in result.output
-    found = json.loads(file.read_text())
-    assert found["env"] == REUSED and found["ok"] is True
-    assert [one["name"] for one in found["findings"]] == ["reused-observation"]
-
-
-def test_errors_are_exit_code_1_and_json_alone_goes_to_standard_output() -> None:
-    result = run(SHARED, "--json", "-")
-    assert result.exit_code == 1
+    assert finding.name in run("--json", str(file)).stdout
+    result = run("--json", "-")
+    assert finding.name in result.stderr
+    assert json.loads(result.stdout) == json.loads(file.read_text())
     found = json.loads(result.stdout)
-    assert found["findings"][0]["severity"] == "error"
-    assert "company" in result.stderr
+    assert found["env"] == SOUND and found["ok"] is (finding.severity != "error")
+    assert [one["name"] for one in found["findings"]] == [finding.name]
 
 
 @pytest.mark.parametrize("width", [60, 120])
@@ -66,7 +78,7 @@ def test_names_stay_whole_and_the_table_fits(
     [["CartPol-v1"], ["no_such:thing"], [SOUND, "--seed", "-1"], [SOUND, "--timeout", "0"]],
 )
 def test_bad_input_is_one_clear_line(arguments: list[str]) -> None:
-    result = run(*arguments)
+    result = CliRunner().invoke(app, ["check", *arguments])
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
     assert result.stdout == ""

@@ -303,26 +303,20 @@ class FailingBind(InPlace):
 class ReusedObservation(Sound):
     """Each observation is written into the array of the one before."""
 
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
-        self.buffer = np.zeros(2, np.float32)
-
     def observe(self) -> Any:
-        self.buffer[:] = self.place
-        return {"place": self.buffer, "time": self.time}
+        buffer = vars(self).setdefault("buffer", np.zeros(2, np.float32))
+        buffer[:] = self.place
+        return {"place": buffer, "time": self.time}
 
 
 @fault("reused-info")
 class ReusedInfo(Sound):
     """One info for all steps."""
 
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
-        self.told: dict[str, Any] = {}
-
     def info(self) -> Any:
-        self.told["time"] = self.time
-        return self.told
+        info = vars(self).setdefault("last_info", {})
+        info["time"] = self.time
+        return info
 
 
 @fault("action-written")
@@ -438,9 +432,7 @@ class Clock(Sound):
 class SameEpisode(Sound):
     """A reset without a seed begins the last episode again."""
 
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
-        self.last: int | None = 0
+    last: int | None = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self.last = self.last if seed is None else seed
@@ -451,9 +443,7 @@ class SameEpisode(Sound):
 class CarriedOver(Sound):
     """Something of the last episode stays."""
 
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
-        self.speed = 0.0
+    speed = 0.0
 
     def noise(self) -> Any:
         self.speed += 0.125
@@ -464,12 +454,9 @@ class CarriedOver(Sound):
 class HashOrder(Sound):
     """The order of a set of strings, which is another one in each process that is no fork."""
 
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
-        self.order = [len(name) for name in {"a" * n for n in range(1, 40)}]
-
     def noise(self) -> Any:
-        return np.array(self.order[:2], np.float32) / 100
+        order = [len(name) for name in {"a" * n for n in range(1, 40)}]
+        return np.array(order[:2], np.float32) / 100
 
 
 # ---------------------------------------------------------------------- company
