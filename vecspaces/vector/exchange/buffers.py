@@ -22,27 +22,18 @@ from vecspaces.vector.exchange.stats import ENV_SHAPE, WORKER_SHAPE
 
 @dataclass(frozen=True)
 class BufferPlan:
-    """Where everything lies in one arena; small, picklable, the same in every process.
+    """Where everything lies in one arena; small, picklable, the same in every process."""
 
-    Args:
-        observations: The ring of observation slots.
-        actions: One action per environment.
-        finals: The last observations of episodes, in SAME_STEP mode only.
-        infos: What the info_space holds, in as many slots as observations; None without one.
-        final_infos: The same of episodes' last infos, below `"final_info"`, in SAME_STEP mode.
-        scalars: The offset of rewards, terminations and truncations, in bytes.
-        progress: The offset of one int64 per worker: the row that it is busy with, or -1.
-        positions: The offset of what `Positions` holds.
-        num_workers: The number of workers.
-        stats: The offset of the counters of `stats()`, in bytes; None without `stats`.
-        size: The bytes of the arena.
-    """
-
-    observations: Layout
+    observations: Layout  # the ring of slots
     actions: Layout
+    # The last observations of episodes, in SAME_STEP mode only.
     finals: Layout | None
+    # With an info_space: what it declares, in as many slots as observations; and in SAME_STEP mode,
+    # the last infos of episodes, below "final_info".
     infos: InfoLayout | None
     final_infos: InfoLayout | None
+    # Offsets in bytes: of rewards and flags, of one int64 per worker (the row that it is busy with,
+    # or -1), of `Positions`, and of the counters of `stats()`, if they are wanted.
     scalars: int
     progress: int
     positions: int
@@ -138,25 +129,8 @@ class Slice(NamedTuple):
 class Buffers:
     """The views of one process on the rows, bound once.
 
-    Args:
-        plan: Where everything lies.
-        arena: The memory; private if None.
-        dumps: How actions of the main module's classes are pickled; None: by reference.
-
-    Attributes:
-        observations: One `Rows` per slot of the ring.
-        actions: The `Rows` of the actions.
-        write_actions: Called with a batch of actions of all environments.
-        write_some_actions: Called with a batch of actions, and with `at`, their rows.
-        finals: The `Rows` of final observations, or None.
-        infos: What the info_space holds, one `InfoRows` per slot; empty without one.
-        final_infos: The `InfoRows` of final infos, or None.
-        rewards: Shape `(slots, num_envs)`, float64.
-        terminations: Shape `(slots, num_envs)`, bool.
-        truncations: Shape `(slots, num_envs)`, bool.
-        progress: Shape `(num_workers,)`, int64: the row that each worker is busy with, or -1.
-        positions: Where each environment is.
-        whole: For each slot, all of its rows.
+    `arena` is private memory if None; `dumps` pickles actions of the main module's classes, which
+    otherwise are pickled by reference. `infos` has one `InfoRows` per slot, or none.
     """
 
     def __init__(
@@ -207,32 +181,24 @@ class Buffers:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy the bytes, for a copy of a vector env that shares no memory with other processes."""
-        rows = self._all_rows()
-        spilled = [part.take_spilled(0, self.plan.num_envs) for part in rows]
-        for part, values in zip(rows, spilled, strict=True):
+        parts = self._everything
+        spilled = [part.take_spilled(0, self.plan.num_envs) for part in parts]
+        for part, values in zip(parts, spilled, strict=True):
             part.put_spilled(values)
         return _restore, (self.plan, self.arena.buffer.tobytes(), spilled)
 
-    def _all_rows(self) -> list[Rows]:
-        finals = [] if self.finals is None else [self.finals]
-        infos = [*self.infos, *([] if self.final_infos is None else [self.final_infos])]
-        return [
-            *self.observations,
-            self.actions,
-            *finals,
-            *(leaf for rows in infos for leaf in rows.leaves),
-        ]
+    @property
+    def _everything(self) -> list[Rows | InfoRows]:
+        return [*self.observations, self.actions, *self.infos, *self._ends]
 
-    def _written_rows(self, slot: int) -> list[Rows]:
-        """What a worker writes of a slot, and of the ends of episodes."""
-        rows = [self.observations[slot]]
-        if self.finals is not None:
-            rows.append(self.finals)
-        if self.infos:
-            rows.extend(self.infos[slot].leaves)
-        if self.final_infos is not None:
-            rows.extend(self.final_infos.leaves)
-        return rows
+    @property
+    def _ends(self) -> list[Rows | InfoRows]:
+        """What is written where an episode ends (SAME_STEP)."""
+        return [part for part in (self.finals, self.final_infos) if part is not None]
+
+    def _written(self, slot: int) -> list[Rows | InfoRows]:
+        """What every reset and step writes of a slot."""
+        return [self.observations[slot], *self.infos[slot : slot + 1]]
 
     def copy_slot(self, to: int, source: int) -> None:
         """Copy the observations and infos of all rows into another slot."""
@@ -287,14 +253,14 @@ class Buffers:
 
     def take_spilled(self, slot: int, low: int, high: int) -> Any:
         """Take what of some rows did not fit into the arena; None where all did."""
-        values = [rows.take_spilled(low, high) for rows in self._written_rows(slot)]
+        parts = [*self._written(slot), *self._ends]
+        values = [part.take_spilled(low, high) for part in parts]
         return values if any(values) else None
 
     def put_spilled(self, slot: int, spilled: Any) -> None:
         """Put back what `take_spilled` took in another process."""
-        for rows, values in zip(self._written_rows(slot), spilled, strict=True):
-            if values:
-                rows.put_spilled(values)
+        for part, values in zip([*self._written(slot), *self._ends], spilled, strict=True):
+            part.put_spilled(values)
 
     def export(self, slot: int, rows: Sequence[int], scalars: bool = True) -> list[Any]:
         """Copy what was written to some rows, and to no others, into a few picklable arrays.
@@ -302,49 +268,36 @@ class Buffers:
         For workers that share no memory with the caller. A reset writes no rewards and flags, so
         that without `scalars` those of the last step stay.
         """
-        return [(low, high, *self._export(slot, low, high, scalars)) for low, high in _runs(rows)]
+        exported = []
+        for low, high in _runs(rows):
+            numbers, written = [], self._written(slot)
+            if scalars:
+                numbers = [array[slot, low:high].copy() for array in self._scalars]
+                # What ends an episode is rare: it travels only in the step in which one ended.
+                if numbers[1].any() or numbers[2].any():
+                    written += self._ends
+            exported.append((low, high, numbers, [part.export(low, high) for part in written]))
+        return exported
 
-    def _export(self, slot: int, low: int, high: int, scalars: bool) -> list[Any]:
-        observations = self.observations[slot].export(low, high)
-        infos = self.infos[slot].export(low, high) if self.infos else None
-        if not scalars:
-            return [observations, infos]
-        rows = slice(low, high)
-        # What ends an episode is rare: it travels only in the step in which one ended.
-        ended = (self.terminations[slot, rows] | self.truncations[slot, rows]).any()
-        finals, final_infos = self.finals, self.final_infos
-        return [
-            observations,
-            infos,
-            None if finals is None or not ended else finals.export(low, high),
-            None if final_infos is None or not ended else final_infos.export(low, high),
-            self.rewards[slot, rows].copy(),
-            self.terminations[slot, rows].copy(),
-            self.truncations[slot, rows].copy(),
-        ]
-
-    def load(self, slot: int, parts: list[Any]) -> None:
+    def load(self, slot: int, exported: list[Any]) -> None:
         """Take over what `export` copied in another process."""
-        for low, high, observations, infos, *others in parts:
-            self.observations[slot].load(low, high, observations)
-            if infos is not None:
-                self.infos[slot].load(low, high, infos)
-            if others:
-                rows = slice(low, high)
-                finals, final_infos, *scalars = others
-                self.rewards[slot, rows], self.terminations[slot, rows] = scalars[:2]
-                self.truncations[slot, rows] = scalars[2]
-                if self.finals is not None and finals is not None:
-                    self.finals.load(low, high, finals)
-                if self.final_infos is not None and final_infos is not None:
-                    self.final_infos.load(low, high, final_infos)
+        for low, high, numbers, parts in exported:
+            written = [*self._written(slot), *self._ends]
+            for part, values in zip(written, parts):  # noqa: B905 (without ends, if there are none)
+                part.load(low, high, values)
+            for array, values in zip(self._scalars if numbers else (), numbers, strict=True):
+                array[slot, low:high] = values
+
+    @property
+    def _scalars(self) -> tuple[npt.NDArray[Any], ...]:
+        return self.rewards, self.terminations, self.truncations
 
 
 def _restore(plan: BufferPlan, data: bytes, spilled: list[Any]) -> Buffers:
     """Make the copy that `Buffers.__reduce__` describes, in memory of its own."""
     buffers = Buffers(plan)
     buffers.arena.buffer[:] = np.frombuffer(data, np.uint8)
-    for part, values in zip(buffers._all_rows(), spilled, strict=True):
+    for part, values in zip(buffers._everything, spilled, strict=True):
         part.put_spilled(values)
     return buffers
 

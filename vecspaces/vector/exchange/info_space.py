@@ -279,6 +279,16 @@ class InfoRows:
         for leaf, other in zip(self.leaves, source.leaves, strict=True):
             leaf.copy_rows(other, at)
 
+    def take_spilled(self, low: int, high: int) -> list[Any]:
+        """Remove and return what rows `low` to `high` spilled; empty if every value fitted."""
+        values = [leaf.take_spilled(low, high) for leaf in self.leaves]
+        return values if any(values) else []
+
+    def put_spilled(self, spilled: list[Any]) -> None:
+        """Put back what `take_spilled` took in another process."""
+        for leaf, values in zip(self.leaves if spilled else (), spilled, strict=True):
+            leaf.put_spilled(values)
+
     def export(self, low: int, high: int) -> Any:
         """Copy rows `low` to `high` into a few picklable parts."""
         return self.presence[low:high].copy(), [leaf.export(low, high) for leaf in self.leaves]
