@@ -14,7 +14,7 @@ import pytest
 
 from tests.adapters.course import DICT, Course
 from tests.compare import assert_identical
-from tests.envs import Drift, Ledger, Sampler, wrapped_ledger
+from tests.envs import Ledger, Sampler
 from tests.vector.test_wrappers import Halved
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import as_gymnasium
@@ -92,45 +92,22 @@ def test_a_run_with_a_dict_of_observations_is_that_of_dummy_vec_env(mode: Autore
         )
 
 
-def test_observations_given_out_are_not_written_over() -> None:
-    vec_env = as_vec_env(SyncVectorEnv(courses(2)))
-    first = vec_env.reset()
-    kept = first.copy()
-    vec_env.step(np.zeros(2, int))
-    assert_identical(first, kept)
-    vec_env.close()
-
-
-def test_spaces_are_those_of_one_environment_and_gymnasiums() -> None:
-    vec_env = as_vec_env(SyncVectorEnv(courses(2)))
+def test_spaces_seeds_and_options_are_those_of_sb3() -> None:
+    vec_env = as_vec_env(as_gymnasium(SyncVectorEnv(courses(2), autoreset_mode="SameStep")))
     assert vec_env.observation_space == Course(0).observation_space
     assert vec_env.action_space == gymnasium.spaces.Discrete(3)
-    vec_env.close()
-
-
-def test_options_reach_the_next_reset_and_no_other() -> None:
-    vec_env = as_vec_env(SyncVectorEnv(courses(2), autoreset_mode="SameStep"))
+    assert vec_env.seed(7) == [7, 8]
+    assert len(set(vec_env.seed())) == 2
     vec_env.set_options({"track": 3})
-    vec_env.reset()
+    first = vec_env.reset()
+    kept = first.copy()
     for _ in range(4):
         vec_env.step(np.zeros(2, int))
-    vec_env.reset()
-    assert vec_env.get_attr("options") == [[{"track": 3}, None, None], [{"track": 3}, None, None]]
-    vec_env.close()
-
-
-def test_options_may_differ_between_environments() -> None:
-    vec_env = as_vec_env(SyncVectorEnv(courses(2)))
+    assert_identical(first, kept)  # what was returned is not written over
     vec_env.set_options([{"track": 1}, {}])
     vec_env.reset()
-    assert vec_env.get_attr("options") == [[{"track": 1}], [None]]
-    vec_env.close()
-
-
-def test_seed_gives_each_environment_its_own_and_tells_them() -> None:
-    vec_env = as_vec_env(SyncVectorEnv(courses(3)))
-    assert vec_env.seed(7) == [7, 8, 9]
-    assert len(set(vec_env.seed())) == 3
+    once = [{"track": 3}, None]  # autoresets get none
+    assert vec_env.get_attr("options") == [[*once, {"track": 1}], [*once, None]]
     vec_env.close()
 
 
@@ -188,14 +165,6 @@ def test_make_vec_env_takes_any_class(name: str, tmp_path: Path) -> None:
     assert_identical(*runs)
 
 
-def test_workers_are_no_more_than_environments() -> None:
-    vec_env = make_vec_env(
-        "CartPole-v1", 2, vec_env_cls=VecspacesVecEnv, vec_env_kwargs={"num_workers": 8}
-    )
-    assert vec_env.vector_env.num_workers == 2
-    vec_env.close()
-
-
 def test_a_process_starts_as_in_sb3() -> None:
     with pytest.raises(ValueError, match="cannot find context for 'unheard of'"):
         SubprocVecEnv(courses(), start_method="unheard of")
@@ -235,12 +204,6 @@ def test_actions_of_many_parts_come_one_per_environment(space: Any) -> None:
     vec_env.close()
 
 
-def test_the_speed_of_a_video_is_that_of_the_metadata() -> None:
-    vec_env = DummyVecEnv(courses(2, render_mode="rgb_array"))
-    assert vec_env.metadata["render_fps"] == 4
-    vec_env.close()
-
-
 def test_a_transform_inside_is_seen_at_every_step() -> None:
     bare, halved = (
         as_vec_env(wrap(SyncVectorEnv(courses(), autoreset_mode="SameStep")))
@@ -254,12 +217,6 @@ def test_a_transform_inside_is_seen_at_every_step() -> None:
                 assert_identical(other["terminal_observation"], one["terminal_observation"] / 2)
 
 
-def test_the_gymnasium_interface_is_taken_too() -> None:
-    vec_env = as_vec_env(as_gymnasium(SyncVectorEnv(courses(2))))
-    assert vec_env.reset().shape == (2, 2)
-    vec_env.close()
-
-
 def test_without_it_stable_baselines3_refuses_a_vector_env() -> None:
     with SyncVectorEnv(courses(2)) as envs:
         for given in (envs, as_gymnasium(envs)):
@@ -271,34 +228,16 @@ def test_without_it_stable_baselines3_refuses_a_vector_env() -> None:
 # ---------------------------------------------------------------------- reaching the environments
 
 
-def test_methods_and_attributes_with_indices(constructor: Any) -> None:
-    vec_env = as_vec_env(constructor(courses()))
+def test_methods_attributes_and_wrappers_with_indices(constructor: Any) -> None:
+    vec_env = as_vec_env(constructor([partial(monitored, number) for number in range(4)]))
     assert vec_env.env_method("multiply", 3, plus=1) == [1, 4, 7, 10]
     assert vec_env.env_method("multiply", 3, indices=[2, 0]) == [6, 0]
     assert vec_env.get_attr("number", indices=-1) == [3]
     vec_env.set_attr("number", [5], indices=[1])
     assert vec_env.get_attr("number") == [0, [5], 2, 3]
-    vec_env.close()
-
-
-def test_get_attr_gives_a_method_and_does_not_call_it() -> None:
-    vec_env = as_vec_env(SyncVectorEnv(courses(1)))
-    assert vec_env.get_attr("multiply")[0](2, 1) == 1
-    vec_env.close()
-
-
-def test_has_attr_looks_through_wrappers(constructor: Any) -> None:
-    vec_env = as_vec_env(constructor([partial(wrapped_ledger, 0), partial(wrapped_ledger, 1)]))
-    assert [vec_env.has_attr(name) for name in ("number", "layers", "nowhere")] == [
-        True,
-        True,
-        False,
-    ]
-    vec_env.close()
-
-
-def test_env_is_wrapped_tells_which(constructor: Any) -> None:
-    vec_env = as_vec_env(constructor([partial(monitored, number) for number in range(4)]))
+    assert vec_env.get_attr("multiply", indices=0)[0](2, 1) == 1  # it is not called
+    found = [vec_env.has_attr(name) for name in ("number", "needs_reset", "nowhere")]
+    assert found == [True, False, False]  # a Monitor has `needs_reset`
     assert vec_env.env_is_wrapped(Monitor) == [False, True, False, True]
     assert vec_env.env_is_wrapped(Monitor, indices=1) == [True]
     assert vec_env.env_is_wrapped(gymnasium.wrappers.ClipReward) == [False] * 4
@@ -308,6 +247,7 @@ def test_env_is_wrapped_tells_which(constructor: Any) -> None:
 def test_images_are_tiled_as_dummy_vec_env_tiles_them(constructor: Any) -> None:
     vec_env = as_vec_env(constructor(courses(render_mode="rgb_array")))
     theirs = sb3_vec_env.DummyVecEnv(courses(render_mode="rgb_array"))
+    assert vec_env.metadata["render_fps"] == 4  # for a video
     assert_identical(list(vec_env.get_images()), list(theirs.get_images()))
     assert_identical(vec_env.render(), theirs.render())
     vec_env.close()
@@ -315,13 +255,6 @@ def test_images_are_tiled_as_dummy_vec_env_tiles_them(constructor: Any) -> None:
 
 
 # ---------------------------------------------------------------------- refusals
-
-
-def test_a_simulator_is_taken_inside_of_a_vector_env() -> None:
-    vec_env = as_vec_env(SyncVectorEnv([partial(Drift, 2)]))
-    vec_env.reset()
-    assert vec_env.step(np.zeros((2, 2)))[0].shape == (2, 2)
-    vec_env.close()
 
 
 def test_nested_observations_are_refused_by_dummy_vec_env_alone() -> None:

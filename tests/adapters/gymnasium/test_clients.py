@@ -88,44 +88,6 @@ def test_a_spec_of_ours_can_be_copied_and_made_again() -> None:
         again.close()
 
 
-# ---------------------------------------------------------------------- RLlib
-
-
-def for_rllib(config: Any) -> Any:
-    """What RLlib calls: once for a single environment, else with `num_envs`."""
-    env_fn = partial(gymnasium.make, "CartPole-v1")
-    if "num_envs" not in config:
-        return env_fn()
-    return AsyncVectorEnv([env_fn] * config["num_envs"], num_workers=1)
-
-
-def test_rllib_collects_episodes_from_ours() -> None:
-    runners = pytest.importorskip(
-        "ray.rllib.env.single_agent_env_runner", exc_type=ImportError, reason="no RLlib"
-    )
-    from ray.rllib.algorithms.ppo import PPOConfig
-
-    config = (
-        PPOConfig()
-        .environment(for_rllib)
-        .env_runners(
-            num_env_runners=0,
-            num_envs_per_env_runner=3,
-            gym_env_vectorize_mode=gymnasium.VectorizeMode.VECTOR_ENTRY_POINT,
-        )
-    )
-    runner = runners.SingleAgentEnvRunner(config=config, worker_index=0, num_workers=0)
-    try:
-        assert isinstance(runner.env.unwrapped, AsyncVectorEnv)
-        episodes = runner.sample(num_timesteps=300, random_actions=True)
-        assert sum(map(len, episodes)) >= 290
-        assert all(len(episode.observations) == len(episode) + 1 for episode in episodes)
-        trained = runner.sample(num_timesteps=30)  # with its own policy
-        assert sum(map(len, trained)) >= 20
-    finally:
-        runner.stop()
-
-
 @pytest.mark.parametrize("kind", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
 def test_skrl_wraps_ours_without_being_told_what_it_is(kind: Any) -> None:
     pytest.importorskip("skrl", reason="skrl is not installed")

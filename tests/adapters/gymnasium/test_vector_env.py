@@ -50,46 +50,23 @@ def made(env_id: str, count: int = 3, **arguments: Any) -> list[Any]:
 # ---------------------------------------------------------------------- what it is
 
 
-def test_it_is_a_vector_env_of_gymnasium(constructor: Any) -> None:
-    with constructor(made("CartPole-v1")) as envs:
-        assert isinstance(envs, gymnasium.vector.VectorEnv)
-        assert envs.unwrapped is envs
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["observation_space", "action_space", "single_observation_space", "single_action_space"],
-)
-def test_its_spaces_are_those_that_gymnasium_makes(constructor: Any, name: str) -> None:
-    theirs = gymnasium.vector.SyncVectorEnv(made("CartPole-v1"))
-    with constructor(made("CartPole-v1")) as envs:
-        assert isinstance(getattr(envs, name), gymnasium.Space)
-        assert getattr(envs, name) == getattr(theirs, name)
-    theirs.close()
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_its_autoreset_mode_is_gymnasiums_enum(constructor: Any, mode: Any) -> None:
-    with constructor(made("CartPole-v1"), autoreset_mode=mode) as envs:
-        assert envs.metadata["autoreset_mode"] is mode
-        assert envs.autoreset_mode is mode
-
-
-def test_action_samples_are_those_of_gymnasium(constructor: Any) -> None:
+def test_it_is_a_vector_env_of_gymnasium_with_its_spaces(constructor: Any) -> None:
     theirs = gymnasium.vector.SyncVectorEnv(made("Pendulum-v1"))
     theirs.action_space.seed(5)
-    with constructor(made("Pendulum-v1")) as envs:
+    with closing(theirs), constructor(made("Pendulum-v1")) as envs:
+        assert isinstance(envs, gymnasium.vector.VectorEnv)
+        assert envs.unwrapped is envs
+        for name in ("observation_space", "action_space"):
+            for kind in (name, f"single_{name}"):
+                assert isinstance(getattr(envs, kind), gymnasium.Space)
+                assert getattr(envs, kind) == getattr(theirs, kind)
         envs.action_space.seed(5)
         for _ in range(3):
             assert_identical(envs.action_space.sample(), theirs.action_space.sample())
-    theirs.close()
-
-
-def test_it_calls_itself_as_gymnasium_does() -> None:
-    theirs = gymnasium.vector.SyncVectorEnv(made("CartPole-v1"))
-    with SyncVectorEnv(made("CartPole-v1")) as envs:
-        assert repr(envs) == repr(theirs) == "SyncVectorEnv(num_envs=3)"
-    theirs.close()
+        assert repr(theirs) == "SyncVectorEnv(num_envs=3)"
+        assert repr(envs) == f"{type(envs).__name__}(num_envs=3)"
+        with pytest.raises(AttributeError, match="no_such_thing"):
+            envs.no_such_thing  # noqa: B018
 
 
 def test_it_shows_the_arguments_of_ours() -> None:
@@ -104,10 +81,11 @@ def test_it_shows_the_arguments_of_ours() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1", "Blackjack-v1"])
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "Blackjack-v1"])
 def test_it_gives_what_gymnasium_gives(constructor: Any, env_id: str, mode: Any) -> None:
     theirs = gymnasium.vector.SyncVectorEnv(made(env_id), autoreset_mode=mode)
     ours = constructor(made(env_id), autoreset_mode=mode)
+    assert ours.autoreset_mode is ours.metadata["autoreset_mode"] is mode
     assert_identical(run(ours, steps=40), run(theirs, steps=40))
 
 
@@ -247,33 +225,28 @@ def test_a_vector_env_of_gymnasiums_is_told_apart_from_ours_of_the_same_name() -
 
 
 def test_our_own_arguments_and_methods_are_passed_on() -> None:
-    with AsyncVectorEnv(ledgers(4), num_workers=2, buffers=3, copy=False) as envs:
+    env_fns = ledgers(4, render_mode="rgb_array")
+    with AsyncVectorEnv(env_fns, num_workers=2, buffers=3, copy=False) as envs:
+        assert envs.render_mode == "rgb_array"
         envs.reset(seed=1)
         for _ in range(2):
             envs.step(np.zeros(4, np.int64))
         assert envs.rollout_view().observations.shape == (3, 4, 5)
         assert envs.num_workers == 2
         assert envs.call("multiply", 3, env_ids=[2]) == (6,)
+        assert_identical(envs.render()[1], np.full((2, 3, 3), 1, np.uint8))
     assert envs.closed
 
 
-def test_an_attribute_that_is_nowhere_is_an_attribute_error() -> None:
-    with SyncVectorEnv(ledgers(1)) as envs, pytest.raises(AttributeError, match="no_such_thing"):
-        envs.no_such_thing  # noqa: B018
-
-
-def test_it_renders_what_the_environments_render() -> None:
-    with SyncVectorEnv(ledgers(2, render_mode="rgb_array")) as envs:
-        assert envs.render_mode == "rgb_array"
-        assert_identical(envs.render()[1], np.full((2, 3, 3), 1, np.uint8))
-
-
-def test_any_vector_env_of_ours_can_be_turned_into_gymnasiums() -> None:
+def test_a_simulator_of_either_library_can_be_inside() -> None:
     drift = as_gymnasium(Drift(3))
     drift.reset(seed=1)
     assert drift.step(drift.action_space.sample())[0] in drift.observation_space
     drift.close()
     assert drift.vector_env.closed
+    with make_vec(partial(gymnasium.make_vec, "CartPole-v1", 2), 2, num_workers=2) as envs:
+        assert isinstance(envs.vector_env, vector.AsyncVectorEnv)
+        assert envs.reset(seed=1)[0].shape == (4, 4)
 
 
 def test_a_wrapper_of_ours_may_lie_inside() -> None:
@@ -303,18 +276,6 @@ def test_make_vec_takes_gymnasiums_words_and_ours(words: dict[str, Any]) -> None
     assert isinstance(ours, gymnasium.vector.VectorEnv)
     assert ours.spec.id == theirs.spec.id == "CartPole-v1"
     assert_identical(run(ours, steps=10), run(theirs, steps=10))
-
-
-def test_make_vec_runs_in_workers_unless_told_otherwise() -> None:
-    with make_vec("CartPole-v1", 2, vector_kwargs={"num_workers": 1}) as envs:
-        assert isinstance(envs.vector_env, vector.AsyncVectorEnv)
-
-
-def test_gymnasiums_own_vector_env_runs_in_workers() -> None:
-    env_fns = [partial(gymnasium.make_vec, "CartPole-v1", 2)] * 2
-    with AsyncVectorEnv(env_fns, num_workers=2) as envs:
-        assert envs.num_envs == 4
-        assert envs.reset(seed=1)[0].shape == (4, 4)
 
 
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv, GymnasiumVectorEnv])
