@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import multiprocessing
-import sys
-import types
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -17,8 +15,9 @@ import pytest
 from gymnasium.envs.registration import registry
 
 from tests.compare import assert_identical
-from vecspaces import Env, make_vec, spaces
+from vecspaces import make_vec
 from vecspaces.make import find_factory
+from vecspaces.testing.envs import Ledger
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 if TYPE_CHECKING:
@@ -27,54 +26,19 @@ if TYPE_CHECKING:
 BACKENDS = ["sync", "async"]
 
 
-class Counter(Env[Any, Any]):
-    """Counts its steps, from `start` on."""
+class Settings(Ledger):
+    """Takes any argument, also of the names of a vector env's."""
 
-    observation_space = spaces.Discrete(1000)
-    action_space = spaces.Discrete(2)
-
-    def __init__(self, start: int = 0) -> None:
-        self.count = self.start = start
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        self.count = self.start
-        return self.count, {}
-
-    def step(self, action: Any) -> Any:
-        self.count += 1
-        return self.count, 1.0, False, False, {}
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self.settings = settings
 
 
-class Doubled:
-    """A wrapper of no library's."""
-
-    def __init__(self, env: Any, factor: int = 2) -> None:
-        self.env, self.factor = env, factor
-        self.observation_space, self.action_space = env.observation_space, env.action_space
-
-    def reset(self, **arguments: Any) -> Any:
-        observation, info = self.env.reset(**arguments)
-        return observation * self.factor, info
-
-    def step(self, action: Any) -> Any:
-        observation, *rest = self.env.step(action)
-        return observation * self.factor, *rest
-
-    def close(self) -> None:
-        self.env.close()
+NAME = "vecspaces.testing.envs:Ledger"
 
 
 def two_steps_at_most(env: Any) -> Any:
     return gymnasium.wrappers.TimeLimit(env, max_episode_steps=2)
-
-
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """A module that can be imported in this process alone."""
-    made = types.ModuleType("made_here")
-    vars(made).update(Counter=Counter, number=3)
-    monkeypatch.setitem(sys.modules, "made_here", made)
-    return made
 
 
 @pytest.fixture
@@ -95,49 +59,27 @@ def test_a_gymnasium_id_gives_what_gymnasium_gives(backend: str) -> None:
             assert_identical(ours.step(actions), theirs.step(actions))
 
 
-def test_the_default_is_one_environment_in_a_worker() -> None:
-    with make_vec(Counter) as envs, make_vec(Counter, backend="sync") as other:
-        assert envs.num_envs == 1
-        assert (type(envs), type(other)) == (AsyncVectorEnv, SyncVectorEnv)
+@pytest.mark.parametrize("env", [NAME, Ledger, lambda number=0: Ledger(number)])
+def test_a_factory_by_any_name_gets_the_arguments(env: Any) -> None:
+    with make_vec(env, 2, backend="sync", number=7) as envs:
+        assert envs.get_attr("number") == (7, 7)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("env", ["made_here:Counter", Counter, lambda start=0: Counter(start)])
-def test_a_factory_by_any_name_gets_the_arguments(
-    env: Any, backend: str, module: types.ModuleType
-) -> None:
-    with make_vec(env, 2, backend=backend, start=7) as envs:
-        assert envs.reset()[0].tolist() == [7, 7]
+def test_a_list_makes_one_environment_of_each_entry() -> None:
+    for num_envs in (1, 3):
+        env_fns = [NAME, partial(Ledger, 5), partial(Ledger, 7)]
+        with make_vec(env_fns, num_envs, backend="sync") as envs:
+            assert envs.get_attr("number") == (0, 5, 7)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("num_envs", [1, 3])
-def test_a_list_of_factories_makes_one_environment_each(backend: str, num_envs: int) -> None:
-    factories = [partial(Counter, start) for start in (3, 5, 7)]
-    with make_vec(factories, num_envs, backend=backend) as envs:
-        assert envs.reset()[0].tolist() == [3, 5, 7]
-
-
-def test_a_list_may_mix_names_and_factories(module: types.ModuleType) -> None:
-    with make_vec(["made_here:Counter", Counter], backend="sync") as envs:
-        assert envs.num_envs == 2
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_wrappers_are_applied_first_one_innermost(backend: str) -> None:
-    def add_one(env: Any) -> Any:
-        inner_reset = env.reset
-        env.reset = lambda **arguments: (inner_reset(**arguments)[0] + 1, {})
+def test_wrappers_are_applied_first_one_innermost() -> None:
+    def tracing(letter: str, env: Any) -> Any:
+        env.trace = [*getattr(env, "trace", ""), letter]
         return env
 
-    with make_vec(Counter, backend=backend, wrappers=[add_one, Doubled], start=4) as envs:
-        assert envs.reset()[0].tolist() == [10]
-
-
-def test_vector_kwargs_reach_the_vector_env() -> None:
-    with make_vec(Counter, 3, vector_kwargs={"num_workers": 3}) as envs:
-        assert isinstance(envs, AsyncVectorEnv)
-        assert envs.num_workers == 3
+    around = [partial(tracing, "a"), partial(tracing, "b")]
+    with make_vec(Ledger, backend="sync", wrappers=around) as envs:
+        assert envs.get_attr("trace") == (["a", "b"],)
 
 
 def test_the_callers_arguments_are_left_alone() -> None:
@@ -181,10 +123,15 @@ def test_a_module_is_imported_for_the_id_that_it_registers(
             assert envs.spec.id == "Late-v2"
 
 
-def test_an_id_without_version_is_the_latest() -> None:
+def test_names_of_ids_and_modules_are_completed() -> None:
     with make_vec("CartPole", backend="sync") as envs:
         assert envs.spec is not None
-        assert envs.spec.id == "CartPole-v1"
+        assert envs.spec.id == "CartPole-v1"  # the latest version
+    assert find_factory("vecspaces.testing:envs.Ledger") is Ledger
+    with pytest.raises(AttributeError, match=r"has no 'Legder',.* mean 'Ledger'\?"):
+        make_vec("vecspaces.testing.envs:Legder")
+    with pytest.raises(TypeError, match="integer"):
+        make_vec(Ledger, 2.5)  # type: ignore[arg-type]  # that is the point
 
 
 def test_the_spec_is_what_gymnasium_would_say() -> None:
@@ -215,11 +162,6 @@ def test_the_spec_makes_the_same_again(backend: str) -> None:
             assert_identical(again.step(actions), made.step(actions))
 
 
-def test_a_number_of_environments_that_is_no_integer_is_refused() -> None:
-    with pytest.raises(TypeError, match="integer"):
-        make_vec(Counter, 2.5)  # type: ignore[arg-type]  # that is the point
-
-
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
@@ -234,24 +176,14 @@ def test_what_is_no_name_of_a_module_comes_with_a_suggestion(name: str, meant: s
         make_vec(name)
 
 
-def test_an_attribute_that_is_missing_comes_with_a_suggestion(module: types.ModuleType) -> None:
-    with pytest.raises(AttributeError, match=r"'made_here' has no 'Count',.* mean 'Counter'\?"):
-        make_vec("made_here:Count")
-
-
-def test_an_attribute_may_lie_deeper(module: types.ModuleType) -> None:
-    vars(module)["nested"] = types.SimpleNamespace(Counter=Counter)
-    assert find_factory("made_here:nested.Counter") is Counter
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_environments_are_built_once_each_and_where_they_run(
     backend: str, tmp_path: Path
 ) -> None:
-    def build() -> Counter:
+    def build() -> Ledger:
         process = multiprocessing.current_process().pid
         (tmp_path / f"{process}-{len(list(tmp_path.iterdir()))}").touch()
-        return Counter()
+        return Ledger()
 
     vector_kwargs = {"num_workers": 1} if backend == "async" else {}
     with make_vec(build, 3, backend=backend, vector_kwargs=vector_kwargs):
@@ -262,24 +194,21 @@ def test_the_environments_are_built_once_each_and_where_they_run(
 
 
 def test_arguments_of_the_vector_env_are_taken_directly() -> None:
-    with make_vec(Counter, 4, num_workers=2, autoreset_mode="SAME_STEP", buffers=3) as envs:
-        assert envs.num_workers == 2
-        assert envs.autoreset_mode is AutoresetMode.SAME_STEP
+    with make_vec(Ledger) as default:
+        assert type(default) is AsyncVectorEnv
+        assert default.num_envs == 1
     with make_vec(
-        "CartPole-v1", 2, num_workers=2, copy=True, vector_kwargs={"copy": False}
+        "CartPole-v1",
+        2,
+        num_workers=2,
+        autoreset_mode="SAME_STEP",
+        copy=True,
+        vector_kwargs={"copy": False},
     ) as envs:
+        assert envs.autoreset_mode is AutoresetMode.SAME_STEP
         assert (envs.num_workers, envs.copy) == (2, False)
-        assert envs.spec.kwargs["vector_kwargs"] == {"num_workers": 2, "copy": False}
         with make_vec(envs.spec) as again:
             assert (again.num_workers, again.copy) == (2, False)
-
-
-class Settings(Counter):
-    """Takes any argument."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__()
-        self.settings = settings
 
 
 def test_arguments_of_processes_have_no_effect_in_one_process() -> None:
@@ -298,19 +227,11 @@ def test_arguments_of_processes_have_no_effect_in_one_process() -> None:
         make_vec("CartPole-v1", 2, backend="sync", num_worker=2)
 
 
-class Copying(Counter):
-    """Takes an argument of the name of one of a vector env's."""
-
-    def __init__(self, copy: str = "none", start: int = 0) -> None:
-        super().__init__()
-        self.copied = copy, start
-
-
 def test_env_kwargs_reach_the_environment_whatever_their_names() -> None:
     arguments = {"copy": "yes", "start": 5}
-    with make_vec(Copying, 2, backend="sync", copy=False, start=4, env_kwargs=arguments) as envs:
+    with make_vec(Settings, 2, backend="sync", copy=False, start=4, env_kwargs=arguments) as envs:
         assert envs.copy is False
-        assert envs.get_attr("copied") == (("yes", 5),) * 2
+        assert envs.get_attr("settings") == (arguments,) * 2
 
 
 @pytest.mark.parametrize(
