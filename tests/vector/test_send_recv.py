@@ -5,7 +5,10 @@ That each environment gives its own sequence is the state machine's to check.
 
 from __future__ import annotations
 
+import threading
+import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,9 @@ from vecspaces import spaces
 from vecspaces.errors import (
     AlreadyPendingCallError,
     InvalidActionError,
+    InvalidInfoError,
+    InvalidObservationError,
+    InvalidRewardError,
     NoAsyncCallError,
     ResetNeededError,
     StepTimeoutError,
@@ -200,20 +206,221 @@ def test_disabled_names_the_finished_and_takes_them_after_their_reset() -> None:
             envs.reset(options={"reset_mask": ended})
 
 
-def test_an_exception_in_a_stream_has_its_own_type_and_breaks() -> None:
-    env_fns = [partial(Failing, i, length=99) for i in range(3)]
-    with AsyncVectorEnv(env_fns, num_workers=3, batch_size=3) as envs:
+# ---------------------------------------------------------------------- rows that fail
+
+BACKENDS: dict[str, Any] = {
+    "sync": SyncVectorEnv,
+    "a worker": partial(AsyncVectorEnv, num_workers=1),
+    "workers": partial(AsyncVectorEnv, num_workers=2),
+    "pipes": partial(AsyncVectorEnv, num_workers=2, shared_memory=False),
+}
+in_all = pytest.mark.parametrize("make", BACKENDS.values(), ids=BACKENDS)
+
+
+def times(transition: Any) -> dict[int, int]:
+    """The time of each row that was received: how often its environment was stepped."""
+    ids = transition.env_ids.tolist()
+    return dict(zip(ids, transition.observations[:, 2].astype(int).tolist(), strict=True))
+
+
+class Wrong(Ledger):
+    """Returns at each action from 1 on something that is not what it must be."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(0)
+        parts: list[Any] = [observation, reward, terminated, truncated, info]
+        if action == 1:
+            parts[0] = observation[:2]
+        elif action == 2:
+            parts[1] = "much"
+        elif action == 3:
+            parts[4] = ["no dict"]
+        elif action == 4:
+            parts[4] = {"lock": threading.Lock()}
+        return tuple(parts)
+
+
+@in_all
+def test_a_row_that_fails_is_broken_alone(make: Any) -> None:
+    with make([partial(Failing, number, length=99) for number in range(5)], batch_size=2) as envs:
         envs.reset(seed=0)
-        envs.recv()
-        envs.send([1, 4, 1])
-        with pytest.raises(FloatingPointError, match="number 1") as caught:
-            envs.recv()
-        assert "environment 1" in str(caught.value.__cause__)
-        for call in (envs.recv, partial(envs.send, [1, 1, 1])):
-            with pytest.raises(ResetNeededError):
+        envs.recv(5)
+        envs.send([1, 4, 1, 4, 1])
+        seen: dict[int, int] = {}
+        failed = set()
+        while len(seen) + len(failed) < 5:
+            try:
+                seen.update(times(envs.recv(1)))
+            except FloatingPointError as error:
+                (env_id,) = error.__cause__.env_ids  # type: ignore[union-attr]
+                assert str(error) == f"number {env_id} got a four"
+                assert f"environment {env_id}" in str(error.__cause__)
+                failed.add(env_id)
+        assert (seen, failed) == ({0: 1, 2: 1, 4: 1}, {1, 3})
+        # The failed rows take nothing but a reset, and keep the others from a step of all alone.
+        for call in (
+            partial(envs.send, [1], [3]),
+            partial(envs.step, [1], env_ids=[3]),
+            partial(envs.call, "number", env_ids=[0, 3]),
+        ):
+            with pytest.raises(ResetNeededError, match="environment 3 failed: send_reset or"):
                 call()
+        with pytest.raises(ResetNeededError, match=r"environments 1, 3 failed: .* builds them"):
+            envs.step([1] * 5)
+        assert envs.get_attr("time", env_ids=[0, 2, 4]) == (1, 1, 1)
+        # They are built again while the others go on.
+        envs.send([1, 1], [4, 0])
+        envs.send_reset([3], seed=[7])
+        seen = {**times(envs.recv(1)), **times(envs.recv(2))}
+        assert seen == {4: 2, 0: 2, 3: 0}
+        assert envs.call("number", env_ids=[3, 2]) == (3, 2)
+        assert envs.get_attr("seeds", env_ids=[3]) == ([7],)
+        mask = np.array([False, True, False, False, False])
+        assert envs.reset(options={"reset_mask": mask})[0][1, 2] == 0
+        assert envs.step([1] * 5)[0][:, 2].tolist() == [3, 1, 2, 1, 3]
+
+
+@in_all
+def test_a_whole_batch_with_a_failure_is_received_after_it(make: Any) -> None:
+    with make([partial(Failing, number, length=99) for number in range(4)]) as envs:
         envs.reset(seed=0)
-        assert len(envs.recv().env_ids) == 3
+        for step in (
+            partial(envs.step, [1, 4, 2, 3], env_ids=[0, 1, 2, 3]),
+            lambda: (envs.send([1, 4, 2, 3]), envs.recv(4)),
+        ):
+            with pytest.raises(FloatingPointError, match="number 1"):
+                step()
+            found = envs.recv(3)
+            assert dict(
+                zip(found.env_ids.tolist(), found.rewards.tolist(), strict=True)
+            ).keys() == {
+                0,
+                2,
+                3,
+            }
+            with pytest.raises(NoAsyncCallError):
+                envs.recv(1)
+            envs.send_reset([1])
+            assert times(envs.recv(1)) == {1: 0}
+        # A reset of all builds it again too, whether or not its failure was received.
+        envs.send([4, 1, 1, 1])
+        envs.reset(seed=0)
+        assert envs.step([1, 1, 1, 1])[0][:, 2].tolist() == [1, 1, 1, 1]
+
+
+@in_all
+@pytest.mark.parametrize("action", [1, 2, 3, 4])
+def test_what_is_wrong_in_one_row_of_a_stream_fails_alone(make: Any, action: int) -> None:
+    if make is SyncVectorEnv and action == 4:
+        return  # nothing is pickled
+    kinds = InvalidObservationError, InvalidRewardError, InvalidInfoError, InvalidInfoError
+    with make([partial(Wrong, number, length=99) for number in range(4)]) as envs:
+        envs.reset(seed=0)
+        envs.recv(4)
+        envs.send([0, action, 0, 0])
+        with pytest.raises(kinds[action - 1], match="environment 1"):
+            envs.recv(4)
+        assert times(envs.recv(3)) == {0: 1, 2: 1, 3: 1}
+        envs.send_reset([1])
+        envs.send([0], [2])
+        assert {**times(envs.recv(1)), **times(envs.recv(1))} == {1: 0, 2: 2}
+
+
+@in_all
+def test_a_vector_env_fails_and_is_built_again_as_a_whole(make: Any) -> None:
+    pair = partial(SyncVectorEnv, [partial(Failing, number, length=99) for number in (1, 2)])
+    with make([Ledger, pair, Ledger]) as envs:
+        envs.reset(seed=0)
+        envs.recv(4)
+        envs.send([1, 1, 4, 1])
+        with pytest.raises(FloatingPointError, match="number 2"):
+            envs.recv(4)
+        assert times(envs.recv(2)) == {0: 1, 3: 1}
+        with pytest.raises(ResetNeededError, match="environments 1, 2 failed"):
+            envs.send([1, 1], [1, 2])
+        envs.send_reset([1, 2], seed=3)
+        assert times(envs.recv(2)) == {1: 0, 2: 0}
+
+
+@in_all
+def test_a_row_whose_rebuild_fails_stays_broken_alone(make: Any, tmp_path: Path) -> None:
+    def build() -> Any:
+        if (tmp_path / "no more").exists():
+            raise LookupError("no more")
+        return Failing(1, length=99)
+
+    with make([Ledger, build, partial(Ledger, 2)]) as envs:
+        envs.reset(seed=0)
+        envs.recv(3)
+        (tmp_path / "no more").touch()
+        envs.send([4], [1])
+        with pytest.raises(FloatingPointError):
+            envs.recv(1)
+        envs.send_reset([0, 1])
+        rows = {}
+        with pytest.raises(LookupError, match="no more"):
+            for _ in range(2):
+                rows.update(times(envs.recv(1)))
+        while 0 not in rows:
+            rows.update(times(envs.recv(1)))
+        (tmp_path / "no more").unlink()
+        envs.send_reset([1])
+        assert times(envs.recv(1)) == {1: 0}
+
+
+def test_calls_reach_the_rows_that_are_not_under_way(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    env_fns = [partial(Gated, gate, number, length=99) for number in range(4)]
+    with AsyncVectorEnv(env_fns, num_workers=4, batch_size=1) as envs:
+        envs.reset(seed=0)
+        envs.recv(4)
+        envs.send([4, 1], [0, 1])
+        assert envs.recv(1).env_ids.tolist() == [1]
+        for _ in range(2):
+            assert envs.call("multiply", 2, env_ids=[3, 1]) == (6, 2)
+            envs.set_attr("mark", 5, env_ids=[2])
+            assert envs.get_attr("mark", env_ids=[2]) == (5,)
+            with pytest.raises(AttributeError, match="nothing"):
+                envs.call("nothing", env_ids=[1])
+            for ids in (None, [1, 0]):
+                with pytest.raises(AlreadyPendingCallError, match="of environment 0 is not there"):
+                    envs.call("number", env_ids=ids)
+            envs.send([1], [2])
+            assert envs.recv(1).env_ids.tolist() == [2]
+        # What is sent before a call that is pending is taken in while it is waited for.
+        envs.send([2], [1])
+        envs.call_async("number", env_ids=[3])
+        for call in (partial(envs.send, [1], [2]), envs.recv, envs.reset):
+            with pytest.raises((AlreadyPendingCallError, NoAsyncCallError)):
+                call()
+        gate.touch()
+        assert envs.call_wait() == (3,)
+        with pytest.raises(AlreadyPendingCallError, match="recv its results first"):
+            envs.step([1] * 4)
+        assert sorted([*envs.recv(1).env_ids, *envs.recv(1).env_ids]) == [0, 1]
+        assert envs.step([1] * 4)[0][:, 2].tolist() == [2, 3, 3, 1]
+
+
+def test_a_late_answer_to_a_call_in_a_stream_is_none_to_the_next(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    def ask(env: Any, answer: int) -> Any:
+        if env.number == 0 and answer == 1:
+            raise KeyError("at once")
+        while answer == 1 and not gate.exists():
+            time.sleep(0.01)
+        return answer
+
+    env_fns = [partial(Gated, gate, number, length=99) for number in range(3)]
+    with AsyncVectorEnv(env_fns, num_workers=3, batch_size=1) as envs:
+        envs.reset(seed=0)
+        envs.recv(3)
+        envs.send([4], [2])
+        with pytest.raises(KeyError, match="at once"):
+            envs.call(ask, 1, env_ids=[0, 1])
+        gate.touch()
+        assert envs.call(ask, 2, env_ids=[0, 1]) == (2, 2)
+        assert envs.recv(1).env_ids.tolist() == [2]
 
 
 @pytest.mark.parametrize("batch_size", [0, 4, -1])

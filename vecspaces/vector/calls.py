@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from vecspaces.vector.backends.backend import Backend
@@ -11,7 +10,6 @@ from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.stats import Stats, summarise
 from vecspaces.vector.session.arguments import check_env_ids
 from vecspaces.vector.session.session import Session
-from vecspaces.vector.session.states import Event, State
 
 Results = tuple[Any, ...]
 
@@ -25,7 +23,7 @@ class Calls:
         # The environments of the pending call, and what reads its results. It is no bound method,
         # which would keep this object alive until the next garbage collection.
         self._env_ids: list[int] = []
-        self._read: Callable[[Calls, int], Results] = Calls._read_nothing
+        self._read: Callable[[Calls], Results] = Calls._read_nothing
 
     def call(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> Results:
         """Call a method or function, or get an attribute: one result per environment."""
@@ -40,7 +38,15 @@ class Calls:
 
     def end(self, call: str, timeout: float | None) -> Results:
         """End the pending call."""
-        return self._session.finish(Event.CALL_WAIT, call, timeout, partial(self._read, self))
+        session = self._session
+        session.run("call", call, timeout)
+        try:
+            results = self._read(self)
+            session.commit()
+        except BaseException as error:
+            session.suspend(error)
+            raise
+        return results
 
     def set_attr(self, name: str, values: Any, env_ids: Any) -> None:
         """Set an attribute, to one value per environment or to one for all."""
@@ -64,8 +70,9 @@ class Calls:
         session, backend = self._session, self._backend
         if backend.buffers.plan.stats is None:
             raise ValueError("stats() needs a vector env that was made with stats=True")
-        if session.state in (State.NEW, State.IDLE, State.CLOSED):  # the last is refused below
-            session.check(Event.CALL_ASYNC, "stats")
+        state = session.state
+        if state.closed or not (state.pending or state.broken):
+            session.check("call", "stats")
             everyone = dict.fromkeys(range(len(backend.slices)))
             self._run("stats", Op.FLUSH, everyone, Calls._load_counters)
         counters = backend.buffers.counters()
@@ -85,12 +92,14 @@ class Calls:
 
     def _choose(self, call: str, env_ids: Any) -> dict[int, list[int]]:
         """Note the environments of a call that is legal now; return them by worker."""
-        self._session.check(Event.CALL_ASYNC, call)
-        self._env_ids = check_env_ids(env_ids, self._backend.buffers.plan.num_envs)
-        return self._session.by_worker(self._env_ids)
+        self._session.check("call", call)
+        rows = check_env_ids(env_ids, self._backend.buffers.plan.num_envs)
+        self._session.check_rows(rows, call, sends=False)
+        self._env_ids = rows
+        return self._session.workers.of_rows(rows)
 
     def _run(
-        self, call: str, op: Op, payloads: Mapping[int, Any], read: Callable[[Calls, int], Results]
+        self, call: str, op: Op, payloads: Mapping[int, Any], read: Callable[[Calls], Results]
     ) -> Results:
         """Begin a command and wait for it."""
         try:
@@ -101,13 +110,13 @@ class Calls:
             self._session.interrupt(error)
             raise
 
-    def _read_results(self, slot: int) -> Results:
+    def _read_results(self) -> Results:
         results: dict[int, Any] = {}
         for found in self._session.results.values():
             results.update(found)
         return tuple(results[env_id] for env_id in self._env_ids)
 
-    def _load_counters(self, slot: int) -> Results:
+    def _load_counters(self) -> Results:
         """Take over the counters of workers that share no memory with this process."""
         for worker, found in self._session.results.items():
             if found is not None:
@@ -115,5 +124,5 @@ class Calls:
                 self._backend.buffers.load_counters(worker, rows.start, rows.stop, found)
         return ()
 
-    def _read_nothing(self, slot: int) -> Results:
+    def _read_nothing(self) -> Results:
         return ()

@@ -30,16 +30,13 @@ from vecspaces.vector.session.arguments import Settings, check_env_ids, plan_res
 from vecspaces.vector.session.batch_spaces import agree, agree_on_infos
 from vecspaces.vector.session.ring import Rollout
 from vecspaces.vector.session.seeds import spread_seeds
-from vecspaces.vector.session.session import Session
-from vecspaces.vector.session.states import Event, State
+from vecspaces.vector.session.session import IDLE, Session
 from vecspaces.vector.vector_env import ActType, ObsType, VectorEnv
 
 # `close()` ends within five seconds: four for the close command, one to terminate and kill.
 _CLOSE_SECONDS = 4.0
 # After Ctrl-C in a wait, close waits no longer.
 _CLOSE_INTERRUPTED_SECONDS = 0.5
-
-_IDLE = State.IDLE
 
 ManagedStep: TypeAlias = tuple[
     ObsType, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]
@@ -173,9 +170,9 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
 
     def _begin_reset(self, call: str, seed: Any, options: Any) -> None:
         session = self._session
-        session.check(Event.RESET_ASYNC, call)
+        session.check("reset", call)
         plan = plan_reset(seed, options, self.num_envs)
-        if len(plan.rows) < self.num_envs and session.state is not _IDLE:
+        if len(plan.rows) < self.num_envs and session.state != IDLE:
             raise ResetNeededError(
                 f"{call}: a reset_mask was given before the first reset, while a call is pending, "
                 "or while environments are broken: reset all environments first"
@@ -183,14 +180,23 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         session.begin_reset(plan, call)
 
     def _end_reset(self, call: str, timeout: float | None) -> tuple[ObsType, dict[str, Any]]:
-        return self._session.finish_reset(call, timeout, self._read_reset)
+        session = self._session
+        slot = session.run("reset", call, timeout)
+        try:
+            result = self._read_reset(slot)
+            session.commit()
+        except BaseException as error:
+            session.suspend(error)
+            raise
+        return result
 
-    def _read_reset(self, slot: int, rows: list[int]) -> tuple[ObsType, dict[str, Any]]:
-        infos = self._merged_infos()
+    def _read_reset(self, slot: int) -> tuple[ObsType, dict[str, Any]]:
+        infos = self._merged_infos() if any(self._session.results.values()) else {}
         if self._buffers.infos:
             declared = self._buffers.infos[slot]
-            if self._session.is_masked:
-                at = np.array(rows, dtype=np.intp)
+            masked = self._session.masked_rows
+            if masked is not None:
+                at = np.array(masked, dtype=np.intp)
                 declared.gather(infos, at, at, self.num_envs)
             else:
                 declared.read(infos, self.copy)
@@ -226,7 +232,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             return self._send_recv.receive(rows, "step", None)[:5]
         try:
             self._begin_step("step", actions)
-            return self._session.finish(Event.STEP_WAIT, "step", None, self._read_step)
+            return self._end_step("step", None)
         except BaseException as error:
             self._session.interrupt(error)
             raise
@@ -248,12 +254,14 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             NoAsyncCallError: No step is pending.
             StepTimeoutError: It took too long; the step stays pending.
         """
-        return self._session.finish(Event.STEP_WAIT, "step_wait", timeout, self._read_step)
+        return self._end_step("step_wait", timeout)
 
     def _begin_step(self, call: str, actions: Any) -> None:
         session = self._session
-        if session.state is not _IDLE:
-            session.check(Event.STEP_ASYNC, call)
+        if session.state != IDLE:
+            session.check("step", call)
+        if session.broken:
+            session.check_rows(range(self.num_envs), call, sends=False)
         if self._mode is AutoresetMode.DISABLED and session.finished.any():
             self._refuse_finished(np.flatnonzero(session.finished))
         try:
@@ -264,17 +272,28 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             self._validate_actions(call, None)
         session.begin_step(call, self._everyone)
 
+    def _end_step(self, call: str, timeout: float | None) -> ManagedStep[ObsType]:
+        session = self._session
+        slot = session.run("step", call, timeout)
+        try:
+            result = self._read_step(slot)
+            session.commit()
+        except BaseException as error:
+            session.suspend(error)
+            raise
+        return result
+
     def _read_step(self, slot: int) -> ManagedStep[ObsType]:
         buffers = self._buffers
         written = buffers.whole[slot]
         terminations = written.terminations.copy()
         truncations = written.truncations.copy()
-        infos = self._merged_infos()
+        infos = self._merged_infos() if any(self._session.results.values()) else {}
         if buffers.infos:
             buffers.infos[slot].read(infos, self.copy)
         if self._mode is not AutoresetMode.NEXT_STEP or self._settings.validate:
             ended = terminations | truncations
-            self._session.note_ends(slice(None), ended)
+            self._session.finished[:] = ended
             if self._mode is AutoresetMode.SAME_STEP and ended.any():
                 rows = ended.nonzero()[0]
                 infos.update(buffers.final_observations(rows))
@@ -306,7 +325,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         written, space = self._buffers.actions, self.single_action_space
         if rows is None and self.action_space.contains(written.read()):
             return
-        ignored = set(self._session.lost)
+        ignored = set(self._session.workers.lost)
         if self._mode is AutoresetMode.NEXT_STEP:
             ignored.update(np.flatnonzero(self._session.finished).tolist())
         for position, row in enumerate(range(self.num_envs) if rows is None else rows):
@@ -327,13 +346,11 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     def _merged_infos(self) -> dict[str, Any]:
         """Merge what the environments of all workers reported, in their order."""
         results = self._session.results
-        if not any(results.values()):
-            return {}
         parts = [part for worker in sorted(results) for part in results[worker] or ()]
         try:
             return merge(parts, self.num_envs)
         except RecursionError:
-            self._session.refuse_endless(split(parts, range(self.num_envs)))
+            self._session.fail_endless(split(parts, range(self.num_envs)), streams=False)
             raise
 
     # ------------------------------------------------------------------ some environments
@@ -349,7 +366,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             InvalidActionError: The batch does not fit; no environment was stepped.
             AlreadyPendingCallError: An environment has not answered yet, or its results were not
                 received.
-            ResetNeededError: An environment is finished (DISABLED mode), or none was reset yet.
+            ResetNeededError: An environment is finished (DISABLED mode), or failed, or none was
+                reset yet.
         """
         self._send("send", actions, env_ids)
 
@@ -361,6 +379,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """Send environments a reset instead of actions, without waiting for any.
+
+        Those that failed are built again first.
 
         `recv` returns their first observations, with reward 0 and no flags, while others step.
 
@@ -383,9 +403,9 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             ...     envs.recv(2).env_ids.tolist()
             [2, 0]
         """
-        self._session.check(Event.SEND, "send_reset")
+        self._session.check("send", "send_reset")
         rows = check_env_ids(env_ids, self.num_envs)
-        self._send_recv.check(rows, "send_reset")
+        self._send_recv.check(rows, "send_reset", begins=True)
         if options is not None and not isinstance(options, Mapping):
             raise TypeError(f"options must be a mapping or None, found {show_value(options)}")
         seeds = spread_seeds(seed, len(rows))
@@ -407,6 +427,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             Exactly `count` rows; all arrays are copies.
 
         Raises:
+            Exception: What one of these environments raised, once. The others are ready for the
+                next `recv`; `send_reset` builds that one again.
             NoAsyncCallError: Fewer environments were sent an action or are ready.
             StepTimeoutError: It took too long; nothing is lost, `recv` again.
         """
@@ -415,7 +437,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     def _send(self, call: str, actions: Any, env_ids: Any) -> list[int]:
         """Send actions to some environments; return their rows."""
         try:
-            self._session.check(Event.SEND, call)
+            self._session.check("send", call)
             rows = check_env_ids(env_ids, self.num_envs)
             self._send_recv.check(rows, call)
             at = np.array(rows, dtype=np.intp)
@@ -606,7 +628,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         if timeout is not None:
             seconds = timeout
         try:
-            forced = self._session.close("close", seconds, terminate)
+            forced = self._session.close(seconds, terminate)
         finally:
             self._buffers.release()
         if forced:

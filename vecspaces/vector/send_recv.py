@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vecspaces.checks import check_count
-from vecspaces.errors import AlreadyPendingCallError, InvalidActionError, NoAsyncCallError
+from vecspaces.errors import InvalidActionError, NoAsyncCallError
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.failures import Message
 from vecspaces.vector.exchange.infos import gather, merge
-from vecspaces.vector.session.session import Session
-from vecspaces.vector.session.states import Event
+from vecspaces.vector.session.session import Ready, Session
 
 
 class Transition(NamedTuple):
@@ -65,22 +64,11 @@ class SendRecv:
                 f"batch_size must lie between 1 and num_envs={num_envs}, found {batch_size}"
             )
 
-    def check(self, rows: Sequence[int], call: str) -> None:
-        """Check that rows may be sent an action now."""
-        self._session.check(Event.SEND, call)
+    def check(self, rows: Sequence[int], call: str, begins: bool = False) -> None:
+        """Check that rows may be sent an action now, or one that `begins` an episode."""
         if self._together:
             self._check_together(set(rows), call)
-        queue = self._session.queue
-        if queue.outstanding.keys().isdisjoint(rows) and queue.ready.keys().isdisjoint(rows):
-            return
-        busy = [row for row in rows if row in queue.outstanding]
-        unread = [row for row in rows if row in queue.ready and row not in queue.fresh]
-        if busy or unread:
-            what = "is not there yet" if busy else "was not received yet"
-            rows = busy or unread
-            raise AlreadyPendingCallError(
-                Message("{}: the last reply of {:envs} {}: recv first", call, rows, what), "send"
-            )
+        self._session.check_rows(rows, call, begins=begins)
 
     def _check_together(self, rows: set[int], call: str) -> None:
         """A vector env among the environments takes all of its actions at once."""
@@ -98,32 +86,37 @@ class SendRecv:
     def recv(self, count: int | None, timeout: float | None) -> Transition:
         """Receive the `count` environments that were ready first."""
         session, queue = self._session, self._session.queue
-        session.check(Event.RECV, "recv")
+        session.check("recv", "recv")
         if count is None:
             count = self.batch_size
         else:
             check_count("count", count)
-        expected = len(queue.outstanding) + len(queue.ready)
+        expected = len(queue.under_way) + len(queue.ready)
         if expected < count:
             raise NoAsyncCallError(
                 f"recv waits for {count} environments, but only {expected} were sent an action: "
                 "send more first",
                 "recv",
             )
-
-        def ready() -> list[int] | None:
-            return list(islice(queue.ready, count)) if len(queue.ready) >= count else None
-
-        return session.receive_rows("recv", count, timeout, ready, self._read)
+        return self._receive("recv", partial(queue.first, count), count, timeout)
 
     def receive(self, rows: list[int], call: str, timeout: float | None) -> Transition:
         """Receive these rows, in this order."""
-        queue = self._session.queue
+        return self._receive(call, partial(self._session.queue.each, rows), len(rows), timeout)
 
-        def ready() -> list[int] | None:
-            return rows if all(row in queue.ready for row in rows) else None
-
-        return self._session.receive_rows(call, len(rows), timeout, ready, self._read)
+    def _receive(self, call: str, ready: Ready, count: int, timeout: float | None) -> Transition:
+        session = self._session
+        rows = session.receive(call, ready, count, timeout)
+        try:
+            result = self._read(rows)
+            session.commit_rows(rows)
+        except BaseException as error:
+            infos = {row: session.queue.ready[row] for row in rows}
+            if isinstance(error, RecursionError) and session.fail_endless(infos, streams=True):
+                return self._receive(call, ready, count, timeout)  # which raises what it found
+            session.suspend(error)
+            raise
+        return result
 
     def _read(self, rows: list[int]) -> Transition:
         """Gather the results of rows that are ready."""
@@ -139,15 +132,11 @@ class SendRecv:
             rewards[fresh] = 0.0
             terminations[fresh] = truncations[fresh] = False
         given = {place: queue.ready[row] for place, row in enumerate(rows) if queue.ready[row]}
-        try:
-            infos = merge([gather(given)], len(rows)) if given else {}
-        except RecursionError:
-            session.refuse_endless({row: queue.ready[row] for row in rows})
-            raise
+        infos = merge([gather(given)], len(rows)) if given else {}
         if buffers.infos:
             buffers.infos[slot].gather(infos, at, np.arange(len(rows)), len(rows))
         ended = terminations | truncations
-        session.note_ends(at, ended)
+        session.finished[at] = ended
         if self._mode is AutoresetMode.SAME_STEP and ended.any():
             infos.update(buffers.final_observations(at[ended], at))
             if buffers.final_infos is not None:

@@ -80,6 +80,7 @@ LEGAL: dict[str, set[str]] = {
     "call before the first reset": {"call_wait"},
     "overdue call before the first reset": {"reset_async", "call_wait"},
 }
+STATES = tuple(LEGAL)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import cloudpickle
 from vecspaces.errors import InvalidInfoError
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.failures import Failure, Message, whereabouts
-from vecspaces.vector.exchange.infos import split
+from vecspaces.vector.exchange.infos import gather, split, to_plain
 from vecspaces.vector.exchange.messages import Op, Reply, Written
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.group.building import GroupDescription
@@ -125,9 +125,10 @@ def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
     if op is _STEP:
         return group.step(slot)
     if op is Op.STEP_ROWS:
-        rows, starts, _ = payload
-        group.begin(starts)
-        return group.step(slot, rows)
+        *begins, _ = payload
+        rows, _, failures = group.begin(*begins)
+        written = group.step(slot, rows) if rows else Written([], [])
+        return written._replace(failures=[*failures, *written.failures])
     if op is Op.RESET:
         return group.reset(slot, *payload)
     if op is Op.CALL:
@@ -156,3 +157,22 @@ def find_unpicklable(result: Any, command: str) -> Failure | None:
                 kind = InvalidInfoError if is_written else TypeError
                 return Failure.of(kind(message), (row,), command)
     return None
+
+
+def pack_part(written: Written, outside: tuple[Any, Any], dumps: Callable[[Any], bytes]) -> bytes:
+    """Pack what rows of a stream returned; a row whose info cannot be pickled fails alone.
+
+    `outside` is what no shared memory holds: values that are too large for it, or all rows.
+    """
+    while True:
+        rows, infos, failures = written
+        try:
+            return dumps((rows, failures, list(map(to_plain, infos)), *outside))
+        except Exception as error:
+            found = find_unpicklable(written, "step") or Failure.of(error, rows, "step")
+            infos_of = split(infos, rows)
+            rest = [row for row in rows if row not in found.env_ids]
+            columns = gather({row: infos_of[row] for row in rest if infos_of[row]})
+            written = Written(
+                rest, [columns] if columns else [], [*failures, (found.env_ids, found)]
+            )

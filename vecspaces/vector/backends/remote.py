@@ -16,7 +16,7 @@ from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, died, waited
 from vecspaces.vector.exchange.infos import Columns, from_plain
-from vecspaces.vector.exchange.messages import Op, Reply
+from vecspaces.vector.exchange.messages import Op, Reply, Written
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.group.building import GroupDescription
 
@@ -30,7 +30,7 @@ class RemoteBackend(Backend):
         self._descriptions: list[GroupDescription] = []
         # Pickled once: what every worker gets, those that replace others too.
         self._packed_plan = b""
-        # The number of the last command: what came with a reply to an older one is dropped.
+        # The number of the last command that writes rows: what older ones wrote is dropped.
         self._seq = 0
         self.replies = deque()
 
@@ -159,8 +159,10 @@ class RemoteBackend(Backend):
                 failure = Failure.of(RuntimeError(change), self.slices[worker], "build", worker)
                 return Reply(worker, Op.FAILED, seq, failure)
         elif op is Op.PART:
-            rows, *written = payload
-            payload = rows, self._take_in(slot, seq, *written)
+            rows, failures, *written = payload
+            for _, failure in failures:
+                failure.worker = worker
+            payload = Written(rows, self._take_in(slot, seq, *written), failures)
         elif op is Op.DONE and isinstance(payload, tuple):
             payload = self._take_in(slot, seq, *payload)
         return Reply(worker, op, seq, payload)

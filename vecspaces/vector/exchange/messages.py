@@ -70,10 +70,12 @@ class Written(NamedTuple):
     Attributes:
         rows: The rows, of the slot that the command named.
         infos: What their environments reported, of one member of the group after the other.
+        failures: Rows of `STEP_ROWS` that failed and are not among `rows`, each with its `Failure`.
     """
 
     rows: Sequence[int]
     infos: list[Columns]
+    failures: Sequence[tuple[Sequence[int], Any]] = ()
 
 
 # Without the Python function that the constructor of a named tuple is.

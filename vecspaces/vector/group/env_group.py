@@ -30,7 +30,7 @@ from vecspaces.vector.group.building import (
     is_vector_env,
 )
 from vecspaces.vector.group.form import failed
-from vecspaces.vector.group.members import Member, Note, Starts, Views
+from vecspaces.vector.group.members import Failures, Member, Note, Starts, Views
 from vecspaces.vector.group.single_envs import SingleEnvs
 from vecspaces.vector.group.vector_member import VectorMember
 
@@ -168,7 +168,8 @@ class EnvGroup:
         """
         starts = dict(zip(rows, zip(seeds, options, strict=True), strict=True))
         try:
-            self._rebuild(broken)
+            for _, failure in self._rebuild(broken):
+                raise failure
             parts = []
             for member in self._members:
                 chosen = {row: starts[row] for row in member.rows if row in starts}
@@ -178,22 +179,35 @@ class EnvGroup:
             self._progress[0] = -1
         return Written(rows, [part for part in parts if part])
 
-    def begin(self, starts: Starts) -> None:
-        """Let the next step of rows begin an episode, instead of taking their action."""
+    def begin(self, rows: Sequence[int], starts: Starts, broken: Iterable[int]) -> Written:
+        """Let the next step of the rows of `starts` begin an episode, instead of taking an action.
+
+        Those of `broken` are built again first. The rows of what is returned can be stepped.
+        """
+        try:
+            failures = self._rebuild(broken)
+        finally:
+            self._progress[0] = -1
         for part in self._by_member(list(starts)):
             self._member_of[part[0]].begin({row: starts[row] for row in part})
+        return Written(_without(rows, failures), [], failures)
 
     def step(self, slot: int, rows: Sequence[int] | None = None) -> Written:
         """Step all environments, or those of `rows`, with the actions that stand in their rows.
 
-        Of a vector env, `rows` holds all or none.
+        A vector env has all of its rows in `rows`, or none. A failure in a step of all is raised;
+        of `rows`, those that fail are reported beside what the others returned.
         """
         timings = self._timings
         note = None if timings is None else timings.start()
+        failures: Failures = []
         if rows is not None:
             self._buffers.positions.step(rows)
         try:
-            infos = self._step(slot, rows, note)
+            if rows is None:
+                infos = self._step(slot, note)
+            else:
+                infos = self._step_some(slot, rows, note, failures)
         except BaseException:
             if timings is not None:
                 timings.abandon()
@@ -201,22 +215,38 @@ class EnvGroup:
         finally:
             self._progress[0] = -1
         if timings is not None:
-            timings.finish(None if rows is None else self._starts(rows))
+            if failures:
+                timings.abandon()
+            else:
+                timings.finish(None if rows is None else self._starts(rows))
         if rows is None:
             return Written(self._nothing.rows, infos) if infos else self._nothing
-        return Written(rows, infos)
+        return Written(_without(rows, failures), infos, failures)
 
-    def _step(self, slot: int, rows: Sequence[int] | None, note: Note | None) -> list[Columns]:
+    def _step(self, slot: int, note: Note | None) -> list[Columns]:
         """Step the members, one after the other; return the infos of those that have some."""
         if len(self._members) == 1:
-            columns = self._members[0].step(slot, rows, note)
+            columns = self._members[0].step(slot, None, note)
             return [columns] if columns else []
-        if rows is None:
-            parts = [member.step(slot, None, note) for member in self._members]
-        else:
-            parts = [
-                self._member_of[part[0]].step(slot, part, note) for part in self._by_member(rows)
-            ]
+        parts = [member.step(slot, None, note) for member in self._members]
+        return [part for part in parts if part]
+
+    def _step_some(
+        self, slot: int, rows: Sequence[int], note: Note | None, failures: Failures
+    ) -> list[Columns]:
+        """Step some rows of the members; those that fail keep no other one from its step."""
+        parts: list[Columns] = []
+        for together in self._by_member(rows):
+            part: Sequence[int] = together
+            member = self._member_of[part[0]]
+            while part:
+                try:
+                    parts.append(member.step(slot, part, note, failures))
+                    break
+                except Failure as failure:
+                    wholes = [one for one in member.whole(part) if set(one) & set(failure.env_ids)]
+                    failures.append(([row for whole in wholes for row in whole] or part, failure))
+                    part = _without(part, failures)
         return [part for part in parts if part]
 
     def _by_member(self, rows: Sequence[int]) -> list[list[int]]:
@@ -240,9 +270,10 @@ class EnvGroup:
         """Return the rows of a pass that are timed: of a vector env the first alone."""
         return [together[0] for together in self.whole(rows)]
 
-    def _rebuild(self, broken: Iterable[int]) -> None:
-        """Build environments that failed again."""
+    def _rebuild(self, broken: Iterable[int]) -> Failures:
+        """Build environments that failed again; return the rows where this fails, and how."""
         wanted = set(broken)
+        failures: Failures = []
         factories = iter(enumerate(self._env_fns, self._first))
         for member in self._members if wanted else ():
             for number, rows in enumerate(member.whole(member.rows)):
@@ -258,9 +289,10 @@ class EnvGroup:
                     if change is not None:
                         close_all([built], rows[0])
                         raise RuntimeError(change)
+                    member.replace(number, built)
                 except RAISED as error:
-                    raise failed(error, rows, "build") from None
-                member.replace(number, built)
+                    failures.append((rows, failed(error, rows, "build")))
+        return failures
 
     # ------------------------------------------------------------------ calls and the end
 
@@ -293,3 +325,9 @@ class EnvGroup:
         """Close every environment, whatever the others do; return the first failure."""
         members, self._members = self._members, []
         return close_all([one for member in members for one in member.built], self.low)
+
+
+def _without(rows: Sequence[int], failures: Failures) -> Sequence[int]:
+    """Return the rows that did not fail."""
+    failed = {row for rows, _ in failures for row in rows}
+    return [row for row in rows if row not in failed] if failed else rows

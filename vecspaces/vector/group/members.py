@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
+from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.stats import Timings
 from vecspaces.vector.group.attributes import Call
@@ -21,6 +22,8 @@ from vecspaces.vector.group.info_writer import InfoWriter
 
 #: By row, how its next episode is to begin: with which seed, and with which options.
 Starts = Mapping[int, tuple["int | None", "Mapping[str, Any] | None"]]
+#: Rows that failed, and with what.
+Failures = list[tuple[Sequence[int], Failure]]
 #: Called with the clock after each environment of a pass that is timed.
 Note = Callable[[int], Any]
 
@@ -99,8 +102,18 @@ class Member(ABC):
         """Let the next step of the rows that `starts` names begin an episode."""
 
     @abstractmethod
-    def step(self, slot: int, rows: Sequence[int] | None, note: Note | None) -> Columns:
-        """Step all rows (None), or some that step together, and return their infos."""
+    def step(
+        self,
+        slot: int,
+        rows: Sequence[int] | None,
+        note: Note | None,
+        failures: Failures | None = None,
+    ) -> Columns:
+        """Step all rows (None), or some that step together, and return their infos.
+
+        With `failures`, an environment that fails is added to them, and the others are stepped; a
+        failure that is raised all the same concerns rows that were not.
+        """
 
     @abstractmethod
     def call(self, call: Call, rows: Sequence[int]) -> dict[int, Any]:

@@ -26,7 +26,7 @@ from vecspaces.vector.group.form import (
     wrong_form,
 )
 from vecspaces.vector.group.info_writer import Infos
-from vecspaces.vector.group.members import Member, Note, Starts, Views, reset_arguments
+from vecspaces.vector.group.members import Failures, Member, Note, Starts, Views, reset_arguments
 from vecspaces.vector.group.slot_writer import SlotWriter, ValidatedSlotWriter
 from vecspaces.vector.group.validation import Validated, batch_of_boxes
 
@@ -215,7 +215,13 @@ class SingleEnvs(Member):
 
     # ------------------------------------------------------------------ step
 
-    def step(self, slot: int, rows: Sequence[int] | None, note: Note | None) -> Columns:
+    def step(
+        self,
+        slot: int,
+        rows: Sequence[int] | None,
+        note: Note | None,
+        failures: Failures | None = None,
+    ) -> Columns:
         """Step all environments, or those of some rows."""
         low, progress = self.rows.start, self._views.progress
         if rows is None:
@@ -225,7 +231,7 @@ class SingleEnvs(Member):
             steppers = [self._steppers[row - low] for row in rows]
         if self._in_place is not None:
             self._turn_to(slot, rows, "step")
-        pairs: Iterable[Any] = zip(self.rows if rows is None else rows, steppers, actions)  # noqa: B905
+        pairs: Iterator[Any] = zip(self.rows if rows is None else rows, steppers, actions)  # noqa: B905
         if note is not None:
             pairs = _noting(pairs, note)
         observations: list[Any] = []
@@ -233,35 +239,47 @@ class SingleEnvs(Member):
         infos: Infos = {}
         ended = self._ended = []
         row = -1
-        try:
-            for row, stepper, action in pairs:
-                # One store per environment: a death or a hang is that of the row that ran.
-                progress[0] = row
-                try:
-                    result = stepper.step(action)
-                except RAISED as error:
-                    # The environment raised it, and not what checks its result below.
-                    raise Failure.of(error, (row,), "step") from None
-                try:
-                    observation, reward, terminated, truncated, info = result
-                    over = terminated or truncated
-                except (TypeError, ValueError) as error:
-                    raise wrong_form(error, "step") from None
-                if over:
-                    ended.append((row, bool(terminated), bool(truncated)))
-                    observation, info = self._end(row, observation, info)
-                observations.append(observation)
-                rewards.append(reward)
-                # `as_info` is called for odd infos alone: a call costs more than both tests.
-                if info.__class__ is not dict:
-                    infos[row] = as_info(info)
-                elif info:
-                    infos[row] = info
-            row = -1  # what is wrong from here on is found by the rows' writers
-            return self._slots[slot].write(rows, observations, rewards, ended, infos)
-        except RAISED as error:
-            concerned = (row,) if row >= 0 else rows or self.rows
-            raise failed(error, concerned, "step") from None
+        while True:
+            try:
+                for row, stepper, action in pairs:  # goes on after a row that failed
+                    # One store per environment: a death or a hang is that of the row that ran.
+                    progress[0] = row
+                    try:
+                        result = stepper.step(action)
+                    except RAISED as error:
+                        # The environment raised it, and not what checks its result below.
+                        raise Failure.of(error, (row,), "step") from None
+                    try:
+                        observation, reward, terminated, truncated, info = result
+                        over = terminated or truncated
+                    except (TypeError, ValueError) as error:
+                        raise wrong_form(error, "step") from None
+                    if over:
+                        ended.append((row, bool(terminated), bool(truncated)))
+                        observation, info = self._end(row, observation, info)
+                    # `as_info` is called for odd infos alone: a call costs more than both tests.
+                    if info.__class__ is not dict:
+                        info = as_info(info)
+                    observations.append(observation)
+                    rewards.append(reward)
+                    if info:
+                        infos[row] = info
+                row = -1  # what is wrong from here on is found by the rows' writers
+                return self._slots[slot].write(rows, observations, rewards, ended, infos)
+            except RAISED as error:
+                concerned = (row,) if row >= 0 else rows or self.rows
+                failure = failed(error, concerned, "step")
+                if rows is None or failures is None:
+                    raise failure from None
+                gone = set(failure.env_ids).intersection(rows) or set(rows)
+                failures.append((sorted(gone), failure))
+                if row < 0:
+                    kept = [place for place, one in enumerate(rows) if one not in gone]
+                    observations = [observations[place] for place in kept]
+                    rewards = [rewards[place] for place in kept]
+                rows = [one for one in rows if one not in gone]
+                infos = {one: info for one, info in infos.items() if one not in gone}
+                ended[:] = [one for one in ended if one[0] not in gone]
 
     # ------------------------------------------------------------------ lost episodes
 

@@ -20,7 +20,7 @@ from vecspaces.vector.exchange.infos import Columns, columns_of, gather, snapsho
 from vecspaces.vector.group.attributes import Call
 from vecspaces.vector.group.building import Built, holds_envs, reaches_each
 from vecspaces.vector.group.form import failed, unpack_reset, wrong_form
-from vecspaces.vector.group.members import Member, Note, Starts, Views, reset_arguments
+from vecspaces.vector.group.members import Failures, Member, Note, Starts, Views, reset_arguments
 from vecspaces.vector.group.validation import ValidatedVector
 
 
@@ -160,7 +160,13 @@ class VectorMember(Member):
         """Let the next step, which is one of all rows, begin an episode."""
         self._starts = starts
 
-    def step(self, slot: int, rows: Sequence[int] | None, note: Note | None) -> Columns:
+    def step(
+        self,
+        slot: int,
+        rows: Sequence[int] | None,
+        note: Note | None,
+        failures: Failures | None = None,
+    ) -> Columns:
         """Step all environments, together."""
         self._views.progress[0] = self.rows.start
         try:

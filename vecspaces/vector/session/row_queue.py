@@ -1,8 +1,9 @@
-"""Which rows still have to answer an action, and which wait to be received, first ready first."""
+"""Which rows of `send` and `recv` are under way, which wait to be received, and which are late."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from vecspaces.vector.exchange.deadline import Deadline
@@ -10,61 +11,105 @@ from vecspaces.vector.exchange.deadline import Deadline
 #: The info of an environment, as it returned it.
 Info = dict[str, Any]
 
+NEVER = Deadline(None)
+# How long a row whose time is up may stay silent while the caller listens, in seconds: it may have
+# answered while the caller did not.
+_GRACE = 0.1
+
 
 class RowQueue:
-    """The rows of `send` and `recv`; the session alone changes it.
+    """The rows of `send` and `recv`, in the order in which they can be received.
 
-    Every change can be made twice with the same result: an interrupt may come between the arrival
-    of a reply and the note that it was taken in.
+    The session alone changes it. Every change can be made twice with the same result: an interrupt
+    may come between the arrival of a reply and the note that it was taken in.
 
     Attributes:
-        outstanding: Rows that were sent an action and have not answered, in the order in which
-            they were sent, and until when each may take.
+        under_way: Rows that were sent a command and have not answered, in the order in which they
+            were sent, and until when each may take.
         ready: Rows that wait to be received, in order, and the info of each.
         fresh: Those of them that hold the first observation after a reset, and no step.
     """
 
     def __init__(self) -> None:
-        self.outstanding: dict[int, Deadline] = {}
+        self.under_way: dict[int, Deadline] = {}
         self.ready: dict[int, Info] = {}
         self.fresh: set[int] = set()
+        # The time of the first row, once it is up, and until when the row may be silent after that.
+        self._listening = NEVER, NEVER
+
+    @property
+    def streams(self) -> bool:
+        """Whether rows are under way, or have results that were not received."""
+        return bool(self.under_way) or not self.fresh.issuperset(self.ready)
+
+    def first(self, count: int) -> list[int] | None:
+        """Return the rows that `recv` receives next; None where fewer are ready."""
+        return list(islice(self.ready, count)) if len(self.ready) >= count else None
+
+    def each(self, rows: list[int]) -> list[int] | None:
+        """Return these rows; None where one of them is not ready."""
+        return rows if self.ready.keys() >= set(rows) else None
 
     def send(self, rows: Sequence[int], until: Deadline) -> None:
-        """Note that rows were sent an action: what they had ready has been seen, or never will."""
-        self.outstanding.update(dict.fromkeys(rows, until))
+        """Note that rows were sent a command; a first observation is then not received any more."""
+        self.under_way.update(dict.fromkeys(rows, until))
         self.fresh.difference_update(rows)
         for row in rows if self.ready else ():
             self.ready.pop(row, None)
 
     def send_again(self, rows: Iterable[int], until: Deadline) -> None:
         """Note that a new worker was sent what its predecessor had not answered."""
-        again = {row: until for row in rows if row in self.outstanding}
-        others = {row: at for row, at in self.outstanding.items() if row not in again}
-        self.outstanding = {**others, **again}
+        again = {row: until for row in rows if row in self.under_way}
+        others = {row: at for row, at in self.under_way.items() if row not in again}
+        self.under_way = {**others, **again}
 
     def answer(self, infos: Mapping[int, Info]) -> None:
-        """Take in the rows that have answered a step, and the info of each."""
-        if not self.outstanding.keys() >= infos.keys():  # some were taken in before
-            infos = {row: infos[row] for row in infos if row in self.outstanding}
+        """Take in the rows that have answered, and the info of each."""
+        if not self.under_way.keys() >= infos.keys():  # some were taken in before
+            infos = {row: infos[row] for row in infos if row in self.under_way}
         self.ready.update(infos)
         for row in infos:
-            self.outstanding.pop(row)
+            self.under_way.pop(row)
 
     def refill(self, infos: Mapping[int, Info]) -> None:
         """Take in the rows that were reset: their first observations can be received."""
         for row, info in infos.items():
-            self.outstanding.pop(row, None)
+            self.under_way.pop(row, None)
             self.ready.pop(row, None)
             self.fresh.add(row)
             self.ready[row] = info
 
-    def without(self, rows: Iterable[int]) -> dict[int, Info]:
-        """Return what is ready but for some rows."""
+    def without(self, rows: Iterable[int]) -> tuple[dict[int, Info], set[int]]:
+        """Return what is `ready` and `fresh` but for some rows."""
         taken = set(rows)
-        return {row: info for row, info in self.ready.items() if row not in taken}
+        rest = {row: info for row, info in self.ready.items() if row not in taken}
+        return rest, self.fresh - taken
 
     def clear(self) -> None:
         """Forget everything: all environments step together."""
-        self.outstanding.clear()
+        self.under_way.clear()
         self.ready.clear()
         self.fresh.clear()
+
+    # ------------------------------------------------------------------ late rows
+
+    def late_from(self, exempt: Container[int]) -> Deadline:
+        """Return when the first row under way is late, if it stays silent; `exempt` rows never."""
+        first = next((by for row, by in self.under_way.items() if row not in exempt), NEVER)
+        if not first.passed:
+            return first
+        if self._listening[0] is not first:
+            self._listening = first, Deadline(_GRACE)
+        return self._listening[1]
+
+    def listens(self, late: Deadline) -> bool:
+        """Whether a row's time is up, so that `recv` listens for it although others are ready."""
+        return late is not NEVER and late is self._listening[1]
+
+    def heard(self) -> None:
+        """Note that something came meanwhile: the rest, or the next answer, may take its time."""
+        self._listening = self._listening[0], Deadline(_GRACE)
+
+    def late(self, exempt: Container[int]) -> list[int]:
+        """Return the rows whose time is up."""
+        return [row for row, by in self.under_way.items() if by.passed and row not in exempt]

@@ -1,8 +1,9 @@
-"""The session: commands to the workers, their replies, faults and restarts.
+"""The session: commands to the workers, waits for their replies, and what errors leave behind.
 
-`begin` sends a command, `finish` waits for its replies; both, and nothing else, change the state.
-Every worker that a command went to owes one reply. Every wait is bounded, a late reply is never
-taken for another command's, and the command of a dead worker is sent again to its successor.
+A command begins (`begin_*`, `send_rows`), is waited for (`run`, `receive`), and ends once its
+result was read (`commit`, `commit_rows`); these alone change the state. Every worker that a command
+went to owes one reply. Every wait is bounded, a late reply is never taken for another command's,
+and the command of a dead worker is sent again to its successor.
 
 An interrupt (Ctrl-C, or any exception from a signal handler) may come at any moment. What has come
 from the workers stays with the backend until it was taken in, taking it in twice changes nothing,
@@ -14,50 +15,46 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from functools import partial
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from vecspaces.checks import check_seconds
 from vecspaces.errors import (
+    AlreadyPendingCallError,
     ClosedEnvironmentError,
     InvalidInfoError,
+    ResetNeededError,
     StepTimeoutError,
-    WorkerDiedError,
 )
 from vecspaces.vector.backends.backend import PATIENCE, Backend
 from vecspaces.vector.backends.slowness import SlowWatch
 from vecspaces.vector.exchange.deadline import Deadline
-from vecspaces.vector.exchange.failures import (
-    Death,
-    Failure,
-    Message,
-    died,
-    overdue,
-    waited,
-)
+from vecspaces.vector.exchange.failures import Failure, Message, died, overdue, waited
 from vecspaces.vector.exchange.infos import Columns, find_endless, snapshot, split
-from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
+from vecspaces.vector.exchange.messages import CannotSend, Op, Reply, Written
 from vecspaces.vector.group.members import Starts
 from vecspaces.vector.session.arguments import ResetPlan, Settings
 from vecspaces.vector.session.restarts import Late
 from vecspaces.vector.session.ring import Rollout, SlotRing
-from vecspaces.vector.session.row_queue import RowQueue
-from vecspaces.vector.session.seeds import restart_seed
-from vecspaces.vector.session.states import TRANSITIONS, Event, State, next_state
+from vecspaces.vector.session.row_queue import NEVER, RowQueue
+from vecspaces.vector.session.states import State
+from vecspaces.vector.session.workers import Workers
 
-T = TypeVar("T")
-
-# After a first fault, how long others may take to report theirs: then the lowest environment is
-# named. And how long a row of a stream whose time is up may take to be heard: it may have answered
-# while the caller did not listen.
+# After a first fault, how long others may take to report theirs, in seconds: then the lowest
+# environment is named.
 _GRACE = 0.1
-_NEVER = Deadline(None)
 
-_CALLS = (Op.CALL, Op.SET_ATTR, Op.FLUSH)
-_DONE, _STEP = Op.DONE, Op.STEP
-_CLOSED = State.CLOSED
+_DONE, _STEP = Op.DONE, Op.STEP  # members of enumerations are found slowly
+IDLE = State()
+_STEPPING, _STREAMING, _CLOSED = State("step"), State("send"), State(closed=True)
+
+#: What a wait for rows is over by: the rows, once they are ready.
+Ready = Callable[[], "list[int] | None"]
+#: Until when something may take, and what happens then.
+Bound = tuple[Deadline, Callable[[], object]]
 
 
 class Session:
@@ -67,12 +64,13 @@ class Session:
         state: What the vector env is doing.
         ring: The slots of observations.
         queue: The rows of `send` and `recv`.
+        workers: Which workers can be used.
         results: By worker, the payload of its reply to the last command.
-        lost: Rows whose episode died with their worker, until a step has reported it.
+        broken: Rows that failed and must be built again, and what they failed with.
         finished: The rows whose episode ended in their last step; shape `(num_envs,)`. In NEXT_STEP
             mode steps of all rows are not noted, unless actions are checked.
         interrupted: Whether an interrupt ended the last wait.
-        is_masked: Whether the last reset had a mask, and wrote into the current slot.
+        masked_rows: The rows of the last reset if it had a mask, and wrote into the current slot.
     """
 
     def __init__(self, backend: Backend, settings: Settings) -> None:
@@ -80,61 +78,69 @@ class Session:
         self._settings = settings
         self._replies = backend.replies
         plan = backend.buffers.plan
-        self.state = State.NEW
+        self.state = State(new=True)
         self.ring = SlotRing(settings.buffers, plan.slots)
         self.queue = RowQueue()
+        self.workers = Workers(backend, settings)
         self.results: dict[int, Any] = {}
-        self.lost: set[int] = set()
+        self.broken: dict[int, Failure] = {}
         self.finished: npt.NDArray[np.bool_] = np.zeros(plan.num_envs, dtype=np.bool_)
-        self.interrupted = self.is_masked = False
-        self._was_reset = False
-        self._inherited = False
+        self.interrupted = self._inherited = False
+        self.masked_rows: list[int] | None = None
         # The last command: enough to repeat it for a worker that had to be replaced, the call that
         # the user made, and the slot and the steps of the rollout once it is done.
         self._op, self._call = Op.RESET, "reset"
         self._payloads: Mapping[int, Any] = {}
         self._slot = self._steps = 0
-        self._seq = 0
+        # Each command has a number, which its replies carry. All commands to rows, until none is
+        # under way, are one stream with one number (-1: none), beside which a call has its own.
+        self._number, self._stream = 0, -1
+        # The workers that owe a reply to the command, and those whose caller gave up waiting.
         self._waiting: set[int] = set()
-        # Of those that owe a reply, the ones whose caller gave up waiting.
         self._late: set[int] = set()
+        self._failures: list[Failure] = []
         # How many rows the last `recv` waited for, as the next one probably will.
         self._wanted = 1
-        self._failures: list[Failure] = []
-        # Environments that must be built again, and workers that are gone or must not be used.
-        self._broken: set[int] = set()
-        self._gone: set[int] = set()
-        # Whether workers that overrun `step_timeout` are restarted, and, of a stream, the time of
-        # a row that is up, and until when it may be heard all the same.
         budget = settings.budget
         self._restarts_late = budget is not None and budget.on_step_timeout != "raise"
-        self._unheard = _NEVER, _NEVER
         self._slow = SlowWatch(settings.slow_warning, backend)
         self._since = 0.0  # when the last wait began
-        # Deaths that were noticed and not yet dealt with, workers that are being built again and
-        # until when, and how often each was restarted.
-        self._deaths: dict[int, Death | Late] = {}
-        self._build_by: dict[int, Deadline] = {}
-        self._restarts = [0] * len(backend.slices)
-        self._worker_of = [worker for worker, rows in enumerate(backend.slices) for _ in rows]
-        self._seeds: list[int | None] = [None] * plan.num_envs
-        self._options: list[Mapping[str, Any] | None] = [None] * plan.num_envs
 
-    def check(self, event: Event, call: str = "") -> State:
-        """Return the state that an event leads to, or raise what makes it illegal."""
-        state = TRANSITIONS[self.state].get(event)
-        if state is not None and not self._inherited:
-            return state
-        if self._inherited and event is not Event.CLOSE:
+    # ------------------------------------------------------------------ what is legal
+
+    def check(self, call: str, name: str) -> None:
+        """Raise where a call is illegal, which the user made by a method of this name."""
+        if self._inherited:
             raise ClosedEnvironmentError(
-                f"{call} was called in a process that was forked from the one that made the vector "
+                f"{name} was called in a process that was forked from the one that made the vector "
                 "env, which alone can use it: make another one here"
             )
-        pending = ""
-        if self.state.value.startswith("overdue"):
+        if not self.state.allows(call):
             what = "was interrupted" if self.interrupted else "timed out"
-            pending = f"{self._call} that {what}"
-        return next_state(self.state, event, call, pending)
+            raise self.state.refusal(call, name, f"{self._call} that {what}")
+
+    def check_rows(
+        self, rows: Collection[int], name: str, *, sends: bool = True, begins: bool = False
+    ) -> None:
+        """Raise where one of some rows takes no call now.
+
+        A call that `sends` needs rows whose results were received; one that `begins` episodes
+        builds broken environments again.
+        """
+        queue, broken = self.queue, self.broken
+        if not (queue.under_way.keys().isdisjoint(rows) and queue.ready.keys().isdisjoint(rows)):
+            busy = [row for row in rows if row in queue.under_way]
+            unread = [row for row in rows if row in queue.ready and row not in queue.fresh]
+            if busy or (sends and unread):
+                what = "is not there yet" if busy else "was not received yet"
+                text = "{}: the last reply of {:envs} {}: recv first"
+                raise AlreadyPendingCallError(Message(text, name, busy or unread, what), "send")
+        if broken and not begins:
+            failed = [row for row in rows if row in broken]
+            if failed:
+                text = "{}: {:envs} failed: send_reset or reset() first, which builds {} again"
+                them = "it" if len(failed) == 1 else "them"
+                raise ResetNeededError(Message(text, name, failed, them))
 
     def disown(self) -> None:
         """In a process that was forked from the caller's: what was inherited can only be closed."""
@@ -142,49 +148,50 @@ class Session:
 
     # ------------------------------------------------------------------ commands
 
-    def begin_call(self, call: str, op: Op, payloads: Mapping[int, Any]) -> None:
-        """Send a call, which writes no rows."""
-        self._begin(Event.CALL_ASYNC, call, op, self.ring.current, self.ring.steps, payloads)
-
     def _begin(
         self,
-        event: Event,
+        state: State,
         call: str,
         op: Op,
         slot: int,
         steps: int,
         payloads: Mapping[int, Any],
-        rows: Sequence[int] = (),
     ) -> None:
-        """Send a command to some workers; one that cannot be pickled leaves the state as it is.
-
-        Of a stream, `rows` are those whose replies can be received.
-        """
-        state = TRANSITIONS[self.state].get(event) or self.check(event, call)
-        self._seq += 1
+        """Send a command to some workers; one that cannot be pickled leaves the state as it is."""
+        self._number += 1
         self._waiting = set(payloads)
-        self._late = set()
         self._failures = []
         self.results = {}
         self.interrupted = False
+        if state.pending != "call":  # which may be made in a stream
+            self._late = set()
         self._op, self._call, self._payloads = op, call, payloads
         self._slot, self._steps = slot, steps
         try:
-            self._backend.submit(op, slot, self._seq, payloads)
-            if rows:
-                self.queue.send(rows, self._row_deadline())
-            if self.state is _CLOSED:
+            self._backend.submit(op, slot, self._number, payloads)
+            if self.state.closed:
                 self._check_open()
+            if state.pending != "call":
+                self._stream = -1
             self.state = state
-        except CannotSend as error:
-            self._waiting = set()
-            raise error.reason from None
         except BaseException as error:
-            # Some workers may have received it: only new ones can begin together again.
-            self._break(payloads)
-            self.interrupted = isinstance(error, KeyboardInterrupt)
-            self._check_open(error)
-            raise
+            self._waiting = set()
+            self._fail_sending(error, payloads)
+
+    def _fail_sending(self, error: BaseException, workers: Iterable[int]) -> NoReturn:
+        """Raise what ended the sending of a command."""
+        if isinstance(error, CannotSend):
+            raise error.reason from None
+        # Some workers may have received it: only new ones can begin together again.
+        self._break(workers)
+        self.interrupted = isinstance(error, KeyboardInterrupt)
+        self._check_open(error)
+        raise error
+
+    def begin_call(self, call: str, op: Op, payloads: Mapping[int, Any]) -> None:
+        """Send a call, which writes no rows."""
+        state = self.state._replace(pending="call")
+        self._begin(state, call, op, self.ring.current, self.ring.steps, payloads)
 
     def begin_reset(self, plan: ResetPlan, call: str) -> None:
         """Send a reset, after replacing workers that are gone or busy with a call that is late.
@@ -192,27 +199,28 @@ class Session:
         One with a mask writes into the current slot: it takes no step, even if it chooses all rows.
         Any other, and the first one, begins anew with the first slot.
         """
-        self.check(Event.RESET_ASYNC, call)
-        goes_on = self.is_masked = plan.is_masked and self.state is State.IDLE
+        self.check("reset", call)
+        rows = plan.rows.tolist()
+        goes_on = plan.is_masked and self.state == IDLE
+        self.masked_rows = rows if goes_on else None
         self._replace_unusable()
         payloads: dict[int, Any] = {}
-        for worker, rows in self.by_worker(plan.rows.tolist()).items():
+        for worker, chosen in self.workers.of_rows(rows).items():
             payloads[worker] = (
-                rows,
-                [plan.seeds[row] for row in rows],
-                [plan.options[row] for row in rows],
+                chosen,
+                [plan.seeds[row] for row in chosen],
+                [plan.options[row] for row in chosen],
                 plan.keep_options,
-                [row for row in self._backend.slices[worker] if row in self._broken],
+                [row for row in chosen if row in self.broken],
             )
         ring = self.ring
         slot, steps = (ring.current, ring.steps) if goes_on else (0, 0)
         if not goes_on:
             ring.begins_rollout = ring.is_mixed = False
-        for row in plan.rows:
-            if plan.seeds[row] is not None:
-                self._seeds[row] = plan.seeds[row]
-            self._options[row] = plan.options[row] if plan.keep_options else None
-        self._begin(Event.RESET_ASYNC, call, Op.RESET, slot, steps, payloads)
+        for row in rows:
+            options = plan.options[row] if plan.keep_options else None
+            self.workers.note_start(row, plan.seeds[row], options)
+        self._begin(State("reset", new=self.state.new), call, Op.RESET, slot, steps, payloads)
 
     def begin_step(self, call: str, payloads: Mapping[int, None]) -> None:
         """Send a step of all environments, into the next slot of the ring."""
@@ -224,11 +232,12 @@ class Session:
             ring.begins_rollout = ring.is_mixed = False
         if self.queue.ready:
             self.queue.clear()
-        self._begin(Event.STEP_ASYNC, call, _STEP, ring.next, ring.steps + 1, payloads)
+        slot = (ring.current + 1) % ring.slots
+        self._begin(_STEPPING, call, _STEP, slot, ring.steps + 1, payloads)
 
     def end_rollout(self) -> Rollout:
         """Return the steps of a complete rollout; the next step begins another."""
-        self.check(Event.STEP_ASYNC, "rollout_view")
+        self.check("step", "rollout_view")
         buffers, steps = self._backend.buffers, self.ring.rollout_steps
         declared = buffers.plan.infos
         rollout = Rollout(
@@ -246,67 +255,52 @@ class Session:
     ) -> None:
         """Send a step of some rows; the replies are theirs alone, and come as they are ready.
 
-        The step of a row that `starts` names begins an episode. Workers report their share of the
-        `wanted` rows together; None: of as many as the last `recv` waited for.
+        The step of a row that `starts` names begins an episode, in an environment that is built
+        again if it is broken. Workers report their share of the `wanted` rows together; None: of as
+        many as the last `recv` waited for.
         """
         if not rows:
             return  # nothing would be there to receive
         wanted = self._wanted if wanted is None else wanted
         share = max(1, wanted // len(self._backend.slices))
         payloads = {
-            worker: (chosen, {row: starts[row] for row in chosen if row in starts}, share)
-            for worker, chosen in self.by_worker(rows).items()
+            worker: (
+                chosen,
+                {row: starts[row] for row in chosen if row in starts},
+                [row for row in chosen if row in self.broken],
+                share,
+            )
+            for worker, chosen in self.workers.of_rows(rows).items()
         }
         for row, (seed, _) in starts.items():
-            if seed is not None:
-                self._seeds[row] = seed
-            self._options[row] = None
-        slot, streaming = self.ring.current, self.state is State.STREAMING
+            self.workers.note_start(row, seed, None)
+        slot = self.ring.current
         self.ring.is_mixed = True
         if self._settings.budget is not None:
             # The other slot keeps what was known, in case a worker dies while it writes.
             observations, at = self._backend.buffers.observations, np.array(rows, dtype=np.intp)
             observations[self.ring.next].copy_rows(observations[slot], at)
-        if not streaming:
-            self._begin(Event.SEND, call, Op.STEP_ROWS, slot, self.ring.steps, payloads, rows)
-            return
+        if not self.state.pending:
+            self._number += 1
+            self._stream, self._late, self._failures = self._number, set(), []
+        self._call, self.interrupted = call, False
         try:
-            # Under the number with which the stream began, since all of it is one command.
-            self._backend.submit(Op.STEP_ROWS, slot, self._seq, payloads)
+            self._backend.submit(Op.STEP_ROWS, slot, self._stream, payloads)
             self.queue.send(rows, self._row_deadline())
-            self._waiting.update(payloads)
-        except CannotSend as error:
-            raise error.reason from None
-        except BaseException:
-            self._break(self._waiting | set(payloads))
-            raise
-
-    def note_ends(self, rows: Any, ended: npt.NDArray[np.bool_]) -> None:
-        """Note which of some rows ended their episode in the last step."""
-        self.finished[rows] = ended
-
-    def by_worker(self, rows: Iterable[int]) -> dict[int, list[int]]:
-        """Sort rows by the worker that holds them; workers in ascending order."""
-        if len(self._backend.slices) == 1:
-            return {0: list(rows)}
-        found: dict[int, list[int]] = {}
-        worker_of = self._worker_of
-        for row in rows:
-            worker = worker_of[row]
-            if worker in found:
-                found[worker].append(row)
-            else:
-                found[worker] = [row]
-        return dict(sorted(found.items()))
+            if self.state.closed:
+                self._check_open()
+            self.state = _STREAMING
+        except BaseException as error:
+            self._fail_sending(error, payloads)
 
     def _break(self, workers: Iterable[int]) -> None:
         """Note that workers may be in any state: a reset replaces them."""
-        self._gone.update(workers)
-        self._move(State.BROKEN)
+        self.workers.gone.update(workers)
+        self._move(State(new=self.state.new, broken=True))
 
     def _move(self, state: State) -> None:
         """Change the state, unless `close` came in between: it is the end."""
-        if self.state is not _CLOSED:
+        if not self.state.closed:
             self.state = state
 
     def _check_open(self, error: BaseException | None = None) -> None:
@@ -314,7 +308,7 @@ class Session:
 
         What such a call raised, since memory and workers are gone, says less.
         """
-        if self.state is not _CLOSED or isinstance(error, ClosedEnvironmentError):
+        if not self.state.closed or isinstance(error, ClosedEnvironmentError):
             return
         if error is None or isinstance(error, Exception):
             raise ClosedEnvironmentError(
@@ -324,434 +318,396 @@ class Session:
 
     def _replace_unusable(self) -> None:
         """Before a reset, replace workers that are gone, or still busy with a call that is late."""
-        unusable = self._gone | self._deaths.keys() | (self._late & self._waiting)
+        workers = self.workers
+        unusable = (
+            workers.gone | workers.deaths.keys() | (self._late & (self._busy(True) | self._waiting))
+        )
         if not unusable:
             return
         # What is interrupted from here on begins anew at the next reset.
-        self._gone |= unusable
+        workers.gone |= unusable
         self._waiting = set()
-        self._move(State.BROKEN)
+        self._move(State(new=self.state.new, broken=True))
         for worker in sorted(unusable):
-            self._build(worker, None)
-            self._broken.difference_update(self._backend.slices[worker])
-            self._deaths.pop(worker, None)
-            self._gone.discard(worker)
+            workers.replace(worker)
+            for row in self._backend.slices[worker]:
+                self.broken.pop(row, None)
 
-    def _build(self, worker: int, lost: Mapping[int, Any] | None) -> None:
-        """Start a worker in place of another; its next command waits until it is built."""
-        self._build_by.pop(worker, None)
-        self._backend.submit(Op.BUILD, 0, 0, {worker: lost})
-        self._build_by[worker] = Deadline(self._settings.start_timeout)
+    # ------------------------------------------------------------------ the ends of commands
 
-    # ------------------------------------------------------------------ waiting
+    def run(self, command: str, call: str, timeout: float | None) -> int:
+        """Wait for the pending command, and return the slot that it wrote.
 
-    def finish(self, event: Event, call: str, timeout: float | None, read: Callable[[int], T]) -> T:
-        """Wait for the last command, and return what `read` makes of its slot.
-
-        `read` may be called again after an interrupt, so it must change nothing that lasts.
+        Its result is then read, which changes nothing that lasts, and `commit` ends it.
         """
-        state = TRANSITIONS[self.state].get(event) or self.check(event, call)
+        if self.state.pending != command:
+            self.check(f"{command}_wait", call)
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)
         try:
             self._wait(None, timeout)
-            result = read(self._slot)
+            if command == "reset":
+                self._settle_reset()
         except BaseException as error:
-            self._suspend(error)
-            self._annotate(error)
+            self._end_early(error)
             raise
+        return self._slot
+
+    def _settle_reset(self) -> None:
+        """Note that rows were reset: they are in order again, and can be received."""
+        rows = [row for payload in self._payloads.values() for row in payload[0]]
+        for row in rows:
+            self.broken.pop(row, None)
+        self.workers.lost.difference_update(rows)
+        self.finished[rows] = False
+        parts = [part for infos in self.results.values() for part in infos or ()]
+        self.queue.refill(snapshot(split(parts, rows)))
+
+    def commit(self) -> None:
+        """End the command whose result was read."""
+        state = self._after_call() if self.state.pending == "call" else IDLE
         ring = self.ring
-        if self.state is _CLOSED:
+        if self.state.closed:
             self._check_open()
         # Plain assignments alone: an interrupt comes before all of them or after all of them.
         self.state, ring.current, ring.steps = state, self._slot, self._steps
-        return result
 
-    def finish_reset(
-        self, call: str, timeout: float | None, read: Callable[[int, list[int]], T]
-    ) -> T:
-        """Wait for the end of a reset; its rows are then in order again, and can be received."""
+    def _after_call(self) -> State:
+        """Return the state that a call leads back to."""
+        return State("send" if self.queue.streams else "", new=self.state.new)
 
-        def settle(slot: int) -> T:
-            rows = [row for payload in self._payloads.values() for row in payload[0]]
-            self._was_reset = True
-            self._broken.difference_update(rows)
-            self.lost.difference_update(rows)
-            self.finished[rows] = False
-            parts = [part for infos in self.results.values() for part in infos or ()]
-            self.queue.refill(snapshot(split(parts, rows)))
-            return read(slot, rows)
+    def receive(self, call: str, ready: Ready, count: int, timeout: float | None) -> list[int]:
+        """Wait until `ready()` returns `count` rows, and return them; `commit_rows` ends it.
 
-        return self.finish(Event.RESET_WAIT, call, timeout, settle)
-
-    def receive_rows(
-        self,
-        call: str,
-        count: int,
-        timeout: float | None,
-        ready: Callable[[], list[int] | None],
-        read: Callable[[list[int]], T],
-    ) -> T:
-        """Wait until `ready()` returns `count` rows, and return what `read` makes of them."""
-        state, queue = self.check(Event.RECV, call), self.queue
+        If one of them failed, this is raised, once, and the others stay ready.
+        """
+        self.check("recv", call)
         self._wanted = count
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)
         try:
             self._wait(ready, timeout)
             rows = ready() or []
-            result = read(rows)
-            rest = queue.without(rows)
-            fresh = queue.fresh.difference(rows)
-            if state is State.STREAMING and not (queue.outstanding or rest.keys() - fresh):
-                state = self.check(Event.DRAINED)
         except BaseException as error:
-            self._suspend(error)
-            self._annotate(error)
+            self._end_early(error)
             raise
-        # As in `finish`.
-        if self.state is _CLOSED:
+        if self.broken:
+            failure = next((self.broken[row] for row in rows if row in self.broken), None)
+            if failure is not None:
+                self._raise_row(failure)
+        return rows
+
+    def _raise_row(self, failure: Failure) -> NoReturn:
+        """Raise what broke rows, which are then received."""
+        try:
+            failure.throw()
+        except Exception:
+            self.commit_rows([row for row, one in self.broken.items() if one is failure])
+            raise
+
+    def commit_rows(self, rows: Iterable[int]) -> None:
+        """Note that rows were received."""
+        ready, fresh = self.queue.without(rows)
+        streams = self.queue.under_way or ready.keys() - fresh
+        state = _STREAMING if streams else IDLE
+        if self.state.closed:
             self._check_open()
-        self.state, queue.ready, queue.fresh = state, rest, fresh
-        return result
+        # As in `commit`.
+        self.state, self.queue.ready, self.queue.fresh = state, ready, fresh
+
+    def suspend(self, error: BaseException) -> None:
+        """Note that a call ended early: what is pending stays so, unless a fault ended it."""
+        self._check_open(error)
+        if not self.state.pending:
+            return
+        self._late |= self._busy(self.state.pending == "send")
+        self.interrupted = not isinstance(error, StepTimeoutError)
+        if self.state.pending != "send":
+            self.state = self.state._replace(overdue=True)
+
+    def _end_early(self, error: BaseException) -> None:
+        """Note that a wait ended early, and let a Ctrl-C say what was waited for."""
+        self.suspend(error)
+        streams = self.state.pending == "send"
+        busy = self._busy(streams)
+        # isinstance would read the exception's __class__, which may raise.
+        if busy and issubclass(type(error), KeyboardInterrupt) and not self.state.closed:
+            rows, _ = self._busy_rows(streams)
+            where, _ = self.workers.find_running(busy)
+            error.add_note(waited(self._verb, self._since, rows, where))
 
     def interrupt(self, error: BaseException) -> None:
         """Note that a call was interrupted between its two halves: what it began is pending."""
         if not isinstance(error, Exception):
-            self._suspend(error)
+            self.suspend(error)
         self._check_open(error)
 
-    def _suspend(self, error: BaseException) -> None:
-        """Note that a wait ended early: what is pending stays so, unless a fault ended it."""
-        self._check_open(error)
-        overdue_state = TRANSITIONS[self.state].get(Event.SUSPEND)
-        if overdue_state is None:
-            return
-        self._late = set(self._waiting)
-        self.interrupted = not isinstance(error, StepTimeoutError)
-        self.state = overdue_state
+    # ------------------------------------------------------------------ waiting
 
-    def _annotate(self, error: BaseException) -> None:
-        """Let a Ctrl-C that ended a wait say what was waited for."""
-        # isinstance would read the exception's __class__, which may raise.
-        if not issubclass(type(error), KeyboardInterrupt) or self.state is _CLOSED:
-            return
-        if self._waiting:
-            rows, _ = self._busy_rows(self._waiting)
-            where, _ = self._find_running(self._waiting, PATIENCE)
-            error.add_note(waited(self._op.verb, self._since, rows, where))
+    def _busy(self, streams: bool) -> set[int]:
+        """Return the workers that owe a reply: of rows that are under way, or to the command."""
+        if not streams:
+            return set(self._waiting)
+        return set(self.workers.of_rows(self.queue.under_way)) if self.queue.under_way else set()
 
-    def _find_running(
-        self, workers: Collection[int], patience: float
-    ) -> tuple[Message | str, str | None]:
-        """Say where the first environment that is running is, and return its stack.
+    def _busy_rows(self, streams: bool) -> tuple[list[int], list[int]]:
+        """Return the environments that are waited for, and those of them that are running now."""
+        under_way = self.queue.under_way if streams else None
+        return self.workers.busy_rows(self._busy(streams), under_way)
 
-        One alone, since asking may take `patience` seconds.
-        """
-        running = [worker for worker in workers if self._running(worker) >= 0]
-        if not workers:
-            return "", None
-        return self._backend.find(min(running or workers), patience, patience >= PATIENCE)
+    @property
+    def _verb(self) -> str:
+        """What is waited for, as errors name it."""
+        return "step" if self.state.pending == "send" else self._op.verb
 
-    def _wait(self, ready: Callable[[], Any] | None, timeout: float | None) -> None:
+    def _wait(self, ready: Ready | None, timeout: float | None) -> None:
         """Take in replies until no worker owes one, or `ready()` is not None; raise failures."""
-        waiting, self._since = self._waiting, time.monotonic()
-        if self._replies or self._deaths:  # of the caller's own group, or left by an interrupt
+        workers, waiting, slow = self.workers, self._waiting, self._slow
+        self._since = time.monotonic()
+        if self._replies or workers.deaths:  # of the caller's own group, or left by an interrupt
             self._take_in(self._replies)
             if ready is None and not (waiting or self._failures):
                 return
         advice = "wait again, call reset() (which kills and builds them again), or close()"
-        restarts_late = self._restarts_late and timeout is None
+        restarts = self._restarts_late and timeout is None
         # In a stream each row has a time of its own, which bounds the wait.
         by_row = self._restarts_late and ready is not None
         if timeout is None and not by_row:
             timeout = self._settings.step_timeout
-            if timeout is None and self._op is Op.RESET and not self._was_reset:
+            if timeout is None and self._op is Op.RESET and self.state.new:
                 # Where a renderer or a simulator starts at last, and may hang.
                 timeout = self._settings.start_timeout
                 advice += f" (start_timeout bounds the first reset){self._backend.hang_advice}"
-        deadline, slow = _NEVER if timeout is None else Deadline(timeout), self._slow
-        if ready is not None and time.monotonic() >= slow.due:
+        until = NEVER if timeout is None else Deadline(timeout)
+        if ready is not None and self._since >= slow.due:
             # What others answer at once leaves no time to look while waiting; what has answered
             # while the caller did something else is not slow.
             self._take_in(self._backend.collect(0.0))
-            slow.look(waiting, self._seq, self._op.verb)
+            slow.look(self._busy(True), self._stream, self._verb)
         while not self._failures:
-            unfinished = waiting if ready is None else ready() is None
-            # A row whose time is up is listened to, and dealt with, although others are ready.
-            due = self._row_is_due() if by_row else _NEVER
-            is_up = due is not _NEVER and due is self._unheard[1]
-            if not unfinished and (
-                due is _NEVER or not (due.passed or (is_up and not deadline.passed))
-            ):
+            over = not waiting if ready is None else ready() is not None
+            bounds: list[Bound] = []
+            if by_row:
+                late = self.queue.late_from(workers.building_rows())
+                bounds.append((late, self._restart_late_rows))
+                # A row whose time is up is listened to, and dealt with, although others are ready.
+                listens = self.queue.listens(late)
+                over = over and not (late.passed or (listens and not until.passed))
+            if over:
                 break
-            building = bool(self._build_by)
-            # While a worker is being built, start_timeout bounds the wait instead.
-            bound = min(self._build_by.values()) if building else deadline
-            if due is not _NEVER:
-                bound = min(bound, due)
-            left = slow.interval if bound is _NEVER else slow.shorten(bound.left)
-            listened = Deadline(left) if is_up else _NEVER
+            if workers.build_by:
+                bounds.append((min(workers.build_by.values()), self._give_up_building))
+                # The time of the command itself counts from when all workers are built.
+                until = until if timeout is None else Deadline(timeout)
+            elif timeout is not None:
+                overrun = partial(self._overrun, ready, timeout, None if restarts else advice)
+                bounds.append((until, overrun))
+            left = slow.interval
+            if bounds:
+                left = slow.shorten(min(bound for bound, _ in bounds).left)
+            if by_row:
+                heard_by = Deadline(left)
             replies = self._backend.collect(left)
             if not replies:
-                slow.look(waiting, self._seq, self._op.verb)
-            heard = is_up and (bool(replies) or not listened.passed)
+                busy = waiting if ready is None else self._busy(True)
+                slow.look(busy, self._number if ready is None else self._stream, self._verb)
+            if by_row and listens and (replies or not heard_by.passed):
+                self.queue.heard()
             self._take_in(replies)
-            if heard:
-                # An answer came, or a part of one; the rest, or the next, may take its time.
-                self._unheard = self._unheard[0], Deadline(_GRACE)
-            if by_row and self._row_is_due().passed:
-                self._restart_late(*self._late_rows())
-            if building:
-                self._give_up_building()
-                deadline = Deadline(timeout)
-            elif (
-                deadline is not _NEVER
-                and deadline.passed
-                and (waiting if ready is None else ready() is None)
-            ):
-                late = self._busy_rows(waiting)
-                if not restarts_late:
-                    # Who looks in for a moment waits for no answer, and disturbs no one.
-                    where = self._find_running(waiting, min(PATIENCE, timeout or 0.0))
-                    raise overdue(self._op.verb, timeout or 0.0, *late, advice, *where)
-                self._restart_late(*late)
-                deadline = Deadline(timeout)
+            for bound, act in bounds:
+                if bound.passed:
+                    act()
         if self._failures:
             grace = Deadline(_GRACE)
-            while waiting and not grace.passed:
+            while self._busy(ready is not None) and not grace.passed:
                 self._take_in(self._backend.collect(grace.left))
             self._raise_failure()
 
+    def _overrun(self, ready: Ready | None, timeout: float, advice: str | None) -> None:
+        """Raise that a wait took too long; without advice, restart the workers that are late."""
+        streams = ready is not None
+        if not self._waiting if ready is None else ready() is not None:
+            return
+        rows, running = self._busy_rows(streams)
+        if advice is None:
+            self._restart_late(rows, running)
+            return
+        # Who looks in for a moment waits for no answer, and disturbs no one.
+        where = self.workers.find_running(self._busy(streams), min(PATIENCE, timeout))
+        raise overdue(self._verb, timeout, rows, running, advice, *where)
+
+    def _row_deadline(self) -> Deadline:
+        """Return until when a row may take that is sent a command now."""
+        return Deadline(self._settings.step_timeout) if self._restarts_late else NEVER
+
+    def _restart_late_rows(self) -> None:
+        """Restart the workers of rows under way whose time is up, unless they were just heard."""
+        exempt = self.workers.building_rows()
+        if self.queue.late_from(exempt).passed:
+            late = self.workers.of_rows(self.queue.late(exempt))
+            self._restart_late(*self.workers.busy_rows(late, self.queue.under_way))
+
+    def _restart_late(self, rows: Sequence[int], running: Sequence[int]) -> None:
+        """Treat the workers of rows that overran `step_timeout` as dead ones, in one restart."""
+        workers = list(self.workers.of_rows(rows))
+        timeout = self._settings.step_timeout or 0.0
+        advice = "their workers are restarted, with all of their environments"
+        where = self.workers.find_running(workers)
+        error = overdue(self._verb, timeout, rows, running, advice, *where)
+        error.env_ids = tuple(row for worker in workers for row in self._backend.slices[worker])
+        # As one assignment, so that after an interrupt the next wait goes on.
+        self.workers.deaths = dict.fromkeys(workers, Late(error))
+        self._take_in(())
+
+    def _give_up_building(self) -> None:
+        """Note a failure for each worker that was not built in time."""
+        failures = self.workers.give_up_building()
+        self._waiting.difference_update(failure.worker for failure in failures)
+        self._failures += failures
+
+    # ------------------------------------------------------------------ replies
+
     def _take_in(self, replies: Any) -> None:
         """Take in what has come; each reply stays with the backend until it was."""
-        if self.state is _CLOSED:
+        if self.state.closed:
             self._check_open()
         while replies:
             self._receive(replies[0])
             replies.popleft()
-        while self._deaths:
-            worker = min(self._deaths)
-            self._handle_death(worker, self._deaths[worker])
+        while self.workers.deaths:
+            self._handle_death(min(self.workers.deaths))
 
     def _receive(self, reply: Reply) -> None:
         """Take in one reply; a late one is recognised by its number, and dropped."""
-        worker, op, seq, payload = reply
+        worker, op, number, payload = reply
         if op is _DONE:
-            if seq == self._seq:
-                if self.lost and payload and self._op is _STEP:
+            if number == self._number:
+                if self.workers.lost and payload and self._op is _STEP:
                     self._show_known(self._slot, self.ring.current, payload)
                 self.results[worker] = payload
                 self._waiting.discard(worker)
         elif op is Op.PART:
-            if seq == self._seq:
-                self._take_part(worker, *payload)
+            if number == self._stream:
+                self._take_part(worker, payload)
         elif op is Op.BOUND:
-            self._build_by.pop(worker, None)
+            self.workers.build_by.pop(worker, None)
             self.queue.send_again(self._backend.slices[worker], self._row_deadline())
         elif op is Op.DIED:
-            if worker not in self._gone:
-                self._deaths[worker] = payload
+            if worker not in self.workers.gone:
+                self.workers.deaths[worker] = payload
         elif op is Op.FAILED:
-            unbuilt = self._build_by.pop(worker, None) is not None
-            if unbuilt:
-                self._gone.add(worker)
-            if unbuilt or seq == self._seq:
+            unbuilt = self.workers.build_by.pop(worker, None) is not None
+            if unbuilt or number == self._stream:
+                # Of a stream, it is not known which rows of the worker can still answer.
+                self.workers.gone.add(worker)
+            if unbuilt or number in (self._number, self._stream):
                 self._waiting.discard(worker)
                 self._failures.append(payload)
 
-    def _take_part(self, worker: int, rows: Sequence[int], infos: list[Columns]) -> None:
-        """Take in rows of a stream, which have answered before others of their worker."""
-        if self.lost and infos:
+    def _take_part(self, worker: int, written: Written) -> None:
+        """Take in rows of a stream, which have answered or failed before others of their worker."""
+        rows, infos, failures = written
+        if self.workers.lost and infos:
             self._show_known(self.ring.current, self.ring.next, infos)
         self._slow.seen.pop(worker, None)
         # A group in this process reports the environments' own objects. To split and to copy
         # nothing takes a sixth of the time in which rows without infos are sent and received.
         self.queue.answer(snapshot(split(infos, rows)) if infos else {row: {} for row in rows})
-        if self.queue.outstanding.keys().isdisjoint(self._backend.slices[worker]):
-            self._waiting.discard(worker)
+        for row in rows if self.broken else ():
+            self.broken.pop(row, None)
+        for failed, failure in failures:
+            new = [row for row in failed if row in self.queue.under_way]
+            self.broken.update(dict.fromkeys(new, failure))
+            self.queue.answer({row: {} for row in new})
 
     def _show_known(self, slot: int, known: int, infos: list[Columns]) -> None:
         """Where a step reports lost episodes, show the last observations that were known."""
         key = "worker_restarted"
         restarted = {row for columns in infos if key in columns for row in columns[key].rows}
         # An environment may use the key for something of its own.
-        rows = sorted(restarted & self.lost)
+        rows = sorted(restarted & self.workers.lost)
         if not rows:
             return
         buffers, at = self._backend.buffers, np.array(rows, dtype=np.intp)
         shown = buffers.observations[slot] if buffers.finals is None else buffers.finals
         shown.copy_rows(buffers.observations[known], at)
-        self.lost.difference_update(rows)
+        self.workers.lost.difference_update(rows)
 
     # ------------------------------------------------------------------ faults
 
-    def _row_deadline(self) -> Deadline:
-        """Return until when a row may take that is sent an action now."""
-        return Deadline(self._settings.step_timeout) if self._restarts_late else _NEVER
-
-    def _row_is_due(self) -> Deadline:
-        """Return when a row of the stream is next taken for late, if it is not heard until then."""
-        building, worker_of = self._build_by, self._worker_of
-        outstanding = self.queue.outstanding.items()
-        first = next((by for row, by in outstanding if worker_of[row] not in building), _NEVER)
-        if not first.passed:
-            return first
-        if self._unheard[0] is not first:
-            self._unheard = first, Deadline(_GRACE)
-        return self._unheard[1]
-
-    def _late_rows(self) -> tuple[list[int], list[int]]:
-        """Return the rows of the stream whose time is up, and those of them that run now."""
-        late = {
-            self._worker_of[row]
-            for row, until in self.queue.outstanding.items()
-            if until.passed and self._worker_of[row] not in self._build_by
-        }
-        return self._busy_rows(late)
-
-    def _restart_late(self, rows: Sequence[int], running: Sequence[int]) -> None:
-        """Treat the workers of rows that overran `step_timeout` as dead ones, in one restart."""
-        workers = list(self.by_worker(rows))
-        timeout = self._settings.step_timeout or 0.0
-        advice = "their workers are restarted, with all of their environments"
-        where = self._find_running(workers, PATIENCE)
-        error = overdue(self._op.verb, timeout, rows, running, advice, *where)
-        error.env_ids = tuple(row for worker in workers for row in self._backend.slices[worker])
-        # As one assignment, so that after an interrupt the next wait goes on.
-        self._deaths = dict.fromkeys(workers, Late(error))
-        self._take_in(())
-
-    def _handle_death(self, worker: int, death: Death | Late) -> None:
-        """Restart a dead or late worker and repeat its command, or note the failure."""
-        self._build_by.pop(worker, None)
-        rows = self._backend.slices[worker]
-        op, budget = self._op, self._settings.budget
-        verb = op.verb
-        count = self._restarts[worker] + 1
-        error: StepTimeoutError | WorkerDiedError
-        if isinstance(death, Late):
-            error, restarts = death.error, True
-        else:
-            restarts = budget is not None and budget.on_worker_death != "raise"
-            if death.error is not None:
-                # An actor restarts its processes by itself, unless a function here decides.
-                restarts = budget is not None and callable(budget.on_worker_death)
-            advice = (
-                "its environments are built again"
-                if restarts
-                else "call reset() to build its environments again, or close(); "
-                'on_worker_death="restart" goes on by itself'
-            )
-            (busy, *_), text, _ = self._backend.locate(worker)
-            at = busy if text else -1
-            error = death.error or died(worker, rows, verb, death, at, advice, text)
-        try:
-            if budget is None or not restarts:
-                raise error
-            budget.spend(error, death)
-        except Exception as fault:  # too many restarts, or what a function of the user raised
-            for other in [other for other in self._deaths if self._deaths[other] is death]:
-                if isinstance(death, Late):
-                    self._backend.end(other)  # `close` is not to wait for it
-                self._gone.add(other)
+    def _handle_death(self, worker: int) -> None:
+        """Restart a dead or late worker and repeat its commands, or note the failure."""
+        workers, verb = self.workers, self._verb
+        fault = workers.judge(worker, verb)
+        if fault is not None:
+            for other in workers.give_up(workers.deaths[worker]):
                 self._waiting.discard(other)
                 lost = tuple(self._backend.slices[other])
                 self._failures.append(Failure(lost, verb, fault, "", other))
-                del self._deaths[other]
+                del workers.deaths[other]
             return
         self._check_open()
-        again = {row: (restart_seed(self._seeds[row], count), self._options[row]) for row in rows}
-        payload = self._payloads.get(worker)
-        if op is Op.STEP_ROWS:
-            # Episodes that were to begin are lost too: their rows report it.
-            payload = [row for row in rows if row in self.queue.outstanding], {}, 1
-        self.lost.update(rows)
         try:
-            self._build(worker, again)
-            if worker in self._waiting:
-                self._backend.submit(op, self._slot, self._seq, {worker: payload})
+            workers.restart(worker)
+            self._repeat(worker)
         except Exception:
             # The system refused a new process or its memory: a reset tries again.
             self._break([worker])
             raise
-        # As in `finish`: an interrupt before this repeats the whole restart.
-        self._restarts[worker] = count
-        del self._deaths[worker]
+        workers.note_restart(worker)
 
-    def _running(self, worker: int) -> int:
-        """Return the environment that a worker is busy with; -1 for none."""
-        return int(self._backend.buffers.progress[worker])
+    def _repeat(self, worker: int) -> None:
+        """Send a new worker what the one before it has not answered."""
+        under_way = [row for row in self._backend.slices[worker] if row in self.queue.under_way]
+        if under_way and self._stream >= 0:
+            # Episodes that were to begin are lost too: their rows report it.
+            payloads: dict[int, Any] = {worker: (under_way, {}, [], 1)}
+            self._backend.submit(Op.STEP_ROWS, self.ring.current, self._stream, payloads)
+        if worker in self._waiting:
+            payloads = {worker: self._payloads[worker]}
+            self._backend.submit(self._op, self._slot, self._number, payloads)
 
-    def _busy_rows(self, workers: Iterable[int]) -> tuple[list[int], list[int]]:
-        """Return environments of workers that have not finished, and those that are running now."""
-        unfinished: list[int] = []
-        running: list[int] = []
-        for worker in sorted(workers):
-            within = self._backend.slices[worker]
-            at = self._running(worker)
-            if at in within:
-                running.append(at)
-            if self._op is Op.STEP_ROWS:
-                unfinished.extend(row for row in within if row in self.queue.outstanding)
-            else:
-                unfinished.extend(range(at, within.stop) if at in within else within)
-        return unfinished, running
+    def fail_endless(self, infos: Mapping[int, Mapping[str, Any]], streams: bool) -> bool:
+        """Note as failed the first row whose info holds itself, and cannot be merged.
 
-    def _give_up_building(self) -> None:
-        """Note a failure for each worker that was not built in time."""
-        for worker in [worker for worker, by in self._build_by.items() if by.passed]:
-            del self._build_by[worker]
-            self._gone.add(worker)
-            self._waiting.discard(worker)
-            rows = self._backend.slices[worker]
-            where, stack = self._backend.find(worker)
-            error = StepTimeoutError(
-                Message(
-                    "{:envs} were not built again within start_timeout ({} s): reset() tries "
-                    "again{}",
-                    rows,
-                    f"{self._settings.start_timeout:g}",
-                    where,
-                ),
-                rows,
-                stack=stack,
-            )
-            self._failures.append(Failure(tuple(rows), "build", error, "", worker))
-
-    def refuse_endless(self, infos: Mapping[int, Mapping[str, Any]]) -> None:
-        """Raise for the first row whose info holds itself, and cannot be merged."""
+        In a stream, `receive` raises it; else it is raised here. False: there is none.
+        """
         found = find_endless(infos)
-        if found is not None:
-            row, key = found
-            text = "{:envs}: info[{}] holds itself, or is nested too deeply: leave the key out"
-            error = InvalidInfoError(Message(text, [row], repr(key)))
-            self._failures.append(Failure((row,), self._op.verb, error, "", self._worker_of[row]))
-            self._raise_failure()
+        if found is None:
+            return False
+        row, key = found
+        text = "{:envs}: info[{}] holds itself, or is nested too deeply: leave the key out"
+        error = InvalidInfoError(Message(text, [row], repr(key)))
+        worker = next(iter(self.workers.of_rows([row])))
+        failure = Failure((row,), self._verb, error, "", worker)
+        if streams:
+            self.broken[row] = failure
+            return True
+        self._failures.append(failure)
+        self._raise_failure()
 
     def _raise_failure(self) -> NoReturn:
         """Raise the failure of the lowest environment, and record which are broken."""
         failures = sorted(self._failures, key=lambda failure: failure.env_ids[:1])
-        first = failures[0]
-        if self._op in _CALLS and not self._gone:
+        if self.state.pending == "call" and not self.workers.gone:
             # A method that raises breaks nothing, and late replies of others will be dropped.
-            self._move(TRANSITIONS[self.state].get(Event.CALL_WAIT, self.state))
+            self._move(self._after_call())
         else:
             for failure in failures:
-                self._broken.update(failure.env_ids)
-            self._move(State.BROKEN)
+                self.broken.update(dict.fromkeys(failure.env_ids, failure))
+            self._break(())
         # A wait for no rows, which sends no command, must not find them again.
         self._failures = []
-        first.throw()
+        failures[0].throw()
 
     # ------------------------------------------------------------------ the end
 
-    def close(self, call: str, seconds: float, terminate: bool) -> list[int]:
+    def close(self, seconds: float, terminate: bool) -> list[int]:
         """End every worker; return the environments that had to be ended by force.
 
         What environments raised while they closed is raised once everything is freed.
         """
-        self.state = self.check(Event.CLOSE, call)
+        self.state = _CLOSED
         late: list[int] = []
         replies = self._backend.close(seconds, terminate)
         for worker, op, _, payload in sorted(replies, key=lambda reply: reply.worker):
@@ -759,10 +715,10 @@ class Session:
             if op is Op.CLOSE:
                 late.extend(rows)
             elif op is Op.DIED:
-                if worker not in self._gone:
-                    advice, busy = "everything is freed", self._running(worker)
+                if worker not in self.workers.gone:
+                    advice, busy = "everything is freed", self.workers.running(worker)
                     raise died(worker, rows, "close", payload, busy, advice)
-            elif not self._broken.intersection(payload.env_ids):
+            elif self.broken.keys().isdisjoint(payload.env_ids):
                 # What a broken environment raises at its end is of no use.
                 payload.throw()
         return late

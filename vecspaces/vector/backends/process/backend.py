@@ -270,7 +270,8 @@ class ProcessBackend(RemoteBackend):
         if op is Op.BUILD:
             self._replace_all(payloads)
             return
-        self._seq = seq
+        if op in (Op.STEP, Op.STEP_ROWS, Op.RESET):
+            self._seq = seq
         self._op, self._policy = op, self._policies.get(op) or self._make_policy(op)
         way = self._policy.begin()
         if op is Op.STEP and self._rows_suffice:
@@ -367,6 +368,8 @@ class ProcessBackend(RemoteBackend):
                         replies.append(make_reply((index, frame.op, frame.seq, None)))
                     else:
                         asked = self._working.get(index, Op.BUILD)
+                        if frame.op is Op.PART:  # beside which a call may have been answered
+                            asked = Op.STEP_ROWS
                         if frame.op is Op.BUILT:
                             handle.built = True
                         replies.append(self._understand(index, asked, *frame[:3], frame.load))

@@ -11,10 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from vecspaces.memory import Arena
-from vecspaces.vector.backends.backend import execute, find_unpicklable
+from vecspaces.vector.backends.backend import execute, find_unpicklable, pack_part
 from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.affinity import CoreAffinity
 from vecspaces.vector.backends.process.channel import WorkerEnd, pack
@@ -150,8 +151,7 @@ class Worker:
                 payload: Any = self._unpack(data) if data else None
                 if op is Op.STEP_ROWS:
                     for written in self._step_rows(slot, *payload):
-                        part = (written.rows, *self._attach(op, slot, written))
-                        send(self._pack(message, Op.PART, part, written))
+                        send(self._pack_part(slot, seq, written))
                     continue
                 if op is _STEP:
                     steps[index] += 1
@@ -170,14 +170,16 @@ class Worker:
                 return None
 
     def _step_rows(
-        self, slot: int, rows: list[int], starts: Starts, share: int
+        self, slot: int, rows: list[int], starts: Starts, broken: list[int], share: int
     ) -> Iterator[Written]:
         """Step some rows, and report as many at a time as one report is worth.
 
         The caller waits for `share` rows of this worker, if all workers are as fast.
         """
-        self._group.begin(starts)
-        parts, at = self._group.whole(rows), 0
+        begun = self._group.begin(rows, starts, broken)
+        if begun.failures:
+            yield begun._replace(rows=[])
+        parts, at = self._group.whole(begun.rows), 0
         while at < len(parts):
             longest = min(share, _LONGEST_PART_SECONDS / self._pace)
             most = max(1, longest, _PART_SECONDS / self._pace)
@@ -204,14 +206,21 @@ class Worker:
     def _attach(self, op: Op, slot: int, written: Written) -> Any:
         """Add to the infos of rows what the shared memory did not take of them."""
         infos = [to_plain(columns) for columns in written.infos]
-        if self._shares_memory:
-            spilled = None
-            if self._may_spill:
-                spilled = self._buffers.take_spilled(slot, self._group.low, self._group.high)
-            if op is not Op.STEP_ROWS and spilled is None and not infos:
-                return None
-            return infos, spilled, None
-        return infos, None, self._buffers.export(slot, written.rows, op is not Op.RESET)
+        outside = self._take_outside(op, slot, written.rows)
+        return (infos, *outside) if infos or outside != (None, None) else None
+
+    def _take_outside(self, op: Op, slot: int, rows: Sequence[int]) -> tuple[Any, Any]:
+        """Return what no shared memory holds: values that are too large for it, or all of rows."""
+        if not self._shares_memory:
+            return None, self._buffers.export(slot, rows, op is not Op.RESET)
+        if not self._may_spill:
+            return None, None
+        return self._buffers.take_spilled(slot, self._group.low, self._group.high), None
+
+    def _pack_part(self, slot: int, seq: int, written: Written) -> bytes:
+        """Pack what some rows of a stream returned."""
+        outside = self._take_outside(Op.STEP_ROWS, slot, written.rows)
+        return pack_part(written, outside, partial(pack, Op.PART, slot, seq))
 
     def _pack(
         self, message: tuple[Op, int, int, bytes], op: Op, payload: Any, result: Any

@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 
 from vecspaces.interop import require_extra
-from vecspaces.vector.backends.backend import execute, find_unpicklable
+from vecspaces.vector.backends.backend import execute, find_unpicklable, pack_part
 from vecspaces.vector.backends.ray.cluster import name_node
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers
@@ -71,10 +71,10 @@ class GroupActor:
             if not isinstance(result, Written):
                 return Op.DONE, _pack(result, result, rows, op) if result else None, None
             exported = self._buffers.export(slot, result.rows, op is not Op.RESET)
-            # As a worker process sends it, with nothing spilled and the rows beside it.
-            written = [to_plain(columns) for columns in result.infos], None, None
             if op is Op.STEP_ROWS:
-                return Op.PART, _pack((result.rows, *written), result, rows, op), exported
+                # As a worker process sends it, with nothing spilled and the rows beside it.
+                return Op.PART, pack_part(result, (None, None), cloudpickle.dumps), exported
+            written = [to_plain(columns) for columns in result.infos], None, None
             return Op.DONE, _pack(written, result, rows, op) if result.infos else None, exported
         except BaseException as error:
             failure = Failure.of(error, rows, op.verb)

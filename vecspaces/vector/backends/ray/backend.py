@@ -162,7 +162,8 @@ class RayBackend(RemoteBackend):
         if op is Op.BUILD:
             self._replace_all(payloads)
             return
-        self._seq = seq
+        if op in (Op.STEP, Op.STEP_ROWS, Op.RESET):
+            self._seq = seq
         requests = []
         for worker, payload in payloads.items():
             actions = None
@@ -246,6 +247,11 @@ class RayBackend(RemoteBackend):
             self.buffers.load(slot, more)
         load = (lambda: None) if packed is None else (lambda: pickle.loads(packed))
         reply = self._understand(worker, asked, op, slot, seq, load)
+        if reply.op is Op.PART:
+            for _, failure in reply.payload.failures:
+                failed = self._fail(asked, reply._replace(op=Op.FAILED, payload=failure))
+                if failed.op is Op.DIED:
+                    return failed
         return self._fail(asked, reply) if op is Op.FAILED else reply
 
     def _lose(self, worker: int, error: Exception) -> Reply | None:
