@@ -215,7 +215,8 @@ def _speed_table(report: Comparison) -> str:
     backends = [name for name in COLUMNS if report.find("nothing", MANY, name) is not None]
     titles = [COLUMNS[name] for name in backends]
     lines = [
-        f"| {MANY} environments | {' | '.join(titles)} | the limit | speed-up over the faster Gymnasium env |",
+        f"| {MANY} environments | {' | '.join(titles)} | the limit "
+        "| speed-up over the faster Gymnasium env |",
         f"| --- |{' ---: |' * (len(titles) + 2)}",
     ]
     for workload, title in TITLES.items():
@@ -226,8 +227,8 @@ def _speed_table(report: Comparison) -> str:
         lines.append(f"| {title} | {' | '.join(cells)} |")
     lines += [
         "",
-        "Parentheses show the share of the limit. The last column is the speed-up of vecspaces async",
-        "over the faster of Gymnasium's two vector envs.",
+        "Parentheses show the share of the limit. The last column is the speed-up of vecspaces",
+        "async over the faster of Gymnasium's two vector envs.",
     ]
     shares = (report.ratio(one, LIMIT.name) for one in report.measurements if one.num_envs == MANY)
     if any(share is not None and share > 1.0 for share in shares):

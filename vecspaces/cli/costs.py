@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -71,7 +70,7 @@ def measure_costs(
     `options` are arguments of the vector env.
     """
     given = dict(options or {})
-    if "step_timeout" in given:  # it bounds a whole call here
+    if "step_timeout" in given:  # it bounds the call that makes many steps
         given["step_timeout"] += seconds + _COPYING_SECONDS
     began = time.perf_counter()
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([make], num_workers=1, **given)
@@ -88,14 +87,8 @@ def measure_costs(
         if idle is not None:
             idle = ((_idle_seconds() or 0.0) - idle) / (time.perf_counter() - looked)
         (memory,) = envs.call(_memory_of_copies, make)
-    steps = np.array(found["steps"])
     return Costs(
-        step_mean=float(steps.mean()),
-        step_p99=float(np.quantile(steps, 0.99)),
-        step_spread=float(steps.std() / steps.mean()),
-        reset_mean=statistics.fmean(found["resets"]),
-        computing=found["computing"],
-        granted=found["granted"],
+        **found,
         cores=count_usable_cores(),
         idle_cores=idle,
         observation_bytes=observation_bytes,
@@ -104,7 +97,7 @@ def measure_costs(
     )
 
 
-def _exercise(env: Any, seconds: float) -> dict[str, Any]:
+def _exercise(env: Any, seconds: float) -> dict[str, float]:
     """Step an environment with random actions in its worker, and time every call."""
     clock = time.perf_counter
     action_space = native_space(env.action_space)
@@ -139,9 +132,12 @@ def _exercise(env: Any, seconds: float) -> dict[str, Any]:
         mask = None if ended else fit_mask(action_space, info)
     computed = time.process_time() - computed - used
     granted = min(1.0, used / looked)
+    mean = float(np.mean(steps))
     return {
-        "steps": steps,
-        "resets": resets,
+        "step_mean": mean,
+        "step_p99": float(np.quantile(steps, 0.99)),
+        "step_spread": float(np.std(steps)) / mean,
+        "reset_mean": float(np.mean(resets)),
         "granted": granted,
         "computing": min(1.0, computed / granted / (sum(steps) + sum(resets))),
     }
@@ -159,22 +155,20 @@ def _idle_seconds() -> float | None:
 
 def _memory_of_copies(env: Any, make: Callable[[], Any]) -> int | None:
     """Return the memory by which this process grows with each further environment."""
-    before = _resident_bytes()
-    if before is None:
+    if sys.platform != "linux":
         return None
+    before = _resident_bytes()
     copies: list[Any] = []
     end = time.perf_counter() + _COPYING_SECONDS
     while len(copies) < _COPIES and (not copies or time.perf_counter() < end):
         copies.append(make())
         copies[-1].reset()
-    after = _resident_bytes()
+    grown = _resident_bytes() - before
     for copy in copies:
         copy.close()
-    return None if after is None else max(0, after - before) // len(copies)
+    return max(0, grown) // len(copies)
 
 
-def _resident_bytes() -> int | None:
-    if sys.platform != "linux":
-        return None
+def _resident_bytes() -> int:
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -108,18 +108,23 @@ def _describe(error: BaseException, failure: Failure | None, options: Mapping[st
 
 def _describe_loss(error: WorkerDiedError | StepTimeoutError) -> str:
     """Return what happened and where, without advice for programs and without the stack."""
-    what, _, where = str(error).partition("\n")
+    what, position, _ = _split(str(error))
     if isinstance(error.args[0], Message) and isinstance(error.args[0].fields[0], Message):
-        what = without_advice(error)
-    position = where.partition("\n")[0].removesuffix(":")
+        what = str(without_advice(error))
     return f"{what}; {position}" if position else what
 
 
 def describe_place(text: str) -> str:
     """Return what happened, where, and the innermost line of the user's code, in one line."""
-    what, _, where = text.partition("\n")
-    position = where.partition("\n")[0].removesuffix(":")
-    return "; ".join(filter(None, [what, position, _innermost(f"{where}\n")]))
+    what, position, stack = _split(text)
+    return "; ".join(filter(None, [what, position, _innermost(f"{stack}\n")]))
+
+
+def _split(message: str) -> tuple[str, str, str]:
+    """Return the three parts of a message: what happened, where, and the stack."""
+    what, _, rest = message.partition("\n")
+    position, _, stack = rest.partition("\n")
+    return what, position.removesuffix(":"), stack
 
 
 def interrupted_line(error: BaseException) -> str:

@@ -33,12 +33,7 @@ def check_file(
             return file
         if file == STANDARD_OUTPUT:
             raise typer.BadParameter(f"expected a file, found {file}, which --json alone takes")
-        try:
-            target = os.path.realpath(file)
-        except FileNotFoundError:  # the working folder was deleted
-            target = ""
-        # A path that is still a link after realpath is a link to itself.
-        if file.is_dir() or not os.path.isdir(os.path.dirname(target)) or os.path.islink(target):
+        if file.is_dir() or not os.path.isdir(os.path.dirname(os.path.realpath(file))):
             raise typer.BadParameter(f"expected a file in a folder that exists, found {file}")
         if suffixes and file.suffix.lower() not in suffixes:
             endings = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
@@ -192,10 +187,7 @@ def prepare(name: str | None) -> None:
 
     The folder is searched last, so that no file in it takes the place of an installed module.
     """
-    if name is not None and ":" in name:
-        with suppress(FileNotFoundError):  # the folder was deleted
-            here = os.getcwd()
-            if here not in sys.path:
-                sys.path.append(here)
+    if name is not None and ":" in name and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # or SDL prints errors without a display

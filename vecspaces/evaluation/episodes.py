@@ -230,14 +230,4 @@ def numbers_of(infos: dict[str, Any], row: int) -> dict[str, float]:
             value = value.real
         if value.ndim == 0 and value.dtype.kind in "biuf":
             found[str(key)] = float(value)
-        elif isinstance(values[row], int):  # an int of more than 64 bits
-            found[str(key)] = _as_float(values[row])
     return found
-
-
-def _as_float(value: int) -> float:
-    """Return an int as a float, which is infinite beyond the range of floats."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.copysign(math.inf, value > 0 or -1)

@@ -158,13 +158,7 @@ def pick(space: Space[Any], batch: Any, at: int | Sequence[int]) -> Any:
 
 
 def pick_infos(infos: Mapping[str, Any], at: Sequence[int]) -> dict[str, Any]:
-    """Return the infos of some rows of a batch, without the keys that none of them has.
-
-    Example:
-        >>> infos = {"n": np.array([5, 0]), "_n": np.array([True, False])}
-        >>> pick_infos(infos, [0, 0]), pick_infos(infos, [1])
-        ({'n': array([5, 5]), '_n': array([ True,  True])}, {})
-    """
+    """Return the infos of some rows of a batch, without the keys that none of them has."""
     found: dict[str, Any] = {}
     for key, values in infos.items():
         given = infos.get(f"_{key}")
