@@ -33,7 +33,7 @@ LAPSES: list[tuple[int, Any, type[Exception]]] = [
 def test_what_an_environment_must_not_return_is_named(
     part: int, wrong: Any, error: type[Exception], processes: int
 ) -> None:
-    env_fns = among_right_ones(space=BOX, right=INSIDE, wrong=wrong, part=part)
+    env_fns = among_right_ones(BOX, INSIDE, wrong, part)
     make = partial(RayVectorEnv, num_workers=2, processes_per_actor=processes)
     with make(env_fns, validate=True) as envs:
         envs.reset(seed=0)
@@ -46,7 +46,7 @@ def test_what_an_environment_must_not_return_is_named(
 
 
 def test_an_action_outside_of_its_space_reaches_no_environment() -> None:
-    env_fns = among_right_ones(space=BOX, right=INSIDE, wrong=INSIDE, part=0)
+    env_fns = among_right_ones(BOX, INSIDE, INSIDE)
     with RayVectorEnv(env_fns, num_workers=2, validate=True) as envs:
         envs.reset(seed=0)
         with pytest.raises(InvalidActionError, match="for environment 1: no environment was"):
