@@ -75,10 +75,6 @@ def test_a_generator_that_was_set_has_the_seed_minus_one() -> None:
     assert walk.np_random_seed == -1
 
 
-def test_two_environments_do_not_share_a_generator() -> None:
-    assert Walk().np_random is not Walk().np_random
-
-
 def test_a_with_block_lets_exceptions_through_and_closes() -> None:
     walk = Walk()
     with pytest.raises(KeyError), walk:
@@ -99,23 +95,14 @@ def test_attributes_are_read_and_set_as_on_a_wrapper() -> None:
         walk.get_wrapper_attr("mass")
 
 
-def test_it_is_its_own_unwrapped() -> None:
-    walk = Walk()
-    assert walk.unwrapped is walk
-
-
-def test_defaults_are_those_of_gymnasium() -> None:
-    for name in ("metadata", "render_mode", "spec"):
-        assert getattr(Env, name) == getattr(gymnasium.Env, name)
-
-
-def test_every_public_member_of_gymnasium_is_there() -> None:
+def test_members_and_defaults_are_those_of_gymnasium() -> None:
     theirs = {name for name in dir(gymnasium.Env) if not name.startswith("_")}
     assert theirs - set(dir(Env)) == set()
-
-
-def test_it_is_shown_as_in_gymnasium() -> None:
+    for name in ("metadata", "render_mode", "spec"):
+        assert getattr(Env, name) == getattr(gymnasium.Env, name)
     walk = Walk()
+    assert walk.unwrapped is walk
+    assert walk.np_random is not Walk().np_random
     assert str(walk) == "<Walk instance>"
     walk.spec = gymnasium.spec("CartPole-v1")
     assert str(walk) == "<Walk<CartPole-v1>>"

@@ -15,7 +15,7 @@ import pytest
 from tests.adapters.course import DICT, Course
 from tests.compare import assert_identical
 from tests.envs import Ledger, Sampler
-from tests.vector.test_wrappers import Halved
+from tests.vector.test_vector_wrapper import Halved
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import as_gymnasium
 from vecspaces.errors import InvalidActionError

@@ -26,10 +26,6 @@ KINDS = [SyncVectorEnv, AsyncVectorEnv]
 theirs_spaces = gymnasium.spaces
 
 
-class Bare(gymnasium.Wrapper):
-    """A wrapper that passes everything on."""
-
-
 def make(kind: type, env_fns: list[Any], **arguments: Any) -> Any:
     if kind is AsyncVectorEnv:
         arguments["num_workers"] = min(2, len(env_fns))
@@ -127,7 +123,7 @@ def test_classic_control(kind: type, mode: AutoresetMode, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "workers"),
     ordinarily(
-        lambda name, workers: name == "CartPole-v1",
+        lambda name, workers: name == "CartPole-v1" and workers in (3, 7),
         itertools.product(["CartPole-v1", "Pendulum-v1"], [1, 2, 3, 7]),
     ),
 )
@@ -151,7 +147,9 @@ def test_nor_does_the_start_method(name: str, workers: int, method: str) -> None
     theirs.close()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", ordinarily(lambda mode: mode is AutoresetMode.SAME_STEP, zip(MODES))
+)
 def test_gymnasiums_own_async_too(mode: AutoresetMode) -> None:
     env_fns = [partial(gymnasium.make, "CartPole-v1")] * 2
     # Its shared memory would stay with this process until its end.
@@ -316,8 +314,13 @@ class Strict(gymnasium.Env[Any, Any]):
         return self.observation_space.sample(), float(inside), False, False, {}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ALL_SPACES)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    ordinarily(
+        lambda name, kind: kind is SyncVectorEnv or name == "all",
+        itertools.product(ALL_SPACES, KINDS),
+    ),
+)
 def test_actions_lie_in_the_environments_own_space(kind: type, name: str) -> None:
     space = to_gymnasium(ALL_SPACES[name])
     single = partial(Strict, space)
@@ -337,30 +340,30 @@ def refused(use: Any) -> Exception:
     raise AssertionError("nothing was raised")
 
 
+MISUSES: list[Any] = [
+    lambda envs: envs.reset(seed=[1]),
+    lambda envs: envs.reset(options={"reset_mask": [True, False]}),
+    lambda envs: envs.reset(options={"reset_mask": np.array([True])}),
+    lambda envs: envs.reset(options={"reset_mask": np.array([1, 0])}),
+    lambda envs: envs.reset(options={"reset_mask": np.array([False, False])}),
+    lambda envs: envs.set_attr("length", [1]),
+    lambda envs: envs.set_attr("length", (1, 2, 3)),
+    lambda envs: envs.call("no_such_name"),
+    lambda envs: envs.get_attr("no_such_name"),
+    lambda envs: envs.step([4, 0]),
+]
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda envs: envs.reset(seed=[1]),
-        lambda envs: envs.reset(options={"reset_mask": [True, False]}),
-        lambda envs: envs.reset(options={"reset_mask": np.array([True])}),
-        lambda envs: envs.reset(options={"reset_mask": np.array([1, 0])}),
-        lambda envs: envs.reset(options={"reset_mask": np.array([False, False])}),
-        lambda envs: envs.set_attr("length", [1]),
-        lambda envs: envs.set_attr("length", (1, 2, 3)),
-        lambda envs: envs.call("no_such_name"),
-        lambda envs: envs.get_attr("no_such_name"),
-        lambda envs: envs.step([4, 0]),
-    ],
-)
-def test_error_types_are_gymnasiums(kind: type, use: Any) -> None:
+def test_error_types_are_gymnasiums(kind: type) -> None:
     env_fns = [lambda env_fn=env_fn: foreign(env_fn()) for env_fn in failing(2)]
     theirs = gymnasium.vector.SyncVectorEnv(env_fns)
     theirs.reset(seed=0)
     with make(kind, env_fns) as ours:
         ours.reset(seed=0)
-        expected = refused(lambda: use(theirs))
-        assert isinstance(refused(lambda: use(ours)), type(expected))
+        for use in MISUSES:
+            expected = refused(partial(use, theirs))
+            assert isinstance(refused(partial(use, ours)), type(expected))
 
 
 @pytest.mark.parametrize(

@@ -73,73 +73,40 @@ def test_reset_of_the_base_seeds_the_generator() -> None:
     assert_identical(second, theirs.random((2, 2)))
 
 
-def test_a_generator_is_made_when_it_is_asked_for() -> None:
-    envs = Drift(1)
+def test_defaults_of_the_base() -> None:
+    envs = Drift(3)
     seed = envs.np_random_seed
     assert isinstance(seed, int) and seed >= 0
     assert isinstance(envs.np_random, np.random.Generator)
     assert envs.np_random is envs.np_random
     envs.np_random = np.random.default_rng(1)
     assert envs.np_random_seed == -1
-
-
-def test_seeds_that_are_no_int_are_refused() -> None:
-    for seed in ([1, 2], 1.5, "1", -1):
+    for wrong in ([1, 2], 1.5, "1", -1):
         with pytest.raises(VecspacesError, match="seed"):
-            Drift(2).reset(seed=seed)
+            envs.reset(seed=wrong)
+    assert repr(envs) == "Drift(num_envs=3)"
+    envs.spec = gymnasium.spec("CartPole-v1")
+    assert repr(envs) == "Drift(CartPole-v1, num_envs=3)"
+    bare: VectorEnv[Any, Any, Any] = VectorEnv()
+    assert bare.unwrapped is bare
+    assert (bare.spec, bare.render_mode, bare.closed, bare.metadata) == (None, None, False, {})
 
 
-def test_what_is_not_defined_says_so() -> None:
-    class Empty(VectorEnv[Any, Any, Any]):
-        num_envs = 1
-
-    envs = Empty()
-    for use in (lambda: envs.step(0), envs.render):
-        with pytest.raises(NotImplementedError, match="Empty"):
-            use()
-    assert envs.unwrapped is envs
-    assert envs.spec is None and envs.render_mode is None and envs.closed is False
-    assert envs.metadata == {}
-
-
-def test_close_frees_once_and_with_its_arguments() -> None:
-    class Door(Drift):
-        def close_extras(self, **arguments: Any) -> None:
-            super().close_extras()
-            self.arguments = arguments
-
-    envs = Door(2)
-    envs.close(timeout=3)
-    envs.close()
-    assert (envs.closes, envs.arguments, envs.closed) == (1, {"timeout": 3}, True)
-
-
-def test_a_close_that_raises_closes() -> None:
+def test_close_frees_once_whatever_happens() -> None:
     class Stuck(Drift):
         def close_extras(self, **arguments: Any) -> None:
             super().close_extras()
+            self.arguments = arguments
             raise OSError("stuck")
 
     envs = Stuck(1)
     with pytest.raises(OSError, match="stuck"):
-        envs.close()
+        envs.close(timeout=3)
     envs.close()
-    assert envs.closed and envs.closes == 1
-
-
-def test_the_context_manager_closes_whatever_happens() -> None:
-    envs = Drift(1)
-    with pytest.raises(KeyError), envs as same:
-        assert same is envs
+    assert (envs.closes, envs.arguments, envs.closed) == (1, {"timeout": 3}, True)
+    with pytest.raises(KeyError), Drift(1) as other:
         raise KeyError
-    assert envs.closed
-
-
-def test_repr_tells_the_spec() -> None:
-    envs = Drift(3)
-    assert repr(envs) == "Drift(num_envs=3)"
-    envs.spec = gymnasium.spec("CartPole-v1")
-    assert repr(envs) == "Drift(CartPole-v1, num_envs=3)"
+    assert other.closed
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))

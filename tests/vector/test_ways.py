@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.envs import Drift, ledgers
-from tests.vector.test_wrappers import Halved, Negative, Shifted
+from tests.vector.test_vector_wrapper import Halved, Negative, Shifted
 from tests.vector.wrapped import Halves, Whole
 from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError, StepTimeoutError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, VectorWrapper

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.vector.test_wrappers import Halved, Negative, Shifted
+from tests.vector.test_vector_wrapper import Halved, Negative, Shifted
 from vecspaces.adapters.gymnasium import as_gymnasium
 from vecspaces.vector import VectorEnv, VectorWrapper
 from vecspaces.wrappers import (

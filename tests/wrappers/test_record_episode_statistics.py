@@ -96,23 +96,18 @@ def test_returns_lengths_and_times_are_arrays_with_a_mask() -> None:
     assert episode["r"].tolist() == [0.375, 0.0, 0.0]
     assert 0 < episode["t"][0] <= round(took, 6)
     assert episode["t"][1:].tolist() == [0.0, 0.0]
-
-
-def test_each_environments_info_holds_its_own_statistics_alone() -> None:
-    with RecordEpisodeStatistics(SyncVectorEnv(silent(3))) as envs:
-        envs.reset()
-        for _ in range(2):
-            *_, infos = envs.step(no_actions(envs))
     singles = infos_as_list(infos, 3)
     assert singles[0]["episode"]["l"] == 2
     assert "episode" not in singles[1]
 
 
-def test_another_key_may_be_chosen() -> None:
+def test_the_key_may_be_another_and_an_action_sent_before_the_first_recv_counts() -> None:
     with RecordEpisodeStatistics(SyncVectorEnv(silent(1)), stats_key="run") as envs:
         envs.reset()
-        for _ in range(2):
-            *_, infos = envs.step(no_actions(envs))
+        envs.send(no_actions(envs))
+        envs.recv()
+        assert envs.episode_lengths.tolist() == [1]
+        *_, infos = envs.step(no_actions(envs))
     assert infos["run"]["l"].tolist() == [2]
 
 
@@ -124,14 +119,3 @@ def test_a_simulator_that_says_no_mode_counts_as_next_step() -> None:
     for _ in range(2):
         *_, infos = envs.step(np.ones((2, 2)))
     assert infos["episode"]["l"].tolist() == [2, 2]
-
-
-# ---------------------------------------------------------------------- other ways to step
-
-
-def test_an_action_sent_before_the_first_recv_counts() -> None:
-    with RecordEpisodeStatistics(AsyncVectorEnv(silent(2), num_workers=1)) as envs:
-        envs.reset()
-        envs.send(no_actions(envs))
-        envs.recv()
-        assert envs.episode_lengths.tolist() == [1, 1]
