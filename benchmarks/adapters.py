@@ -24,7 +24,7 @@ from vecspaces.adapters.gymnasium import as_gymnasium
 
 
 def stepper(envs: Any) -> Call:
-    """Return a step with one batch of actions, drawn once: sampling is not what is timed."""
+    """Return a step with one batch of actions, drawn once, so that sampling is not timed."""
     actions = np.random.default_rng(0).integers(0, 2, envs.num_envs)
     return lambda: envs.step(actions)
 

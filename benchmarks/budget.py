@@ -146,7 +146,7 @@ def budget(name: str, num_envs: int, steps: int) -> list[Line]:
 
 
 def copy_of(batch: Any) -> Any:
-    """Copy a batch, whatever it is made of."""
+    """Copy a batch of any space."""
     if isinstance(batch, dict):
         return {key: copy_of(part) for key, part in batch.items()}
     return batch.copy()

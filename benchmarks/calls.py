@@ -25,7 +25,7 @@ Calls = list[tuple[str, str]]
 
 
 class Nothing(Env[Any, Any]):
-    """Does nothing, and counts the calls between its steps when it is asked to."""
+    """Does nothing, and can count the calls between its steps."""
 
     observation_space = spaces.Box(-1, 1, (4,), np.float32)
     action_space = spaces.Discrete(2)
@@ -55,7 +55,7 @@ def count(calls: Calls, frame: FrameType, event: str, argument: Any) -> None:
 
 
 def measure(make: Callable[[], VectorEnv[Any, Any, Any]], in_worker: bool) -> Calls:
-    """The calls of one step, after some that warm everything up."""
+    """Return the calls of one step, after some steps of warm-up."""
     with make() as envs:
         envs.reset(seed=0)
         actions = envs.action_space.sample()

@@ -1,4 +1,4 @@
-"""The better of vecspaces' two vector envs against the better of Gymnasium's, everywhere.
+"""The faster of vecspaces' two vector envs against the faster of Gymnasium's, everywhere.
 
     python -m benchmarks.claim
 
@@ -25,7 +25,7 @@ LEAST, LEAST_DEFAULT, MANY = 0.95, 0.8, 16
 
 
 def ratio(first: list[Measurement], second: list[Measurement]) -> tuple[float, str]:
-    """Return how the best of some contenders compares with the best of others, and its name.
+    """Return the speed-up of the fastest contender over the fastest of others, and its name.
 
     Rounds are compared with each other, as the machine may be busy in some of them.
     """
@@ -50,7 +50,7 @@ def main(
         if isinstance(make, str):
             table.add_row(name, make)
             continue
-        # Where environments wait, more workers than cores pay.
+        # If environments wait, more workers than cores are faster.
         workers = count_usable_cores() * (8 if name == "skewed" else 1)
         cells = []
         for number in numbers:

@@ -1,4 +1,4 @@
-"""What the benchmarks share: timing in turns, and tables titled with the versions in use."""
+"""Timing in turns, and tables titled with the versions in use, for all benchmarks."""
 
 from __future__ import annotations
 
@@ -87,5 +87,5 @@ def race(ways: Mapping[str, Callable[[float], float]], rounds: int, seconds: flo
 
 
 def show(table: Table) -> None:
-    # Into a file, tables are as wide as they need.
+    # In a file, tables are as wide as necessary.
     Console(highlight=False, width=None if sys.stdout.isatty() else 150).print(table)

@@ -99,7 +99,7 @@ WAYS: dict[str, Callable[[list[Any]], Any]] = {
 
 
 class Reached(Exception):  # noqa: N818 - the end of a training, not an error
-    """The mean return of the last episodes is what was asked for."""
+    """Raised when the mean return of the last episodes reaches the target."""
 
 
 class Target(gymnasium.vector.VectorWrapper):
@@ -131,7 +131,7 @@ class Target(gymnasium.vector.VectorWrapper):
 
 
 def train(example: Any, task: str, way: str, seed: int) -> tuple[float, int]:
-    """Return the seconds and the steps that a training took; NaN if it did not get there."""
+    """Return the seconds and the steps that a training took; NaN if it missed the target."""
     factory, count, target, most = TASKS[task]
     made: list[Target] = []
 

@@ -1,6 +1,6 @@
-"""Environments to measure, derived from Gymnasium's, which every library can step.
+"""Environments for benchmarks, derived from Gymnasium's, so that every library can step them.
 
-They return what they prepared at construction, so that nearly all of the time is the vector env's.
+They return values prepared at construction, so that the vector env takes nearly all of the time.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Image(Prepared):
 
 
 class Skewed(Nothing):
-    """Waits, mostly briefly, as an environment behind a server does."""
+    """Waits, as an environment behind a server does: mostly briefly, sometimes long."""
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Wait."""
@@ -110,7 +110,7 @@ NAMES = ("nothing", "robot", "infos", "image", "CartPole-v1", "skewed")
 
 
 def find_environment(name: str) -> Callable[[], Any]:
-    """Return the picklable factory of one of `NAMES`, or of what `make_vec` finds."""
+    """Return the picklable factory of one of `NAMES`, or of any name that `make_vec` takes."""
     if name == "image":  # measured here, once, so that every environment of a run does the same
         return partial(Image, _additions_in(_IMAGE_SECONDS))
     return _OWN.get(name) or find_factory(name)
@@ -124,7 +124,7 @@ def _work(additions: int) -> int:
 
 
 def _additions_in(seconds: float) -> int:
-    """Return how many additions take so long, at best."""
+    """Return how many additions take this long, at best."""
     trial = 10_000
     fastest = float("inf")
     for _ in range(20):

@@ -76,7 +76,7 @@ class Uneven(gymnasium.Env[Any, Any]):
 
 
 class Model:
-    """What `evaluate_policy` asks for actions."""
+    """A model for `evaluate_policy`."""
 
     def predict(self, observations: Any, state: Any = None, **_: Any) -> Any:
         return lean(observations), state
@@ -121,7 +121,7 @@ def measure_busy(
 
 
 def measure_limit(work: Callable[[], object], workers: int) -> float:
-    """Return the steps per second of processes without communication."""
+    """Return the steps per second of plain loops in processes that exchange no data."""
     with ProcessPoolExecutor(workers) as pool:
         return sum(pool.map(measure_alone, [work] * workers))
 

@@ -1,4 +1,4 @@
-"""Environments that write their observations where these lie, against twins that return new arrays.
+"""Environments that write their observations in place, against twins that return new arrays.
 
     python -m benchmarks.in_place
 

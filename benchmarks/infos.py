@@ -35,7 +35,7 @@ MOST_ADDED, LEAST_RATIO = 25.0, 30.0
 
 
 class Masked(gymnasium.Env[Any, Any]):
-    """Does nothing but say what actions it allows, what it cost, and how far it is.
+    """Does nothing; its infos are an action mask, a cost and a progress.
 
     Args:
         informs: Whether it has infos.

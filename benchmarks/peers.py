@@ -1,4 +1,4 @@
-"""Drivers of other libraries: what steps many environments with them, as `vecspaces bench` does.
+"""Contenders of other libraries for `vecspaces bench`'s measurement.
 
 They are imported when they are opened.
 """
@@ -31,7 +31,9 @@ def _open_stable_baselines3(kind: str, make: Make, num_envs: int, num_workers: i
     actions = prepare_actions(envs.action_space, num_envs)
 
     def close() -> None:
-        if getattr(envs, "waiting", False):  # after Ctrl-C: it would wait for replies that it has
+        if getattr(
+            envs, "waiting", False
+        ):  # after Ctrl-C, close would wait for replies that were read
             for process in envs.processes:
                 process.terminate()
         envs.close()
@@ -48,7 +50,7 @@ def _open_tianshou(kind: str, make: Make, num_envs: int, num_workers: int) -> Ru
     def step(batch: Any) -> None:
         _, _, terminated, truncated, _ = envs.step(batch)
         ended = np.flatnonzero(terminated | truncated)
-        if len(ended):  # its users, or its collector, reset what has ended
+        if len(ended):  # Tianshou's collector resets environments that ended
             envs.reset(ended)
 
     return Stepper(step, actions, envs.close, num_envs)
@@ -80,7 +82,7 @@ def _open_envpool(task: str, make: Make, num_envs: int, num_workers: int) -> Run
 
 
 def _quietly(open_peer: Callable[..., Runner], *arguments: Any) -> Runner:
-    """Open without the greetings and warnings that some print."""
+    """Open a library without the text that it prints."""
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         return open_peer(*arguments)

@@ -45,7 +45,7 @@ class BareLoop:
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs
         self.actors = [ByHand.remote() for _ in range(num_envs)]
-        self.reset(0)  # so that what starts next need not share the cores with it
+        self.reset(0)  # so that nothing still runs when the next measurement starts
 
     def reset(self, seed: int) -> Any:
         results = ray.get([actor.reset.remote(seed + i) for i, actor in enumerate(self.actors)])
@@ -76,7 +76,7 @@ def main(
     seconds: Annotated[float, typer.Option(help="Of each round, for each way.")] = 2.0,
 ) -> None:
     """Compare the two, and a few ways to divide vecspaces' environments."""
-    # Room for every way at once; what is idle costs nothing.
+    # Room for every way at once; idle actors cost nothing.
     ray.init(num_cpus=4 * actors, include_dashboard=False, log_to_driver=False)
     print(f"Ray {ray.__version__}, {os.cpu_count()} cores, {num_envs} CartPoles")
     make = partial(make_vec, "CartPole-v1", num_envs, backend="ray")

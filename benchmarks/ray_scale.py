@@ -39,12 +39,12 @@ CARTPOLES_BETWEEN = 128
 OPEN = (100, 1000)
 SECONDS = 1.0  # of each measurement
 
-# Of a network, which two nodes on one machine do not have: 25 Gbit/s and a round trip.
+# The network, which two nodes on one machine do not have: 25 Gbit/s and a round trip.
 NETWORK_BYTE = 8 / 25e9
 ROUND_TRIP = 0.2e-3
 INLINE_BYTES = 100 * 1024
 
-# So many nodes with a caller of their own.
+# How many nodes have a caller of their own.
 SHARD = 10
 
 
@@ -136,7 +136,7 @@ class Sleeper:
 
 
 def look(count: int) -> float:
-    """Return the time of one look at so many open replies."""
+    """Return the time of one check of a number of open replies."""
     sleeper = Sleeper.remote()
     replies = [sleeper.sleep.remote() for _ in range(count)]
     times = []
@@ -155,7 +155,7 @@ def fit(at: tuple[int, ...], values: list[float]) -> tuple[float, float]:
 
 
 class Way(NamedTuple):
-    """Seconds of a reply on one of the ways to the caller: at once, and per byte.
+    """Seconds that a reply takes on one way to the caller: a constant, and per byte.
 
     `wall` is by the clock, of an actor whose environments take no time; `caller` is of the caller's
     processor for one more actor, `raylet` of its raylet's.
@@ -168,7 +168,7 @@ class Way(NamedTuple):
 
 @dataclass
 class Constants:
-    """What the model calculates with, in seconds and bytes.
+    """The constants of the model, in seconds and bytes.
 
     Attributes:
         inline: Replies of up to 100 KB, from whatever node.
@@ -187,7 +187,7 @@ class Constants:
     cartpole_bytes: float
 
     def way(self, size: float, alone: bool) -> Way:
-        """Return the way of a reply of so many bytes."""
+        """Return the way of a reply of this size."""
         if size <= INLINE_BYTES:
             return self.inline
         return self.store if alone else self.transfer
@@ -198,7 +198,7 @@ class Constants:
         return start + size * byte
 
     def each(self, actors: int, size: float, alone: bool) -> float:
-        """Return how long one of so many actors keeps the caller busy.
+        """Return how long one of a number of actors keeps the caller busy.
 
         At worst each reply wakes the caller by itself, which then looks twice at those still open,
         of which there are half as many on average. Caller and raylet work side by side.
@@ -209,7 +209,7 @@ class Constants:
 
 
 class Check(NamedTuple):
-    """What the model says of a case that its constants do not come from, in seconds."""
+    """The model's prediction for a case that its constants do not come from, in seconds."""
 
     case: str
     said: float
@@ -276,7 +276,7 @@ class Workload:
 
 @dataclass
 class Prediction:
-    """What the model says.
+    """A prediction of the model.
 
     Attributes:
         step: A `step` of all environments, in seconds.

@@ -1,4 +1,4 @@
-"""Environments as they are trained on: HalfCheetah, Breakout, MiniGrid and CarRacing.
+"""Environments that people train on: HalfCheetah, Breakout, MiniGrid and CarRacing.
 
     pip install "gymnasium[mujoco,box2d]" ale-py minigrid opencv-python-headless envpool
     python -m benchmarks.real
@@ -72,11 +72,11 @@ TASKS: dict[str, tuple[Callable[[], Any], str | None]] = {
 
 
 def find_task(name: str) -> Callable[[], Any] | str:
-    """Return the factory of one of `TASKS`, or why it cannot be made here."""
+    """Return the factory of one of `TASKS`, or the reason why it cannot be made here."""
     make, _ = TASKS[name]
     try:
         make().close()
-    except Exception as error:  # libraries say in many ways what they lack
+    except Exception as error:  # libraries raise many types of errors for missing parts
         return first_line(error)
     return make
 
@@ -89,7 +89,7 @@ EACH = Contender("vecspaces async, one process each", _one_process_each)
 
 
 def find_contenders(name: str) -> list[Contender]:
-    """Return what steps one of `TASKS`."""
+    """Return the contenders that step one of `TASKS`."""
     _, envpool_id = TASKS[name]
     envpool = [] if envpool_id is None else [envpool_task(envpool_id)]
     return [*OURS, EACH, *GYMNASIUM, *envpool, LIMIT]
@@ -105,7 +105,7 @@ def processor_seconds() -> float:
     """Return the processor time of this process and of those that it started."""
     total = 0
     for pid in family():
-        # What follows the name, which may hold anything.
+        # The fields after the name, which may contain spaces and parentheses.
         parts = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         total += int(parts[11]) + int(parts[12])
     return total / _TICKS
@@ -113,7 +113,7 @@ def processor_seconds() -> float:
 
 @dataclass
 class Found:
-    """What one contender did.
+    """The result of one contender.
 
     Attributes:
         first: Seconds to the first observation.

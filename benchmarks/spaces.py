@@ -29,7 +29,7 @@ BATCH = {vecspaces.spaces: vecspaces.vector.utils, gymnasium.spaces: gymnasium.v
 
 
 def robot(lib: Any) -> Any:
-    """A nested observation as robots have it: two cameras, joints, contacts, a task."""
+    """A nested observation of a robot: two cameras, joints, contacts, a task."""
     camera = {
         "left": lib.Box(0, 255, (84, 84, 3), np.uint8),
         "right": lib.Box(0, 255, (84, 84, 3), np.uint8),

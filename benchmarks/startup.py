@@ -82,7 +82,7 @@ class Idle:
 
 
 def start_idle(rounds: int) -> None:
-    """Print how long many environments take to start whose own share is next to nothing."""
+    """Print how long many environments take to start that do almost nothing themselves."""
     spaces = importlib.import_module("gymnasium.spaces")
     vector = importlib.import_module("gymnasium.vector")
     title = f"{MANY:,} environments that do nothing, seconds to the first observation (median)"

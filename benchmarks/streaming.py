@@ -23,7 +23,7 @@ SHORT, LONG, RARELY = 0.001, 0.020, 0.1
 
 
 class Sleeper(Env[Any, Any]):
-    """Sleeps, mostly a little."""
+    """Sleeps, mostly briefly."""
 
     observation_space = spaces.Box(-1, 1, (4,), np.float32)
     action_space = spaces.Discrete(2)

@@ -85,7 +85,7 @@ def concatenating(lib: Any, utils: Any, make: Callable[[Any], Any]) -> Call:
     return lambda: utils.concatenate(space, items, out)
 
 
-# What is measured, the space, and how many times as fast it should be.
+# The operation, the space, and the targeted speed-up.
 CASES: list[tuple[str, Callable[..., Call], str, float | None]] = [
     ("write_to_shared_memory", writing, "Box(4,)", 4),
     ("write_to_shared_memory", writing, "robot Dict", 4),

@@ -1,4 +1,4 @@
-"""The speed of the vector envs: one run, from which the pages, the plot and the targets are made.
+"""The speed of the vector envs: one run, from which the tables, the plot and the targets are made.
 
     python -m benchmarks.vector             # measure, show the tables and the targets
     python -m benchmarks.vector --write     # ... and write them into README, docs and the plot

@@ -22,7 +22,7 @@ from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 
 class BareMembers:
-    """Processes that each step a CartPoleVectorEnv for as long as a message says."""
+    """Processes that each step a CartPoleVectorEnv; a message says for how long."""
 
     def __init__(self, workers: int, share: int) -> None:
         self.num_envs = workers * share

@@ -1,4 +1,4 @@
-"""Busy-polling that decides for itself, against fixed choices of how long to busy-poll.
+"""The waiting policy against fixed choices of how long to busy-poll.
 
     python -m benchmarks.waiting
 
@@ -148,7 +148,7 @@ def measure(
 
 
 def slower(found: dict[str, list[tuple[float, float]]]) -> float:
-    """Return the median over the rounds of what the decision took, by the best fixed choice."""
+    """Return the median of the rounds' ratios: the decision over the best fixed choice."""
     own = [took for took, _ in found[DECIDES]]
 
     def ratio(choice: str) -> float:
