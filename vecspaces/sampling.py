@@ -181,19 +181,24 @@ def _fit(space: Space[Any], mask: Any, path: Path) -> Any:
         members = space.spaces.items()
         return {key: _fit(member, mask.get(key), (*path, key)) for key, member in members}
     if isinstance(space, Tuple):
-        _check_length(mask, len(space.spaces), path)
-        parts = enumerate(zip(space.spaces, mask, strict=True))
-        return tuple(_fit(member, part, (*path, i)) for i, (member, part) in parts)
+        return _fit_each(_fit, space.spaces, mask, path)
     return None
+
+
+def _fit_each(fit: Any, parts: Any, mask: Any, path: Path) -> tuple[Any, ...]:
+    """Return `fit(part, its mask, its path)` for each part of a space."""
+    is_sequence = isinstance(mask, (tuple, list)) or (isinstance(mask, np.ndarray) and mask.ndim)
+    if not is_sequence or len(mask) != len(parts):
+        raise ValueError(mismatch(MASK, f"{len(parts)} masks", show_value(mask), path))
+    pairs = enumerate(zip(parts, mask, strict=True))
+    return tuple(fit(part, its, (*path, i)) for i, (part, its) in pairs)
 
 
 def _fit_entries(nvec: npt.NDArray[Any], mask: Any, path: Path) -> Any:
     """Return the masks of the entries of a MultiDiscrete in tuples, nested as its axes are."""
-    if nvec.ndim == 0:
+    if np.ndim(nvec) == 0:
         return _fit_choice(int(nvec), mask, path)
-    _check_length(mask, len(nvec), path)
-    parts = enumerate(zip(nvec, mask, strict=True))
-    return tuple(_fit_entries(np.asarray(counts), part, (*path, i)) for i, (counts, part) in parts)
+    return _fit_each(_fit_entries, nvec, mask, path)
 
 
 def _split(nvec: npt.NDArray[Any], mask: npt.NDArray[Any], path: Path) -> Any:
@@ -228,10 +233,3 @@ def _fit_array(mask: Any, shape: tuple[int, ...], largest: int, path: Path) -> n
     if not (inside & (fitted == array)).all():
         raise ValueError(mismatch(MASK, f"integers from 0 to {largest}", str(mask), path))
     return fitted
-
-
-def _check_length(mask: Any, length: int, path: Path) -> None:
-    """Refuse what is no sequence with one mask per member."""
-    is_sequence = isinstance(mask, (tuple, list)) or (isinstance(mask, np.ndarray) and mask.ndim)
-    if not is_sequence or len(mask) != length:
-        raise ValueError(mismatch(MASK, f"{length} masks", show_value(mask), path))

@@ -49,15 +49,7 @@ class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into an
         self.name = name
 
     def at(self, path: Path, row: int | None = None) -> Mismatch:
-        """Return the finding with its place, as seen from further outside.
-
-        Args:
-            path: What to put before the path.
-            row: The row as seen from there; None keeps the one known so far.
-
-        Returns:
-            A new Mismatch with the same finding.
-        """
+        """Return the finding as seen from further outside: `path` before its own; its row there."""
         row = self.row if row is None else row
         return type(self)(self.expected, self.found, path + self.path, row, self.name)
 

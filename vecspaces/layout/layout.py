@@ -365,12 +365,7 @@ class Rows:
         return self._port.reader(low, high)()
 
     def copy_rows(self, source: Rows, at: Index) -> None:
-        """Copy rows of another slot of the same layout, without decoding them.
-
-        Args:
-            source: The other slot.
-            at: Which rows, the same in both.
-        """
+        """Copy the rows `at` from another slot of the same layout, without decoding them."""
         for block, other in zip(self._blocks, source._blocks, strict=True):
             block.copy(at, other, at)
 

@@ -90,15 +90,9 @@ class Record:
         return tuple(members)
 
     def split(self, path: Path, value: Any, row: int | None = None) -> Any:
-        """Return the members of a value, or of a batch, in the order of `keys`.
+        """Return the members of a value or a batch in the order of `keys`, or raise Mismatch.
 
-        Args:
-            path: Where the value sits, for the error.
-            value: The value.
-            row: Its row, for the error.
-
-        Raises:
-            Mismatch: `value` has not exactly these members.
+        `path` and `row` are where the value sits, for the error.
         """
         count = len(self.keys)
         if self.container is tuple:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 import numpy as np
 
@@ -34,11 +34,6 @@ class ArraySpace(StandardSpace["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]
     def shape(self) -> tuple[int, ...]:
         """The shape of a value."""
         return self._shape
-
-    @property
-    def is_np_flattenable(self) -> Literal[True]:
-        """Always True, since a value flattens to a vector of a fixed length."""
-        return True
 
     def _bounds(self) -> tuple[Any, Any]:
         """Return the smallest and the largest value of each entry."""

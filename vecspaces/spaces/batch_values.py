@@ -121,12 +121,7 @@ def batches_from_jsonable(space: Space[Any], jsonable: Any) -> list[Any]:
         ]
     if not isinstance(space, Product):
         return [tuple(space.from_jsonable(values)) for values in jsonable]
-    if not space._members():
-        return space.from_jsonable(jsonable)
-    columns = [
-        batches_from_jsonable(member, jsonable[key]) for key, member in space._members().items()
-    ]
-    return [space._build(row) for row in zip(*columns, strict=True)]
+    return space._from_columns(jsonable, batches_from_jsonable)
 
 
 def batch_limits(space: Space[Any], limit: Any, n: int) -> Any:

@@ -17,6 +17,7 @@ from vecspaces.spaces.dict import Dict
 from vecspaces.spaces.discrete import Discrete
 from vecspaces.spaces.multi_binary import MultiBinary
 from vecspaces.spaces.multi_discrete import MultiDiscrete
+from vecspaces.spaces.nesting import Product
 from vecspaces.spaces.space import Space
 from vecspaces.spaces.tuple import Tuple
 
@@ -69,16 +70,11 @@ def _(space: Discrete[Any], n: int = 1) -> Space[Any]:
     )
 
 
-@batch_space.register(Tuple)
-def _(space: Tuple, n: int = 1) -> Tuple:
-    members = [batch_space(member, n) for member in space.spaces]
-    return Tuple(members, seed=copy_generator(space.np_random))
-
-
-@batch_space.register(Dict)
-def _(space: Dict, n: int = 1) -> Dict:
-    members = {key: batch_space(member, n) for key, member in space.spaces.items()}
-    return Dict(members, seed=copy_generator(space.np_random), sort_keys=space.sort_keys)
+@batch_space.register(Product)
+def _(space: Product[Any], n: int = 1) -> Space[Any]:
+    members = [batch_space(member, n) for member in space._members().values()]
+    batched: Space[Any] = space._with(members, copy_generator(space.np_random))
+    return batched
 
 
 @batch_space.register(Space)
@@ -162,20 +158,15 @@ def _(first: Discrete[Any], spaces: Seq[Any], name: str) -> MultiDiscrete[Any]:
     )
 
 
-@_batch_as.register(Tuple)
-def _(first: Tuple[Any], spaces: Seq[Any], name: str) -> Tuple[Any]:
-    _same([len(space) for space in spaces], "length", name)
+@_batch_as.register(Product)
+def _(first: Product[Any], spaces: Seq[Any], name: str) -> Space[Any]:
+    keys = first._members().keys()
+    if isinstance(first, Dict):
+        _same([set(space.spaces) for space in spaces], "set of keys", name)
+    else:
+        _same([len(space) for space in spaces], "length", name)
     members = [
-        _batch([space.spaces[i] for space in spaces], f"{name}[:][{i}]") for i in range(len(first))
+        _batch([space.spaces[key] for space in spaces], f"{name}[:][{key!r}]") for key in keys
     ]
-    return Tuple(members, seed=copy_generator(first.np_random))
-
-
-@_batch_as.register(Dict)
-def _(first: Dict[Any], spaces: Seq[Any], name: str) -> Dict[Any]:
-    _same([set(space.spaces) for space in spaces], "set of keys", name)
-    members = {
-        key: _batch([space.spaces[key] for space in spaces], f"{name}[:][{key!r}]")
-        for key in first.spaces
-    }
-    return Dict(members, seed=copy_generator(first.np_random), sort_keys=first.sort_keys)
+    batched: Space[Any] = first._with(members, copy_generator(first.np_random))
+    return batched

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, KeysView, Mapping, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 from vecspaces.checks import mismatch, show_value
@@ -109,6 +109,11 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
 
     def _members(self) -> dict[str, Space[MemberT]]:
         return self.spaces
+
+    def _with(self, members: Iterable[Space[Any]], seed: Any = None) -> Dict[Any]:
+        return Dict(
+            dict(zip(self.spaces, members, strict=True)), seed=seed, sort_keys=self.sort_keys
+        )
 
     def __getitem__(self, key: str) -> Space[Any]:
         return self.spaces[key]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import numpy as np
 
@@ -90,11 +90,6 @@ class Discrete(StandardSpace[IntegerT_cov], Generic[IntegerT_cov]):
         self.n = self.dtype.type(n)
         self.start = self.dtype.type(start)
         super().__init__((), self.dtype, seed)
-
-    @property
-    def is_np_flattenable(self) -> Literal[True]:
-        """Always True, since a value flattens to a one-hot vector of `n` entries."""
-        return True
 
     def sample(
         self,

@@ -107,10 +107,8 @@ def _(space: Product[Any]) -> Box | Tuple | Dict:
             _concatenate([box.high for box in boxes]),
         )
         return Box(low, high, dtype=low.dtype)
-    members = {key: flatten_space(member) for key, member in space._members().items()}
-    if isinstance(space, Dict):
-        return Dict(members, sort_keys=space.sort_keys)
-    return Tuple(members.values())
+    flat: Tuple | Dict = space._with(map(flatten_space, space._members().values()))
+    return flat
 
 
 @flatten_space.register(OneOf)

@@ -96,28 +96,9 @@ class Graph(Composite[GraphInstance]):
         """Always False, since the size of a value is not fixed."""
         return False
 
-    def seed(self, seed: int | tuple[Any, ...] | list[Any] | None = None) -> tuple[Any, ...]:
-        """Seed the generators of this space, of the nodes and of the edges.
-
-        Args:
-            seed: None for fresh entropy; an int, for this space, from which the other seeds are
-                drawn; or a list or tuple of the seeds of this space, of the node space and, if
-                there is one, of the edge space.
-
-        Returns:
-            The two or three seeds.
-
-        Raises:
-            TypeError: `seed` is of another type.
-            ValueError: `seed` has another length.
-
-        Example:
-            >>> from vecspaces.spaces import Discrete
-            >>> Graph(Discrete(3), Discrete(4)).seed((1, 2, 3))
-            (1, 2, 3)
-        """
-        edges = ")" if self.edge_space is None else ", and of its edges)"
-        return self._seed_with_members(seed, f"(of the graph and of its nodes{edges}")
+    def _name_seeds(self) -> str:
+        edges = "" if self.edge_space is None else ", and of its edges"
+        return f"of the graph and of its nodes{edges}"
 
     def sample(
         self,

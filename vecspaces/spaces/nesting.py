@@ -42,14 +42,36 @@ class Composite(StandardSpace[T_cov]):
             self._np_random, _ = seeding.np_random()
         return self._np_random
 
-    def _seed_with_members(self, seed: Any, meaning: str) -> tuple[Any, ...]:
-        """Seed the space's own generator and then each member; `meaning` names them in errors."""
+    def seed(self, seed: Any = None) -> Any:
+        """Seed the generators of this space and of its members.
+
+        Args:
+            seed: None for fresh entropy; an int, for this space, from which the seeds of the
+                members are drawn; or a list or tuple of the seed of this space and of one seed per
+                member, itself nested where a member is.
+
+        Returns:
+            The seed of this space, then the seeds of the members.
+
+        Raises:
+            TypeError: `seed` is of another type.
+            ValueError: `seed` has another length.
+
+        Example:
+            >>> from vecspaces.spaces import Discrete, Graph
+            >>> Graph(node_space=Discrete(3), edge_space=Discrete(4)).seed((1, 2, 3))
+            (1, 2, 3)
+        """
         members = list(self._members().values())
         if seed is None or isinstance(seed, int):
             seed = (seed, *self._draw_seeds(seed))
-        check_seed_length(seed, 1 + len(members), meaning)
+        check_seed_length(seed, 1 + len(members), f"({self._name_seeds()})")
         own = super().seed(seed[0])
         return own, *(seed_member(space, seed[i], i) for i, space in enumerate(members, 1))
+
+    def _name_seeds(self) -> str:
+        """Return what the seeds of a list are for, for errors."""
+        raise NotImplementedError
 
     def _draw_seeds(self, seed: int | None) -> list[Any]:
         """Return seeds for the members, as Gymnasium draws them; None for each with None."""
@@ -93,6 +115,12 @@ class Product(Composite[T_cov]):
 
     def from_jsonable(self, sample_n: Any) -> list[Any]:
         """Convert the columns that `to_jsonable` returned back into values."""
+        return self._from_columns(sample_n, lambda space, column: space.from_jsonable(column))
+
+    def _from_columns(
+        self, sample_n: Any, convert: Callable[[Space[Any], Any], list[Any]]
+    ) -> list[Any]:
+        """Return values, made of what `convert(member, its column)` returns."""
         members = self._members()
         if not members:
             return [self._build(()) for _ in sample_n]
@@ -105,7 +133,7 @@ class Product(Composite[T_cov]):
                 found = f"none for {key!r} in {show_value(sample_n)}"
                 raise type(error)(mismatch("sample_n", expected, found)) from None
             try:
-                columns[key] = space.from_jsonable(column)
+                columns[key] = convert(space, column)
             except Exception as error:
                 add_path(error, "sample_n", key)
                 raise
@@ -113,6 +141,10 @@ class Product(Composite[T_cov]):
         if len(set(lengths.values())) > 1:
             raise ValueError(mismatch("sample_n", "columns of one length", f"lengths {lengths}"))
         return [self._build(row) for row in zip(*columns.values(), strict=True)]
+
+    def _with(self, members: Iterable[Space[Any]], seed: Any = None) -> Any:
+        """Return a space of this kind with other members under the same keys."""
+        raise NotImplementedError
 
 
 def check_member(space: Any, where: str) -> None:

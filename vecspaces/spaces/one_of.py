@@ -62,27 +62,8 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
     def __len__(self) -> int:
         return len(self.spaces)
 
-    def seed(self, seed: int | tuple[Any, ...] | list[Any] | None = None) -> tuple[Any, ...]:
-        """Seed the generators of the index and of the members.
-
-        Args:
-            seed: None for fresh entropy; an int, for the index, from which the seeds of the members
-                are drawn; or a list or tuple with the seed of the index and one per member, itself
-                nested where a member is.
-
-        Returns:
-            The seed of the index, then the seeds of the members.
-
-        Raises:
-            TypeError: `seed` is of another type.
-            ValueError: `seed` has another length than `1 + len(self)`.
-
-        Example:
-            >>> from vecspaces.spaces import Discrete
-            >>> OneOf((Discrete(3), Discrete(4))).seed((1, 2, 3))
-            (1, 2, 3)
-        """
-        return self._seed_with_members(seed, "(of the index and of each member)")
+    def _name_seeds(self) -> str:
+        return "of the index and of each member"
 
     def sample(
         self, mask: tuple[Any, ...] | None = None, probability: tuple[Any, ...] | None = None

@@ -84,27 +84,8 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
         """Always False, since the length of a value is not fixed."""
         return False
 
-    def seed(self, seed: int | tuple[Any, Any] | list[Any] | None = None) -> tuple[Any, Any]:
-        """Seed the generators of the lengths and of the elements.
-
-        Args:
-            seed: None for fresh entropy; an int, for the lengths, from which the seed of the
-                elements is drawn; or a pair of both seeds.
-
-        Returns:
-            The seed of the lengths and the seed of the elements.
-
-        Raises:
-            TypeError: `seed` is of another type.
-            ValueError: `seed` is no pair.
-
-        Example:
-            >>> from vecspaces.spaces import Discrete
-            >>> Sequence(Discrete(3)).seed((1, 2))
-            (1, 2)
-        """
-        own, elements = self._seed_with_members(seed, "(of the lengths and of the elements)")
-        return own, elements
+    def _name_seeds(self) -> str:
+        return "of the lengths and of the elements"
 
     def sample(
         self, mask: tuple[Any, Any] | None = None, probability: tuple[Any, Any] | None = None

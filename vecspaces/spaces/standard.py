@@ -55,6 +55,11 @@ class StandardSpace(Space[T_cov]):
         if "_fields" in vars(cls):
             cls._kind = KINDS[cls.__name__] = cls
 
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Whether every value can be flattened into a vector of a fixed length."""
+        return True
+
     @classmethod
     def _arguments_of(cls, space: Any) -> dict[str, Any]:
         """Return the arguments of `space`, which is of this class or Gymnasium's of that name."""

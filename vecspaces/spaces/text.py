@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -113,11 +113,6 @@ class Text(StandardSpace[str]):
             "max_length": self.max_length,
             "characters": self.characters,  # in any order
         }
-
-    @property
-    def is_np_flattenable(self) -> Literal[True]:
-        """Always True, since a value flattens to `max_length` character indices."""
-        return True
 
     @property
     def character_set(self) -> frozenset[str]:

@@ -60,6 +60,9 @@ class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Memb
     def _members(self) -> dict[int, Space[MemberT]]:
         return dict(enumerate(self.spaces))
 
+    def _with(self, members: Iterable[Space[Any]], seed: Any = None) -> Tuple[Any]:
+        return Tuple(members, seed=seed)
+
     @overload
     def __getitem__(self, index: int) -> Space[MemberT]: ...
     @overload
