@@ -26,7 +26,7 @@ from benchmarks.common import make_table, show
 from vecspaces import Env, spaces
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process import backend, channel
-from vecspaces.vector.backends.process.waiting import WaitingPolicy, Way
+from vecspaces.vector.backends.process.waiting import WaitingPolicy, WaitMode
 
 FIXED = {"no": 0.0, "0.2 ms": 0.2e-3, "1 ms": 1e-3, "5 ms": 5e-3}
 DECIDES = "decides"
@@ -54,7 +54,7 @@ class Works(Env[Any, Any]):
         return self._observation, 0.0, False, False, {}
 
 
-def always(way: Way, ways: Sequence[Way]) -> WaitingPolicy:
+def always(way: WaitMode, ways: Sequence[WaitMode]) -> WaitingPolicy:
     """Return the policy that always waits the same way."""
     return WaitingPolicy([way])
 
@@ -81,7 +81,7 @@ def open_envs(workers: int, seconds: float, choice: str) -> AsyncVectorEnv[Any, 
     if choice == DECIDES:
         return make(context="fork")
     limit = FIXED[choice]
-    way = Way.BUSY_POLLS if limit else Way.RETURNS
+    way = WaitMode.BUSY_POLLS if limit else WaitMode.RETURNS
     with (
         mock.patch.object(backend, "WaitingPolicy", partial(always, way)),
         mock.patch.object(channel, "SpinPoll", partial(FixedPoll, limit)),

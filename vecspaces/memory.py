@@ -35,9 +35,7 @@ class Arena:
     Views keep the block alive; the descriptor is closed with the arena object, or by `close()`.
     A shared arena can be handed to a child process while that child is being started, whatever the
     start method, and to a running one by sending the descriptor (`socket.send_fds`) for `attach`.
-
-    Args:
-        nbytes: Size in bytes of private memory; `shared` and `attach` make the other kind.
+    `Arena(nbytes)` is private memory; `shared` and `attach` make the other kind.
 
     Example:
         >>> arena = Arena.shared(128)
@@ -64,14 +62,7 @@ class Arena:
 
     @classmethod
     def shared(cls, nbytes: int) -> Arena:
-        """Make a block that other processes can map.
-
-        Args:
-            nbytes: Size in bytes.
-
-        Returns:
-            The arena; its pages cost memory only once they are written.
-        """
+        """Make a block that other processes can map; pages cost memory only once written."""
         nbytes = _checked_size(nbytes)
         if sys.platform == "win32":
             return cls.attach(f"vecspaces-{os.urandom(16).hex()}", nbytes)
@@ -85,15 +76,9 @@ class Arena:
 
     @classmethod
     def attach(cls, handle: int | str, nbytes: int) -> Arena:
-        """Map the block of another process.
+        """Map the block of another process, whose `handle` and `nbytes` these are.
 
-        Args:
-            handle: The descriptor received from the owner; the new arena owns it from here on and
-                closes it, even if this call fails. On Windows the owner's `handle`, a tag.
-            nbytes: The owner's `nbytes`.
-
-        Returns:
-            An arena over the same memory.
+        The new arena owns the descriptor from here on, and closes it even if this call fails.
         """
         nbytes = _checked_size(nbytes)
         length = max(nbytes, 1)  # an empty mapping is no mapping
@@ -130,29 +115,13 @@ class Arena:
 
     @property
     def buffer(self) -> NDArray[np.uint8]:
-        """The whole block as writable bytes.
-
-        Raises:
-            ValueError: If the arena was closed.
-        """
+        """The whole block as writable bytes."""
         if self._buffer is None:
             raise ValueError("this arena is closed: views must be taken before close()")
         return self._buffer
 
     def view(self, dtype: DTypeLike, shape: int | tuple[int, ...], offset: int = 0) -> NDArray[Any]:
-        """Look at a part of the block as an array.
-
-        Args:
-            dtype: Type of the elements.
-            shape: Shape of the array.
-            offset: Where it begins, in bytes.
-
-        Returns:
-            A writable array over the block, no copy.
-
-        Raises:
-            ValueError: If the array does not lie in the block.
-        """
+        """Return a writable array over a part of the block, which begins at byte `offset`."""
         dtype = np.dtype(dtype)
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         end = offset + prod(shape) * dtype.itemsize
@@ -164,10 +133,7 @@ class Arena:
         return self.buffer[offset:end].view(dtype).reshape(shape)
 
     def close(self) -> None:
-        """Give the descriptor and the mapping back; views taken before stay valid.
-
-        After an interrupt it can be repeated.
-        """
+        """Release the descriptor and the mapping; views stay valid; can be repeated."""
         self._buffer = self._handle = None
         _close_last(self._descriptors)
         if self._closer is not None:
@@ -178,7 +144,7 @@ class Arena:
         return f"<Arena: {self._nbytes} bytes, {'closed' if self._buffer is None else kind}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel to a child process that is being started; a copy of the bytes is never made."""
+        """Send it to a child process that is being started; the bytes are never copied."""
         context.assert_spawning(self)
         if isinstance(self._handle, int):
             return _attach_sent, (reduction.DupFd(self._handle), self._nbytes)

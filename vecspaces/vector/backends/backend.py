@@ -20,7 +20,7 @@ from vecspaces.vector.group.env_group import EnvGroup
 #: Turns what the groups report about their environments into the plan of the shared rows.
 Planner = Callable[[Sequence[GroupDescription]], BufferPlan]
 
-#: How long a worker may take to say where its environment is, in seconds.
+#: How long a worker may take to report where its environment is, in seconds.
 PATIENCE = 0.2
 
 _STEP = Op.STEP  # read at each step, and members of enumerations are found slowly
@@ -43,37 +43,27 @@ class Backend(Protocol):
     hang_advice: str = ""
 
     def open(self, plan: Planner, timeout: float) -> None:
-        """Build every environment, receive the spaces, and bind the rows.
-
-        Args:
-            plan: Called once, with one description per worker.
-            timeout: The longest wait, in seconds.
-        """
+        """Build every environment, call `plan` with one description per worker, bind the rows."""
 
     def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
-        """Send a command to workers, without waiting: to all of them, or `CannotSend`.
+        """Send a command to the workers that `payloads` has arguments for, without waiting.
 
-        After any other exception some workers may have received it. A `BUILD` that fails can be
-        repeated.
+        Where a payload cannot be pickled, no worker has received anything, and `CannotSend` is
+        raised; after any other exception some workers may have received it. `BUILD` replaces
+        workers by new ones, and can be repeated if it fails; its payload holds the seeds of the
+        rows whose episodes are lost.
 
         Args:
-            op: The command; `BUILD` replaces a worker by a new one, and its payload then holds the
-                seeds of the rows whose episodes are lost.
+            op: The command.
             slot: The slot of the ring to write.
             seq: The number that the replies will carry.
             payloads: The arguments for each worker concerned; None for none.
-
-        Raises:
-            CannotSend: A payload cannot be pickled; no worker has received anything.
         """
 
     def collect(self, timeout: float | None) -> deque[Reply]:
-        """Wait until something came, and return `replies`.
+        """Wait until something came, for `Deadline.left` at most, and return `replies`.
 
         It may return early, with no reply: when part of a message came, and when the time is up.
-
-        Args:
-            timeout: The longest wait, in seconds, as `Deadline.left` gives it; None: no bound.
         """
 
     def locate(self, worker: int) -> Place:
@@ -84,20 +74,15 @@ class Backend(Protocol):
     def stack(self, worker: int, patience: float = PATIENCE, insist: bool = True) -> str | None:
         """Return the Python frames of the environment that a worker is busy with, innermost last.
 
-        Args:
-            worker: Its index.
-            patience: The longest wait for its answer, in seconds.
-            insist: Whether a worker that does not answer may be disturbed.
-
-        Returns:
-            As a traceback shows them; None if they cannot be known.
+        None if they cannot be known. A worker that does not answer within `patience` seconds is
+        sent a signal, if `insist` and if it does the environment no harm.
         """
         return None
 
     def find(
         self, worker: int, patience: float = PATIENCE, insist: bool = True
     ) -> tuple[Message | str, str | None]:
-        """Say where the environment is that a worker is busy with, and return its stack."""
+        """Return where the environment is that a worker is busy with, as text, and its stack."""
         stack, place = self.stack(worker, patience, insist), self.locate(worker)
         return whereabouts(place.env_ids, place.text, stack), stack
 
@@ -105,14 +90,9 @@ class Backend(Protocol):
         """End a worker at once, which is of no more use; `BUILD` replaces it."""
 
     def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
-        """End every worker, and free what they hold.
+        """End every worker, and return what went wrong while their environments closed.
 
-        Args:
-            timeout: The longest wait for environments to close, in seconds.
-            terminate: Whether to end them without the close command.
-
-        Returns:
-            What went wrong while they closed.
+        `terminate`: without asking them to close their environments.
         """
 
 

@@ -25,10 +25,6 @@ class SlowWatch:
 
     An environment is not slow because others of its worker came before it.
 
-    Args:
-        seconds: After which to warn; None: never.
-        backend: The workers.
-
     Attributes:
         interval: The time between two looks, in seconds; None: there are none.
         due: When the next look is to be, as `time.monotonic` counts.

@@ -17,10 +17,10 @@ def test_a_visit_home_binds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     before = os.sched_getaffinity(0)
     home = CoreAffinity(usable_cores()[-1])
     for _ in range(40):
-        home.visit()
+        home.return_to_core()
     assert os.sched_getaffinity(0) == before
-    CoreAffinity(None).visit()
-    CoreAffinity(10**6).visit()  # not one of this machine
+    CoreAffinity(None).return_to_core()
+    CoreAffinity(10**6).return_to_core()  # not one of this machine
     assert os.sched_getaffinity(0) == before
 
 
@@ -37,7 +37,7 @@ def test_an_interrupted_visit_gives_the_cores_back(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(os, "sched_setaffinity", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        CoreAffinity(usable_cores()[-1]).visit()
+        CoreAffinity(usable_cores()[-1]).return_to_core()
     assert os.sched_getaffinity(0) == before
 
 
@@ -48,6 +48,6 @@ def test_a_core_that_the_system_takes_away_fails_no_step(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "sched_setaffinity", refused)
     home = CoreAffinity(usable_cores()[-1])
-    home.visit()
+    home.return_to_core()
     monkeypatch.setattr(os, "sched_getaffinity", None)  # it is not tried again
-    home.visit()
+    home.return_to_core()

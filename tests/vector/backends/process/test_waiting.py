@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from vecspaces.vector.backends.process import waiting
-from vecspaces.vector.backends.process.waiting import SpinPoll, WaitingPolicy, Way
+from vecspaces.vector.backends.process.waiting import SpinPoll, WaitingPolicy, WaitMode
 
-ALL = (Way.RETURNS, Way.FREE, Way.BUSY_POLLS)
-Cost = Callable[[Way, float], float]
+ALL = (WaitMode.RETURNS, WaitMode.FREE, WaitMode.BUSY_POLLS)
+Cost = Callable[[WaitMode, float], float]
 
 
 class Clock:
@@ -32,14 +32,14 @@ class Clock:
 class Caller:
     """Makes commands that take as long as `cost` says of their way and of the time."""
 
-    def __init__(self, ways: Sequence[Way], cost: Cost, pause: float = 0.0) -> None:
+    def __init__(self, ways: Sequence[WaitMode], cost: Cost, pause: float = 0.0) -> None:
         self.clock = Clock()
         self.cost = cost
         self.policy = WaitingPolicy(ways, self.clock)
         self.spent = dict.fromkeys(ways, 0.0)
         self.pause = pause
 
-    def run(self, seconds: float) -> Way:
+    def run(self, seconds: float) -> WaitMode:
         """Make commands for some seconds, and return the way that most of the last part took."""
         end = self.clock.now + seconds
         self.spent = dict.fromkeys(self.spent, 0.0)
@@ -52,7 +52,7 @@ class Caller:
             self.clock.now += self.pause
         return max(self.spent, key=self.spent.__getitem__)
 
-    def share(self, way: Way) -> float:
+    def share(self, way: WaitMode) -> float:
         """The part of the time of the last run that commands of one way took."""
         return self.spent[way] / sum(self.spent.values())
 
@@ -64,7 +64,7 @@ def costs(**by_name: float) -> Cost:
 @pytest.mark.parametrize("pause", [0.0, 0.5])
 @pytest.mark.parametrize("best", ALL)
 @pytest.mark.parametrize("unit", [20e-6, 1e-3, 20e-3])
-def test_the_cheapest_way_is_kept(best: Way, unit: float, pause: float) -> None:
+def test_the_cheapest_way_is_kept(best: WaitMode, unit: float, pause: float) -> None:
     caller = Caller(ALL, lambda way, now: unit * (1.0 if way is best else 1.5), pause * unit)
     caller.run(200 * unit + 0.5)
     assert caller.run(2000 * unit + 1.0) is best
@@ -73,89 +73,93 @@ def test_the_cheapest_way_is_kept(best: Way, unit: float, pause: float) -> None:
 
 def test_what_saves_next_to_nothing_is_not_worth_the_processor() -> None:
     caller = Caller(ALL, costs(returns=100e-6, free=99e-6, busy_polls=98e-6))
-    assert caller.run(5.0) is Way.RETURNS
+    assert caller.run(5.0) is WaitMode.RETURNS
 
 
 def test_a_way_that_loses_its_core_is_tried_for_a_moment_and_seldom() -> None:
     caller = Caller(ALL, costs(returns=50e-6, free=60e-6, busy_polls=4e-3))
     caller.run(0.5)
-    assert caller.run(5.0) is Way.RETURNS
-    assert caller.share(Way.BUSY_POLLS) < 0.01
+    assert caller.run(5.0) is WaitMode.RETURNS
+    assert caller.share(WaitMode.BUSY_POLLS) < 0.01
 
 
 def test_a_change_is_noticed_long_before_the_next_comparison_is_due() -> None:
     """Another program begins, and wants the core on which this one busy-polled."""
     begins, asleep = 8.0, 100e-6
 
-    def cost(way: Way, now: float) -> float:
-        if way is Way.BUSY_POLLS:
+    def cost(way: WaitMode, now: float) -> float:
+        if way is WaitMode.BUSY_POLLS:
             return asleep / 2 if now < begins else 4e-3
         return asleep
 
-    caller = Caller((Way.FREE, Way.BUSY_POLLS), cost)
-    assert caller.run(begins - 1.0) is Way.BUSY_POLLS
-    assert caller.share(Way.BUSY_POLLS) > 0.9
+    caller = Caller((WaitMode.FREE, WaitMode.BUSY_POLLS), cost)
+    assert caller.run(begins - 1.0) is WaitMode.BUSY_POLLS
+    assert caller.share(WaitMode.BUSY_POLLS) > 0.9
     caller.run(3.0)
-    assert caller.run(1.0) is Way.FREE
+    assert caller.run(1.0) is WaitMode.FREE
 
 
 def test_what_the_caller_does_between_commands_defers_no_comparison() -> None:
     """A policy learns for a minute, or someone types, while the ways are compared."""
-    costly = {Way.FREE}
+    costly = {WaitMode.FREE}
     caller = Caller(
-        (Way.FREE, Way.RETURNS), lambda way, now: 2e-3 if way in costly else 1e-3, pause=60.0
+        (WaitMode.FREE, WaitMode.RETURNS),
+        lambda way, now: 2e-3 if way in costly else 1e-3,
+        pause=60.0,
     )
     caller.run(100 * 60.0)
-    assert caller.run(500 * 60.0) is Way.RETURNS
-    assert caller.share(Way.RETURNS) > 0.9
-    caller.pause, costly = 0.0, {Way.RETURNS}
+    assert caller.run(500 * 60.0) is WaitMode.RETURNS
+    assert caller.share(WaitMode.RETURNS) > 0.9
+    caller.pause, costly = 0.0, {WaitMode.RETURNS}
     caller.run(10.0)
-    assert caller.run(1.0) is Way.FREE
+    assert caller.run(1.0) is WaitMode.FREE
 
 
 def test_a_command_without_an_end_defers_the_next_comparison_and_not_forever() -> None:
-    costly = {Way.FREE}
-    caller = Caller((Way.FREE, Way.RETURNS), lambda way, now: 0.2 if way in costly else 0.1)
+    costly = {WaitMode.FREE}
+    caller = Caller(
+        (WaitMode.FREE, WaitMode.RETURNS), lambda way, now: 0.2 if way in costly else 0.1
+    )
     caller.policy.begin()  # interrupted
     caller.clock.now += 1e6
-    assert caller.run(60.0) is Way.RETURNS
-    costly = {Way.RETURNS}
+    assert caller.run(60.0) is WaitMode.RETURNS
+    costly = {WaitMode.RETURNS}
     caller.run(2400.0)
-    assert caller.run(10.0) is Way.FREE
+    assert caller.run(10.0) is WaitMode.FREE
 
 
 def test_one_slow_command_is_no_change() -> None:
     """Resets of environments and the caller's own pauses come now and then."""
     slow: set[int] = set()
 
-    def cost(way: Way, now: float) -> float:
+    def cost(way: WaitMode, now: float) -> float:
         number = int(now / 0.3)
-        took = {Way.FREE: 100e-6, Way.BUSY_POLLS: 60e-6}[way]
+        took = {WaitMode.FREE: 100e-6, WaitMode.BUSY_POLLS: 60e-6}[way]
         if number not in slow:
             slow.add(number)
             return took + 10e-3
         return took
 
-    caller = Caller((Way.FREE, Way.BUSY_POLLS), cost)
+    caller = Caller((WaitMode.FREE, WaitMode.BUSY_POLLS), cost)
     caller.run(2.0)
-    assert caller.run(3.0) is Way.BUSY_POLLS
-    assert caller.share(Way.BUSY_POLLS) > 0.9
+    assert caller.run(3.0) is WaitMode.BUSY_POLLS
+    assert caller.share(WaitMode.BUSY_POLLS) > 0.9
 
 
 def test_one_way_is_no_choice() -> None:
-    caller = Caller((Way.FREE,), costs(free=1e-3))
-    assert caller.run(5.0) is Way.FREE
-    assert caller.share(Way.FREE) == 1.0
+    caller = Caller((WaitMode.FREE,), costs(free=1e-3))
+    assert caller.run(5.0) is WaitMode.FREE
+    assert caller.share(WaitMode.FREE) == 1.0
 
 
 def test_a_stream_which_has_no_end_is_decided_too() -> None:
     clock = Clock()
-    policy = WaitingPolicy((Way.FREE, Way.BUSY_POLLS), clock)
+    policy = WaitingPolicy((WaitMode.FREE, WaitMode.BUSY_POLLS), clock)
     way = policy.begin()
     for _ in range(40_000):
-        clock.now += 50e-6 if way is Way.BUSY_POLLS else 100e-6
+        clock.now += 50e-6 if way is WaitMode.BUSY_POLLS else 100e-6
         way = policy.begin()
-    assert way is Way.BUSY_POLLS
+    assert way is WaitMode.BUSY_POLLS
 
 
 # ---------------------------------------------------------------------- one wait
@@ -276,10 +280,11 @@ class Interrupt:
 
 
 @pytest.mark.parametrize(
-    "best, first", [(Way.FREE, 1), *(pytest.param(way, 0, marks=pytest.mark.full) for way in ALL)]
+    "best, first",
+    [(WaitMode.FREE, 1), *(pytest.param(way, 0, marks=pytest.mark.full) for way in ALL)],
 )
 def test_an_interrupt_at_any_line_leaves_a_policy_that_finds_the_best_way(
-    best: Way, first: int
+    best: WaitMode, first: int
 ) -> None:
     k, left = first, 0
     while left <= 0:

@@ -17,16 +17,13 @@ class CoreAffinity:
     Linux may keep processes that wake each other on one core while another is idle, for seconds:
     the workers then run one after the other. To request a core from time to time, without insisting
     on it, ends that, and binds neither the environments' own processes nor other programs.
-
-    Args:
-        core: Its number; None: none is preferred.
     """
 
     def __init__(self, core: int | None) -> None:
         self._core = core if sys.platform == "linux" else None
         self._due = 0.0 if self._core is not None else math.inf  # on the monotonic clock
 
-    def visit(self) -> None:
+    def return_to_core(self) -> None:
         """Return to the core, if it is time; the cores that the user allowed stay allowed."""
         now = time.monotonic()
         if now < self._due:

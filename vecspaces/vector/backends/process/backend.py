@@ -40,7 +40,7 @@ from vecspaces.vector.backends.process.pickling import Pickling
 from vecspaces.vector.backends.process.processes import WorkerProcess, end_all, start_process
 from vecspaces.vector.backends.process.stacks import StackFile
 from vecspaces.vector.backends.process.startup import worker_variables
-from vecspaces.vector.backends.process.waiting import WaitingPolicy, Way
+from vecspaces.vector.backends.process.waiting import WaitingPolicy, WaitMode
 from vecspaces.vector.backends.process.worker import worker_main
 from vecspaces.vector.backends.remote import RemoteBackend
 from vecspaces.vector.backends.worker_setup import plan_workers
@@ -159,7 +159,7 @@ class ProcessBackend(RemoteBackend):
         self._spare_cores = count_usable_cores() - 1
         # How to wait for each command, and for the last one.
         self._policies: dict[Op, WaitingPolicy] = {}
-        self._op, self._policy = Op.BUILD, WaitingPolicy([Way.FREE])
+        self._op, self._policy = Op.BUILD, WaitingPolicy([WaitMode.FREE])
         self._arena: Arena | None = None
         # The caller shares the core of the worker that never busy-polls.
         self._affinity = CoreAffinity(setups[-1].core)
@@ -285,7 +285,7 @@ class ProcessBackend(RemoteBackend):
             except Exception as error:
                 raise CannotSend(error) from None
         if way and not self._working:
-            self._affinity.visit()
+            self._affinity.return_to_core()
         for worker, frame in zip(payloads, frames, strict=True):
             self._working[worker] = op
             channel = self._handles[worker].channel
@@ -295,14 +295,16 @@ class ProcessBackend(RemoteBackend):
 
     def _make_policy(self, op: Op) -> WaitingPolicy:
         """Make what decides how to wait for a command, of which this is the first."""
-        ways = [Way.FREE] if self._setups[-1].core is None else [Way.RETURNS, Way.FREE]
+        ways = (
+            [WaitMode.FREE] if self._setups[-1].core is None else [WaitMode.RETURNS, WaitMode.FREE]
+        )
         if self._spare_cores > 0:
-            ways.append(Way.BUSY_POLLS)
+            ways.append(WaitMode.BUSY_POLLS)
         policy = self._policies[op] = WaitingPolicy(ways)
         return policy
 
     def _pack_command(
-        self, worker: int, op: Op, way: Way, slot: int, seq: int, payload: Any
+        self, worker: int, op: Op, way: WaitMode, slot: int, seq: int, payload: Any
     ) -> bytes:
         """Pack a command with its arguments, and with actions that lie in no shared memory."""
         rows = self.slices[worker]
@@ -322,7 +324,7 @@ class ProcessBackend(RemoteBackend):
             self._end([self._handles[worker]], 0.0)
             self._working.pop(worker, None)
             if self._found is not None:
-                self._settle()
+                self._publish()
             others = [reply for reply in self.replies if reply.worker != worker]
             self.replies.clear()
             self.replies.extend(others)
@@ -331,12 +333,12 @@ class ProcessBackend(RemoteBackend):
         """Wait for frames and deaths.
 
         What was read stays in the inboxes until `_found` holds the replies made of it, and
-        `_settle` can be repeated: an interrupt at any moment loses and doubles nothing.
+        `_publish` can be repeated: an interrupt at any moment loses and doubles nothing.
         """
         self._collecting = get_ident()
         try:
             if self._found is not None:
-                self._settle()
+                self._publish()
             if self.replies:
                 return self.replies
             rests: list[tuple[CallerEnd, list[bytes]]] = []
@@ -346,7 +348,8 @@ class ProcessBackend(RemoteBackend):
                 ready = [(handle.channel.fd, 0) for handle in self._handles]
             else:
                 spins = (
-                    self._policy.way is Way.BUSY_POLLS and len(self._working) <= self._spare_cores
+                    self._policy.way is WaitMode.BUSY_POLLS
+                    and len(self._working) <= self._spare_cores
                 )
                 ready = self._poller.wait(timeout, self._op if spins and self._working else None)
             self._reading = True
@@ -381,12 +384,12 @@ class ProcessBackend(RemoteBackend):
             self._found = rests, replies
             if not self._working:
                 self._policy.end()
-            self._settle()
+            self._publish()
         finally:
             self._collecting = 0
         return self.replies
 
-    def _settle(self) -> None:
+    def _publish(self) -> None:
         """Hand over what `collect` found."""
         assert self._found is not None
         rests, replies = self._found

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from vecspaces.vector.backends.process.line import GONE, Line
-from vecspaces.vector.backends.process.waiting import SpinPoll, Way
+from vecspaces.vector.backends.process.waiting import SpinPoll, WaitMode
 from vecspaces.vector.exchange.messages import HEADER, Op, dumps
 
 _CHUNK = 1 << 16
@@ -26,14 +26,7 @@ _NEVER_OPEN = 2**31 - 1
 
 
 class Frame(NamedTuple):
-    """One message.
-
-    Attributes:
-        op: What it means.
-        slot: The slot of the ring.
-        seq: The number of the command that it is, or replies to.
-        data: The payload, pickled; empty for none.
-    """
+    """One message: its slot of the ring, and the number of the command that it is or replies to."""
 
     op: Op
     slot: int
@@ -65,7 +58,7 @@ def pack(
 
 
 _OPS = {int(op): op for op in Op}
-_BUSY_POLLS = int(Way.BUSY_POLLS)
+_BUSY_POLLS = int(WaitMode.BUSY_POLLS)
 
 
 class CallerEnd:
@@ -74,9 +67,6 @@ class CallerEnd:
     While the caller waits, a signal handler may raise between any two calls. So what a system call
     read or wrote is recorded within the same call into C (`list.extend` over `map`), never in a
     statement after it.
-
-    Args:
-        line: Its end.
 
     Attributes:
         pending: Whether something waits to be sent.
@@ -166,20 +156,13 @@ class CallerEnd:
 
 
 class WorkerEnd:
-    """The worker's end of its channel.
-
-    Args:
-        line: Its end.
-
-    Attributes:
-        way: How to wait for the next command.
-    """
+    """The worker's end of its channel; `way` is how to wait for the next command."""
 
     def __init__(self, line: Line) -> None:
         line.set_blocking(True)
         self.line = line
         self._read, self._write = line.read, line.write
-        self.way = int(Way.FREE)
+        self.way = int(WaitMode.FREE)
         self._last = Op.BUILD
         self._spin_poll: SpinPoll | None = None
 
@@ -278,8 +261,7 @@ class Poller:
     def wait(self, timeout: float | None, spin_for: Op | None = None) -> list[tuple[int, int]]:
         """Return descriptors to read from or to write to, each with what `poll` reports of it.
 
-        The longest wait is in seconds, as `Deadline.left` returns them; None waits forever. It may
-        busy-poll for the end of the command `spin_for`.
+        It may busy-poll for the end of the command `spin_for`.
         """
         if self._poll is not None:
             milliseconds = None if timeout is None else int(timeout * 1000 + 0.999)

@@ -44,9 +44,6 @@ class WorkerProcess:
     process's own children may hold open. And a signal sent to it never reaches another process that
     has got the same number.
 
-    Args:
-        process: The process.
-
     Attributes:
         watch: The descriptor, readable once the process has ended; None where there is none.
         closed: Whether everything that it was known by is freed.

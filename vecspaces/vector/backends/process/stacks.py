@@ -67,11 +67,8 @@ _OUTERMOST = f"{_PACKAGE}vector{os.sep}backends{os.sep}process{os.sep}worker.py"
 class StackFile:
     """An anonymous file that a worker writes its stacks into, and a bell by which it is asked.
 
-    Both processes have one, of the same file and the same bell. Without them (-1) there are no
-    stacks.
-
-    Attributes:
-        bell: The descriptor that is readable when `answer` is to be called.
+    Both processes have one, of the same file and the same bell, the descriptor that is readable
+    when `answer` is to be called. Without them (-1) there are no stacks.
     """
 
     def __init__(self, file: int = -1, bell: int = -1) -> None:
@@ -178,11 +175,8 @@ class StackFile:
     def ask(self, patience: float, process: WorkerProcess | None) -> str | None:
         """Return the stack of the environment that runs; None if the worker does not answer.
 
-        A worker that runs Python answers within a few milliseconds.
-
-        Args:
-            patience: How long to wait for the answer, in seconds.
-            process: The worker, to be sent a signal if it does not answer; None: none is sent.
+        A worker that runs Python answers within a few milliseconds. One that has not answered after
+        `patience` seconds is sent a signal, if `process` is given.
         """
         number, thread, _, answers = self._read_words()
         if not thread:

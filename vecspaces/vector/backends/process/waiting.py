@@ -41,7 +41,7 @@ _SELDOM = 20
 _MOST_SECONDS = 1800.0
 
 
-class Way(IntEnum):
+class WaitMode(IntEnum):
     """How the processes of a vector env wait for each other."""
 
     FREE = 0  # they sleep, on whatever core the system chooses
@@ -54,17 +54,11 @@ class WaitingPolicy:
 
     What counts is the time that commands take, averaged over a block of them: wake-ups, cores that
     other programs want, and processes that share a core are all part of it. The ways take turns for
-    a moment, and the best is kept until the next comparison.
-
-    Args:
-        ways: Those that are possible; the first is kept until another is better.
-        clock: Returns seconds.
-
-    Attributes:
-        way: How to wait now.
+    a moment, and the best is kept until the next comparison; the first of `ways` until another is
+    better. `way` is how to wait now.
     """
 
-    def __init__(self, ways: Sequence[Way], clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(self, ways: Sequence[WaitMode], clock: Callable[[], float] = perf_counter) -> None:
         self._ways = ways
         self._clock = clock
         self._kept = ways[0]
@@ -79,7 +73,7 @@ class WaitingPolicy:
         self._count, self._elapsed, self._since = 0, 0.0, 0.0
         self._compare()
 
-    def begin(self) -> Way:
+    def begin(self) -> WaitMode:
         """Begin a command; return how to wait for its end and for the next command."""
         now = self._clock()
         if self._since:  # one of a stream, which has no end of its own
@@ -101,14 +95,14 @@ class WaitingPolicy:
             self._elapsed += self._clock() - self._since
             self._since = 0.0
 
-    def _begin_block(self, way: Way) -> None:
+    def _begin_block(self, way: WaitMode) -> None:
         self.way = way
         self._count, self._elapsed = 0, 0.0
 
     def _compare(self) -> None:
         """Begin a comparison: what a command of each other way costs, by one of the kept way."""
         self._compared = self._spent
-        self._ratios: dict[Way, list[float]] = {
+        self._ratios: dict[WaitMode, list[float]] = {
             way: [] for way in self._ways if way is not self._kept
         }
         self._costs: list[float] = []
@@ -185,10 +179,6 @@ class SpinPoll:
 
     It sleeps at once where waits are long, and where another process was given the core meanwhile.
     Between two looks it lets other threads and processes run.
-
-    Args:
-        poll: What to wait for.
-        clock: Returns seconds.
     """
 
     def __init__(self, poll: select.poll, clock: Callable[[], float] = perf_counter) -> None:

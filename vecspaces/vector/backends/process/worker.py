@@ -139,13 +139,13 @@ class Worker:
         channel, group = self._channel, self._group
         receive, send = channel.receive, channel.send
         steps, index = self._buffers.positions.steps, self._index
-        visit = self._affinity.visit
+        return_to_core = self._affinity.return_to_core
         while True:
             message = receive()
             if message is None or message[0] is Op.CLOSE:
                 return message
             if channel.way:
-                visit()
+                return_to_core()
             op, slot, seq, data = message
             try:
                 payload: Any = self._unpack(data) if data else None

@@ -197,7 +197,7 @@ class RayBackend(RemoteBackend):
         """Wait for replies and deaths."""
         deadline = Deadline(timeout)
         if self._found:
-            self._settle()
+            self._publish()
         while self._requests and not self.replies:
             pause = self._pause_until - time.monotonic()
             if pause > 0:
@@ -209,12 +209,12 @@ class RayBackend(RemoteBackend):
                 ready += self._ray.wait(rest, num_returns=len(rest), timeout=0)[0]
             # As one assignment: an interrupt before it repeats everything, after it nothing.
             self._found = {answer: self._reply(answer) for answer in ready}
-            self._settle()
+            self._publish()
         if not self.replies:
             self._give_up_building()
         return self.replies
 
-    def _settle(self) -> None:
+    def _publish(self) -> None:
         """Hand over what `collect` found; can be repeated."""
         for answer in self._found:
             self._requests.pop(answer, None)

@@ -18,14 +18,9 @@ _NAMES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 class Connection:
     """The connection to a cluster; a Ray that was started here ends with its last user.
 
-    Args:
-        address: The cluster; None: the one that this process is connected to, else the one that
-            the environment variable RAY_ADDRESS names, else one that runs on this machine, else a
-            local one, started here.
-
-    Raises:
-        ImportError: Ray is not installed; names the extra.
-        ValueError: This process is connected to another cluster.
+    Without an `address`, the cluster is the one that this process is connected to, else the one
+    that the environment variable RAY_ADDRESS names, else one that runs on this machine, else a
+    local one, started here.
     """
 
     _users = 0
@@ -98,13 +93,7 @@ def choose_resources(given: Mapping[str, Any] | None, processes: int) -> dict[st
 class Reservation:
     """Reserved places in a cluster, one for each actor: a placement group of Ray's.
 
-    Where a node dies, Ray moves its places to other nodes.
-
-    Args:
-        connection: The way to the cluster.
-        count: The number of places.
-        resources: What each holds, as `choose_resources` gives it.
-        placement: `"spread"` over the nodes, or `"pack"`.
+    If a node dies, Ray moves its places to other nodes.
     """
 
     def __init__(
@@ -139,7 +128,7 @@ class Reservation:
         self._ray.kill(actor)
 
     def shortage(self) -> str:
-        """Return what was asked of the cluster, and what there is, as errors show it."""
+        """Return what was requested of the cluster, and what there is, as errors show it."""
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         size = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
         free = self._ray.available_resources()
