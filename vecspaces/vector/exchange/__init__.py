@@ -1,1 +1,1 @@
-"""What caller and workers share; imports neither."""
+"""Data and types that caller and workers share; imports neither."""

@@ -111,16 +111,9 @@ class BufferPlan:
 
 
 class Slice(NamedTuple):
-    """Consecutive rows of one slot, bound once: what a worker writes at every step.
+    """Consecutive rows of one slot, bound once, which a worker writes at every step."""
 
-    Attributes:
-        write: Called with a list of one observation per row.
-        rewards: Shape `(rows,)`, float64.
-        terminations: Shape `(rows,)`, bool.
-        truncations: Shape `(rows,)`, bool.
-    """
-
-    write: Callable[[list[Any]], None]
+    write: Callable[[list[Any]], None]  # takes one observation per row
     rewards: npt.NDArray[np.float64]
     terminations: npt.NDArray[np.bool_]
     truncations: npt.NDArray[np.bool_]
@@ -193,11 +186,11 @@ class Buffers:
 
     @property
     def _ends(self) -> list[Rows | InfoRows]:
-        """What is written where an episode ends (SAME_STEP)."""
+        """The parts that the end of an episode writes (SAME_STEP)."""
         return [part for part in (self.finals, self.final_infos) if part is not None]
 
     def _written(self, slot: int) -> list[Rows | InfoRows]:
-        """What every reset and step writes of a slot."""
+        """The parts of a slot that every reset and step writes."""
         return [self.observations[slot], *self.infos[slot : slot + 1]]
 
     def copy_slot(self, to: int, source: int) -> None:
@@ -273,7 +266,7 @@ class Buffers:
             numbers, written = [], self._written(slot)
             if scalars:
                 numbers = [array[slot, low:high].copy() for array in self._scalars]
-                # What ends an episode is rare: it travels only in the step in which one ended.
+                # Ends of episodes are rare: their parts travel only in the step in which one ended.
                 if numbers[1].any() or numbers[2].any():
                     written += self._ends
             exported.append((low, high, numbers, [part.export(low, high) for part in written]))

@@ -11,10 +11,7 @@ _LONGEST_SECONDS = 1e6
 
 
 class Deadline:
-    """The end of a wait.
-
-    Args:
-        seconds: The longest wait; None or infinity: no end.
+    """The end of a wait of some seconds; None or infinity: there is no end.
 
     Example:
         >>> Deadline(1e300).passed, Deadline(None).left, Deadline(0).left

@@ -1,4 +1,4 @@
-"""What goes wrong in a worker, as an error of the caller: an exception, a death, a late reply."""
+"""Errors about workers, as the caller raises them: an exception, a death, a late reply."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Message(str):
         texts = [_NUMBERED[kind](field) if kind else str(field) for kind, field in pairs]
         message = super().__new__(cls, _FIELD.sub("{}", template).format(*texts))
         message.template = template
-        # What is no number of its own becomes text: it may be large, or impossible to pickle.
+        # Other fields become text: they may be large, or impossible to pickle.
         message.fields = tuple(
             field if kind or isinstance(field, Message) else text
             for (kind, field), text in zip(pairs, texts, strict=True)
@@ -91,21 +91,13 @@ class Message(str):
 
 
 class Death(NamedTuple):
-    """How a worker ended.
+    """How a worker ended."""
 
-    Attributes:
-        exitcode: As of `multiprocessing.Process`; None if it is not known.
-        node: The machine of a cluster that it ran on; None for this one.
-        cause: The error of the cluster.
-        stack: The frames of its environment, the innermost last, where a crash left them.
-        error: Of a process in an actor, the error that the actor's vector env raised for it.
-    """
-
-    exitcode: int | None
-    node: str | None = None
-    cause: Exception | None = None
-    stack: str | None = None
-    error: WorkerDiedError | None = None
+    exitcode: int | None  # as of `multiprocessing.Process`; None if it is not known
+    node: str | None = None  # the machine of a cluster that it ran on; None for this one
+    cause: Exception | None = None  # the error of the cluster
+    stack: str | None = None  # the frames that a crash left, the innermost last
+    error: WorkerDiedError | None = None  # what an actor's vector env raised for its process
 
 
 _USUAL_CAUSES = {
@@ -118,14 +110,7 @@ _USUAL_CAUSES = {
 
 
 def _describe_exit(exitcode: int | None) -> tuple[str, str | None]:
-    """Return how a process ended, for a message, and the signal with its usual cause, or None.
-
-    Example:
-        >>> _describe_exit(-9)[1]
-        "SIGKILL (often the kernel's out-of-memory killer)"
-        >>> _describe_exit(3)
-        ('exited with code 3', None)
-    """
+    """Return how a process ended, for a message, and the signal with its usual cause, or None."""
     if exitcode is None:
         return "ended in an unknown way", None
     if exitcode >= 0:
@@ -140,14 +125,7 @@ def _describe_exit(exitcode: int | None) -> tuple[str, str | None]:
 
 
 def whereabouts(env_ids: Sequence[int], position: str, stack: str | None) -> Message | str:
-    """Say where an environment is, or one of several, in lines of their own; nothing if unknown.
-
-    Example:
-        >>> print("late" + whereabouts([3], "last seed 7", '  File "e.py", line 2, in step'))
-        late
-        environment 3 (last seed 7):
-          File "e.py", line 2, in step
-    """
+    """Say where an environment is, or one of several, in lines of their own; nothing if unknown."""
     if not position and stack is None:
         return ""
     within = f" ({position})" if position else ""
@@ -155,12 +133,7 @@ def whereabouts(env_ids: Sequence[int], position: str, stack: str | None) -> Mes
 
 
 def waited(command: str, since: float, env_ids: Sequence[int], where: Message | str) -> Message:
-    """Say what was waited for, and how long: the second field, in seconds.
-
-    Example:
-        >>> print(waited("step", time.monotonic() - 2, [3], ""))
-        step was waiting 2.0 s for environment 3
-    """
+    """Say what was waited for, and how long: the second field, in seconds."""
     seconds = f"{time.monotonic() - since:.1f}"
     return Message("{} was waiting {} s for {:envs}{}", command, seconds, env_ids, where)
 
@@ -223,13 +196,7 @@ def reworded(error: Loss, what: Message, advice: Message | str, **attributes: An
 
 
 def died_within(worker: int, node: str, error: WorkerDiedError) -> WorkerDiedError:
-    """Make the error for a process that died in an actor from that of the actor's vector env.
-
-    Example:
-        >>> inner = died(1, [5], "step", Death(3), -1, "reset")
-        >>> str(died_within(0, "n7", inner))
-        'worker 0 on node n7: process 1 (environment 5) exited with code 3 during step: reset'
-    """
+    """Make the error for a process that died in an actor from that of the actor's vector env."""
     what, advice, _ = error.args[0].within(0, worker="process").fields
     what = Message("{:worker} on node {}: {}", worker, node, what)
     return reworded(error, what, advice, worker=worker, node=node)
@@ -255,14 +222,11 @@ def overdue(
 
 
 class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` raises
-    """What environments raised in a command: raised in a group, sent, the cause of what users get.
+    """The exception of environments in a command: a group raises it, a pipe carries it.
 
-    Args:
-        env_ids: The environments concerned.
-        command: What they were doing: `"build"`, `"reset"`, `"step"`, `"call"`, `"close"`.
-        exception: What was raised; None if it could not be carried over.
-        text: The formatted traceback; empty for what the caller itself found.
-        worker: The index of the worker; -1 if none is known.
+    In the caller it is the `__cause__` of `exception`, which is None if it could not be carried
+    over. `text` is the formatted traceback, empty for what the caller itself found; `worker` is -1
+    if none is known.
     """
 
     def __init__(

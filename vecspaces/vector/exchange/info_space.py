@@ -1,4 +1,4 @@
-"""What an info_space declares: keys of infos that lie in memory beside the observations.
+"""Declared infos (`info_space`): keys of infos that lie in memory beside the observations.
 
 All keys, those of nested Dicts included, are one flat list in the order of the space. Each key that
 is no Dict has a layout of its own, so that an environment may leave any of them out, and one array
@@ -71,23 +71,14 @@ def _walk(
 
 @dataclass(frozen=True)
 class InfoKey:
-    """One key of an info_space, of all those that `_walk` yields.
-
-    Args:
-        path: The keys that lead to it.
-        name: The last of them, which is the key itself.
-        number: Its place in the list of keys, and in the presence of a row.
-        parent: The number of the Dict that it is in; -1 for the whole info.
-        end: The number after those of the keys in it; `number + 1` if it is no Dict.
-        layout: Where its values lie; None for a Dict.
-    """
+    """One key of an info_space, of all those that `_walk` yields."""
 
     path: tuple[str, ...]
-    name: str
-    number: int
-    parent: int
-    end: int
-    layout: Layout | None
+    name: str  # the last key of the path
+    number: int  # its place in the list of keys, and in the presence of a row
+    parent: int  # the number of the Dict that it is in; -1 for the whole info
+    end: int  # the number after those of the keys in it; `number + 1` if it is no Dict
+    layout: Layout | None  # None for a Dict
 
     @property
     def is_array(self) -> bool:
@@ -98,21 +89,13 @@ class InfoKey:
 
 @dataclass(frozen=True)
 class InfoLayout:
-    """Where everything lies that an info_space declares; small, picklable.
-
-    Args:
-        keys: Its keys.
-        n: The number of rows.
-        slots: The length of the ring.
-        presence: The offset of one bool per slot, row and key, in bytes.
-        end: Where the last block ends.
-    """
+    """The place of everything that an info_space declares; small, picklable."""
 
     keys: tuple[InfoKey, ...]
-    n: int
+    n: int  # rows
     slots: int
-    presence: int
-    end: int
+    presence: int  # the offset of one bool per slot, row and key, in bytes
+    end: int  # of the last block
 
     @classmethod
     def compile(
@@ -189,12 +172,9 @@ class InfoLayout:
 
 
 class BoundKey:
-    """One key, bound to the rows of a slot.
+    """One key, bound to the rows of a slot; a Dict has no rows.
 
-    Attributes:
-        key: The key.
-        rows: Its values; None for a Dict.
-        array: Its values where they are one array, of shape `(n, ...)`; else None.
+    `array` holds the values if they are one array, of shape `(n, ...)`; else it is None.
     """
 
     __slots__ = ("array", "key", "rows")
@@ -207,13 +187,9 @@ class BoundKey:
 
 
 class InfoRows:
-    """What an info_space declares of all rows, in one slot; written by `group.info_writer`.
+    """The declared infos of all rows, in one slot; written by `group.info_writer`.
 
-    Attributes:
-        layout: Where everything lies.
-        presence: Shape `(n, keys)`: which keys each row has.
-        keys: The keys.
-        leaves: The values of those that are no Dicts.
+    `presence` has the shape `(n, keys)`; `leaves` are the values of the keys that are no Dicts.
     """
 
     def __init__(self, layout: InfoLayout, presence: Mask, keys: tuple[BoundKey, ...]) -> None:

@@ -25,31 +25,27 @@ import numpy.typing as npt
 from vecspaces.layout.columns import FLOATS
 
 _PLAIN = (int, float, bool)
-# Of these and no others, NumPy makes one array as they are, unless all are integers that no dtype
-# holds together, which it rounds.
+# NumPy makes one array of these as they are; it rounds only integers that no dtype holds together.
 _NUMBERS = FLOATS | {int, bool, np.int64, np.int32}
 _INTEGERS = (int, np.integer, np.bool_)
 _NUMERIC = frozenset("biufc")
 _IMMUTABLE = frozenset((int, float, bool, str, bytes, type(None)))
-# Whose type alone does not tell what can be one array.
+# The type of these alone does not tell what can be one array.
 _OF_MANY_KINDS = (np.ndarray, np.timedelta64)
 _DICT, _LIST, _ARRAY = {dict}, {list}, {np.ndarray}
 # The codes by which `array` and NumPy know the numbers of Python.
 _CODES = {float: ("d", "f8"), int: ("q", "i8"), bool: ("b", "?")}
-# What the entries of an array that holds a column were: arrays, scalars of NumPy, or numbers of
-# Python. In a message, columns too. No Enum, whose members pickle slowly.
+# The former entries of an array that holds a column: arrays, scalars of NumPy, numbers of Python,
+# and in a message also columns. They are no Enum, whose members pickle slowly.
 _ARRAYS, _SCALARS, _PYTHON, _NESTED = range(4)
 
 
 @dataclass(slots=True)
 class Column:
-    """What some rows reported under one key: the very values that the environments returned.
+    """The very values that the environments of some rows reported under one key.
 
-    Args:
-        rows: The rows, one per value.
-        values: A list of the values; or one array of them all, of which `form` says what its
-            entries were; or columns, where all are dicts.
-        form: What the entries of an array were.
+    `values` is a list of one per row, an array of which `form` says what its entries were, or, if
+    all values are dicts, columns.
     """
 
     rows: Sequence[int]
@@ -142,8 +138,8 @@ def _take_apart(columns: Columns) -> list[tuple[Any, ...]]:
 def _pack(values: list[Any], rows: Sequence[int]) -> tuple[Any, ...]:
     """Pack values of one type, if they can be unpacked as they were.
 
-    Returns:
-        What holds the values, the form of its entries, their dtype and shape where it is bytes.
+    Four things are returned: the values or their bytes, the form of the entries, and for bytes
+    their dtype and shape.
     """
     types = set(map(type, values))
     if len(types) == 1 and len(values) > 1:
@@ -204,10 +200,7 @@ def merge(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
     found: dict[str, list[Column]] = {}
     for part in parts:
         for key, column in part.items():
-            if key in found:
-                found[key].append(column)
-            else:
-                found[key] = [column]
+            found.setdefault(key, []).append(column)
     infos: dict[str, Any] = {}
     # Keys that the same rows report have equal masks. The columns are kept with the mask, so that
     # no other rows get the numbers by which these are known.
@@ -319,7 +312,7 @@ def _kind(value: Any) -> Any:
         return "number" if value.dtype.kind in _NUMERIC else ((), value.dtype)
     if issubclass(kind, dict):
         return "dict"
-    # What is masked in a masked array has no value.
+    # Masked entries of a masked array have no value.
     if issubclass(kind, np.ndarray) and not hasattr(kind, "mask"):
         code = value.dtype.kind
         if value.shape == () and code in _NUMERIC:

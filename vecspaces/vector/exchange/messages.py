@@ -14,7 +14,7 @@ from vecspaces.vector.exchange.infos import Columns
 
 
 class Op(IntEnum):
-    """What a message between caller and worker means."""
+    """The meaning of a message between caller and worker."""
 
     # caller to worker
     BUILD = 1
@@ -37,7 +37,7 @@ class Op(IntEnum):
 
     @property
     def verb(self) -> str:
-        """What environments are doing meanwhile, as errors name it."""
+        """The command as errors name it."""
         return self.name.lower().removesuffix("_rows")
 
 
@@ -48,33 +48,20 @@ HEADER = struct.Struct("<BBxxIQQ")
 
 
 class Reply(NamedTuple):
-    """What came back from a worker.
-
-    Attributes:
-        worker: Its index.
-        op: `DONE`, `PART`, `FAILED`, `BUILT`, `BOUND` or `DIED`.
-        seq: The sequence number of the command that it answers.
-        payload: Infos as `Written` holds them, the results of a call by row, a `Failure`, or a
-            `Death`.
-    """
+    """The reply of a worker to a command, or the report of its death."""
 
     worker: int
     op: Op
-    seq: int
-    payload: Any
+    seq: int  # of the command that it answers
+    payload: Any  # infos as `Written` holds them, results by row, a `Failure` or a `Death`
 
 
 class Written(NamedTuple):
-    """What a reset or a step of a group wrote.
-
-    Attributes:
-        rows: The rows, of the slot that the command named.
-        infos: What their environments reported, of one member of the group after the other.
-        failures: Rows of `STEP_ROWS` that failed and are not among `rows`, each with its `Failure`.
-    """
+    """The rows that a reset or a step of a group wrote, of the slot that the command named."""
 
     rows: Sequence[int]
-    infos: list[Columns]
+    infos: list[Columns]  # of one member of the group after the other
+    # Rows of `STEP_ROWS` that failed and are not among `rows`, each with its `Failure`.
     failures: Sequence[tuple[Sequence[int], Any]] = ()
 
 
@@ -83,11 +70,7 @@ make_reply: Callable[[tuple[int, Op, int, Any]], Reply] = partial(tuple.__new__,
 
 
 class CannotSend(Exception):  # noqa: N818 - a state, not a fault
-    """A command could not be pickled; no worker has received any part of it.
-
-    Args:
-        reason: What the pickling raised.
-    """
+    """A command could not be pickled, for a reason; no worker has received any part of it."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(reason)

@@ -1,4 +1,4 @@
-"""Where each environment is: its last seed, the episodes since then, and the step.
+"""The position of each environment: its last seed, the episodes since then, and the step.
 
 Noted by workers as episodes begin, so that a step costs one store; read by the caller once an
 environment hangs or has died.
@@ -14,17 +14,11 @@ import numpy.typing as npt
 
 
 class Place(NamedTuple):
-    """Where a worker is.
+    """The environment that a worker is busy with, and its position."""
 
-    Attributes:
-        env_ids: The environment that it is busy with; all of its own if it is not known which.
-        text: Where that one is; empty if it is not known.
-        episode: What tells its episode from others; None if they are not counted.
-    """
-
-    env_ids: Sequence[int]
-    text: str = ""
-    episode: int | None = None
+    env_ids: Sequence[int]  # all of the worker's if it is not known which
+    text: str = ""  # empty if the position is not known
+    episode: int | None = None  # tells the episode from others; None if they are not counted
 
 
 _SEED, _EPISODES, _BEGAN, _COUNT = range(4)
@@ -37,11 +31,9 @@ POSITION_SHAPE = (4,)
 
 
 class Positions:
-    """The positions of all environments.
+    """The positions of all environments, of shape `(num_envs, *POSITION_SHAPE)`.
 
-    Args:
-        steps: Shape `(num_workers,)`, int64: how many steps of all its rows a worker has begun.
-        rows: Shape `(num_envs, *POSITION_SHAPE)`, int64.
+    `steps` counts how many steps of all its rows each worker has begun.
     """
 
     def __init__(self, steps: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> None:

@@ -36,12 +36,10 @@ _GAPS = np.random.default_rng(0).integers(1, 10, 1021).tolist()
 class Timings:
     """Gathers clock readings cheaply and counts them in bulk.
 
-    Args:
-        environments: Shape `(num_envs, *ENV_SHAPE)`, int64, shared with the caller.
-        worker: Shape `WORKER_SHAPE`, int64, shared with the caller.
-        resets_are_steps: Whether the step that resets does nothing else (NEXT_STEP).
-        starts: The rows of a whole pass, of a vector env the first only.
-        widths: Shape `(num_envs,)`: how many rows, from this one on, are stepped as one.
+    `environments` (of shape `(num_envs, *ENV_SHAPE)`) and `worker` are shared with the caller.
+    `resets_are_steps` says whether the step that resets does nothing else (NEXT_STEP). `starts` are
+    the rows of a whole pass, a vector env's first only, and `widths` how many rows from each on are
+    stepped as one.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class Timings:
         self._gaps = cycle(_GAPS)
         self._short = False
         self._gap = 0
-        # Of the timed passes: clock readings, where each pass begins among them, and its rows.
+        # The timed passes: clock readings, the place of each pass among them, and its rows.
         self._stamps: list[int] = []
         self._starts: list[int] = []
         self._timed: list[RowIndices] = []
@@ -130,7 +128,7 @@ class Timings:
         self._untimed, self._untimed_whole, self._resets = [], 0, []
         times = np.array(stamps, dtype=np.int64)
         took = times[1:] - times[:-1]
-        # What lies between two passes is waiting, not stepping.
+        # The time between two passes is waiting, not stepping.
         within = np.ones(len(took), dtype=np.bool_)
         within[np.array(starts[1:], dtype=np.intp) - 1] = False
         timed = np.concatenate(passes)
@@ -228,7 +226,7 @@ def summarise(
         everything[:, 1].copy(),
         means[:, 1],
         p99[:, 1],
-        # Where only some steps were timed, what was busy is an estimate.
+        # If only some steps were timed, the busy time is an estimate.
         np.clip(1.0 - env_busy / elapsed[owner], 0.0, 1.0),
         np.clip(1.0 - busy / elapsed, 0.0, 1.0),
         slices,

@@ -25,12 +25,7 @@ _REQUIRED_OF_VECTORS = ("num_envs", "single_observation_space", "single_action_s
 
 @dataclass(frozen=True)
 class WrongSpace:
-    """What an environment has instead of an info_space: no error where the argument wins over it.
-
-    Args:
-        kind: The type of the error.
-        text: What is wrong with it.
-    """
+    """An attribute `info_space` that is none: an error unless the argument overrides it."""
 
     kind: type[Exception]
     text: str
@@ -41,20 +36,12 @@ InfoSpace: TypeAlias = Dict[Any] | WrongSpace | None
 
 @dataclass(frozen=True)
 class Built:
-    """What an env_fn made.
-
-    Args:
-        env: The environment, or the vector env.
-        observation_spaces: For each of its rows, as ours.
-        action_spaces: The same for actions.
-        translate: Turns actions into those of the library that made the spaces; None where they
-            are the same.
-        info_space: What its infos say that they hold; None where it says nothing.
-    """
+    """The environment, or vector env, that an env_fn made, and the spaces of each of its rows."""
 
     env: Any
     observation_spaces: tuple[Space[Any], ...]
     action_spaces: tuple[Space[Any], ...]
+    # Turns actions into those of the library that made the spaces; None if they are the same.
     translate: Callable[[Any], Any] | None
     info_space: InfoSpace = None
 
@@ -225,25 +212,16 @@ def mode_of(env: Any) -> AutoresetMode:
 
 @dataclass(frozen=True)
 class GroupDescription:
-    """What the caller receives about a group's environments once they are built.
+    """The description of a group's environments that the caller receives once they are built."""
 
-    Args:
-        counts: The rows of each environment: 1, or m for a vector env of m.
-        observation_spaces: The distinct observation spaces.
-        observation_index: For each row, which of them is its own.
-        action_spaces: The distinct action spaces.
-        action_index: For each row, which of them is its own.
-        info_spaces: The info_space of each environment, what is wrong with it, or None.
-        metadata: The first environment's metadata.
-        render_mode: The first environment's render mode.
-    """
-
-    counts: tuple[int, ...]
+    counts: tuple[int, ...]  # the rows of each environment: 1, or m for a vector env of m
+    # The distinct spaces, and for each row which of them is its own.
     observation_spaces: tuple[Space[Any], ...]
     observation_index: tuple[int, ...]
     action_spaces: tuple[Space[Any], ...]
     action_index: tuple[int, ...]
-    info_spaces: tuple[InfoSpace, ...]
+    info_spaces: tuple[InfoSpace, ...]  # of each environment
+    # Those of the first environment.
     metadata: dict[str, Any]
     render_mode: str | None
 

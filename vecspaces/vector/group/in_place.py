@@ -22,13 +22,8 @@ _TRANSPARENT = frozenset(
 class InPlace:
     """The rows that environments write by themselves, in whatever slot a command writes.
 
-    Args:
-        binds: For each environment what tells it where to write; None where nothing does.
-        buffers: The rows.
-        rows: For each environment its row, or the slice of its rows.
-
-    Attributes:
-        number: The environment whose `bind` was called last.
+    For each environment, `binds` holds its `bind`, or None, and `rows` its row, or the slice of its
+    rows. `number` is the environment whose `bind` was called last, which an error concerns.
     """
 
     def __init__(
@@ -38,10 +33,10 @@ class InPlace:
         self._ring = buffers.plan.observations.ring(buffers.arena)
         self._rows = rows
         self._slots: list[int | None] = [None] * len(binds)
-        # What each environment returns where it has written its observation; unlike anything else
-        # where it writes nothing.
+        # An environment that has written its observation returns its view; one that writes nothing
+        # has a view that no observation is.
         self._views: list[Any] = [object()] * len(binds)
-        # Of each view, the dicts in it, their keys, and what is there where none was replaced.
+        # The dicts in each view, their keys, and the array that a key leads to if none replaced it.
         self._parts: list[list[tuple[dict[str, Any], str, Any]]] = [[] for _ in binds]
         self._all: int | None = None
         self.number = 0
@@ -76,7 +71,7 @@ class InPlace:
         """Whether an observation is the row itself, and need not be written."""
         if observation is not self._views[number]:
             return False
-        # Who puts another array into a dict has not written to the row.
+        # An environment that puts another array into a dict has not written to the row.
         for container, key, part in self._parts[number]:  # noqa: SIM110 (half the time of `all`)
             if container.get(key) is not part:
                 return False

@@ -31,7 +31,7 @@ class _Key:
         key = bound.key
         self.name, self.number, self.parent, self.end = key.name, key.number, key.parent, key.end
         self.rows, self.array = bound.rows, bound.array
-        # Where it is in the info that the environment returned.
+        # Its place in the info that the environment returned.
         self.path = key.path[1:] if key.path[0] == "final_info" else key.path
         self.take = itemgetter(key.name)
         self.write_all = None if bound.rows is None else bound.rows.writer(low, high)
@@ -233,7 +233,7 @@ class InfoWriter:
 
     def write_columns(self, columns: Columns, rows: Sequence[int]) -> Columns:
         """Write the infos of a vector env, of some rows; return what is not declared."""
-        # Of each Dict that some rows have: the columns in it that are not declared, and its rows.
+        # By Dict that some rows have: the columns in it that are not declared, and its rows.
         held = {-1: (dict(columns), rows)}
         for key in self._keys:
             if key.parent not in held:

@@ -29,28 +29,16 @@ Note = Callable[[int], Any]
 
 
 class Views(NamedTuple):
-    """What a member uses of the group around it.
-
-    Attributes:
-        buffers: The rows.
-        worker: The index of the worker.
-        progress: One int64: the row that is busy.
-        timings: Gathers clock readings; None where `stats()` is not asked for.
-    """
+    """The memory and clocks that a member uses of the group around it."""
 
     buffers: Buffers
     worker: int
-    progress: memoryview
-    timings: Timings | None
+    progress: memoryview  # one int64: the row that is busy
+    timings: Timings | None  # None without `stats()`
 
 
 class Member(ABC):
-    """Environments of a group, and their rows.
-
-    Attributes:
-        built: The environments, in the order of their rows.
-        rows: Their rows; set by `place`.
-    """
+    """Environments of a group, and their rows, which `place` sets."""
 
     #: What `view` makes, and a copy of the group makes anew.
     _OF_VIEWS: ClassVar[tuple[str, ...]] = ("_views", "_in_place", "_info_writers", "_final_writer")

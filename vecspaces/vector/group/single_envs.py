@@ -1,9 +1,9 @@
 """Single environments in consecutive rows: the loop that steps them, and their autoresets.
 
-What the next step of a row is stands in a list of *steppers*: the environment itself, or, where a
-step is no step of the environment, an object with a `step` of its own: `_Start` begins an episode,
-by itself or because the caller sent a reset, `_Lost` reports one that died with its worker, `_Held`
-returns what a reset gave before. So the loop tests nothing.
+A list of *steppers* holds the next step of each row: the environment itself, or an object with a
+`step` of its own: `_Start` begins an episode, by itself or because the caller sent a reset, `_Lost`
+reports one that died with its worker, `_Held` returns what a reset gave before. So the loop tests
+nothing.
 """
 
 from __future__ import annotations
@@ -41,17 +41,18 @@ class SingleEnvs(Member):
 
     def __init__(self, built: Sequence[Built], mode: AutoresetMode, validate: bool) -> None:
         super().__init__(built, mode, validate)
-        # What checks the bounds of all observations at once; None where each is checked by itself.
+        # Checks the bounds of all observations at once; None if each is checked by itself.
         self._boxes: Space[Any] | None = None
         if validate:
             self._boxes = batch_of_boxes([one.observation_spaces[0] for one in built])
-        # What resets and steps each environment in an episode, and what steps it next.
+        # The objects that reset and step each environment in an episode, and those of the next
+        # step.
         self._envs: list[Any] = []
         self._steppers: list[Any] = []
         # The options that autoresets of a row get.
         self._options: dict[int, Mapping[str, Any]] = {}
         self._lost: dict[int, _Lost] = {}
-        # Of the step that runs: row, terminated, truncated.
+        # The ends of episodes in the step that runs: row, terminated, truncated.
         self._ended: list[tuple[int, bool, bool]] = []
 
     def bind(self, views: Views, lost: Starts) -> None:

@@ -16,7 +16,7 @@ from vecspaces.vector.group.validation import Validated
 
 
 class SlotWriter:
-    """What a step writes into one slot, bound once."""
+    """Writes the results of a step into one slot; bound once."""
 
     def __init__(
         self,

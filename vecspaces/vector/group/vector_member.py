@@ -240,7 +240,7 @@ class VectorMember(Member):
         if self._mode is AutoresetMode.SAME_STEP:
             report["final_info"] = {}
         marks = gather(dict.fromkeys(self.rows, report))
-        # Of rows that were lost, the caller shows the last observations that it knew.
+        # The caller shows the last known observations of the rows that were lost.
         self._write(slot, observations)
         self._write_scalars(slot, 0.0, False, True)
         self._lost = {}
@@ -268,7 +268,7 @@ class VectorMember(Member):
         except Mismatch as error:
             raise error.at((), self.rows.start + (error.row or 0)) from None
         self._slot = slot
-        # What is too large for the memory is handed to the caller, and is not there any more.
+        # A value too large for the memory is handed to the caller, and is not there any more.
         spills = buffers.plan.observations.has_variable and not reaches_each(self._env)
         self._latest = snapshot(observations) if spills else None
 
