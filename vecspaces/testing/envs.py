@@ -112,26 +112,12 @@ class Passing:
     """A wrapper of no library's, which passes everything on and has an attribute of its own."""
 
     def __init__(self, env: Any) -> None:
-        self.env = env
-        self.observation_space, self.action_space = env.observation_space, env.action_space
-        self.metadata, self.render_mode, self.spec = env.metadata, env.render_mode, None
-        self.layers = 1
+        self.env, self.layers = env, 1
 
-    @property
-    def unwrapped(self) -> Any:
-        return self.env.unwrapped
-
-    def reset(self, **arguments: Any) -> Any:
-        return self.env.reset(**arguments)
-
-    def step(self, action: Any) -> Any:
-        return self.env.step(action)
-
-    def render(self) -> Any:
-        return self.env.render()
-
-    def close(self) -> None:
-        self.env.close()
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "env":  # a copy has none at first
+            raise AttributeError(name)
+        return getattr(self.env, name)
 
     def has_wrapper_attr(self, name: str) -> bool:
         return name in vars(self) or bool(self.env.has_wrapper_attr(name))

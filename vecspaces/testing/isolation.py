@@ -41,22 +41,16 @@ _START_SECONDS = 60.0
 
 @dataclass
 class Played:
-    """What came out of a probe.
-
-    Attributes:
-        trace: What the environment returned.
-        findings: By name, what is wrong.
-        failure: What was raised, or ended the process, and where; None if nothing did.
-        lost: Whether the process did not end by itself, so that only `findings` and `failure` hold.
-        num_steps: The steps that a lost process had made.
-        extra: Values of this probe alone.
-    """
+    """What came out of a probe."""
 
     trace: list[Record] = field(default_factory=list)
     findings: dict[str, str] = field(default_factory=dict)
+    # What was raised, or ended the process, and where.
     failure: str | None = None
+    # Whether the process did not end by itself; `num_steps` it had made then.
     lost: bool = False
     num_steps: int = 0
+    # Values of one probe alone.
     extra: dict[str, Any] = field(default_factory=dict)
 
     @contextlib.contextmanager

@@ -86,16 +86,9 @@ def _feed(found: Any, value: Any, depth: int) -> None:
 class Recorder:
     """Plays one environment: resets, steps, and resets at the end of each episode.
 
-    Args:
-        env: The environment.
-        seed: The seed of its first reset; later resets have none.
-        num_steps: How many steps to make.
-        note: Called with what is done next, in words.
-        inspect: Whether what it returns is checked; `findings` then has what is wrong, by name.
-        action_seed: The seed of the actions; None: `seed`.
-        declared: What infos are checked against; None where nothing is declared.
-        binds: Whether the environment writes its observations in place, so that those that it
-            returned before may change.
+    `seed` is that of the first reset; later ones have none. `note` is called with what is done
+    next, in words. With `inspect`, `findings` has what is wrong with what was returned; an
+    environment that `binds` may change its last observation.
     """
 
     def __init__(
