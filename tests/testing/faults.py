@@ -1,6 +1,6 @@
 """Environments with one fault each, as people write them; `Sound` has none.
 
-Each names the finding that `check_env` must make of it.
+The decorator `fault` names the finding that `check_env` must report.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Sound(Env[Any, Any]):
     """A random walk in a box; terminates or is truncated after a few steps; renders."""
 
     finding: ClassVar[str | None] = None
-    also: ClassVar[tuple[str, ...]] = ()  # what the fault brings about besides
+    also: ClassVar[tuple[str, ...]] = ()  # further findings that the fault may cause
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array", "ansi"]}
     observation_space = spaces.Dict(
         place=spaces.Box(-100, 100, (2,), np.float32), time=spaces.Discrete(LENGTH + 1)
