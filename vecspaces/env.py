@@ -1,7 +1,7 @@
-"""Env: what a sub-environment must have, and the base class for environments of your own.
+"""Env: the members that an environment must have, and a base class for environments of your own.
 
-Any object with the members of `EnvLike` is an environment, and a `gymnasium.Env` is one; the class
-is never tested. Deriving from `Env` adds seeding and the small parts.
+Any object with the members of `EnvLike` is an environment, such as a `gymnasium.Env`; its class is
+never tested. The base class `Env` adds seeding and defaults.
 """
 
 from __future__ import annotations
@@ -51,27 +51,26 @@ class EnvLike(Protocol):
 
 
 class Env(Generic[ObsType, ActType]):
-    """A single environment; its members are those of `gymnasium.Env`, so that either can be used.
+    """A single environment, with the members of `gymnasium.Env`.
 
     A subclass sets `observation_space` and `action_space` and overrides `reset` and `step`; its
     `reset` begins with `super().reset(seed=seed)`. `render` and `close` may be overridden.
 
     An environment whose observations are arrays, or dicts and tuples of arrays, may also have a
-    method `bind(observation)`. In a vector env it is called with the arrays that `reset` and `step`
-    are to write the observation into, nested as the space is (arrays of shape `()` for the scalars
-    of a Discrete), until it is called again. Who returns that very object spares a copy. What it
-    holds before is an older observation, so all of it must be written each time. `bind` is called
-    before the `reset` or `step` that is the first to write there: once, or with `buffers` greater
-    than 1 before each step. It is also found below Gymnasium's `TimeLimit`, `OrderEnforcing`,
-    `PassiveEnvChecker` and `RecordEpisodeStatistics`; another wrapper that hands observations on as
-    they are, and keeps none, can have a `bind` of its own. A vector env with `bind` is given the
-    batch of its environments.
+    method `bind(observation)`. A vector env calls it with the arrays that `reset` and `step` then
+    write the observation into, nested as the space is (arrays of shape `()` for the scalars of a
+    Discrete). Returning this same object saves a copy. The arrays hold an older observation, so
+    write all of them each time. `bind` is called before the first `reset` or `step` that writes
+    there: once, or with `buffers` greater than 1 before each step. It is also found below
+    Gymnasium's `TimeLimit`, `OrderEnforcing`, `PassiveEnvChecker` and `RecordEpisodeStatistics`.
+    Another wrapper that neither changes nor keeps observations may define `bind` itself. The `bind`
+    of a vector env gets the batch of its environments.
 
     Attributes:
         observation_space: The space that every observation lies in.
         action_space: The space that actions are taken from.
-        info_space: What infos hold, a Dict, where a vector env is to pass its keys on beside the
-            observations; what is not in it may be in infos too.
+        info_space: A Dict of the keys of infos that a vector env stores beside the observations;
+            infos may have other keys too.
         metadata: Facts about the class: `"render_modes"`, `"render_fps"`.
         render_mode: How `render` shows the environment; chosen at construction.
         spec: What the environment was made from, if a registry made it.
@@ -94,7 +93,7 @@ class Env(Generic[ObsType, ActType]):
         (5, 1)
     """
 
-    # Of any values: `Discrete` samples NumPy's integers, and `Env[int, int]` may use it too.
+    # `Any`: a `Discrete` samples NumPy's integers, and `Env[int, int]` may have one.
     observation_space: Space[Any]
     action_space: Space[Any]
     info_space: Dict[Any] | None = None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Factory: TypeAlias = Callable[..., Any]
 
-# The beginnings of ids that packages register when they are imported.
+# Prefixes of ids, and the packages that register them when they are imported.
 _REGISTERED_BY = {
     "ALE/": "ale_py",
     "MiniGrid-": "minigrid",
@@ -35,7 +35,7 @@ _REGISTERED_BY = {
     "highway-": "highway_env",
 }
 
-# How many names of a module an error lists.
+# The most names of a module that an error lists.
 _LISTED = 10
 
 # Arguments of `gymnasium.make`.
@@ -97,9 +97,9 @@ def make_vec(
     """Make a vector env; the environments themselves are built where they run.
 
     A Gymnasium id is looked up here, so that it need not be registered in the workers. The result's
-    `spec` then holds all that it was made with: `make_vec(envs.spec)` makes the same again. As in
-    `gymnasium.make_vec`, what such a spec holds of `num_envs`, the backend, `vector_kwargs` and
-    `wrappers` wins over the arguments.
+    `spec` then holds all arguments: `make_vec(envs.spec)` makes the same again. As in
+    `gymnasium.make_vec`, the `num_envs`, backend, `vector_kwargs` and `wrappers` of such a spec
+    override the arguments.
 
     Args:
         env: What to run copies of: a Gymnasium id (`"CartPole-v1"`, or `"module:Name-v0"` for a
@@ -113,16 +113,16 @@ def make_vec(
         env_kwargs: Arguments of the factory, or of `gymnasium.make`.
         wrappers: Applied to each environment where it runs, the first one innermost.
         **kwargs: Arguments of the vector env by their names; all others are arguments of the
-            factory. `vector_kwargs` and `env_kwargs` win. Type checkers know the arguments of the
-            vector env and `render_mode`; `env_kwargs` is for the others of the environment.
+            factory. `vector_kwargs` and `env_kwargs` override them. Type checkers know the
+            arguments of the vector env and `render_mode`; put others into `env_kwargs`.
 
     Returns:
         The vector env.
 
     Raises:
         ValueError: `num_envs` is less than 1 or does not fit the list, or there is no such backend.
-        TypeError: `env` is nothing that an environment can be made from, or an argument is known
-            neither to the vector env nor to the environment.
+        TypeError: No environment can be made from `env`, or neither the vector env nor the
+            environment takes an argument.
         ImportError: The module cannot be imported, or Gymnasium is not installed.
         AttributeError: The module has no such factory.
         gymnasium.error.Error: There is no such id.
@@ -219,7 +219,7 @@ class GymnasiumFactory:
 
     def __call__(self, **kwargs: Any) -> Any:
         """Make the environment, as `gymnasium.make` does."""
-        # The spec of a vector env also holds what is no argument of the environment itself.
+        # The spec of a vector env also holds arguments of `gymnasium.make`.
         spec = copy.copy(self.spec)
         spec.kwargs = {name: value for name, value in spec.kwargs.items() if name not in _OF_MAKE}
         kwargs = {**self.spec.kwargs, **kwargs}
@@ -242,15 +242,7 @@ class _Recipe:
 
 
 def find_factory(env: str | EnvSpec | Factory) -> Factory:
-    """Return what makes an environment, without making one.
-
-    It takes a Gymnasium id, an `EnvSpec`, `"module:factory"` or a factory, and raises what
-    `make_vec` raises for anything else.
-
-    Example:
-        >>> find_factory("fractions:Fraction")
-        <class 'fractions.Fraction'>
-    """
+    """Return what makes an environment, without making one; raise what `make_vec` raises."""
     if isinstance(env, str):
         return _find_in_module(env) if ":" in env else GymnasiumFactory(_find_spec(env))
     registration = sys.modules.get("gymnasium.envs.registration")

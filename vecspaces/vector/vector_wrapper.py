@@ -1,7 +1,6 @@
-"""Wrappers that change what a vector env takes or returns.
+"""VectorWrapper: the base class of wrappers, and what passes through a wrapper in which hook.
 
-A wrapper states its transform once, in one of three hooks, and every way in and out passes through
-it:
+A wrapper states its transform once, in one of three hooks. Every call passes through them:
 
     ============================================  ================================
     in:   step, step_async, send                  ``_before_step``
@@ -9,15 +8,14 @@ it:
     out:  reset, reset_wait                       ``_after_reset``
     ============================================  ================================
 
-A result stays with the wrapper, as the wrapped vector env returned it, until the hook has changed
-it. So an interrupt (Ctrl-C, or any exception from a signal handler) inside a hook loses nothing:
-`step_wait`, `reset_wait` or `recv` change it again and return it. A hook with a state computes the
-next state first, changes nothing that it was given, and ends with plain assignments, between which
-Python runs no signal handler.
+The wrapper keeps the result of the wrapped vector env until the hook has changed it. So an
+interrupt (Ctrl-C, or any exception from a signal handler) inside a hook loses nothing: `step_wait`,
+`reset_wait` or `recv` run the hook again. A hook with a state computes the next state first, does
+not write into its arguments, and ends with plain assignments, between which Python runs no signal
+handler.
 
-A subclass that overrides `step` or `reset` itself, as Gymnasium's users do, is not bypassed either:
-`__init_subclass__` finds out which inherited methods would go around an override, and these then
-call it, or refuse where they cannot.
+A subclass may override `step` or `reset` instead, as Gymnasium's wrappers do. `__init_subclass__`
+finds the inherited methods that would go around such an override; these call it, or raise.
 """
 
 from __future__ import annotations
@@ -97,11 +95,10 @@ class VectorWrapper(
 ):
     """A vector env that changes what another one takes or returns.
 
-    Everything that is not overridden is passed on, new arguments (`env_ids`, `stats`, ...) too.
-    Where a subclass overrides `step` alone, `step_wait` calls it, with the actions that
-    `step_async` was given; in the same way `reset_wait` calls `reset`, and `step` the two halves of
-    a subclass that overrides these. `send`, `recv` and `rollout_view` have no such way and raise a
-    TypeError, until the subclass overrides them too.
+    All other calls and attributes are passed on. If a subclass overrides `step` alone, `step_wait`
+    calls it with the actions of `step_async`. In the same way `reset_wait` calls `reset`, and
+    `step` calls `step_async` and `step_wait` if these are overridden. `send`, `recv` and
+    `rollout_view` then raise a TypeError, unless the subclass overrides them too.
 
     Args:
         env: The vector env to wrap.
@@ -111,9 +108,9 @@ class VectorWrapper(
     """
 
     env: VectorEnv[ObsType, ActType, ArrayType]
-    # What of a rollout it changes, for `rollout_view` to refuse it.
+    # What a rollout would hold unchanged, so that `rollout_view` refuses; empty: nothing.
     _changes: ClassVar[str] = ""
-    # By group of methods: the override that they would go around.
+    # For a group of methods, the override that they would go around.
     _bypassed: ClassVar[Mapping[tuple[str, ...], str]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -135,8 +132,8 @@ class VectorWrapper(
         self._deferred: tuple[str, dict[str, Any]] | None = None
         # The mask of the reset that is pending; None: all environments.
         self._pending_mask: Mask | None = None
-        # A result that was not handed out yet: of which call ("step", "reset", "recv", "step some",
-        # or "received" once it was changed), the result, and its environments (a mask or numbers).
+        # A result that was not returned yet: its call ("step", "reset", "recv", "step some", or
+        # "received" once it is changed), the result, and its environments (a mask or numbers).
         self._kept: tuple[str, Any, Any] | None = None
 
     @property
@@ -405,8 +402,7 @@ class VectorWrapper(
         self.env.close_extras(**kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        # Only for what neither the wrapper nor VectorEnv defines: call, get_attr, set_attr, stats,
-        # ...
+        # For names that neither the wrapper nor VectorEnv defines: call, get_attr, stats, ...
         if name.startswith("_") or name == "env":
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(self.env, name)
@@ -464,13 +460,13 @@ class VectorObservationWrapper(VectorWrapper[WrapperObsType, ActType, ObsType, A
     def observations(self, observations: ObsType) -> WrapperObsType:
         """Change a batch of observations.
 
-        Every row has to be changed by itself: `step` and `reset` hand over the rows of all
-        environments (a `reset` with a mask those that were not reset too), `recv` those of some in
-        any order, and the last observations of episodes come as a batch of their own.
+        Change every row independently of the others: `step` and `reset` pass the rows of all
+        environments (also those that a mask did not reset), `recv` passes the rows of some in any
+        order, and the last observations of episodes are a batch of their own.
 
         Args:
-            observations: Rows that the wrapped vector env returned, as many as there are; views
-                that must not be written to where it was made with `copy=False`.
+            observations: Any number of rows. With `copy=False` they are views; do not write to
+                them.
 
         Returns:
             As many rows, as `single_observation_space` describes them.
@@ -488,11 +484,10 @@ class VectorActionWrapper(VectorWrapper[ObsType, WrapperActType, ObsType, ActTyp
         """Change a batch of actions.
 
         Args:
-            actions: What the wrapper was given: a row for each environment, or for each of those
-                that `send` was given.
+            actions: A row for each environment, or for each of those of `send`.
 
         Returns:
-            What the wrapped vector env takes, with as many rows.
+            As many rows for the wrapped vector env.
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement actions")
 
@@ -513,7 +508,7 @@ class VectorRewardWrapper(VectorWrapper[ObsType, ActType, ObsType, ActType, Arra
             rewards: Shape `(rows,)`: of all environments, or of those that `recv` returns.
 
         Returns:
-            What the wrapper returns, of the same shape.
+            The changed rewards, of the same shape.
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement rewards")
 

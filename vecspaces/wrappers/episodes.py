@@ -18,19 +18,12 @@ ALL = slice(None)
 
 
 class Progress(NamedTuple):
-    """Where the rows of a result stand in their episodes.
-
-    Attributes:
-        rows: The environments of the rows.
-        begun: Which rows hold the first observation of an episode, and no step; None: no row.
-        fresh: Those of them that follow a reset of the caller, not an autoreset; None: no row.
-        ended: Which rows hold the last step of an episode.
-    """
+    """Which rows of a result begin and end an episode."""
 
     rows: Rows
-    begun: Mask | None
-    fresh: Mask | None
-    ended: Mask
+    begun: Mask | None  # the first observation of an episode, and no step; None: no row
+    fresh: Mask | None  # those of them that follow a reset of the caller, not an autoreset
+    ended: Mask  # the last step of an episode
 
 
 class EpisodeWrapper(
@@ -39,8 +32,8 @@ class EpisodeWrapper(
 ):
     """A wrapper that follows where the episodes of its rows begin and end, in every autoreset mode.
 
-    Derived classes state what happens then in `_begin` and `_follow`, which compute the next state,
-    and end with plain assignments of it: an interrupt leaves either the old state or the new one.
+    Derived classes override `_begin` and `_follow`, which compute the next state and end with plain
+    assignments of it: an interrupt leaves either the old state or the new one.
     """
 
     def __init__(self, env: VectorEnv[ObsType, ActType, npt.NDArray[Any]]) -> None:
@@ -48,9 +41,9 @@ class EpisodeWrapper(
         mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._same_step = AutoresetMode.of(mode) is AutoresetMode.SAME_STEP
         self.prev_dones: Mask = np.zeros(self.num_envs, dtype=np.bool_)
-        # Environments whose first observation was not received yet: `recv` returns it, and no step.
+        # Environments whose first observation `recv` has still to return.
         self._fresh: Mask = np.zeros(self.num_envs, dtype=np.bool_)
-        # Of those, the ones whose first observation `reset` has returned.
+        # Those of them whose first observation `reset` has returned.
         self._shown: Mask = np.zeros(self.num_envs, dtype=np.bool_)
         self._numbers = np.arange(self.num_envs)
 

@@ -175,14 +175,9 @@ def _open_writer(path: Path, fps: float) -> Any:
 
 
 def tile(frames: Sequence[npt.NDArray[Any]]) -> Frame:
-    """Lay frames out as a grid that is as square as may be, row by row.
+    """Arrange frames as a grid that is as square as possible, row by row.
 
-    A frame is a uint8 array `(height, width, 3)` or `(height, width)`; ValueError is raised for
-    anything else. Smaller ones are put in the middle of their place.
-
-    Example:
-        >>> tile([np.zeros((10, 20, 3), np.uint8)] * 3).shape
-        (24, 44, 3)
+    A frame is a uint8 array `(height, width, 3)` or `(height, width)`. Smaller ones are centred.
     """
     images = [_as_image(number, frame) for number, frame in enumerate(frames)]
     height = max(image.shape[0] for image in images)
@@ -200,13 +195,9 @@ def tile(frames: Sequence[npt.NDArray[Any]]) -> Frame:
 
 
 def shrink(image: Frame, max_size: int) -> Frame:
-    """Shrink an image to at most `max_size` pixels, as the mean of squares of pixels.
+    """Shrink an image to at most `max_size` pixels a side; each pixel is the mean of a square.
 
-    What is left over at the right and bottom edge is cut off.
-
-    Example:
-        >>> shrink(np.zeros((9, 20, 3), np.uint8), 10).shape
-        (4, 10, 3)
+    Pixels at the right and bottom edge that fill no square are cut off.
     """
     factor = math.ceil(max(image.shape[:2]) / max_size)
     if factor == 1:

@@ -19,23 +19,10 @@ from vecspaces.vector.session.seeds import spread_seeds
 
 
 class Settings(NamedTuple):
-    """The arguments that every backend shares, checked; seconds are floats.
+    """The arguments that every backend shares, checked, seconds as floats.
 
-    Attributes:
-        observation_mode: How observation spaces are batched.
-        autoreset_mode: What follows the end of an episode.
-        copy: Whether observations are copied out of their rows.
-        batch_size: How many environments `recv` waits for; None: all.
-        buffers: The number of slots of the ring that are visible to the caller.
-        stats: Whether steps and resets are timed.
-        validate: Whether all that environments return and are given is checked against the spaces.
-        info_space: What infos hold, as `check_info_space` returns it; None: what the environments
-            say.
-        variable_capacity: Bytes per environment for values of variable size.
-        start_timeout: Bounds the building of environments, in seconds.
-        step_timeout: Bounds every other wait, in seconds; None does not.
-        slow_warning: After how many seconds to warn of an environment; None: never.
-        budget: Which workers are replaced, and how many; None: none are.
+    `vector/options.py` describes each. The `budget` says which workers are replaced, and how many;
+    None: none are.
     """
 
     observation_mode: ObservationMode
