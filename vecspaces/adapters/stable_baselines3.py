@@ -1,8 +1,8 @@
 """Vector envs that are a real `stable_baselines3.common.vec_env.VecEnv`.
 
-Stable-Baselines3 resets a finished environment in the step that ends its episode, keeps the last
-observation in its info, and takes one dict per environment as infos. All of it is made here, in the
-caller's process.
+Stable-Baselines3 expects that the step which ends an episode also resets the environment, that its
+info holds the last observation, and that infos are one dict per environment. This module makes that
+form in the caller's process.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
 
     Args:
         vector_env: A vector env of vecspaces, or of its Gymnasium interface, in any autoreset mode;
-            SAME_STEP is the fastest, since in the others a call of its own resets what finished.
-            Or factories of environments, as `make_vec_env(..., vec_env_cls=VecspacesVecEnv)` hands
-            them over: then one is made of them, in SAME_STEP mode.
+            SAME_STEP is the fastest; the other modes reset finished environments in a second call.
+            Or factories of environments, as `make_vec_env(..., vec_env_cls=VecspacesVecEnv)` passes
+            them: a vector env in SAME_STEP mode is made of them.
         backend: `"async"` or `"sync"`: where the environments of factories run.
         **vector_kwargs: More arguments for `AsyncVectorEnv` or `SyncVectorEnv`. A `num_workers`
             above the number of environments counts as that number. With `"sync"`, those that
@@ -95,9 +95,9 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         self._whole = None if dtype is None or dtype.kind in "fO" else dtype
 
     def reset(self) -> Any:
-        """Begin new episodes, with what `seed` and `set_options` asked for.
+        """Begin new episodes, with the seeds and options of `seed` and `set_options`.
 
-        Options that differ between environments hold for their autoresets too.
+        Options that differ between environments are used in their autoresets too.
 
         Returns:
             The batch of observations; the infos are in `reset_infos`.
@@ -193,8 +193,8 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         """Get an attribute of environments, or of their wrappers.
 
         Args:
-            attr_name: The attribute; a method is given, not called. `"action_mask"` is that of the
-                last infos, if the info_space declares it.
+            attr_name: The attribute; a method is returned, not called. `"action_mask"` is read from
+                the last infos, if the info_space declares it.
             indices: The environments concerned; None: all.
 
         Returns:
@@ -213,11 +213,11 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         return all(self._call(has_attribute, attr_name))
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
-        """Set an attribute of environments, where it is.
+        """Set an attribute of environments, on the wrapper that has it.
 
         Args:
             attr_name: The attribute.
-            value: What it becomes in each environment.
+            value: Its new value in each environment.
             indices: The environments concerned; None: all.
         """
         self._masks = None  # it may change them
@@ -298,13 +298,7 @@ class _DropIn(VecspacesVecEnv):
     """What SubprocVecEnv and DummyVecEnv share: attributes are set where SB3 sets them."""
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
-        """Set an attribute of environments, on their outermost wrappers.
-
-        Args:
-            attr_name: The attribute.
-            value: What it becomes in each environment.
-            indices: The environments concerned; None: all.
-        """
+        """Set an attribute of environments, on their outermost wrappers."""
         self._masks = None  # it may change them
         self._call(setattr, attr_name, value, indices=indices)
 

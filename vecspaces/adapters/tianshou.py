@@ -40,8 +40,8 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
     `EnvFactoryRegistered(task="CartPole-v1", venv_type=VectorEnv)`.
 
     Args:
-        env_fns: Factories of environments; a vector env is made of them, with autoreset DISABLED.
-            Or such a vector env, or the Gymnasium interface of one.
+        env_fns: Factories of environments, of which a vector env with autoreset DISABLED is made.
+            Or such a vector env, or its Gymnasium interface.
         wait_num: For `AsyncCollector`: `step` returns once so many environments are ready; None:
             all that were sent an action.
         timeout: For `AsyncCollector`: after so many seconds `step` returns those that are ready,
@@ -116,7 +116,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         self.is_async = self.wait_num != count or timeout is not None
         self.is_closed = False
         self.waiting_id: list[int] = []
-        # Results that came while a reset was waited for.
+        # Results that arrived during the wait for a reset.
         self._arrived: dict[int, Row] = {}
         # Tianshou's collectors draw random actions from these, and `seed` seeds them.
         self._spaces = {name: self._get_spaces(name) for name in _SPACES}
@@ -328,7 +328,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         return list(self.vector_env.call(get_attribute, key, env_ids=rows))
 
     def set_env_attr(self, key: str, value: Any, id: EnvIds = None) -> None:
-        """Set an attribute of some environments, where it is."""
+        """Set an attribute of some environments, on the wrapper that has it."""
         rows = self._rows(id)
         self.vector_env.set_attr(key, [value] * len(rows), env_ids=rows)
 

@@ -40,7 +40,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         context: The start method: `"fork"`, `"spawn"`, `"forkserver"`; None: Python's default.
         daemon: Whether workers are daemonic; environments that start processes of their own need
             False.
-        worker: Not taken over from Gymnasium; must be None.
+        worker: For Gymnasium's signature only; must be None.
         max_concurrency: The most workers, as a cap on `num_workers`; None: no cap.
 
     Raises:
@@ -144,7 +144,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
 
 describe(AsyncVectorEnv)
 
-# Those of this process that are not collected.
+# The vector envs of this process that are not collected.
 _made: weakref.WeakSet[AsyncVectorEnv[Any, Any]] = weakref.WeakSet()
 
 

@@ -35,12 +35,12 @@ class BatchOptions(TypedDict, total=False):
             full `reset` begins anew. A `reset_mask`, `step(env_ids=...)`, `send` and `send_reset`
             write over the rows that they choose in the current slot, which the last step returned.
         stats: Whether `stats()` measures how long steps take.
-        validate: Whether observations and actions must lie in their spaces (bounds, NaN,
-            characters, lengths), rewards be finite, flags be bools, and infos be dicts with
-            strings as keys; without it, only shapes, dtypes and nesting are checked.
-        info_space: What infos hold, a Dict: its keys travel beside the observations, as arrays of
-            its dtypes, and are checked against it. None: the `info_space` of the environments, if
-            they have one; an empty Dict: nothing.
+        validate: Whether values are checked: observations and actions must lie in their spaces
+            (bounds, NaN, characters, lengths), rewards be finite, flags be bools, and keys of infos
+            be strings. Shapes, dtypes and nesting are always checked.
+        info_space: A Dict of the keys of infos that are stored beside the observations, as arrays
+            of its dtypes, and checked. None: the environments' own `info_space`, if they have one;
+            an empty Dict: no keys.
     """
 
     batch_size: int | None
@@ -60,24 +60,24 @@ class WorkerOptions(BatchOptions, total=False):
             larger ones go over the pipe.
         on_worker_death: `"raise"`, or `"restart"`: a new worker builds the environments again, and
             the lost episodes are truncated and marked in `infos["worker_restarted"]`. Or a function
-            that is called with the `WorkerDiedError` of each death: the worker is restarted, unless
-            the function raises, which ends the call with what it raised.
+            that is called with the `WorkerDiedError` of each death before the restart, and may
+            raise to prevent it.
         max_restarts: How many restarts are allowed within `restart_window`; one more is an error.
         restart_window: In seconds.
         step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound but
             for the first reset.
         on_step_timeout: `"raise"`, or `"restart"`: a worker that overruns `step_timeout` is killed
             and restarted as a dead one is; all workers that were late together count as one
-            restart. It does not concern the `timeout` of a single wait. Or a function that is
-            called with the `StepTimeoutError` first, and may raise instead.
+            restart. The `timeout` of a single wait restarts nothing. Or a function that is called
+            with the `StepTimeoutError` before the restart and may raise to prevent it.
         start_timeout: The longest wait for environments to be built, and, where `step_timeout` is
             None, for the first reset, in seconds.
         slow_warning: After how many seconds a `SlowEnvironmentWarning` names an environment that
             is busy with one reset, step or call, or is being built, and shows its Python stack (on
             Linux); once per episode. None: never.
-        worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None leaves them alone.
-            Libraries that a forked worker has from its caller keep theirs, unless threadpoolctl
-            is installed (PyTorch excepted).
+        worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None does not change them.
+            Libraries other than PyTorch that the caller has loaded keep their number of threads in
+            a forked worker, unless threadpoolctl is installed.
     """
 
     num_workers: int | None

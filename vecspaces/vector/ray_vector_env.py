@@ -51,9 +51,9 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             overruns `step_timeout` is replaced.
         start_timeout: The longest wait for actors to be placed and environments to be built, and,
             where `step_timeout` is None, for the first reset, in seconds.
-        slow_warning: After how many seconds a `SlowEnvironmentWarning` names the environments of an
-            actor that is busy; which of them, and its stack, an actor with `processes_per_actor`
-            above 1 warns of in its own output. None: never.
+        slow_warning: After how many seconds a `SlowEnvironmentWarning` names the environments of a
+            busy actor. With `processes_per_actor` above 1, the actor's own output names the slow
+            environment with its stack. None: never.
         worker_threads: Threads of BLAS, OpenMP and PyTorch in an actor; None leaves them alone.
 
     Raises:

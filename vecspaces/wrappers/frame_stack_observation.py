@@ -31,20 +31,20 @@ from vecspaces.wrappers.batches import has_arrays_only, map_arrays
 from vecspaces.wrappers.episodes import ALL, EpisodeWrapper, Progress, Rows
 
 _Array = npt.NDArray[Any]
-# A row has room for so many stacks: then the last frames are copied to the beginning of new memory.
+# Stacks per line: when a line is full, its last frames are copied to the beginning of a new one.
 _STACKS = 9
 
 
 class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActType, ObsType]):
     """Returns the last `stack_size` observations of each environment, the newest last.
 
-    At the beginning of an episode, padding takes the places of the observations that are missing.
+    At the beginning of an episode, padding replaces the missing observations.
 
-    Each observation is stored once, and not once for each stack that it belongs to. Where the
-    wrapped vector env was made with `copy=False`, what `reset` and `step` return are read-only
-    views of that memory, which is not written again while they exist: k stacked frames cost the
-    memory of one, as long as no episode begins; a step in which one does copies k - 1 frames of all
-    environments. With `copy=True`, and with `recv` and `step(env_ids=...)`, they are copies.
+    Each observation is stored once, not once per stack. If the wrapped vector env was made with
+    `copy=False`, `reset` and `step` return read-only views of this memory, which is not written
+    again while they exist. k stacked frames then take the memory of one, as long as no episode
+    begins; a step in which an episode begins copies k - 1 frames of all environments. `recv` and
+    `step(env_ids=...)` return copies, as do all calls with `copy=True`.
 
     Args:
         env: The vector env to wrap.

@@ -78,9 +78,9 @@ def moments_with(statistics: RunningMeanStd, x: _Array, update: bool) -> Moments
 class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActType]):
     """Shifts and scales observations, so that each coordinate has mean 0 and variance 1.
 
-    Every observation updates the statistics once, and is normalised by the updated ones: what
-    `reset`, `step` and `recv` return, of a reset with a mask the rows that were reset, and in
-    SAME_STEP mode `infos["final_obs"]`.
+    Every observation updates the statistics once and is normalised by the updated ones. This holds
+    for the results of `reset` (with a mask, for the rows that were reset), `step` and `recv`, and
+    in SAME_STEP mode for `infos["final_obs"]`.
 
     Args:
         env: The vector env to wrap.
@@ -153,9 +153,9 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
 class NormalizeReward(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType, ActType]):
     """Scales rewards, so that the discounted sum of rewards has a variance of about 1.
 
-    Rewards are divided by the standard deviation of the discounted sums that all environments have
-    had so far. As in Gymnasium, a sum begins anew where an episode terminates, after a reset, and
-    in SAME_STEP mode after every end; elsewhere it continues over the end of a truncated episode.
+    Rewards are divided by the standard deviation of the discounted sums of all environments so far.
+    As in Gymnasium, a sum begins anew when an episode terminates, after a reset, and in SAME_STEP
+    mode after every end. Otherwise it continues over the end of a truncated episode.
 
     Args:
         env: The vector env to wrap.

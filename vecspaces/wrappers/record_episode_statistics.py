@@ -20,9 +20,9 @@ Counts = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.fl
 class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType, ActType]):
     """Adds each episode's return, length and duration to the infos of the step that ends it.
 
-    They stand in `infos["episode"]` as arrays of one entry per environment, zero where no episode
-    ended: `"r"` (the sum of rewards, float64), `"l"` (steps, int64), `"t"` (seconds, float64); the
-    mask `infos["_episode"]` is True where one did. Names and values are those of
+    `infos["episode"]` holds arrays with one entry per environment, zero if no episode ended: `"r"`
+    (the sum of rewards, float64), `"l"` (steps, int64), `"t"` (seconds, float64). The mask
+    `infos["_episode"]` is True where an episode ended. Names and values are those of
     `gymnasium.wrappers.vector.RecordEpisodeStatistics`. It follows `step`, `step_wait` and `recv`,
     in every autoreset mode.
 

@@ -27,8 +27,8 @@ class RecordVideo(
 ):
     """Writes what `render` shows after every reset and step into one file, as a grid of frames.
 
-    The file is complete when `length` frames are written, or after `close`. In SAME_STEP mode an
-    episode's last frame cannot be seen: its environment is reset already.
+    The file is complete when `length` frames are written, or after `close`. In SAME_STEP mode the
+    last frame of an episode is missing, because its environment has been reset.
 
     Args:
         env: The vector env to wrap; its environments were made with `render_mode="rgb_array"`.

@@ -122,10 +122,7 @@ class TimeAwareObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTyp
 
 
 def _find_limit(env: VectorEnv[Any, Any, Any]) -> int:
-    """Return the limit of steps of the environments.
-
-    They are asked first: the spec of a vector env has the limit that was registered.
-    """
+    """Return the limit of steps of the environments; their own limit overrides that of the spec."""
     limits: set[int | None] = set(env.call(_limit_of)) if hasattr(env, "call") else set()
     if not limits - {None}:
         limits = {getattr(env.spec, "max_episode_steps", None)}
