@@ -28,7 +28,7 @@ class SlowWatch:
     Attributes:
         interval: The time between two looks, in seconds; None: there are none.
         due: When the next look is to be, as `time.monotonic` counts.
-        seen: What each worker was busy with, and since when; to be dropped once it has answered.
+        seen: The place and the time since which each worker is there; dropped once it has answered.
     """
 
     def __init__(self, seconds: float | None, backend: Backend) -> None:

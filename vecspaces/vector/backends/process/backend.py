@@ -68,11 +68,11 @@ _FORKED = (
     "; the process that the workers were forked from has several threads, whose locks they may "
     'wait for forever: context="forkserver" starts them afresh'
 )
-# How long workers may take to end once they were asked to, or were sent a signal.
+# The longest time until workers have ended after a signal.
 _TERMINATE_SECONDS = 0.3
-# How long a worker that closed its stream may take to end.
+# The longest time until a worker that closed its stream has ended.
 _EXIT_SECONDS = 0.5
-# How often to look whether another thread has left its wait.
+# The time between looks whether another thread has left its wait.
 _LOOK_SECONDS = 1e-3
 
 
@@ -135,7 +135,7 @@ class ProcessBackend(RemoteBackend):
         self._variables = worker_variables(worker_threads)
         self._pickling = Pickling(self._forked)
         if not self._forked:
-            # What workers call the main module, of which their environments may return objects.
+            # The name of the main module in workers, in pickles of objects that they return.
             sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
         setups = plan_workers(
             env_fns,
@@ -152,9 +152,9 @@ class ProcessBackend(RemoteBackend):
         self._by_fd: dict[int, int] = {}
         self._found: tuple[list[tuple[CallerEnd, list[bytes]]], list[Reply]] | None = None
         self._reading = False
-        # The thread that collects, if one does: its signal handlers and other threads may close.
+        # The thread that collects, or 0: its signal handlers, or other threads, may call `close`.
         self._collecting = 0
-        # What workers are busy with, and how many may be while the caller busy-polls.
+        # The commands that workers are busy with, and how many may be while the caller busy-polls.
         self._working: dict[int, Op] = {}
         self._spare_cores = count_usable_cores() - 1
         # How to wait for each command, and for the last one.
@@ -185,7 +185,7 @@ class ProcessBackend(RemoteBackend):
             forking.warn_of_renderer()
 
     def _launch(self, index: int, packed: bytes) -> _Handle:
-        """Start one worker: it is running and listened to, or nothing is left of it."""
+        """Start one worker; after an error nothing is left of it."""
         with contextlib.ExitStack() as undo:
             ours, theirs = Line.pair()
             undo.callback(ours.close)
@@ -294,7 +294,7 @@ class ProcessBackend(RemoteBackend):
                 self._poller.watch_room(channel.out_fd, True)
 
     def _make_policy(self, op: Op) -> WaitingPolicy:
-        """Make what decides how to wait for a command, of which this is the first."""
+        """Make the policy of waiting for a command, when it is sent for the first time."""
         ways = (
             [WaitMode.FREE] if self._setups[-1].core is None else [WaitMode.RETURNS, WaitMode.FREE]
         )
@@ -332,8 +332,8 @@ class ProcessBackend(RemoteBackend):
     def collect(self, timeout: float | None) -> deque[Reply]:
         """Wait for frames and deaths.
 
-        What was read stays in the inboxes until `_found` holds the replies made of it, and
-        `_publish` can be repeated: an interrupt at any moment loses and doubles nothing.
+        Bytes stay in the inboxes until `_found` holds the replies made of them, and `_publish` can
+        be repeated: an interrupt at any moment neither loses nor doubles a reply.
         """
         self._collecting = get_ident()
         try:
@@ -411,7 +411,7 @@ class ProcessBackend(RemoteBackend):
         return Death(code, stack=handle.stacks.read_crash(code))
 
     def _forget(self, handle: _Handle) -> None:
-        """Watch a worker no more; its descriptors may belong to another one from here on."""
+        """Stop watching a worker, whose descriptors may soon belong to another one."""
         if not handle.watched:
             return
         for fd in {handle.channel.fd, handle.channel.out_fd, handle.process.watch}:
@@ -489,7 +489,7 @@ class ProcessBackend(RemoteBackend):
         self._collecting = 0  # that thread is not here
 
     def _end(self, handles: Sequence[_Handle], timeout: float) -> None:
-        """Make sure that workers are gone, and free what they were known by; can be repeated."""
+        """End workers, and free their descriptors; can be repeated."""
         for handle in handles:
             self._forget(handle)
             handle.alive = False
@@ -499,6 +499,6 @@ class ProcessBackend(RemoteBackend):
             handle.close()
 
     def _await_others(self, deadline: Deadline) -> None:
-        """Wait until no other thread reads from the workers, as replies or their end let it do."""
+        """Wait until no other thread reads from the workers."""
         while self._collecting not in (0, get_ident()) and not deadline.passed:
             time.sleep(_LOOK_SECONDS)

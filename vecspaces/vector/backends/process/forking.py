@@ -1,10 +1,11 @@
-"""What a forked worker must not inherit: the descriptors of this process's vector envs.
+"""Descriptors that a forked worker must not inherit: those of this process's vector envs.
 
-A fork copies every descriptor. A worker that kept those of other vector envs would hold streams
-whose end reports a death. So whatever this package opens between processes is registered here,
-under a lock that every fork of this process takes. A forked worker closes what is registered, and
-never a number that another thread was about to close. Processes that the user forks inherit
-everything, as they do from any library, but leave the workers alone (`ProcessBackend.disown`).
+A fork copies every descriptor. A worker that kept those of other vector envs would keep pipes open
+whose end reports a death. Every descriptor that this package opens between processes is therefore
+registered here, under a lock that each fork of this process takes. A forked worker closes all that
+are registered, and never a number that another thread was about to close. Processes that the user
+forks inherit everything, as from any library, but leave the workers alone
+(`ProcessBackend.disown`).
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from vecspaces.vector.backends.process.interrupts import uninterrupted
 _lock = threading.RLock()
 _descriptors: set[int] = set()
 _arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
-# Drivers that are loaded once something is rendered. Not libGL and libEGL, which load them: OpenCV
-# and others bring these without rendering anything.
+# Drivers, which are loaded once something is rendered. libGL and libEGL, which load them, are no
+# sign: OpenCV and others have them without rendering anything.
 _RENDERER = re.compile(
     r"/(\w+_dri\.so|libgallium[\w.-]*\.so|libnvidia-(?:egl|gl)core\.so|libOSMesa\.so|libvulkan_\w+\.so)"
 )
@@ -62,9 +63,9 @@ def alone() -> Iterator[None]:
 
 
 def count_threads() -> int:
-    """Return the operating system's threads of this process; 1 where they cannot be counted.
+    """Return the number of this process's threads; 1 if the system does not list them.
 
-    To be called after a fork: before it, OpenBLAS (NumPy's) ends its threads, which are no danger.
+    Call it after a fork: OpenBLAS (NumPy's) ends its threads, which are no danger, before a fork.
     """
     try:
         return len(os.listdir("/proc/self/task"))
@@ -85,9 +86,8 @@ def find_renderer() -> str | None:
 def warn_of_renderer() -> None:
     """Warn, once per process, of a renderer whose threads a forked worker does not have.
 
-    Threads alone are no reason: PyTorch and many others have some that do no harm here, since
-    workers use one thread. Without the threads of a graphics driver, a worker that renders waits
-    for them forever.
+    A worker that renders would wait for the threads of the graphics driver forever. Other threads
+    are no reason to warn: those of PyTorch and many others are harmless, since workers use one.
     """
     global _warned
     renderer = None if _warned or count_threads() == 1 else find_renderer()
@@ -113,7 +113,7 @@ def drop_inheritance(own: Collection[int]) -> None:
 
 
 def _renew_lock() -> None:
-    """In a forked process: the thread that held the lock is not there to release it."""
+    """Replace the lock in a forked process, which has no copy of the thread that may hold it."""
     global _lock
     _lock = threading.RLock()
 

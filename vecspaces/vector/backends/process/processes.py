@@ -27,7 +27,7 @@ _LOOK_SECONDS = 2e-3
 # How long the exit code of a process that has ended may take to arrive: a fork server sends it in a
 # message, and another thread may have received it from the system without having noted it yet.
 _CODE_SECONDS = 0.5
-# How long a process that was killed may take to end: on a busy machine it waits for a core.
+# The longest time until a killed process has ended: on a busy machine it waits for a core.
 _KILL_SECONDS = 3.0
 
 _NO_SERVER = (
@@ -91,7 +91,7 @@ class WorkerProcess:
         return code
 
     def close(self) -> None:
-        """Free what the process is known by; one that cannot be killed is left to the system."""
+        """Free the descriptors; a process that cannot be killed is left to the system."""
         if self.closed:
             return
         if self.wait(0.0):
@@ -101,7 +101,7 @@ class WorkerProcess:
 
     def disown(self) -> None:
         """In a forked process, leave the process alone, which is the child of another one."""
-        # multiprocessing is neither to end it when this process exits, nor to ask about its end.
+        # multiprocessing must not end or wait for the child of another process.
         multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]
         self._drop()
 
@@ -148,9 +148,9 @@ def start_process(
     daemon: bool,
     variables: dict[str, str],
 ) -> WorkerProcess:
-    """Start a process that runs `target(*args)`; either it is running, or nothing is left.
+    """Start a process that runs `target(*args)`; after an error nothing is left of it.
 
-    `variables` are its environment; a forked one inherits it.
+    `variables` is its environment, which a forked process inherits.
     """
     method = context.get_start_method()
     process: BaseProcess
@@ -163,7 +163,7 @@ def start_process(
             name=startup_name, target=target, args=args, daemon=daemon
         )
     try:
-        # Not where a fork server would pass it on to the processes of others.
+        # A fork server would pass the mask on to processes of others.
         with (
             blocked() if method != "forkserver" else contextlib.nullcontext(),
             _without_lost_main() if method != "fork" else contextlib.nullcontext(),
@@ -185,9 +185,9 @@ def start_process(
 def _without_lost_main() -> Iterator[None]:
     """Hide from multiprocessing a main module whose file does not exist.
 
-    A new process would import it, and fail. What a main module on standard input defines goes to
-    workers by value, as that of `python -c` does. All threads share the main module, so one of them
-    at a time may be in this block.
+    A new process would fail to import it. Functions and classes of a main module on standard input
+    go to workers by value, as those of `python -c` do. All threads share the main module, so the
+    block is locked.
     """
     main = vars(sys.modules["__main__"])
     path = main.get("__file__")

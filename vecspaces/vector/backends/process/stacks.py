@@ -1,9 +1,9 @@
-"""The stack of a worker's environments: written by the worker, when it is asked or as it crashes.
+"""The stack of a worker's environments: written by the worker, on request or as it crashes.
 
 A thread of the worker answers while the main thread runs Python, or C that has released Python's
-global lock. C code that holds the lock lets no thread answer: there a signal makes `faulthandler`
-write the stack. That thread alone receives it, since a signal would end the `sleep` or `poll` that
-the C code is in. Linux alone; elsewhere there are no stacks.
+global lock. If C code holds the lock, no thread can answer, and a signal makes `faulthandler` write
+the stack. Only that thread receives the signal, since it would end the `sleep` or `poll` that the C
+code is in. There are no stacks on systems other than Linux.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from vecspaces.vector.backends.process import forking
 if TYPE_CHECKING:
     from vecspaces.vector.backends.process.processes import WorkerProcess
 
-# How long the signal may take to have an effect, on a busy machine; and how often to look.
+# The longest time until the signal has an effect, on a busy machine, and the time between looks.
 _SIGNAL_SECONDS, _LOOK_SECONDS = 0.3, 0.5e-3
 # A thread that runs this long without answering is in C: Python hands its lock over every 5 ms.
 _C_SECONDS = 0.05
 
-# At the start of the file: the signal that asks for a stack, the worker's main thread, the factory
-# that it calls (-1 for none), and how often it has answered. What faulthandler writes follows.
+# At the start of the file: the signal that requests a stack, the worker's main thread, the factory
+# that it calls (-1 for none), and the number of answers. The output of faulthandler follows.
 _WORDS = struct.Struct("<qQqq")
 _BUILDING_AT, _ANSWERS_AT = 16, 24
 _LONGEST = 1 << 20
 
-# What faulthandler catches: the signals of a crash.
+# The signals of a crash, which faulthandler catches.
 _CRASHES = {
     getattr(signal, name)
     for name in ("SIGSEGV", "SIGFPE", "SIGABRT", "SIGBUS", "SIGILL")
@@ -130,11 +130,11 @@ class StackFile:
             faulthandler.register(self._signal, self._log, all_threads=True, chain=False)
             signal.pthread_sigmask(signal.SIG_BLOCK, [self._signal])
         os.register_at_fork(after_in_child=self._uninstall)
-        # Last, since a signal before the handler is there would end the process.
+        # Last, since a signal would end the process before the handler is there.
         os.pwrite(self._file, _WORDS.pack(self._signal, threading.get_ident(), -1, 0), 0)
 
     def _uninstall(self) -> None:
-        """In a process that an environment forks: what happens there is not the worker's."""
+        """Write no stacks of a process that an environment forks."""
         faulthandler.disable()
         if self._signal:
             faulthandler.unregister(self._signal)
@@ -161,14 +161,14 @@ class StackFile:
     # ------------------------------------------------------------------ the caller's side
 
     def _read_words(self) -> tuple[int, int, int, int]:
-        """Return the words; zeros where the worker has not come so far."""
+        """Return the words; zeros until the worker has written them."""
         data = b"" if self._file < 0 else os.pread(self._file, _WORDS.size, 0)
         words: tuple[int, int, int, int] = _WORDS.unpack(data.ljust(_WORDS.size, b"\0"))
         return words
 
     @property
     def building(self) -> int:
-        """The factory that the worker calls; -1 for none, or if that is not known."""
+        """The factory that the worker calls; -1 for none or unknown."""
         _, thread, number, _ = self._read_words()
         return number if thread else -1
 
@@ -197,7 +197,7 @@ class StackFile:
         return environment_stack(self._read_text(), thread)
 
     def _await_text(self, thread: int, give_up: float) -> None:
-        """Wait until `faulthandler` has written all of a thread, which nothing marks the end of."""
+        """Wait until `faulthandler` has written all of a thread: until the text stops to grow."""
         text = ""
         while time.monotonic() < give_up:
             time.sleep(10 * _LOOK_SECONDS)
@@ -206,7 +206,7 @@ class StackFile:
                 return
 
     def read_crash(self, exitcode: int | None) -> str | None:
-        """Return the stack of a worker that has ended in a crash; None of any other end."""
+        """Return the stack of a worker that ended in a crash; None for any other end."""
         if exitcode is None or -exitcode not in _CRASHES or self._file < 0:
             return None
         _, is_fatal, text = self._read_text().rpartition(_FATAL)
@@ -270,11 +270,11 @@ def _activity(process: WorkerProcess) -> tuple[str, float]:
 
 
 def _bears(process: WorkerProcess, number: int, ran: float) -> bool:
-    """Whether the signal does the worker no harm.
+    """Whether the worker can take the signal without harm.
 
     The environment may have removed the handler, or have changed the mask, so that the signal would
-    reach its own thread. And `faulthandler` may crash while it follows the frames of a thread that
-    runs Python, as one does that a busy machine keeps from answering.
+    reach the environment's thread. `faulthandler` may crash while it follows the frames of a thread
+    that runs Python, which is the case if only a busy machine delays the answer.
     """
     state, now = _activity(process)
     if state == "R" and now - ran < _C_SECONDS:

@@ -1,8 +1,8 @@
-"""How processes wait for each other: which way is best is measured, how long is predicted.
+"""How processes wait for each other: the best mode is measured, the length of waits is predicted.
 
-To wake a process that sleeps takes 10 us on bare machines and up to 100 us on virtual ones, where a
-core without work is taken away. A process that busy-polls is awake, but uses a core that the caller
-or another program may want.
+Waking a process that sleeps takes 10 us on bare machines and up to 100 us on virtual ones, which
+take the core of an idle process away. A process that busy-polls is awake, but uses a core that the
+caller or another program may need.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from time import perf_counter
 
-# The longest wait to busy-poll through: of what is longer, a wake-up is a small part.
+# The longest wait to busy-poll through: for longer waits the wake-up cost is negligible.
 _LONGEST_SECONDS = 5e-3
-# Predictions go up by one factor and down by the other: they settle where four waits of five are
-# shorter, within a dozen of waits.
+# Predictions go up by one factor and down by the other. Within a dozen waits they reach the length
+# that four of five waits do not exceed.
 _UP, _DOWN = 1.25, 0.95
 _LEAST_SECONDS = 20e-6
-# From one look to the next takes a microsecond, or longer where another process wants the core.
+# The next look comes after a microsecond, or later if another process needs the core.
 _LOST_SECONDS = 100e-6
 
-# A block is as many commands and takes as long at least, so that it meets what disturbs.
+# The least size of a block, so that it contains typical disturbances.
 _BLOCK_COMMANDS, _BLOCK_SECONDS = 8, 5e-3
-# A trial ends early, and is lost, where it takes twice as long as usual and so much more.
+# A trial ends early, and is lost, once it takes twice as long as usual plus this.
 _PATIENCE_SECONDS = 3e-3
-# A comparison has so many rounds, and fewer where the first ones differ by this factor.
+# Rounds of a comparison, and how many are enough if modes differ by a factor.
 _ROUNDS, _CLEAR_ROUNDS, _CLEAR = 5, 2, 1.3
-# What another way must save: busy-polling costs processor time.
+# The least gain of another mode: busy-polling costs processor time.
 _GAIN = 0.03
-# The time from one comparison to the next, as commands take it: twice as long each time the result
-# is the same. A quarter of it where commands become slower by a factor. Where commands are long, so
-# many times what the comparison took, but no longer than the last: an interrupt leaves a command
-# without an end, and what passes until the next one seems to be its time.
+# The time between comparisons, counted in time of commands. It doubles each time the result is the
+# same, and is a quarter if commands become slower by a factor. It is at least so many times the
+# length of the comparison, but bounded: an interrupt leaves a command without an end, and the time
+# until the next one seems to be its duration.
 _SHORTEST_SECONDS, _GREATEST_SECONDS = 0.5, 8.0
 _SLOWER = 1.3
 _SELDOM = 20
@@ -52,8 +52,8 @@ class WaitMode(IntEnum):
 class WaitingPolicy:
     """Decides how the processes of a vector env wait, from what each way costs.
 
-    What counts is the time that commands take, averaged over a block of them: wake-ups, cores that
-    other programs want, and processes that share a core are all part of it. The ways take turns for
+    The measure is the time that commands take, averaged over a block of them: it includes wake-ups,
+    cores that other programs need, and processes that share a core. The modes take turns for
     a moment, and the best is kept until the next comparison; the first of `ways` until another is
     better. `way` is how to wait now.
     """
@@ -62,11 +62,11 @@ class WaitingPolicy:
         self._ways = ways
         self._clock = clock
         self._kept = ways[0]
-        # What a command usually costs, and when that is compared again.
+        # The usual cost of a command, and the time of the next comparison.
         self._usual = math.inf
         self._interval = _SHORTEST_SECONDS
         self._soonest = self._due = 0.0
-        # What all blocks took: time goes on while commands run.
+        # The duration of all blocks: only time within commands counts.
         self._spent = 0.0
         self._was_slower = False
         # The block: its commands, their time, and when the one that runs began (0.0: none runs).

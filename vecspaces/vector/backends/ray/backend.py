@@ -30,7 +30,7 @@ from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, Message, died_within
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
 
-# How long to wait after an actor did not come, before another is tried.
+# The pause before another actor is started in place of one that never started.
 _PAUSE_SECONDS = 0.05
 
 
@@ -73,7 +73,7 @@ class RayBackend(RemoteBackend):
         self._nodes = [""] * len(self._setups)
         self._build_by: dict[int, Deadline] = {}
         self._requests: dict[Any, _Request] = {}
-        # The error of Ray for workers whose last actor never started; and when to try again.
+        # Ray's error for workers whose last actor never started, and the time of the next attempt.
         self._startup_errors: dict[int, Exception] = {}
         self._pause_until = 0.0
         self.actors: dict[int, Any] = {}
@@ -268,7 +268,7 @@ class RayBackend(RemoteBackend):
         """Name the node where a process in an actor died, which may be the end of the actor."""
         worker, failure = reply.worker, reply.payload
         if asked in (Op.BUILD, Op.BIND):
-            self._forget(worker)  # nothing can be asked of environments that are not there
+            self._forget(worker)  # it has no environments
         error = failure.exception
         # An environment may raise an error of this type itself; its message is then no `Message`.
         if isinstance(error, WorkerDiedError) and isinstance(error.args[0], Message):
