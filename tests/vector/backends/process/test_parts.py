@@ -9,6 +9,7 @@ import pytest
 
 from vecspaces.vector.backends.process import worker as module
 from vecspaces.vector.backends.process.worker import Worker
+from vecspaces.vector.exchange.messages import Written
 
 
 class Clock:
@@ -27,8 +28,9 @@ class Group:
     def __init__(self, clock: Clock, seconds: dict[int, float], width: int = 1) -> None:
         self.clock, self.seconds, self.width = clock, seconds, width
 
-    def begin(self, starts: Any) -> None:
-        assert starts == {}
+    def begin(self, rows: list[int], starts: Any, broken: Any) -> Written:
+        assert not starts and not broken
+        return Written(rows, [])
 
     def whole(self, rows: list[int]) -> list[list[int]]:
         return [rows[at : at + self.width] for at in range(0, len(rows), self.width)]
@@ -47,7 +49,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def steps(worker: Worker, share: int, count: int = 8) -> list[int]:
     """Step the first rows; return how many were reported at a time."""
-    parts: Any = list(worker._step_rows(0, list(range(count)), {}, share))
+    parts: Any = list(worker._step_rows(0, list(range(count)), {}, [], share))
     assert [row for part in parts for row in part] == list(range(count))
     return [len(part) for part in parts]
 
