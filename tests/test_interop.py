@@ -31,20 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def test_a_space_of_ours_comes_through_as_it_is() -> None:
-    space = spaces.Discrete(3)
-    assert native_space(space) is space
-
-
-def test_a_subclass_of_ours_comes_through_as_it_is() -> None:
-    class Mine(spaces.Space[Any]):
-        pass
-
-    space = Mine()
-    assert native_space(space) is space
-
-
-def test_a_gymnasium_space_becomes_ours() -> None:
+def test_a_space_of_ours_comes_through_as_it_is_and_gymnasiums_becomes_ours() -> None:
+    for space in (spaces.Discrete(3), type("Mine", (spaces.Space,), {})()):
+        assert native_space(space) is space
     assert native_space(gymnasium.spaces.Box(0, 1, (2,))) == spaces.Box(0, 1, (2,))
 
 
@@ -90,40 +79,21 @@ def registrations() -> Iterator[dict[str, Any]]:
     registry.update(before)
 
 
-def test_nothing_to_unpack_is_no_error() -> None:
-    unpack_registrations(b"")
-
-
-def test_an_id_with_a_local_factory_is_known_after_unpacking(
-    registrations: dict[str, Any],
-) -> None:
-    length = 7
+def test_ids_are_known_after_unpacking_as_they_were(registrations: dict[str, Any]) -> None:
+    unpack_registrations(b"")  # of a process without Gymnasium
+    length, entry_point = 7, registrations["CartPole-v1"].entry_point
     gymnasium.register(
         "Local-v0", lambda: gymnasium.make("CartPole-v1", max_episode_steps=length).unwrapped
     )
+    gymnasium.register("LongPole-v0", entry_point, max_episode_steps=9)
+    registrations["Acrobot-v1"] = EnvSpec("Acrobot-v1", "nowhere:Changed")
     data = pack_registrations()
-    del registrations["Local-v0"]
+    for name in ("Local-v0", "LongPole-v0", "Acrobot-v1"):
+        del registrations[name]
     unpack_registrations(data)
     gymnasium.make("Local-v0").close()
-
-
-def test_a_variant_of_gymnasiums_own_environment_is_known_after_unpacking(
-    registrations: dict[str, Any],
-) -> None:
-    entry_point = registrations["CartPole-v1"].entry_point
-    gymnasium.register("LongPole-v0", entry_point, max_episode_steps=9)
-    data = pack_registrations()
-    del registrations["LongPole-v0"]
-    unpack_registrations(data)
     assert registrations["LongPole-v0"].max_episode_steps == 9
-
-
-def test_a_spec_that_was_changed_arrives_changed(registrations: dict[str, Any]) -> None:
-    registrations["CartPole-v1"] = EnvSpec("CartPole-v1", "nowhere:Changed")
-    data = pack_registrations()
-    del registrations["CartPole-v1"]
-    unpack_registrations(data)
-    assert registrations["CartPole-v1"].entry_point == "nowhere:Changed"
+    assert registrations["Acrobot-v1"].entry_point == "nowhere:Changed"
 
 
 class Unpicklable:
@@ -161,11 +131,6 @@ def test_an_id_that_cannot_be_unpickled_says_so_when_it_is_made(
         gymnasium.make("OnlyHere-v0")
 
 
-def test_a_missing_library_names_its_extra() -> None:
-    with pytest.raises(ImportError, match=r'pip install "vecspaces\[video\]"'):
-        require_extra("no_such_library.part", "video")
-
-
 @pytest.mark.parametrize("version", ["0.29.1", "1.0.0a2", None])
 @pytest.mark.parametrize(
     "use",
@@ -195,6 +160,11 @@ def test_the_oldest_gymnasium_is_that_of_the_project() -> None:
     oldest = ".".join(map(str, _OLDEST["gymnasium"]))
     text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     assert f'gymnasium = ["gymnasium[classic-control]>={oldest}"]' in text
+
+
+def test_a_missing_library_names_its_extra() -> None:
+    with pytest.raises(ImportError, match=r'pip install "vecspaces\[video\]"'):
+        require_extra("no_such_library.part", "video")
 
 
 def test_a_library_that_lacks_a_part_of_its_own_tells_its_own_story(tmp_path: Path) -> None:
