@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vecspaces.cli.contenders import Contender, Runner, Stepper, prepare_actions
+from vecspaces.cli.contenders import Contender, Runner, make_runner, prepare_actions
 
 Make = Callable[[], Any]
 LIBRARIES = ("stable-baselines3", "tianshou", "pufferlib", "envpool", "torch")
@@ -38,7 +38,7 @@ def _open_stable_baselines3(kind: str, make: Make, num_envs: int, num_workers: i
                 process.terminate()
         envs.close()
 
-    return Stepper(envs.step, actions, close, num_envs)
+    return make_runner(envs.step, actions, close, num_envs)
 
 
 def _open_tianshou(kind: str, make: Make, num_envs: int, num_workers: int) -> Runner:
@@ -53,7 +53,7 @@ def _open_tianshou(kind: str, make: Make, num_envs: int, num_workers: int) -> Ru
         if len(ended):  # Tianshou's collector resets environments that ended
             envs.reset(ended)
 
-    return Stepper(step, actions, envs.close, num_envs)
+    return make_runner(step, actions, envs.close, num_envs)
 
 
 def _open_pufferlib(make: Make, num_envs: int, num_workers: int) -> Runner:
@@ -70,7 +70,7 @@ def _open_pufferlib(make: Make, num_envs: int, num_workers: int) -> Runner:
     )
     envs.reset(seed=0)
     actions = prepare_actions(envs.single_action_space, num_envs)
-    return Stepper(envs.step, actions, envs.close, num_envs)
+    return make_runner(envs.step, actions, envs.close, num_envs)
 
 
 def _open_envpool(task: str, make: Make, num_envs: int, num_workers: int) -> Runner:
@@ -78,7 +78,7 @@ def _open_envpool(task: str, make: Make, num_envs: int, num_workers: int) -> Run
     envs = envpool.make_gymnasium(task, num_envs=num_envs, num_threads=num_workers)
     envs.reset()
     actions = prepare_actions(envs.action_space, num_envs)
-    return Stepper(envs.step, actions, envs.close, num_envs)
+    return make_runner(envs.step, actions, envs.close, num_envs)
 
 
 def _quietly(open_peer: Callable[..., Runner], *arguments: Any) -> Runner:

@@ -180,11 +180,12 @@ def test_a_model_of_stable_baselines3_is_loaded_by_its_path(name: str) -> None:
     model = getattr(library, name)("MlpPolicy", env, seed=0, device="cpu", **MODELS.get(name, {}))
     model.save("model.zip")
     Path("notes.pkl").write_bytes(b"no statistics")
-    result = run(f"{env} --sb3 model.zip --episodes 3 --seed 0 --json -")
+    result = run(f"{env} --sb3 model.zip --episodes 2 --seed 0 --max-episode-steps 20 --json -")
     assert "warning" not in result.stderr
     found = json.loads(result.stdout)
     loaded = as_policy(load_model(Path("model.zip")))
-    again = evaluate(loaded, env, episodes=3, seed=0, backend="sync", batch_size=16)
+    given = {"episodes": 2, "seed": 0, "max_episode_steps": 20}
+    again = evaluate(loaded, env, backend="sync", batch_size=16, **given)
     assert [episode["return"] for episode in found["episodes"]] == again.returns.tolist()
 
 

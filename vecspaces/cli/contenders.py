@@ -7,36 +7,32 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle, islice
-from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from itertools import cycle, islice, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from vecspaces.env import Env
 from vecspaces.interop import native_space
 from vecspaces.sampling import MASK, sample_next
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
-from vecspaces.vector.backends.process.interrupts import blocked
-from vecspaces.vector.utils import CloudpickleWrapper, batch_space
+from vecspaces.vector.utils import batch_space
 
 # Batches of actions that are drawn beforehand, so that sampling is not measured.
 _BATCHES = 16
-_JOIN_SECONDS = 5.0
 
 
-class Runner(Protocol):
+class Runner(NamedTuple):
     """Environments that were opened and reset."""
 
-    def run(self, batches: int) -> int:
-        """Step all environments `batches` times; return how many environment steps were made."""
-
-    def close(self) -> None:
-        """Close them, with all their processes."""
+    #: Steps all environments a number of times; returns how many environment steps were made.
+    run: Callable[[int], int]
+    #: Closes them, with all their processes.
+    close: Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -59,25 +55,18 @@ class Contender:
         return not self.module or importlib.util.find_spec(self.module) is not None
 
 
-class Stepper:
-    """Steps a vector env with prepared batches of actions, `num_envs` environments per batch."""
+def make_runner(
+    step: Callable[[Any], Any], actions: Sequence[Any], close: Callable[[], Any], num_envs: int
+) -> Runner:
+    """Return what steps a vector env with prepared batches of `num_envs` actions in turn."""
+    prepared = cycle(actions)
 
-    def __init__(
-        self,
-        step: Callable[[Any], Any],
-        actions: Sequence[Any],
-        close: Callable[[], Any],
-        num_envs: int,
-    ) -> None:
-        self._step, self._actions, self._num_envs = step, cycle(actions), num_envs
-        self.close = close
+    def run(batches: int) -> int:
+        for batch in islice(prepared, batches):
+            step(batch)
+        return batches * num_envs
 
-    def run(self, batches: int) -> int:
-        """Step `batches` times."""
-        step = self._step
-        for actions in islice(self._actions, batches):
-            step(actions)
-        return batches * self._num_envs
+    return Runner(run, close)
 
 
 def prepare_actions(action_space: Any, num_envs: int) -> list[Any]:
@@ -121,7 +110,7 @@ def open_vecspaces(
     except BaseException:
         envs.close()
         raise
-    return Stepper(step, actions, envs.close, batch_size)
+    return make_runner(step, actions, envs.close, batch_size)
 
 
 def _open_sync(make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
@@ -138,70 +127,47 @@ def _open_gymnasium(kind: str, make: Callable[[], Any], num_envs: int, num_worke
     envs.reset(seed=0)
     actions = prepare_actions(envs.single_action_space, num_envs)
     # Without `terminate` it would wait, after Ctrl-C, for the step that was interrupted.
-    return Stepper(envs.step, actions, partial(envs.close, terminate=True), num_envs)
+    return make_runner(envs.step, actions, partial(envs.close, terminate=True), num_envs)
 
 
-class PlainLoops:
-    """Processes that each step a share of the environments in a plain loop, and exchange no data.
+class _Share(Env[Any, Any]):
+    """Environments of one process, which a plain loop steps."""
 
-    No vector env can be faster with these environments in as many processes: it would have to step
-    them in less time than a `for` loop does.
-    """
+    def __init__(self, make: Callable[[], Any], count: int) -> None:
+        self.envs = [make() for _ in range(count)]
+        self.observation_space = self.envs[0].observation_space
+        self.action_space = self.envs[0].action_space
+        for number, env in enumerate(self.envs):
+            env.reset(seed=number)
+        self.actions = cycle(map(list, prepare_actions(self.action_space, count)))
+        self.ended = [False] * count
 
-    def __init__(self, make: Callable[[], Any], num_envs: int, num_workers: int) -> None:
-        self._num_envs = num_envs
-        self._ends: list[Connection[Any, Any]] = []
-        self._processes = []
-        for index in range(num_workers):
-            low, high = (num_envs * i // num_workers for i in (index, index + 1))
-            ours, theirs = multiprocessing.Pipe()
-            process = multiprocessing.Process(
-                target=_serve, args=(theirs, CloudpickleWrapper(make), high - low), daemon=True
-            )
-            with blocked():  # or each prints a traceback after Ctrl-C
-                process.start()
-            theirs.close()
-            self._ends.append(ours)
-            self._processes.append(process)
-        try:
-            self.run(1)
-        except BaseException:
-            self.close()
-            raise
-
-    def run(self, batches: int) -> int:
-        """Let every process step all of its environments `batches` times, and wait for the last."""
-        for end in self._ends:
-            end.send(batches)
-        for end in self._ends:
-            end.recv()
-        return batches * self._num_envs
+    def run(self, batches: int) -> None:
+        """Step all of the environments a number of times."""
+        for batch in islice(self.actions, batches):
+            step_all(self.envs, batch, self.ended)
 
     def close(self) -> None:
-        """End the processes."""
-        for end in self._ends:
-            end.send(0)
-        for process, end in zip(self._processes, self._ends, strict=True):
-            process.join(_JOIN_SECONDS)
-            process.kill()
-            process.join()
-            process.close()
-            end.close()
+        """Close the environments."""
+        for env in self.envs:
+            env.close()
 
 
-def _serve(end: Connection[Any, Any], make: CloudpickleWrapper[Any], count: int) -> None:
-    """Build environments, and step them as often as each message says; 0 ends it."""
-    envs = [make.fn() for _ in range(count)]
-    for number, env in enumerate(envs):
-        env.reset(seed=number)
-    actions = cycle([list(batch) for batch in prepare_actions(envs[0].action_space, count)])
-    ended = [False] * count
-    while batches := end.recv():
-        for batch in islice(actions, batches):
-            step_all(envs, batch, ended)
-        end.send(batches)
-    for env in envs:
-        env.close()
+def _open_loops(make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
+    """Open an upper bound: processes that each step a share of the environments in a plain loop.
+
+    They exchange no data, so no vector env can be faster with as many processes: it would have to
+    step these environments in less time than a `for` loop does.
+    """
+    bounds = [num_envs * i // num_workers for i in range(num_workers + 1)]
+    shares = [partial(_Share, make, high - low) for low, high in pairwise(bounds)]
+    envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(shares, num_workers=num_workers)
+
+    def run(batches: int) -> int:
+        envs.call("run", batches)
+        return batches * num_envs
+
+    return Runner(run, envs.close)
 
 
 def step_all(envs: Sequence[Any], actions: Sequence[Any], ended: list[bool]) -> None:
@@ -233,5 +199,5 @@ GYMNASIUM = [
         module="gymnasium",
     ),
 ]
-LIMIT = Contender("the limit", PlainLoops)
+LIMIT = Contender("the limit", _open_loops)
 CONTENDERS = (*OURS, *GYMNASIUM, LIMIT)
