@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from vecspaces.cli import contenders, options
-from vecspaces.cli.console import announce, make_table, output, progress_bar
+from vecspaces.cli.console import announce, make_table, output, progress_bar, scale
 from vecspaces.cli.contenders import CONTENDERS, LIMIT, Contender
 from vecspaces.cli.interrupts import Work
 from vecspaces.cli.timing import Measurement, Plan, describe_machine, measure
@@ -140,21 +140,13 @@ def _cell(report: Comparison, entry: Measurement | None) -> str:
     """Show steps per second, the speed-up over Gymnasium, and the share of the limit."""
     if entry is None or entry.steps_per_second is None:
         return "-"
-    shown = _short(entry.steps_per_second)
+    shown = scale(entry.steps_per_second, (1e6, "M"), (1e3, "k"), (1, ""))
     times, share = report.times_gymnasium(entry), report.ratio(entry, LIMIT.name)
     if times is not None and entry.backend not in GYMNASIUM:
         shown += f" {times:,.0f}x" if times >= 100 else f" {times:.3g}x"
     if share is not None and entry.backend != LIMIT.name:
         shown += f" {100 * share:3.0f}%"
     return shown
-
-
-def _short(number: float) -> str:
-    """Write a number in a few digits: `1.23M`, `45.6k`, `789`."""
-    for unit, letter in ((1e6, "M"), (1e3, "k")):
-        if number >= unit:
-            return f"{number / unit:.3g}{letter}"
-    return f"{number:.3g}"
 
 
 @dataclass(frozen=True)
@@ -167,10 +159,9 @@ class Comparison:
 
     def find(self, workload: str, num_envs: int, backend: str) -> Measurement | None:
         """Return one measurement; None if there is none."""
-        for entry in self.measurements:
-            if (entry.workload, entry.num_envs, entry.backend) == (workload, num_envs, backend):
-                return entry
-        return None
+        wanted = workload, num_envs, backend
+        found = (one for one in self.measurements if one.key == wanted)
+        return next(found, None)
 
     def ratio(self, entry: Measurement, to: str) -> float | None:
         """Return the speed-up of a measurement over another contender; None if unknown."""

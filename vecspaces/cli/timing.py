@@ -46,6 +46,11 @@ class Measurement(Timings):
     backend: str
     num_workers: int
 
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """What no other measurement of a benchmark has."""
+        return self.workload, self.num_envs, self.backend
+
 
 @dataclass(frozen=True)
 class Plan:

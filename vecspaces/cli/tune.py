@@ -12,7 +12,15 @@ import typer
 from rich.table import Table
 
 from vecspaces.cli import options
-from vecspaces.cli.console import Show, announce, make_facts, make_table, output, progress_bar
+from vecspaces.cli.console import (
+    Show,
+    announce,
+    make_facts,
+    make_table,
+    output,
+    progress_bar,
+    scale,
+)
 from vecspaces.cli.contenders import Contender, open_vecspaces
 from vecspaces.cli.costs import Costs, measure_costs
 from vecspaces.cli.interrupts import Work
@@ -26,6 +34,8 @@ _ALIKE = 0.97
 _INSPECTION_SHARE = 0.1
 # A wider spread of the runs is worth a hint.
 _WIDE_SPREAD = 0.1
+_TIMES = (1.0, " s"), (1e-3, " ms"), (1e-6, " us")
+_SIZES = (1 << 20, " MiB"), (1 << 10, " KiB"), (1, " bytes")
 
 
 def tune(
@@ -90,16 +100,16 @@ def tune(
 
 
 def _costs_facts(costs: Costs) -> list[tuple[str, str]]:
-    memory = "-" if costs.memory_bytes is None else _bytes(costs.memory_bytes)
+    memory = "-" if costs.memory_bytes is None else scale(costs.memory_bytes, *_SIZES)
     return [
-        ("step, mean", _time(costs.step_mean)),
-        ("step, 99th percentile", _time(costs.step_p99)),
+        ("step, mean", scale(costs.step_mean, *_TIMES)),
+        ("step, 99th percentile", scale(costs.step_p99, *_TIMES)),
         ("step, standard deviation", f"{100 * costs.step_spread:.0f} % of the mean"),
-        ("reset, mean", _time(costs.reset_mean)),
+        ("reset, mean", scale(costs.reset_mean, *_TIMES)),
         ("computing, not waiting", f"{100 * costs.computing:.0f} %"),
-        ("observation", _bytes(costs.observation_bytes)),
+        ("observation", scale(costs.observation_bytes, *_SIZES)),
         ("memory", memory),
-        ("start of a worker", _time(costs.build_seconds)),
+        ("start of a worker", scale(costs.build_seconds, *_TIMES)),
     ]
 
 
@@ -234,19 +244,3 @@ def best(tried: Sequence[Candidate]) -> Candidate | None:
     """Return the simplest of the fastest candidates; None if none could run."""
     fastest = max((one.steps_per_second or 0.0 for one in tried), default=0.0)
     return next((one for one in tried if (one.steps_per_second or -1.0) >= _ALIKE * fastest), None)
-
-
-def _time(seconds: float) -> str:
-    """Write a time with a fitting unit."""
-    for unit, name in ((1.0, "s"), (1e-3, "ms")):
-        if seconds >= unit:
-            return f"{seconds / unit:.3g} {name}"
-    return f"{seconds / 1e-6:.3g} us"
-
-
-def _bytes(count: int) -> str:
-    """Write a number of bytes with a fitting unit."""
-    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
-        if count >= unit:
-            return f"{count / unit:.3g} {name}"
-    return f"{count} bytes"
