@@ -74,6 +74,7 @@ class Model:
         seen: The observations of a rollout, step by step; `taken` are its steps.
         ready: What `recv` may return, by row.
         fresh: Those of these rows that were reset and not stepped.
+        failed: The rows that failed, and that `recv` has not reported.
         over: The rows that must be reset before they are stepped (DISABLED).
     """
 
@@ -82,6 +83,7 @@ class Model:
         self.last: list[Shown] = [Shown(None, 0.0, False, False, {}, [])] * len(self.envs)
         self.ready: dict[int, Shown] = {}
         self.fresh: set[int] = set()
+        self.failed: set[int] = set()
         self.over: set[int] = set()
         # The options that autoresets get, and the resets that come in place of the next step.
         self.options: dict[int, Any] = {}
@@ -89,7 +91,7 @@ class Model:
 
     @property
     def streams(self) -> bool:
-        return self.ready.keys() != self.fresh
+        return self.ready.keys() != self.fresh or bool(self.failed)
 
     def reset(
         self, seeds: Sequence[Any], options: Sequence[Any], rows: Iterable[int], masked: bool
@@ -171,6 +173,14 @@ class Model:
             self.options.pop(row, None)
             self.due[row] = {"seed": seed, "options": options}
         self.send(dict.fromkeys(starts))
+
+    def fail(self, rows: Sequence[int]) -> None:
+        """Let rows have failed in a step by themselves; what they showed before is not received."""
+        self.is_mixed = True
+        self.fresh.difference_update(rows)
+        self.failed.update(rows)
+        for row in rows:
+            self.ready.pop(row, None)
 
     def receive(self, rows: Iterable[int]) -> list[Shown]:
         self.fresh.difference_update(rows)

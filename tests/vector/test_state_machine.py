@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import pickle
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -66,6 +67,15 @@ def history(env: Any) -> Any:
     return env.number, env.episode, env.time, env.length, env.seeds, options, env.np_random_seed
 
 
+def fail_in_the_next_step(env: Any) -> None:
+    """Let an environment raise in its next step."""
+
+    def step(action: Any) -> Any:
+        raise FloatingPointError("as it was told to")
+
+    env.unwrapped.step = step
+
+
 class Rows(RuleBasedStateMachine):
     """Makes the same calls of a vector env and of the model.
 
@@ -87,7 +97,7 @@ class Rows(RuleBasedStateMachine):
         self.kind = kind if self.is_plain else "ledger"
         self.is_ledger, self.copies = self.kind in ("ledger", "vector"), copies
         # RecordEpisodeStatistics and talking ledgers use the same key.
-        env_fns: list[Any] = ledgers(COUNT, talks=self.is_plain)
+        self.env_fns = env_fns = ledgers(COUNT, talks=self.is_plain)
         if not self.is_ledger:
             env_fns = [partial(Sampler, ALL_SPACES[kind], ALL_SPACES[kind])] * COUNT
         self.inner = [env_fn() for env_fn in env_fns]
@@ -147,7 +157,7 @@ class Rows(RuleBasedStateMachine):
 
     def free(self, rows: list[int]) -> list[int]:
         """Of some rows, those that may be sent an action."""
-        busy = (self.model.ready.keys() - self.model.fresh) | self.model.over
+        busy = (self.model.ready.keys() - self.model.fresh) | self.model.over | self.model.failed
         return self.whole([row for row in rows if row not in busy])
 
     @invariant()
@@ -165,6 +175,7 @@ class Rows(RuleBasedStateMachine):
     @rule(seed=SEEDS, options=OPTIONS, halves=st.booleans())
     def reset(self, seed: Any, options: Any, halves: bool) -> None:
         seeds = each_of(copy.deepcopy(seed), COUNT)
+        self.build_again(self.model.failed)
         if halves:
             self.envs.reset_async(seed=seed, options=options)
             with pytest.raises(AlreadyPendingCallError):
@@ -179,6 +190,7 @@ class Rows(RuleBasedStateMachine):
         if self.kind == "vector":
             times[2] = times[1]
         options = [None if time is None else {"time": time} for time in times]
+        self.build_again(self.model.failed)
         found = self.envs.reset(options=copy.deepcopy(options))
         self.compare(found, self.model.reset([None] * COUNT, options, ROWS, masked=False))
         self.model.options = dict(enumerate(options))
@@ -252,19 +264,48 @@ class Rows(RuleBasedStateMachine):
     @precondition(lambda self: self.wrapper.streams)
     @rule(rows=SOME, seed=st.none() | st.integers(0, 99), options=OPTIONS)
     def send_reset(self, rows: list[int], seed: Any, options: Any) -> None:
-        busy = self.model.ready.keys() - self.model.fresh
+        busy = (self.model.ready.keys() - self.model.fresh) | self.model.failed
         rows = self.whole([row for row in rows if row not in busy])
         self.envs.send_reset(rows, seed=seed, options=options)
         seeds = each_of(seed, len(rows))
         starts = {row: (one, options) for row, one in zip(rows, seeds, strict=True)}
         self.model.send_reset(starts)
 
-    @precondition(lambda self: self.wrapper.streams and self.model.ready)
+    @precondition(lambda self: self.wrapper.streams and self.is_ledger)
+    @rule(rows=SOME.filter(len), seed=st.integers(0, 999))
+    def send_what_fails(self, rows: list[int], seed: int) -> None:
+        """The first row raises in its step; those that are not under way can be called."""
+        rows = self.free(rows)
+        if not rows or self.model.due or self.model.over:
+            return  # a step may be a reset
+        failed = [1, 2] if self.kind == "vector" and rows[0] in (1, 2) else rows[:1]
+        self.envs.call(fail_in_the_next_step, env_ids=rows[:1])
+        actions, batch = self.actions(seed, len(rows))
+        self.envs.send(batch, rows)
+        sent = dict(zip(rows, actions, strict=True))
+        self.model.send({row: sent[row] for row in rows if row not in failed})
+        self.model.fail(failed)
+
+    def build_again(self, rows: Iterable[int]) -> None:
+        """Build the environments of rows that failed again."""
+        for row in list(rows):
+            self.inner[row] = self.model.envs[row].env = self.env_fns[row]()
+            self.model.failed.discard(row)
+
+    @precondition(lambda self: self.wrapper.streams and (self.model.ready or self.model.failed))
     @rule(count=st.integers(1, COUNT))
     def recv(self, count: int) -> None:
         """Which rows are ready first is not the model's to say: each comes once."""
-        count = min(count, len(self.model.ready))
-        found = self.envs.recv(None if count == COUNT else count, timeout=20)
+        count = min(count, len(self.model.ready) + len(self.model.failed))
+        try:
+            found = self.envs.recv(None if count == COUNT else count, timeout=20)
+        except FloatingPointError as error:
+            (row,) = error.__cause__.env_ids  # type: ignore[union-attr]
+            rows = [1, 2] if self.kind == "vector" and row in (1, 2) else [row]
+            assert self.model.failed.issuperset(rows)
+            self.build_again(rows)
+            self.send_reset(rows, 7, None)
+            return
         rows = found.env_ids.tolist()
         assert found.env_ids.dtype == np.int64
         assert len(set(rows)) == len(rows) == count
@@ -332,7 +373,7 @@ class Rows(RuleBasedStateMachine):
             pending = (AlreadyPendingCallError, ResetNeededError)
             calls += [(pending, lambda: envs.step(batch)), (pending, lambda: envs.send(batch))]
             calls += [(pending, lambda: envs.reset(options=one))]
-            calls += [(AlreadyPendingCallError, lambda: envs.call("metadata"))]
+            calls += [(AlreadyPendingCallError, envs.rollout_view)] if self.is_plain else []
         else:
             calls += [(NoAsyncCallError, wait) for wait in (envs.step_wait, envs.reset_wait)]
             calls += [(NoAsyncCallError, envs.call_wait)]
@@ -345,7 +386,7 @@ class Rows(RuleBasedStateMachine):
             if over:
                 some = self.actions(0, len(over))[1]
                 calls += [(ResetNeededError, lambda: envs.send(some, over))]
-            if not model.ready:
+            if not (model.ready or model.failed):
                 calls += [(NoAsyncCallError, lambda: envs.recv(1))]
         for expected, call in calls:
             with pytest.raises(expected):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from vecspaces.vector.backends.backend import Backend
@@ -23,7 +24,7 @@ class Calls:
         # The environments of the pending call, and what reads its results. It is no bound method,
         # which would keep this object alive until the next garbage collection.
         self._env_ids: list[int] = []
-        self._read: Callable[[Calls], Results] = Calls._read_nothing
+        self._read: Callable[[Calls, int], Results] = Calls._read_nothing
 
     def call(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> Results:
         """Call a method or function, or get an attribute: one result per environment."""
@@ -38,15 +39,7 @@ class Calls:
 
     def end(self, call: str, timeout: float | None) -> Results:
         """End the pending call."""
-        session = self._session
-        session.run("call", call, timeout)
-        try:
-            results = self._read(self)
-            session.commit()
-        except BaseException as error:
-            session.suspend(error)
-            raise
-        return results
+        return self._session.finish("call", call, timeout, partial(self._read, self))
 
     def set_attr(self, name: str, values: Any, env_ids: Any) -> None:
         """Set an attribute, to one value per environment or to one for all."""
@@ -99,7 +92,7 @@ class Calls:
         return self._session.workers.of_rows(rows)
 
     def _run(
-        self, call: str, op: Op, payloads: Mapping[int, Any], read: Callable[[Calls], Results]
+        self, call: str, op: Op, payloads: Mapping[int, Any], read: Callable[[Calls, int], Results]
     ) -> Results:
         """Begin a command and wait for it."""
         try:
@@ -110,13 +103,13 @@ class Calls:
             self._session.interrupt(error)
             raise
 
-    def _read_results(self) -> Results:
+    def _read_results(self, slot: int) -> Results:
         results: dict[int, Any] = {}
         for found in self._session.results.values():
             results.update(found)
         return tuple(results[env_id] for env_id in self._env_ids)
 
-    def _load_counters(self) -> Results:
+    def _load_counters(self, slot: int) -> Results:
         """Take over the counters of workers that share no memory with this process."""
         for worker, found in self._session.results.items():
             if found is not None:
@@ -124,5 +117,5 @@ class Calls:
                 self._backend.buffers.load_counters(worker, rows.start, rows.stop, found)
         return ()
 
-    def _read_nothing(self) -> Results:
+    def _read_nothing(self, slot: int) -> Results:
         return ()

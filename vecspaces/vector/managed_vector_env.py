@@ -180,15 +180,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         session.begin_reset(plan, call)
 
     def _end_reset(self, call: str, timeout: float | None) -> tuple[ObsType, dict[str, Any]]:
-        session = self._session
-        slot = session.run("reset", call, timeout)
-        try:
-            result = self._read_reset(slot)
-            session.commit()
-        except BaseException as error:
-            session.suspend(error)
-            raise
-        return result
+        return self._session.finish("reset", call, timeout, self._read_reset)
 
     def _read_reset(self, slot: int) -> tuple[ObsType, dict[str, Any]]:
         infos = self._merged_infos() if any(self._session.results.values()) else {}
@@ -232,7 +224,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             return self._send_recv.receive(rows, "step", None)[:5]
         try:
             self._begin_step("step", actions)
-            return self._end_step("step", None)
+            return self._session.finish("step", "step", None, self._read_step)
         except BaseException as error:
             self._session.interrupt(error)
             raise
@@ -254,7 +246,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             NoAsyncCallError: No step is pending.
             StepTimeoutError: It took too long; the step stays pending.
         """
-        return self._end_step("step_wait", timeout)
+        return self._session.finish("step", "step_wait", timeout, self._read_step)
 
     def _begin_step(self, call: str, actions: Any) -> None:
         session = self._session
@@ -271,17 +263,6 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         if self._settings.validate:
             self._validate_actions(call, None)
         session.begin_step(call, self._everyone)
-
-    def _end_step(self, call: str, timeout: float | None) -> ManagedStep[ObsType]:
-        session = self._session
-        slot = session.run("step", call, timeout)
-        try:
-            result = self._read_step(slot)
-            session.commit()
-        except BaseException as error:
-            session.suspend(error)
-            raise
-        return result
 
     def _read_step(self, slot: int) -> ManagedStep[ObsType]:
         buffers = self._buffers

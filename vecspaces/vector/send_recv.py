@@ -111,9 +111,10 @@ class SendRecv:
             result = self._read(rows)
             session.commit_rows(rows)
         except BaseException as error:
-            infos = {row: session.queue.ready[row] for row in rows}
-            if isinstance(error, RecursionError) and session.fail_endless(infos, streams=True):
-                return self._receive(call, ready, count, timeout)  # which raises what it found
+            if isinstance(error, RecursionError):
+                infos = {row: session.queue.ready[row] for row in rows}
+                if session.fail_endless(infos, streams=True):
+                    return self._receive(call, ready, count, timeout)  # raises what was found
             session.suspend(error)
             raise
         return result

@@ -85,6 +85,7 @@ class EnvGroup:
             else:
                 self._members.append(SingleEnvs(list(run), autoreset_mode, validate))
         self._mode = autoreset_mode
+        self._failed: set[int] = set()  # rows that failed in a stream
         self._place(0)
 
     @property
@@ -168,7 +169,7 @@ class EnvGroup:
         """
         starts = dict(zip(rows, zip(seeds, options, strict=True), strict=True))
         try:
-            for _, failure in self._rebuild(broken):
+            for _, failure in self._rebuild(broken, rows):
                 raise failure
             parts = []
             for member in self._members:
@@ -185,7 +186,7 @@ class EnvGroup:
         Those of `broken` are built again first. The rows of what is returned can be stepped.
         """
         try:
-            failures = self._rebuild(broken)
+            failures = self._rebuild(broken, starts)
         finally:
             self._progress[0] = -1
         for part in self._by_member(list(starts)):
@@ -214,11 +215,12 @@ class EnvGroup:
             raise
         finally:
             self._progress[0] = -1
-        if timings is not None:
-            if failures:
+        if failures:
+            self._failed.update(row for failed, _ in failures for row in failed)
+            if timings is not None:
                 timings.abandon()
-            else:
-                timings.finish(None if rows is None else self._starts(rows))
+        elif timings is not None:
+            timings.finish(None if rows is None else self._starts(rows))
         if rows is None:
             return Written(self._nothing.rows, infos) if infos else self._nothing
         return Written(_without(rows, failures), infos, failures)
@@ -270,9 +272,13 @@ class EnvGroup:
         """Return the rows of a pass that are timed: of a vector env the first alone."""
         return [together[0] for together in self.whole(rows)]
 
-    def _rebuild(self, broken: Iterable[int]) -> Failures:
-        """Build environments that failed again; return the rows where this fails, and how."""
-        wanted = set(broken)
+    def _rebuild(self, broken: Iterable[int], begun: Iterable[int]) -> Failures:
+        """Build environments that failed again; return the rows where this fails, and how.
+
+        Those are the `broken` ones, and of the rows whose episodes are begun those that failed in
+        a stream, since the caller may not have heard of them.
+        """
+        wanted = self._failed.intersection(begun).union(broken)
         failures: Failures = []
         factories = iter(enumerate(self._env_fns, self._first))
         for member in self._members if wanted else ():
@@ -290,6 +296,7 @@ class EnvGroup:
                         close_all([built], rows[0])
                         raise RuntimeError(change)
                     member.replace(number, built)
+                    self._failed.difference_update(rows)
                 except RAISED as error:
                     failures.append((rows, failed(error, rows, "build")))
         return failures

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,8 @@ from vecspaces.vector.session.ring import Rollout, SlotRing
 from vecspaces.vector.session.row_queue import NEVER, RowQueue
 from vecspaces.vector.session.states import State
 from vecspaces.vector.session.workers import Workers
+
+T = TypeVar("T")
 
 # After a first fault, how long others may take to report theirs, in seconds: then the lowest
 # environment is named.
@@ -335,11 +337,22 @@ class Session:
 
     # ------------------------------------------------------------------ the ends of commands
 
-    def run(self, command: str, call: str, timeout: float | None) -> int:
-        """Wait for the pending command, and return the slot that it wrote.
+    def finish(self, command: str, call: str, timeout: float | None, read: Callable[[int], T]) -> T:
+        """Wait for the pending command, and return what `read` makes of the slot that it wrote.
 
-        Its result is then read, which changes nothing that lasts, and `commit` ends it.
+        `read` may be called again after an interrupt, so it must change nothing that lasts.
         """
+        slot = self.run(command, call, timeout)
+        try:
+            result = read(slot)
+            self.commit()
+        except BaseException as error:
+            self.suspend(error)
+            raise
+        return result
+
+    def run(self, command: str, call: str, timeout: float | None) -> int:
+        """Wait for the pending command, and return the slot that it wrote; `commit` ends it."""
         if self.state.pending != command:
             self.check(f"{command}_wait", call)
         if timeout is not None:
