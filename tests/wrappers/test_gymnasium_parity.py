@@ -99,6 +99,7 @@ VECTOR: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
     "flatten text": ("FlattenObservation", {}, noise(WITH_TEXT)),
     "filter dict": ("FilterObservation", {"filter_keys": ["image", "pair"]}, noise(NESTED)),
     "filter tuple": ("FilterObservation", {"filter_keys": [-1]}, noise(NESTED["pair"])),
+    "filter in order": ("FilterObservation", {"filter_keys": [-1, 0]}, noise(NESTED["pair"])),
     "normalize": ("NormalizeObservation", {"epsilon": 1e-6}, noise(BOX)),
     "normalize wide": ("NormalizeObservation", {}, noise(MIXED)),
     "normalize reward": ("NormalizeReward", {"gamma": 0.9}, noise(BOX)),

@@ -128,7 +128,7 @@ def test_a_training_script_with_its_import_changed_gives_the_same_numbers() -> N
 # ---------------------------------------------------------------------- values of all ten spaces
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(recipe=recipes(), seed=seeds)
 def test_observations_lie_in_gymnasiums_spaces(recipe: Recipe, seed: int) -> None:
     space = recipe.build()
