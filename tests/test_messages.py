@@ -171,14 +171,15 @@ def declaring(space: Any, info: Any = None) -> Any:
 
 
 class Informed(kept.Drift):
-    """A vector env of two rows with these infos."""
+    """A vector env of two rows with these infos; `shape` bounds the numbers that it observes."""
 
-    def __init__(self, **infos: Any) -> None:
+    def __init__(self, shape: int = 2, **infos: Any) -> None:
         super().__init__(2)
-        self.infos = infos
+        self.infos, self.shape = infos, shape
 
     def step(self, actions: Any) -> Any:
-        return *super().step(actions)[:4], self.infos
+        observations, *rest, _ = super().step(actions)
+        return observations[:, : self.shape], *rest, self.infos
 
 
 def thrown(failure: Any) -> str:

@@ -34,7 +34,7 @@ def test_a_deadline_passes() -> None:
     assert Deadline(0) < Deadline(1) < Deadline(None)
 
 
-@pytest.mark.parametrize("seconds", LONG)
+@pytest.mark.parametrize("seconds", [2_147_484, math.inf, np.float32(1e30)])
 def test_every_wait_takes_any_number_of_seconds(seconds: float) -> None:
     bounds = {"start_timeout": seconds, "step_timeout": seconds}
     with AsyncVectorEnv(

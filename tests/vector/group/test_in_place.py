@@ -168,12 +168,11 @@ def test_it_is_told_where_to_write_only_where_that_changes(buffers: int, binds: 
         assert envs.get_attr("binds") == (binds, binds)
 
 
-@pytest.mark.parametrize("name", [name for name in ALL_SPACES if name not in FIXED])
-def test_observations_that_are_no_arrays_are_not_bound(name: str) -> None:
-    placing, _ = twins(ALL_SPACES[name], 1)
-    with SyncVectorEnv(placing) as envs:
-        envs.reset(seed=1)
-        assert envs.get_attr("binds") == (0,)
+def test_observations_that_are_no_arrays_are_not_bound() -> None:
+    for name in ALL_SPACES.keys() - FIXED.keys():
+        with SyncVectorEnv(twins(ALL_SPACES[name], 1)[0]) as envs:
+            envs.reset(seed=1)
+            assert envs.get_attr("binds") == (0,), name
 
 
 class Placed(gymnasium.Env[Any, Any]):

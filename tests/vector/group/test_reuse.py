@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.crosses import ordinarily
 from tests.envs import Drift, Sampler
 from vecspaces import spaces
 from vecspaces.testing.contract import ALL_SPACES, assert_same_step, samples
@@ -104,16 +106,22 @@ def test_in_this_process(space: Any, mode: AutoresetMode) -> None:
     check(SyncVectorEnv, space, mode)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("arguments", [{}, {"shared_memory": False}], ids=["shared", "pipe"])
-def test_in_workers(arguments: Any, mode: AutoresetMode) -> None:
+@pytest.mark.parametrize(
+    ("shared_memory", "mode"),
+    ordinarily(
+        lambda shared_memory, mode: (mode is AutoresetMode.SAME_STEP) != shared_memory,
+        itertools.product((True, False), MODES),
+    ),
+)
+def test_in_workers(shared_memory: bool, mode: AutoresetMode) -> None:
     space = spaces.Dict(
         image=ALL_SPACES["image"],
         graph=ALL_SPACES["Graph"],
         steps=ALL_SPACES["Sequence"],
         inner=ALL_SPACES["all"],
     )
-    check(partial(AsyncVectorEnv, num_workers=2, **arguments), space, mode)
+    make = partial(AsyncVectorEnv, num_workers=2, shared_memory=shared_memory)
+    check(make, space, mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
