@@ -19,14 +19,14 @@ _INTEGERS = frozenset("biu")
 
 
 class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into an error of their own)
-    """A value that its place cannot take.
+    """A value that does not fit the place that it is written to.
 
     Args:
         expected: What the place takes.
-        found: What came.
-        path: Where the place sits in the nested value.
+        found: The value that came, in a few words.
+        path: The path of the place in the nested value.
         row: The environment's row, or the position in a batch, where it is known.
-        name: What the value is called; None: the message names the row instead.
+        name: The name of the value; None: the message begins with the row.
 
     Example:
         >>> str(Mismatch("uint8 of shape (2,)", "None", ("camera", "left"), row=3))

@@ -236,7 +236,7 @@ class Layout:
         """Return what pickles it, with a pickler of one's own for the space and its node.
 
         The node travels, so that no other process describes the space: registrations may be missing
-        there. It is pickled by itself, so that an error names the space.
+        there. It is pickled separately, so that an error names the space.
 
         Raises:
             CustomSpaceError: The space, or a function of its node, cannot be pickled.

@@ -1,9 +1,9 @@
 """Nodes: what values are made of, in five kinds that serve every space.
 
-`describe` returns the node of a space; the rest of the package uses nodes alone. They travel to
-other processes: functions in them have a name in a module, or go by value. Arrays of fixed size are
-`Array`; a product of spaces is `Record`, a sum is `Choice`; what is no array but has a bound is
-`Encoded`, and what has none is `Variable`.
+`describe` returns the node of a space; the rest of the package uses nodes alone. Nodes are sent to
+other processes, with their functions by name or by value. Arrays of fixed size are `Array`; a
+product of spaces is `Record`; a sum is `Choice`; other values are `Encoded` if their size has a
+bound, else `Variable`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Fill: TypeAlias = Callable[..., NDArray[Any]]
 """`np.zeros`, `np.empty`, `np.ones`: called as `fill(shape, dtype=dtype)`."""
 
 SEQUENCES = (tuple, list, np.ndarray)
-"""What a value of a Tuple may come as."""
+"""The types that a value of a Tuple may have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 _ALIGNMENT = 16
 """Bytes: what `malloc` guarantees, so that arrays over the parts of a copy are aligned too."""
 
-Part: TypeAlias = bytes | memoryview | NDArray[Any]
+Piece: TypeAlias = bytes | memoryview | NDArray[Any]
 """Contiguous bytes."""
 
 Dumps: TypeAlias = Callable[..., bytes]
@@ -31,7 +31,7 @@ _by_value: ContextVar[Dumps | None] = ContextVar("_by_value", default=None)
 _PADDING = tuple(bytes(size) for size in range(_ALIGNMENT))
 
 
-def nbytes(part: Part) -> int:
+def nbytes(part: Piece) -> int:
     """Return the number of bytes of a part."""
     return len(part) if isinstance(part, bytes) else part.nbytes
 
@@ -41,7 +41,7 @@ def padding(size: int) -> bytes:
     return _PADDING[-size % _ALIGNMENT]
 
 
-def pack(parts: Sequence[Part]) -> bytes:
+def pack(parts: Sequence[Piece]) -> bytes:
     """Return parts end to end, after a table of their sizes; `unpack` is the inverse."""
     table = np.array((len(parts), *map(nbytes, parts)), np.int64).tobytes()
     pieces: list[Any] = []

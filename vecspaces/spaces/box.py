@@ -11,7 +11,7 @@ from vecspaces.checks import mismatch, show_value
 from vecspaces.errors import VecspacesError
 from vecspaces.spaces.array_space import ArraySpace, ScalarT_cov
 from vecspaces.spaces.intervals import (
-    Sampler,
+    BoxSampler,
     all_equal,
     cast_bound,
     cast_exactly,
@@ -65,7 +65,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
     bounded_above: npt.NDArray[np.bool_]
     low_repr: str | None
     high_repr: str | None
-    _sampler: Sampler | None
+    _sampler: BoxSampler | None
     _limits: tuple[Any, Any, bool] | None
 
     def __init__(
@@ -172,7 +172,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
             if limit is not None:
                 raise VecspacesError(mismatch(word, "None for a Box", show_value(limit)))
         if self._sampler is None:
-            self._sampler = Sampler(
+            self._sampler = BoxSampler(
                 self.low, self.high, self.bounded_below, self.bounded_above, self.dtype
             )
         sample: npt.NDArray[ScalarT_cov] = self._sampler.draw(self.np_random)

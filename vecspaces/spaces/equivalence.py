@@ -90,8 +90,8 @@ def fingerprint(space: Any) -> Hashable:
     """Return a key that spaces share if `is_twin` holds.
 
     To find the equal ones among thousands takes one key each, where comparing takes one for each
-    pair. What cannot be hashed is equal to nothing but itself, as long as it is kept; so is a space
-    to which one of its attributes leads back.
+    pair. An attribute without a hash makes a space equal to itself alone, as long as the space
+    exists; so does an attribute that leads back to the space.
     """
     try:
         key = tuple(_attributes(space))

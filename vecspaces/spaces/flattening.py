@@ -242,7 +242,7 @@ def _(space: OneOf, x: tuple[int, Any]) -> Vector:
     flat = np.empty(flatdim(space), _flat_dtype(space))
     flat[0] = index
     flat[1 : 1 + len(part)] = part
-    # Any number within the bounds will do to pad with; where there is none, the lower bound.
+    # The padding must lie within the bounds, as the first entry does and the lower bound.
     if len(flat) > 1 + len(part):
         flat[1 + len(part) :] = part[0] if len(part) else _flat_box(space).low[1]
     return flat

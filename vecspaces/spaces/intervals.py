@@ -97,7 +97,7 @@ def all_equal(array: npt.NDArray[Any]) -> bool:
     return bool(array.size and (array == array.flat[0]).all())
 
 
-class Sampler:
+class BoxSampler:
     """Draws arrays between bounds, from Gymnasium's stream."""
 
     def __init__(
@@ -117,8 +117,8 @@ class Sampler:
         # The stream is float64: the entries without bounds, then those with a lower bound alone,
         # with an upper bound alone, and with both (for integers: uniform on [low, high + 1),
         # rounded down).
-        self._parts = [
-            _Part(law, None if mask.all() else np.flatnonzero(mask), bottom[mask], top[mask])
+        self._groups = [
+            _Group(law, None if mask.all() else np.flatnonzero(mask), bottom[mask], top[mask])
             for law, mask in (
                 ("normal", ~below & ~above),
                 ("exponential", below & ~above),
@@ -128,9 +128,11 @@ class Sampler:
             if mask.any()
         ]
         # With u < 1, u * top is less than top, but low + u * (top - low) may round up to it.
-        self._exact = all(part.law == "scaled" for part in self._parts) and np.all(top <= 2**53)
+        self._exact = all(group.law == "scaled" for group in self._groups) and np.all(top <= 2**53)
         # float64 skips some integers and longdoubles: those results are clipped once more.
-        self._coarse = low.dtype.itemsize > 8 or any(part.law == "halved" for part in self._parts)
+        self._coarse = low.dtype.itemsize > 8 or any(
+            group.law == "halved" for group in self._groups
+        )
         self._ends: Any = None
         if self._dtype.kind in "iu" and not self._exact:
             self._coarse = bool(np.any(np.abs(bottom) >= 2**53) or np.any(top >= 2**53))
@@ -142,12 +144,12 @@ class Sampler:
 
     def draw(self, rng: np.random.Generator) -> Any:
         """Draw an array; a scalar for integers and bools of shape (), as Gymnasium does."""
-        if len(self._parts) == 1 and self._parts[0].where is None:
-            drawn = self._parts[0].draw(rng)
+        if len(self._groups) == 1 and self._groups[0].where is None:
+            drawn = self._groups[0].draw(rng)
         else:
             drawn = np.empty(self._low.size)
-            for part in self._parts:
-                drawn[part.where] = part.draw(rng)
+            for group in self._groups:
+                drawn[group.where] = group.draw(rng)
         if self._dtype.kind == "b":
             drawn = np.greater_equal(drawn, 1.0)
         elif self._ends is not None:
@@ -160,7 +162,7 @@ class Sampler:
         return result if self._shape or self._dtype.kind == "f" else result[()]
 
 
-class _Part:
+class _Group:
     """The entries `where` (flat indices; None: all) that follow one law, drawn by one call."""
 
     def __init__(self, law: str, where: Any, low: FloatArray, high: FloatArray) -> None:

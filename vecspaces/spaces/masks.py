@@ -1,4 +1,4 @@
-"""Masks and probabilities: which of the two `sample` was given, and the checks of their form."""
+"""Masks and probabilities, as `sample` takes them: checks of their form."""
 
 from __future__ import annotations
 

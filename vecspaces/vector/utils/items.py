@@ -1,4 +1,4 @@
-"""Values into batches and back, without memory of their own: what `Rows` does, on given arrays."""
+"""concatenate, iterate and create_empty_array: values into batches and back, on given arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vecspaces.layout.ports import ArrayPort
 from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 
 _BATCHES = (Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple)
-"""What can be a column of a batch; a Tuple with any other space in it stands for single values."""
+"""The spaces of columns; a Tuple with another space in it is a batch of single values."""
 
 
 def create_empty_array(space: Space[Any], n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:

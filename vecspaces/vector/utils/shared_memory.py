@@ -88,7 +88,7 @@ def write_to_shared_memory(
 
     Raises:
         IndexError: If there is no such environment.
-        TypeError: If `shared_memory` is none, or `index` no integer.
+        TypeError: If `shared_memory` is another object, or `index` no integer.
         ValueError: If the value's dtypes or shapes do not fit the space, or a value of variable
             size is larger than its place: the message names `variable_capacity` and what it needs.
     """
@@ -118,7 +118,7 @@ def read_from_shared_memory(space: Space[Any], shared_memory: SharedMemory, n: i
         tuples of n values, decoded at each call, everywhere else.
 
     Raises:
-        TypeError: If `shared_memory` is none.
+        TypeError: If `shared_memory` is another object.
         ValueError: If the memory was made for another space or number.
     """
     if not isinstance(shared_memory, SharedMemory):
