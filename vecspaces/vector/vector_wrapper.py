@@ -67,18 +67,17 @@ _GO_AROUND = {
 }
 
 
-def _inner(name: str, description: str, settable: bool = False) -> Any:
+def _inner(name: str, settable: bool = False) -> Any:
     """Return a property that is that of the wrapped vector env."""
 
     def write(self: Any, value: Any) -> None:
         setattr(self.env, name, value)
 
-    return property(
-        lambda self: getattr(self.env, name), write if settable else None, doc=description
-    )
+    doc = f"`{name}` of the wrapped vector env."
+    return property(lambda self: getattr(self.env, name), write if settable else None, doc=doc)
 
 
-def _own(name: str, description: str) -> Any:
+def _own(name: str) -> Any:
     """Return a property that is that of the wrapped vector env until the wrapper sets its own."""
     key = f"_{name}"
 
@@ -86,7 +85,8 @@ def _own(name: str, description: str) -> Any:
         value = vars(self).get(key)
         return getattr(self.env, name) if value is None else value
 
-    return property(read, lambda self, value: vars(self).update({key: value}), doc=description)
+    doc = f"`{name}` of the wrapped vector env, unless the wrapper has its own."
+    return property(read, lambda self, value: vars(self).update({key: value}), doc=doc)
 
 
 class VectorWrapper(
@@ -410,29 +410,19 @@ class VectorWrapper(
     def __repr__(self) -> str:
         return f"<{type(self).__name__}, {self.env}>"
 
-    observation_space: Space[Any] = _own(
-        "observation_space", "The space of a batch of observations."
-    )
-    action_space: Space[Any] = _own("action_space", "The space of a batch of actions.")
-    single_observation_space: Space[Any] = _own(
-        "single_observation_space", "The space of one environment's observation."
-    )
-    single_action_space: Space[Any] = _own(
-        "single_action_space", "The space of one environment's action."
-    )
-    metadata: dict[str, Any] = _own("metadata", "Facts about the environments.")
-    num_envs: int = _inner("num_envs", "The number of environments.")
-    info_space: Dict[Any] | None = _inner(
-        "info_space", "What the infos of each environment hold, if it is declared."
-    )
-    spec: Any = _inner("spec", "What the wrapped vector env was made from.")
-    render_mode: str | None = _inner("render_mode", "How the environments render.")
-    closed: bool = _inner("closed", "Whether the wrapped vector env is closed.", settable=True)
-    np_random: Any = _inner("np_random", "The generator of the wrapped vector env.", settable=True)
-    np_random_seed: Any = _inner(
-        "np_random_seed", "The seed of the wrapped vector env's generator."
-    )
-    unwrapped: VectorEnv[Any, Any, Any] = _inner("unwrapped", "The vector env below all wrappers.")
+    observation_space: Space[Any] = _own("observation_space")
+    action_space: Space[Any] = _own("action_space")
+    single_observation_space: Space[Any] = _own("single_observation_space")
+    single_action_space: Space[Any] = _own("single_action_space")
+    metadata: dict[str, Any] = _own("metadata")
+    num_envs: int = _inner("num_envs")
+    info_space: Dict[Any] | None = _inner("info_space")
+    spec: Any = _inner("spec")
+    render_mode: str | None = _inner("render_mode")
+    closed: bool = _inner("closed", settable=True)
+    np_random: Any = _inner("np_random", settable=True)
+    np_random_seed: Any = _inner("np_random_seed")
+    unwrapped: VectorEnv[Any, Any, Any] = _inner("unwrapped")
 
 
 class VectorObservationWrapper(VectorWrapper[WrapperObsType, ActType, ObsType, ActType, ArrayType]):

@@ -19,12 +19,12 @@ from vecspaces.vector.vector_env import StepResult
 Translator = Callable[[Any], Any]
 
 
-def _shared(name: str, description: str) -> Any:
+def _shared(name: str) -> Any:
     """Return a property that is that of `vector_env`; `gymnasium.make_vec` sets some of them."""
     return property(
         lambda self: call(getattr, self.vector_env, name),
         lambda self, value: setattr(self.vector_env.unwrapped, name, value),
-        doc=description,
+        doc=f"`{name}` of `vector_env`.",
     )
 
 
@@ -108,14 +108,11 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             return value
         return functools.wraps(value)(lambda *args, **kwargs: call(value, *args, **kwargs))
 
-    spec: Any = _shared("spec", "What the vector env was made from.")
-    render_mode: str | None = _shared("render_mode", "How the environments render.")
-    closed: bool = _shared("closed", "Whether `close()` was called.")
-    np_random: Any = _shared(
-        "np_random",
-        "The generators of the environments, or of the vector env itself.",
-    )
-    np_random_seed: Any = _shared("np_random_seed", "What `np_random` was seeded with.")
+    spec: Any = _shared("spec")
+    render_mode: str | None = _shared("render_mode")
+    closed: bool = _shared("closed")
+    np_random: Any = _shared("np_random")
+    np_random_seed: Any = _shared("np_random_seed")
 
 
 class _Translated(vector.VectorObservationWrapper[Any, Any, Any, Any]):
