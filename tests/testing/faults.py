@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -82,7 +83,80 @@ def fault(finding: str, *also: str) -> Any:
     return register
 
 
+def faulty(name: str, finding: str, base: type[Sound] = Sound, **members: Any) -> None:
+    """Register a subclass with these members; `globals` lets other processes find it."""
+    kind = type(name, (base,), {"__module__": __name__, **members})
+    globals()[name] = fault(finding)(kind)
+
+
+def observing(**changes: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return an `observe` with other members, made by functions of the environment."""
+
+    def observe(env: Any) -> Any:
+        return Sound.observe(env) | {key: change(env) for key, change in changes.items()}
+
+    return observe
+
+
+def at_the_end(env: Any, value: Any, otherwise: Any) -> Any:
+    return value if env.time == LENGTH else otherwise
+
+
 # ---------------------------------------------------------------------- what is returned
+
+FAR, COSTS = np.full(2, 200, np.float32), spaces.Dict(cost=spaces.Box(0, 1, (), np.float64))
+DECLARED = spaces.Dict(time=spaces.Discrete(LENGTH + 1), step=COSTS)
+
+faulty(
+    "OutOfBoundsAtTheEnd",
+    "observation",
+    observe=observing(place=lambda env: at_the_end(env, FAR, env.place)),
+)
+faulty(
+    "NotANumber",
+    "observation",
+    observe=observing(place=lambda env: env.place * np.float32(np.nan if env.time == 3 else 1)),
+)
+faulty(
+    "WrongShapeAtTruncation",
+    "observation",
+    observe=observing(place=lambda env: at_the_end(env, env.place[None], env.place)),
+)
+faulty(
+    "MissingKey",
+    "observation",
+    observe=lambda env: at_the_end(env, {"place": env.place}, Sound.observe(env)),
+)
+faulty("RewardNotFinite", "reward", reward=lambda env: float("-inf") if env.time == 4 else 0.0)
+faulty("NoReward", "reward", reward=lambda env: at_the_end(env, None, 0.0))
+faulty("NoInfo", "info", info=lambda env: at_the_end(env, None, {}))
+faulty("NumberedInfo", "info", info=lambda env: {0: env.time})
+faulty("NestedNumberedInfo", "info", info=lambda env: {"agents": {0: env.time}})
+faulty("InfoWithALock", "info", info=lambda env: {"simulator": threading.Lock()})
+faulty(
+    "InfoOutOfItsSpace",
+    "info-space",
+    info_space=DECLARED,
+    info=lambda env: {"time": env.time, "step": {"cost": at_the_end(env, "high", 0.5)}},
+)
+faulty(
+    "InfoOutOfBounds",
+    "info-space",
+    info_space=DECLARED,
+    info=lambda env: {"time": env.time, "step": {"cost": float(env.time)}},
+)
+faulty("NoInfoSpace", "info-space", info_space=spaces.Discrete(3))
+faulty("GlobalRandom", "global-random", noise=lambda env: np.float32(np.random.random(2)) / 10)
+faulty(
+    "Clock",
+    "nondeterministic",
+    noise=lambda env: np.full(2, time.perf_counter_ns() % 1000 / 1e4, np.float32),
+)
+faulty(
+    "WrongFrame",
+    "render",
+    render=lambda env: "" if env.render_mode == "ansi" else np.zeros((4, 4, 3)),
+)
 
 
 @fault("observation")
@@ -96,69 +170,12 @@ class OutOfBounds(Sound):
 
 
 @fault("observation")
-class OutOfBoundsAtTheEnd(Sound):
-    """Only the last observation of an episode leaves its space."""
-
-    def observe(self) -> Any:
-        place = np.full(2, 200, np.float32) if self.time == LENGTH else self.place.copy()
-        return {"place": place, "time": self.time}
-
-
-@fault("observation")
-class NotANumber(Sound):
-    """A division by zero now and then."""
-
-    def observe(self) -> Any:
-        place = self.place.copy()
-        if self.time == 3:
-            place[1] = np.nan
-        return {"place": place, "time": self.time}
-
-
-@fault("observation")
 class WrongDtypeAtReset(Sound):
     """Reset returns doubles, step floats."""
 
     def reset(self, **arguments: Any) -> Any:
         observation, info = super().reset(**arguments)
         return {**observation, "place": observation["place"].astype(np.float64)}, info
-
-
-@fault("observation")
-class WrongShapeAtTruncation(Sound):
-    """A truncated episode ends with a batch of one."""
-
-    def observe(self) -> Any:
-        place = self.place.copy()
-        ends = self.time == LENGTH and self.place[0] > 0
-        return {"place": place[None] if ends else place, "time": self.time}
-
-
-@fault("observation")
-class MissingKey(Sound):
-    """A part of the observation is missing in the last step."""
-
-    def observe(self) -> Any:
-        found = {"place": self.place.copy(), "time": self.time}
-        if self.time == LENGTH:
-            del found["time"]
-        return found
-
-
-@fault("reward")
-class RewardNotFinite(Sound):
-    """The logarithm of a distance."""
-
-    def reward(self) -> Any:
-        return float("-inf") if self.time == 4 else 0.0
-
-
-@fault("reward")
-class NoReward(Sound):
-    """Someone forgot the reward."""
-
-    def reward(self) -> Any:
-        return None if self.time == LENGTH else 0.0
 
 
 @fault("flag")
@@ -168,30 +185,6 @@ class IntegerFlag(Sound):
     def step(self, action: Any) -> Any:
         *others, terminated, truncated, info = super().step(action)
         return (*others, int(terminated), truncated, info)
-
-
-@fault("info")
-class NoInfo(Sound):
-    """No info at the end."""
-
-    def info(self) -> Any:
-        return None if self.time == LENGTH else {}
-
-
-@fault("info")
-class NumberedInfo(Sound):
-    """An info by the number of an agent."""
-
-    def info(self) -> Any:
-        return {0: self.time}
-
-
-@fault("info")
-class InfoWithALock(Sound):
-    """An info that holds the simulator."""
-
-    def info(self) -> Any:
-        return {"simulator": threading.Lock()}
 
 
 @fault("reset-form")
@@ -221,36 +214,11 @@ class LyingActionSpace(Sound):
         return super().step(action)
 
 
-@fault("info-space")
-class InfoOutOfItsSpace(Sound):
-    """A cost that is no number, where the episode ends."""
-
-    info_space = spaces.Dict(
-        time=spaces.Discrete(LENGTH + 1), step=spaces.Dict(cost=spaces.Box(0, 1, (), np.float64))
-    )
-
-    def info(self) -> Any:
-        return {"time": self.time, "step": {"cost": "high" if self.time == LENGTH else 0.5}}
-
-
-@fault("info-space")
-class InfoOutOfBounds(InfoOutOfItsSpace):
-    """A cost that is too large."""
-
-    def info(self) -> Any:
-        return {"time": self.time, "step": {"cost": float(self.time)}}
-
-
-@fault("info-space")
-class NoInfoSpace(Sound):
-    """What it calls its info_space is none."""
-
-    info_space: Any = spaces.Discrete(3)
-
-
 @fault("info-missing")
-class MissingInfo(InfoOutOfItsSpace):
+class MissingInfo(Sound):
     """A key is declared that no info has."""
+
+    info_space = DECLARED
 
     def info(self) -> Any:
         return {"time": self.time, "step": {}}
@@ -360,14 +328,6 @@ class Printing(Sound):
 
 
 @fault("global-random")
-class GlobalRandom(Sound):
-    """Noise from NumPy's global generator."""
-
-    def noise(self) -> Any:
-        return np.random.random(2).astype(np.float32) / 10
-
-
-@fault("global-random")
 class GlobalRandomSeeded(Sound):
     """The global generator, seeded in reset: alone, all is well."""
 
@@ -418,14 +378,6 @@ class FreshEntropy(Sound):
         if seed is None:
             self.np_random = np.random.default_rng()
         return super().reset(seed=seed)
-
-
-@fault("nondeterministic")
-class Clock(Sound):
-    """The noise is that of the clock."""
-
-    def noise(self) -> Any:
-        return np.full(2, time.perf_counter_ns() % 1000 / 1e4, np.float32)
 
 
 @fault("unseeded-reset")
@@ -530,14 +482,6 @@ class SharedCanvas(Sound):
             return ""
         _CANVAS[:] += np.uint8(self.time + 1)
         return _CANVAS.copy()
-
-
-@fault("render")
-class WrongFrame(Sound):
-    """A frame of floats."""
-
-    def render(self) -> Any:
-        return "" if self.render_mode == "ansi" else np.zeros((4, 4, 3))
 
 
 @fault("render")
