@@ -51,6 +51,8 @@ NEEDS = {
     "make_vec(Ledger, 2, backend='ray')": "ray",
     "import vecspaces.testing.strategies": "testing",
     "import vecspaces.testing.contract": "testing",
+    "from vecspaces.testing import check_env, faulty_envs, strategies": "testing",
+    "from vecspaces.testing import VectorEnvContract": "testing",
     "from vecspaces.wrappers import RecordVideo; RecordVideo(make_vec("
     "Ledger, 2, backend='sync', render_mode='rgb_array'), 'a.gif')": "video",
     "from vecspaces.cli import main; main()": "cli",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import gymnasium
@@ -116,29 +114,6 @@ class Even(Space[int]):
 @given(values(Tuple((Even(), Discrete(2)))))
 def test_values_of_a_space_of_ones_own_are_samples(value: Any) -> None:
     assert value[0] % 2 == 0
-
-
-@pytest.mark.parametrize(
-    ("library", "statement"),
-    [
-        ("hypothesis", "from vecspaces.testing import strategies"),
-        ("hypothesis", "import vecspaces.testing.strategies"),
-        ("pytest", "from vecspaces.testing import VectorEnvContract"),
-        ("pytest", "import vecspaces.testing.contract"),
-    ],
-)
-def test_what_needs_the_extra_names_it_and_the_rest_does_not_need_it(
-    library: str, statement: str
-) -> None:
-    program = (
-        f"import sys; sys.modules[{library!r}] = None; sys.modules['gymnasium'] = None\n"
-        "from vecspaces.testing import check_env, faulty_envs\n"
-        f"try: {statement}\n"
-        "except ImportError as error: print(error)\n"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    expected = f'{library} is not installed: pip install "vecspaces[testing]"'
-    assert (run.stdout.strip(), run.stderr) == (expected, "")
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
