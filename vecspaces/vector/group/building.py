@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from vecspaces.checks import RAISED
 from vecspaces.interop import foreign_values, is_foreign_vector_env, native_space
@@ -52,11 +51,7 @@ class Built:
 
     def change_since(self, other: Built) -> str | None:
         """Say which of its spaces is another than that of the same row of `other`."""
-        return (
-            _change("observation space", other.observation_spaces, self.observation_spaces)
-            or _change("action space", other.action_spaces, self.action_spaces)
-            or _change("info_space", [other.info_space], [self.info_space])
-        )
+        return GroupDescription.of([self]).change_since(GroupDescription.of([other]))
 
 
 class Builder:
@@ -87,7 +82,7 @@ class Builder:
                 (self._native(env.observation_space),),
                 (native,),
                 foreign_values(action_space, native),
-                _info_space_of(env),
+                self._info_space(env),
             )
         except BaseException:
             with suppress(Exception):  # the first error is the one to report
@@ -111,7 +106,12 @@ class Builder:
             spaces = [[getattr(env, f"single_{name}")] * env.num_envs for name in names]
         observations, actions = (tuple(map(self._native, each)) for each in spaces)
         translate = foreign_values(env.single_action_space)
-        return Built(env, observations, actions, translate, _info_space_of(env))
+        return Built(env, observations, actions, translate, self._info_space(env))
+
+    def _info_space(self, env: Any) -> InfoSpace:
+        """Return the info_space of an environment, one object for all that are equal."""
+        space = _info_space_of(env)
+        return cast("Dict[Any]", self._native(space)) if isinstance(space, Dict) else space
 
     def _native(self, space: Any) -> Space[Any]:
         """Return a space as ours, the same object for all that are equal."""
@@ -215,11 +215,9 @@ class GroupDescription:
     """The description of a group's environments that the caller receives once they are built."""
 
     counts: tuple[int, ...]  # the rows of each environment: 1, or m for a vector env of m
-    # The distinct spaces, and for each row which of them is its own.
+    # The spaces of each row. Equal ones are one object, so that a thousand cross the pipe as one.
     observation_spaces: tuple[Space[Any], ...]
-    observation_index: tuple[int, ...]
     action_spaces: tuple[Space[Any], ...]
-    action_index: tuple[int, ...]
     info_spaces: tuple[InfoSpace, ...]  # of each environment
     # Those of the first environment.
     metadata: dict[str, Any]
@@ -231,9 +229,9 @@ class GroupDescription:
         first = built[0].env
         return cls(
             tuple(one.count for one in built),
-            *_distinct(space for one in built for space in one.observation_spaces),
-            *_distinct(space for one in built for space in one.action_spaces),
-            _shared(one.info_space for one in built),
+            tuple(space for one in built for space in one.observation_spaces),
+            tuple(space for one in built for space in one.action_spaces),
+            tuple(one.info_space for one in built),
             dict(getattr(first, "metadata", None) or {}),
             getattr(first, "render_mode", None),
         )
@@ -257,21 +255,17 @@ def is_same_info_space(one: InfoSpace, other: InfoSpace) -> bool:
     return one == other
 
 
-def _shared(spaces: Iterable[InfoSpace]) -> tuple[InfoSpace, ...]:
-    """Let equal spaces be one object, which crosses the pipe once."""
-    known: dict[Hashable, InfoSpace] = {}
-    return tuple(known.setdefault(fingerprint(space), space) for space in spaces)
-
-
 _CHANGED = (
     "environments that were built again have another {} than before: expected {}, found {}; {}: "
     "an env_fn must give the same spaces each time"
 )
 
 
-def _change(kind: str, known: Sequence[InfoSpace | Space[Any]], found: Sequence[Any]) -> str | None:
+def _change(kind: str, known: Sequence[Any], found: Sequence[Any]) -> str | None:
     """Say where spaces of environments that were built again are others; None: nowhere."""
-    for before, after in itertools.zip_longest(known, found):
+    # Rows that share a space before and after are compared once.
+    pairs = {(id(one), id(other)): (one, other) for one, other in zip(known, found, strict=True)}
+    for before, after in pairs.values():
         if isinstance(before, Space) and isinstance(after, Space):
             if not is_same(before, after):
                 detail = f"the first difference: {difference(before, after)}"
@@ -279,22 +273,6 @@ def _change(kind: str, known: Sequence[InfoSpace | Space[Any]], found: Sequence[
         elif before != after:
             return _CHANGED.format(kind, before, after, "one of them is missing")
     return None
-
-
-def _distinct(
-    spaces: Iterable[Space[Any]],
-) -> tuple[tuple[Space[Any], ...], tuple[int, ...]]:
-    """Keep each space once, so that a thousand equal ones cross the pipe as one; index the rows.
-
-    Equal ones are one object, as the `Builder` returns them.
-    """
-    kept: dict[int, Space[Any]] = {}
-    numbers: dict[int, int] = {}
-    index = []
-    for space in spaces:
-        kept[id(space)] = space
-        index.append(numbers.setdefault(id(space), len(numbers)))
-    return tuple(kept.values()), tuple(index)
 
 
 def close_all(built: Iterable[Built], low: int) -> Failure | None:

@@ -47,8 +47,8 @@ def agree(
     descriptions: Sequence[GroupDescription], observation_mode: ObservationMode
 ) -> BatchSpaces:
     """Return the spaces of the batch; raise RuntimeError where an environment does not fit."""
-    observations = _per_row(descriptions, "observation")
-    actions = _per_row(descriptions, "action")
+    observations = [space for one in descriptions for space in one.observation_spaces]
+    actions = [space for one in descriptions for space in one.action_spaces]
     num_envs = len(observations)
     single_action = accepted = actions[0]
     for row, space in enumerate(actions):
@@ -161,12 +161,3 @@ def _check_pair(batched: Space[Any], single: Space[Any], num_envs: int) -> None:
             f"{num_envs} observations of {single}: expected shapes and dtypes as in {expected}; "
             "the pair is (observation_space, single_observation_space)"
         )
-
-
-def _per_row(descriptions: Sequence[GroupDescription], kind: str) -> list[Space[Any]]:
-    """The space of each row."""
-    return [
-        getattr(description, f"{kind}_spaces")[index]
-        for description in descriptions
-        for index in getattr(description, f"{kind}_index")
-    ]
