@@ -221,7 +221,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         """
         if env_ids is not None:
             rows = self._send("step", actions, env_ids)
-            return self._send_recv.receive(rows, "step", None)[:5]
+            return self._send_recv.receive(rows)[:5]
         try:
             self._begin_step("step", actions)
             return self._session.finish("step", "step", None, self._read_step)

@@ -98,15 +98,15 @@ class SendRecv:
                 "send more first",
                 "recv",
             )
-        return self._receive("recv", partial(queue.first, count), count, timeout)
+        return self._receive(partial(queue.first, count), count, timeout)
 
-    def receive(self, rows: list[int], call: str, timeout: float | None) -> Transition:
+    def receive(self, rows: list[int]) -> Transition:
         """Receive these rows, in this order."""
-        return self._receive(call, partial(self._session.queue.each, rows), len(rows), timeout)
+        return self._receive(partial(self._session.queue.each, rows), len(rows), None)
 
-    def _receive(self, call: str, ready: Ready, count: int, timeout: float | None) -> Transition:
+    def _receive(self, ready: Ready, count: int, timeout: float | None) -> Transition:
         session = self._session
-        rows = session.receive(call, ready, count, timeout)
+        rows = session.receive(ready, count, timeout)
         try:
             result = self._read(rows)
             session.commit_rows(rows)
@@ -114,7 +114,7 @@ class SendRecv:
             if isinstance(error, RecursionError):
                 infos = {row: session.queue.ready[row] for row in rows}
                 if session.fail_endless(infos, streams=True):
-                    return self._receive(call, ready, count, timeout)  # raises what was found
+                    return self._receive(ready, count, timeout)  # raises what was found
             session.suspend(error)
             raise
         return result

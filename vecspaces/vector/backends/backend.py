@@ -108,7 +108,7 @@ def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
         *begins, _ = payload
         rows, _, failures = group.begin(*begins)
         written = group.step(slot, rows) if rows else Written([], [])
-        return written._replace(failures=[*failures, *written.failures])
+        return written._replace(failures=[*failures, *written.failures]) if failures else written
     if op is Op.RESET:
         return group.reset(slot, *payload)
     if op is Op.CALL:

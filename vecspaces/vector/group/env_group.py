@@ -34,17 +34,16 @@ from vecspaces.vector.group.members import Failures, Member, Note, Starts, Views
 from vecspaces.vector.group.single_envs import SingleEnvs
 from vecspaces.vector.group.vector_member import VectorMember
 
-# Said where an environment of a process could be built and another one could not.
+# Hint for simulators that allow one instance per process.
 _ONE_PER_PROCESS = f"(if this environment allows one instance per process: {ONE_WORKER_EACH})"
 
 
 class EnvGroup:
     """Environments that share one process and consecutive rows.
 
-    Every method raises `Failure`, and nothing else, for what an environment or a factory
-    did. Each factory is called once, here; `first` is the index of the first among all of the
-    vector env's, for messages. `note_building` is told the index of each before it is called, and
-    -1 at the end.
+    Every method raises `Failure`, and nothing else, for what an environment or a factory did. Each
+    factory is called once, here; `first` is the index of the first one in the whole vector env.
+    `note_building` is called with the index of each factory before that, and with -1 at the end.
     """
 
     def __init__(
@@ -185,13 +184,15 @@ class EnvGroup:
 
         Those of `broken` are built again first. The rows of what is returned can be stepped.
         """
-        try:
-            failures = self._rebuild(broken, starts)
-        finally:
-            self._progress[0] = -1
+        failures: Failures = []
+        if broken or self._failed:
+            try:
+                failures = self._rebuild(broken, starts)
+            finally:
+                self._progress[0] = -1
         for part in self._by_member(list(starts)):
             self._member_of[part[0]].begin({row: starts[row] for row in part})
-        return Written(_without(rows, failures), [], failures)
+        return Written(_without(rows, failures) if failures else rows, [], failures)
 
     def step(self, slot: int, rows: Sequence[int] | None = None) -> Written:
         """Step all environments, or those of `rows`, with the actions that stand in their rows.
@@ -223,7 +224,7 @@ class EnvGroup:
             timings.finish(None if rows is None else self._starts(rows))
         if rows is None:
             return Written(self._nothing.rows, infos) if infos else self._nothing
-        return Written(_without(rows, failures), infos, failures)
+        return Written(_without(rows, failures) if failures else rows, infos, failures)
 
     def _step(self, slot: int, note: Note | None) -> list[Columns]:
         """Step the members, one after the other; return the infos of those that have some."""
@@ -243,13 +244,15 @@ class EnvGroup:
             member = self._member_of[part[0]]
             while part:
                 try:
-                    parts.append(member.step(slot, part, note, failures))
+                    columns = member.step(slot, part, note, failures)
+                    if columns:
+                        parts.append(columns)
                     break
                 except Failure as failure:
                     wholes = [one for one in member.whole(part) if set(one) & set(failure.env_ids)]
                     failures.append(([row for whole in wholes for row in whole] or part, failure))
                     part = _without(part, failures)
-        return [part for part in parts if part]
+        return parts
 
     def _by_member(self, rows: Sequence[int]) -> list[list[int]]:
         """Part rows by the members that they are of, in the order in which they are first named."""
@@ -337,4 +340,4 @@ class EnvGroup:
 def _without(rows: Sequence[int], failures: Failures) -> Sequence[int]:
     """Return the rows that did not fail."""
     failed = {row for rows, _ in failures for row in rows}
-    return [row for row in rows if row not in failed] if failed else rows
+    return [row for row in rows if row not in failed]

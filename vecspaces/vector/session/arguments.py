@@ -61,14 +61,7 @@ class Settings(NamedTuple):
 
 
 def list_factories(env_fns: Iterable[Callable[[], Any]]) -> list[Callable[[], Any]]:
-    """Return the factories of environments, checked before any of them is called.
-
-    Example:
-        >>> list_factories([3])
-        Traceback (most recent call last):
-            ...
-        TypeError: env_fns[0] must be a function that makes an environment, found 3 (int)
-    """
+    """Return the factories of environments, checked before any of them is called."""
     if not isinstance(env_fns, Iterable):
         raise TypeError(
             "env_fns must be a list of functions that make environments, one for each, found "
@@ -88,20 +81,12 @@ Options = Mapping[str, Any]
 
 
 class ResetPlan(NamedTuple):
-    """One reset, spelled out.
-
-    Attributes:
-        rows: The environments to reset.
-        seeds: One per environment, reset or not.
-        options: One mapping or None per environment.
-        keep_options: Whether autoresets get them too.
-        is_masked: Whether a `reset_mask` chose the environments, maybe all.
-    """
+    """The rows that one reset concerns; seeds and options are those of all environments."""
 
     rows: npt.NDArray[np.intp]
     seeds: list[int | None]
     options: list[Options | None]
-    keep_options: bool
+    keep_options: bool  # for autoresets
     is_masked: bool = False
 
 
@@ -115,7 +100,7 @@ def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
         is_masked = "reset_mask" in options
         if is_masked:
             rows = _masked_rows(options["reset_mask"], num_envs)
-            # Of a mask alone nothing is left, and environments without options need none.
+            # A mask alone leaves an empty mapping, which environments may refuse as options.
             options = {key: given for key, given in options.items() if key != "reset_mask"} or None
         return ResetPlan(rows, seeds, [options] * num_envs, False, is_masked)
     if not isinstance(options, Sequence) or isinstance(options, str):

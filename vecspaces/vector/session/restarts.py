@@ -32,37 +32,26 @@ _log = logging.getLogger("vecspaces")
 
 
 class Late(NamedTuple):
-    """Workers that overran `step_timeout` together, and are treated as dead ones; they count once.
+    """Workers that overran `step_timeout` together: treated as dead ones, and counted once."""
 
-    Attributes:
-        error: What the caller would have got.
-    """
-
-    error: StepTimeoutError
+    error: StepTimeoutError  # what the caller would have got
 
 
 class _Loss(NamedTuple):
-    """What the budget knows of a loss: which it was, when, what a worker did wrong, and how."""
+    """A loss that the budget counts."""
 
     loss: Death | Late
-    when: float
-    did: str
-    what: Message
+    when: float  # time.monotonic()
+    did: str  # what the worker did, in two words
+    what: Message  # the same in full
 
 
 @dataclass
 class RestartBudget:
-    """Which workers are replaced, and how many before a run counts as a crash loop.
+    """Which workers are replaced, and how many before a run counts as a crash loop."""
 
-    Args:
-        max_restarts: The most restarts within the window.
-        window: Its length, in seconds.
-        on_worker_death: Whether dead workers are replaced, or a function that may raise instead.
-        on_step_timeout: The same for those that overran `step_timeout`.
-    """
-
-    max_restarts: int
-    window: float
+    max_restarts: int  # within the window
+    window: float  # in seconds
     on_worker_death: OnWorkerDeath = "restart"
     on_step_timeout: OnStepTimeout = "raise"
     _history: list[_Loss] = field(default_factory=list)

@@ -44,24 +44,17 @@ def _show(value: Any) -> str:
 
 
 class SlotRing:
-    """Counts slots; the session alone assigns to it.
-
-    Attributes:
-        slots: The slots that there are: one more than the `buffers` that are visible to the caller
-            where workers are restarted, so that what a dying worker wrote in part is never shown.
-        current: The slot that holds the last observations.
-        steps: The steps since `reset` or since the last rollout began.
-        begins_rollout: Whether the next step begins a rollout.
-        is_mixed: Whether some environments were stepped alone since `reset` or the last rollout.
-    """
+    """Counts slots; the session alone assigns to it."""
 
     def __init__(self, buffers: int, slots: int) -> None:
         self._buffers = buffers
+        # One more than `buffers` where workers are restarted: what a dying worker wrote in part is
+        # never shown.
         self.slots = slots
-        self.current = 0
-        self.steps = 0
-        self.begins_rollout = False
-        self.is_mixed = False
+        self.current = 0  # the slot that holds the last observations
+        self.steps = 0  # since `reset`, or since the last rollout began
+        self.begins_rollout = False  # whether the next step does
+        self.is_mixed = False  # whether some environments were stepped alone since then
 
     @property
     def next(self) -> int:

@@ -263,13 +263,13 @@ class Session:
         """
         if not rows:
             return  # nothing would be there to receive
-        wanted = self._wanted if wanted is None else wanted
+        broken, wanted = self.broken, self._wanted if wanted is None else wanted
         share = max(1, wanted // len(self._backend.slices))
         payloads = {
             worker: (
                 chosen,
                 {row: starts[row] for row in chosen if row in starts},
-                [row for row in chosen if row in self.broken],
+                [row for row in chosen if row in broken] if broken else [],
                 share,
             )
             for worker, chosen in self.workers.of_rows(rows).items()
@@ -389,12 +389,11 @@ class Session:
         """Return the state that a call leads back to."""
         return State("send" if self.queue.streams else "", new=self.state.new)
 
-    def receive(self, call: str, ready: Ready, count: int, timeout: float | None) -> list[int]:
+    def receive(self, ready: Ready, count: int, timeout: float | None) -> list[int]:
         """Wait until `ready()` returns `count` rows, and return them; `commit_rows` ends it.
 
         If one of them failed, this is raised, once, and the others stay ready.
         """
-        self.check("recv", call)
         self._wanted = count
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)

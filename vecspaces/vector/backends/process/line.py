@@ -22,17 +22,7 @@ class Line:
     Bytes go through pipes, and the descriptor of the arena through a socket. Who reads from a
     socket wakes its other end, which may write again and only waits to read: that needless wake-up
     of a worker cost more than all of the rest of a step. Where `select` takes sockets alone
-    (Windows), bytes go through a socket too.
-
-    Args:
-        incoming: The end of a pipe to read from.
-        outgoing: The end of a pipe to write to.
-        passing: The end of a socket for descriptors; None once it has served.
-        sock: A socket for both directions, instead of all of these.
-
-    Attributes:
-        fd: The descriptor to read from.
-        out_fd: The descriptor to write to.
+    (Windows), `sock` serves for bytes too.
     """
 
     def __init__(

@@ -43,13 +43,9 @@ _LEAST_PACE = 1e-7  # a clock may stand still for a while
 def worker_main(
     line: Line, stacks: StackFile, caller: int, setup: WorkerSetup | None = None
 ) -> None:
-    """Run a worker until the close command, or until its caller is gone.
+    """Run a worker until the close command, or until the process `caller` is gone.
 
-    Args:
-        line: The worker's end of its channel.
-        stacks: Where to write stacks.
-        caller: The caller's process id.
-        setup: What to build; None: it comes as the first message.
+    `setup` says what to build; None: it comes as the first message.
     """
     # Ctrl-C is meant for the caller, and what a fork inherited for SIGTERM too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -81,13 +77,7 @@ def worker_main(
 
 
 class Worker:
-    """A bound group and the loop that serves it.
-
-    Args:
-        channel: The way to the caller.
-        group: The environments.
-        setup: What it was given to build.
-    """
+    """A bound group and the loop that serves it."""
 
     def __init__(self, channel: WorkerEnd, group: EnvGroup, setup: WorkerSetup) -> None:
         self._channel = channel
