@@ -25,8 +25,8 @@ def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
     """Return the function that writes values of the very dtype and shape of the rows of `out`.
 
     Called with one value per row, it writes them in one pass; it returns False, and writes nothing,
-    if one of them is anything else. An error of a foreign object is raised when its row is written by
-    itself.
+    if one of them is anything else. An error of a foreign object is raised when its row is
+    written by itself.
     """
     if out.ndim == 1:
         return _scalar_writer(out)

@@ -94,13 +94,14 @@ def fingerprint(space: Any) -> Hashable:
     exists; so does an attribute that leads back to the space.
     """
     try:
-        key = tuple(_attributes(space))
-        hash(key)
-        return key
-    except RecursionError:
+        found = _attributes(space)
+    except Exception:  # a RecursionError, or whatever a class of another library raises
         return object, id(space)
-    except Exception:  # whatever a class of another library raises
-        return tuple(map(_hashable, key))
+    try:
+        hash(key := tuple(found))
+    except Exception:
+        return tuple(map(_hashable, found))
+    return key
 
 
 def _hashable(value: Any) -> Hashable:
@@ -138,10 +139,10 @@ def _gather(value: Any, found: list[Any]) -> None:
             _gather(item, found)
     elif "_np_random" in (attributes := getattr(value, "__dict__", {})):
         found += kind, len(attributes)
-        for name, item in attributes.items():
+        for name in sorted(attributes):  # which may have been set in another order
             if name != "_np_random":
                 found.append(name)
-                _gather(item, found)
+                _gather(attributes[name], found)
     else:
         found += kind, value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
 import signal
@@ -45,76 +46,37 @@ from vecspaces.vector.utils import (
 START_METHODS = multiprocessing.get_all_start_methods()
 
 
-class Colour(Space[str]):
+class Colour(Space[Any]):
     """A space that nobody described."""
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        return {"any": ["object"] * self.np_random.integers(9)}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Colour)
 
 
-def graph(nodes: int, edges: int | None) -> GraphInstance:
-    if edges is None:
-        return GraphInstance(np.full((nodes, 2), nodes, np.float32), None, None)
-    return GraphInstance(
-        np.full((nodes, 2), nodes, np.float32),
-        np.arange(edges) % 3,
-        np.zeros((edges, 2), np.int32),
-    )
+SPACE = Dict(
+    box=Box(0, 9, (2, 3)),
+    half=Box(0, 9, (3,), np.float16),
+    bool=Box(0, 1, (3,), bool),
+    multi_discrete=MultiDiscrete([[2, 3], [4, 5]]),
+    multi_binary=MultiBinary(4),
+    text=Text(9, min_length=0, charset="aé漢😀"),
+    nested=Dict(a=Tuple((Discrete(3), Text(5))), b=Box(0, 9, (2,))),
+    sequence=Sequence(Box(0, 9, (2,))),
+    stacked=Sequence(Dict(a=Box(0, 9, (2,))), stack=True),
+    graph=Graph(Box(0, 9, (2,)), Discrete(3)),
+    one_of=OneOf([Discrete(3), Text(5), Box(0, 9, (2,)), Sequence(Discrete(3))]),
+    unknown=Colour(),
+)
 
 
-# A space and the values that are written to the same row, one after the other.
-STORIES: dict[str, tuple[Space[Any], list[Any]]] = {
-    "box": (Box(0, 9, (2, 3)), [np.full((2, 3), i, np.float32) for i in (1, 2)]),
-    "half": (Box(0, 9, (3,), np.float16), [np.full(3, 0.5, np.float16)]),
-    "bool": (Box(0, 1, (3,), bool), [np.array([True, False, True])]),
-    "discrete": (Discrete(5), [np.int64(3), np.int64(4)]),
-    "multi_discrete": (MultiDiscrete([[2, 3], [4, 5]]), [np.array([[1, 2], [3, 4]])]),
-    "multi_binary": (MultiBinary(4), [np.array([1, 0, 1, 1], np.int8)]),
-    "text": (Text(9, min_length=0), ["word", "", "longer", "é漢😀", "x"]),
-    "dict": (
-        Dict(a=Box(0, 9, (2,)), b=Dict(c=Discrete(3))),
-        [{"a": np.ones(2, np.float32), "b": {"c": np.int64(2)}}],
-    ),
-    "tuple": (
-        Tuple((Discrete(3), Text(5))),
-        [(np.int64(1), "abc"), (np.int64(2), "a"), (np.int64(0), "abcde")],
-    ),
-    "sequence": (
-        Sequence(Box(0, 9, (2,))),
-        [(np.ones(2, np.float32),) * length for length in (3, 0, 5, 1)],
-    ),
-    "stacked": (
-        Sequence(Dict(a=Box(0, 9, (2,))), stack=True),
-        [{"a": np.ones((length, 2), np.float32)} for length in (3, 1, 5)],
-    ),
-    "graph": (
-        Graph(Box(0, 9, (2,)), Discrete(3)),
-        [graph(3, 2), graph(5, None), graph(1, 0), graph(40, 100)],
-    ),
-    "one_of": (
-        OneOf([Discrete(3), Text(5), Box(0, 9, (2,)), Sequence(Discrete(3))]),
-        [
-            (np.int64(0), np.int64(2)),
-            (np.int64(1), "abc"),
-            (np.int64(3), (np.int64(1),) * 3),
-            (np.int64(2), np.ones(2, np.float32)),
-            (np.int64(1), ""),
-        ],
-    ),
-    "unknown": (Colour(), ["red", {"any": ["object"]}, "blue"]),
-}
-
-
-def steps() -> list[dict[str, Any]]:
-    """The stories side by side: at each step every space has its next value, then its last."""
-    longest = max(len(values) for _, values in STORIES.values())
-    return [
-        {name: values[min(step, len(values) - 1)] for name, (_, values) in STORIES.items()}
-        for step in range(longest)
-    ]
-
-
-SPACE = Dict({name: space for name, (space, _) in STORIES.items()}, sort_keys=False)
+def steps() -> list[Any]:
+    """Return values that are written to the same row, shorter ones after longer ones too."""
+    space = copy.deepcopy(SPACE)
+    space.seed(3)
+    return [space.sample() for _ in range(12)]
 
 
 # --- one process ----------------------------------------------------------------------------------
@@ -229,8 +191,9 @@ def test_a_subclass_is_carried_as_its_parent(kind: type) -> None:
 
 
 def _write_on_request(space: Any, memory: Any, pipe: Connection) -> None:
+    values = steps()
     for step in iter(pipe.recv, None):
-        write_to_shared_memory(space, 1, steps()[step], memory)
+        write_to_shared_memory(space, 1, values[step], memory)
         pipe.send(step)
     os.kill(os.getpid(), signal.SIGKILL)
 
