@@ -59,7 +59,7 @@ def test_a_seed_that_is_none_is_refused(seed: Any) -> None:
 
 
 @pytest.mark.parametrize("first", ["np_random", "np_random_seed"])
-def test_without_a_reset_the_seed_that_is_told_repeats_the_stream(first: str) -> None:
+def test_without_a_reset_np_random_seed_repeats_the_stream(first: str) -> None:
     walk, again = Walk(), Walk()
     getattr(walk, first)
     again.reset(seed=walk.np_random_seed)

@@ -171,7 +171,7 @@ def test_the_spec_makes_the_same_again(backend: str) -> None:
         ("file.py:Env", "file:Env"),
     ],
 )
-def test_what_is_no_name_of_a_module_comes_with_a_suggestion(name: str, meant: str) -> None:
+def test_a_malformed_module_name_comes_with_a_suggestion(name: str, meant: str) -> None:
     with pytest.raises(ImportError, match=f"env: '{name}': .* such as '{meant}'"):
         make_vec(name)
 

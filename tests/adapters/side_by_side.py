@@ -36,14 +36,14 @@ def run(envs: Any, *, steps: int, seed: int = 7) -> list[Any]:
 def _followed(envs: Any, steps: int, seed: int) -> list[Any]:
     disabled = envs.metadata["autoreset_mode"] is gymnasium.vector.AutoresetMode.DISABLED
     envs.action_space.seed(seed)
-    told = [_plain(envs.reset(seed=seed))]
+    shown = [_plain(envs.reset(seed=seed))]
     for _ in range(steps):
         result = envs.step(envs.action_space.sample())
-        told.append(_plain(result))
+        shown.append(_plain(result))
         ended = np.logical_or(np.asarray(result[2]), np.asarray(result[3]))
         if disabled and ended.any():
-            told.append(_plain(envs.reset(options={"reset_mask": ended})))
-    return told
+            shown.append(_plain(envs.reset(options={"reset_mask": ended})))
+    return shown
 
 
 def _plain(result: tuple[Any, ...]) -> list[Any]:

@@ -95,7 +95,7 @@ def test_the_masks_are_those_of_the_environments_and_need_no_call(
     vec_env.close()
 
 
-def test_masks_that_are_not_known_are_asked_for() -> None:
+def test_unknown_masks_are_read_from_the_environments() -> None:
     vec_env = make(SyncVectorEnv, AutoresetMode.SAME_STEP, silent=1)
     before = np.stack(vec_env.env_method("action_masks")) if vec_env.reset() is not None else None
     vec_env.env_method("change")

@@ -56,14 +56,14 @@ def monitored(number: int) -> Any:
 def followed(vec_env: Any, steps: int = 12, seed: int = 5) -> list[Any]:
     """Everything that a run shows, resets included."""
     vec_env.seed(seed)
-    told: list[Any] = [vec_env.reset(), [dict(info) for info in vec_env.reset_infos]]
+    shown: list[Any] = [vec_env.reset(), [dict(info) for info in vec_env.reset_infos]]
     rng = np.random.default_rng(seed)
     for _ in range(steps):
         observations, rewards, dones, infos = vec_env.step(rng.integers(3, size=vec_env.num_envs))
-        told += [observations, rewards, dones, [dict(sorted(info.items())) for info in infos]]
-        told.append([dict(info) for info in vec_env.reset_infos])
+        shown += [observations, rewards, dones, [dict(sorted(info.items())) for info in infos]]
+        shown.append([dict(info) for info in vec_env.reset_infos])
     vec_env.close()
-    return told
+    return shown
 
 
 # ---------------------------------------------------------------------- a run
@@ -151,17 +151,17 @@ def test_make_vec_env_takes_any_class(name: str, tmp_path: Path) -> None:
         folder = tmp_path / str(len(runs))
         vec_env = make_vec_env("Pendulum-v1", 2, seed=5, vec_env_cls=kind, monitor_dir=str(folder))
         assert vec_env.env_is_wrapped(Monitor) == [True, True]
-        told: list[Any] = [vec_env.reset()]
+        shown: list[Any] = [vec_env.reset()]
         for _ in range(201):  # an episode has 200 steps
             actions = np.array([vec_env.action_space.sample() for _ in range(2)])
-            told.append(vec_env.step(actions)[:3])
+            shown.append(vec_env.step(actions)[:3])
         # Their own action spaces go on from the seed that `make_vec_env` gave them.
-        told.append([space.sample() for space in vec_env.get_attr("action_space")[1:]])
+        shown.append([space.sample() for space in vec_env.get_attr("action_space")[1:]])
         vec_env.close()
         logs = [path.read_text().splitlines() for path in sorted(folder.iterdir())]
         lengths = [line.split(",")[1] for log in logs for line in log[2:]]
         assert lengths == ["200", "200"]
-        runs.append(told)
+        runs.append(shown)
     assert_identical(*runs)
 
 
@@ -286,11 +286,11 @@ def test_its_wrappers_do_what_they_do_around_dummy_vec_env(name: str) -> None:
         as_vec_env(SyncVectorEnv(courses(), autoreset_mode="SameStep")),
         sb3_vec_env.DummyVecEnv(courses()),
     ):
-        told = followed(getattr(sb3_vec_env, name)(vec_env, **extra))
-        for entry in told:  # how long an episode took differs from run to run
+        shown = followed(getattr(sb3_vec_env, name)(vec_env, **extra))
+        for entry in shown:  # how long an episode took differs from run to run
             for info in entry if isinstance(entry, list) else ():
                 info.get("episode", {}).pop("t", None)
-        runs.append(told)
+        runs.append(shown)
     assert_identical(*runs)
 
 

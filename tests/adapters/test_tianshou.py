@@ -73,20 +73,20 @@ def plain(x: Any) -> Any:
 
 def play(envs: Any, *, seed: int = 3) -> list[Any]:
     """Reset, step and reset all and some environments, and write down what is returned."""
-    told = [plain(envs.reset(seed=seed)), plain(envs.step(np.array([0, 1, 2, 0])))]
-    told.append(plain(envs.step(np.array([1, 0]), np.array([2, 0]))))
-    told.append(plain(envs.reset([3, 1])))
-    told.append(plain(envs.reset(2, seed=9)))
-    told.append(plain(envs.step([1], id=3)))
-    told.append(plain(envs.seed(5)))
-    told.append(plain(envs.reset(options={})))
-    told.append(plain(envs.step(torch.tensor([0, 1, 1, 0]))))
-    told.append([space.sample().item() for space in envs.action_space for _ in range(5)])
-    told.append(envs.get_env_attr("number", [2, 0]))
+    shown = [plain(envs.reset(seed=seed)), plain(envs.step(np.array([0, 1, 2, 0])))]
+    shown.append(plain(envs.step(np.array([1, 0]), np.array([2, 0]))))
+    shown.append(plain(envs.reset([3, 1])))
+    shown.append(plain(envs.reset(2, seed=9)))
+    shown.append(plain(envs.step([1], id=3)))
+    shown.append(plain(envs.seed(5)))
+    shown.append(plain(envs.reset(options={})))
+    shown.append(plain(envs.step(torch.tensor([0, 1, 1, 0]))))
+    shown.append([space.sample().item() for space in envs.action_space for _ in range(5)])
+    shown.append(envs.get_env_attr("number", [2, 0]))
     envs.set_env_attr("number", 7, id=[1])
-    told.append(envs.get_env_attr("number"))
+    shown.append(envs.get_env_attr("number"))
     envs.close()
-    return told
+    return shown
 
 
 @pytest.mark.parametrize("space", [None, DICT, gymnasium.spaces.Discrete(5)], ids=str)
@@ -102,18 +102,18 @@ def collect(envs: Any, arguments: list[dict[str, Any]]) -> list[Any]:
     envs.seed(11)
     collector = Collector(Fixed(envs.action_space[0]), envs, buffer)
     collector.reset()
-    told: list[Any] = []
+    shown: list[Any] = []
     for given in arguments:
         stats = collector.collect(**given)
-        told.append((stats.n_collected_steps, plain(stats.returns), plain(stats.lens)))
+        shown.append((stats.n_collected_steps, plain(stats.returns), plain(stats.lens)))
         held = buffer[:]
-        told.append([plain(getattr(held, name)) for name in ("act", "rew", "terminated", "done")])
+        shown.append([plain(getattr(held, name)) for name in ("act", "rew", "terminated", "done")])
         for name in ("obs", "obs_next"):
             seen = getattr(held, name)
-            told.append(seen if isinstance(seen, np.ndarray) else [seen.array, seen.time])
-        told.append(plain(held.info.env_id))
+            shown.append(seen if isinstance(seen, np.ndarray) else [seen.array, seen.time])
+        shown.append(plain(held.info.env_id))
     collector.close()
-    return told
+    return shown
 
 
 COLLECTS = [

@@ -59,7 +59,7 @@ def test_a_wrapper_passes_everything_on() -> None:
     assert envs.closed and inner.closed
 
 
-def test_a_wrapper_has_what_it_sets_itself() -> None:
+def test_a_wrapper_may_set_spaces_and_metadata() -> None:
     with VectorWrapper(SyncVectorEnv(ledgers(2))) as envs:
         box = spaces.Box(0, 1, (2,))
         for name in (

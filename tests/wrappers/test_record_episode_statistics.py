@@ -111,7 +111,7 @@ def test_the_key_may_be_another_and_an_action_sent_before_the_first_recv_counts(
     assert infos["run"]["l"].tolist() == [2]
 
 
-def test_a_simulator_that_says_no_mode_counts_as_next_step() -> None:
+def test_without_a_mode_in_the_metadata_next_step_is_assumed() -> None:
     drift = Drift(2, length=2)
     del drift.metadata["autoreset_mode"]
     envs = RecordEpisodeStatistics(drift)

@@ -1,7 +1,7 @@
 """VectorEnv: a vector env of vecspaces as a `tianshou.env.BaseVectorEnv`.
 
-Tianshou's collectors step and reset some of the environments at a time, never let them reset
-themselves, and want one info per environment.
+Tianshou's collectors step and reset some of the environments at a time, reset finished environments
+themselves, and expect one info per environment.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Row = tuple[Any, Any, Any, Any, Any]
 
 
 class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need not be installed
-    """A vector env of vecspaces as Tianshou knows vector envs.
+    """A vector env of vecspaces with the interface of Tianshou's vector envs.
 
     The class can stand for a `VectorEnvType` of Tianshou's high-level interface:
     `EnvFactoryRegistered(task="CartPole-v1", venv_type=VectorEnv)`.
@@ -193,13 +193,13 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         """Take one action in some environments.
 
         Args:
-            action: One per entry of `id`. Where `is_async`, None: only wait, for as many
-                environments that are stepping as `id` has entries.
+            action: One per entry of `id`. If `is_async`, None waits for as many environments that
+                are stepping as `id` has entries.
             id: The environments; None: all.
 
         Returns:
             Observations, rewards, terminations, truncations and an array of infos; the entry
-            `"env_id"` of an info is the number of its environment. Where `is_async`, those of the
+            `"env_id"` of an info is the number of its environment. If `is_async`, those of the
             environments that were ready first.
 
         Raises:
@@ -235,7 +235,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         return observations, rewards, terminations, truncations, _as_array(infos)
 
     def _receive(self, count: int, timeout: float | None) -> Row:
-        """Wait for environments that are stepping, at least one, whatever the timeout."""
+        """Wait for environments that are stepping; return at least one, even after the timeout."""
         missing = count - len(self._arrived)
         if missing > 0:
             try:

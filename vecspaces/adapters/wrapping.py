@@ -23,8 +23,8 @@ def taken(
 
     One that was made here is closed if the adapter fails to take it.
     """
-    # An adapter holds the vector env that it adapts; not `getattr`, since a wrapper around it would
-    # find it too, and would be lost.
+    # An adapter holds its vector env. Not `getattr`: a wrapper around an adapter would pass the
+    # attribute on, and the wrapper would be lost.
     given = source
     if not isinstance(source, vector.VectorEnv):
         given = getattr(source, "__dict__", {}).get("vector_env")
@@ -102,5 +102,5 @@ def has_attribute(env: Any, name: str) -> bool:
 
 
 def name_type(x: Any) -> str:
-    """Return the name of an object's class with its module: both libraries have a SyncVectorEnv."""
+    """Return the class of an object with its module, since both libraries have a SyncVectorEnv."""
     return f"{type(x).__module__}.{type(x).__qualname__}"

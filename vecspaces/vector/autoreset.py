@@ -44,7 +44,7 @@ class AutoresetMode(Enum):
             The member.
 
         Raises:
-            ValueError: It is none of them.
+            ValueError: `mode` is not an autoreset mode.
 
         Example:
             >>> AutoresetMode.of("SameStep")

@@ -45,7 +45,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         placement: `"spread"` over the nodes, or `"pack"`.
         processes_per_actor: Worker processes within an actor.
         on_worker_death: `"raise"`, or `"restart"`: a new actor, elsewhere if its node is gone; or a
-            function, as in `AsyncVectorEnv`. Where a process of an actor dies, `"restart"` replaces
+            function, as in `AsyncVectorEnv`. If a process of an actor dies, `"restart"` replaces
             the process, and a function decides whether the actor is replaced.
         on_step_timeout: `"raise"`, `"restart"` or a function, as in `AsyncVectorEnv`: an actor that
             overruns `step_timeout` is replaced.
@@ -202,7 +202,7 @@ def _with_processes(setup: WorkerSetup, processes: int, settings: Settings) -> W
         max_restarts=3 if budget is None else budget.max_restarts,
         restart_window=60.0 if budget is None else budget.window,
     )
-    # Each process checks its own environments, and the actor need not do it again.
+    # Each process checks its environments, so the actor need not.
     return replace(
         setup, env_fns=CloudpickleWrapper(functools.partial(list, [factory])), validate=False
     )
@@ -212,7 +212,7 @@ def _start_processes(
     env_fns: Callable[[], list[Callable[[], Any]]], first: int, **arguments: Any
 ) -> AsyncVectorEnv[Any, Any]:
     """Make the vector env of an actor, there."""
-    # An actor has threads of Ray's, and a fork would take over their locks without them.
+    # Ray runs threads in an actor: a forked process would have their locks without the threads.
     safe: StartMethod = (
         "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     )

@@ -49,7 +49,7 @@ class VectorEnv(Generic[ObsType, ActType, ArrayType]):
         render_mode: How the environments render.
         spec: What the vector env was made from, if it was made from an id.
         closed: Whether `close()` was called.
-        info_space: What each environment's infos hold, a Dict; None where nothing is declared.
+        info_space: A Dict of the declared keys of infos; None if no key is declared.
     """
 
     metadata: dict[str, Any] = {}  # noqa: RUF012 - a class-level default, as in Gymnasium
@@ -87,7 +87,7 @@ class VectorEnv(Generic[ObsType, ActType, ArrayType]):
             VecspacesError: `seed` is no int; derived classes may take more.
         """
         if seed is not None:
-            # One generator takes one seed: a sequence of them is for derived classes to understand.
+            # One generator takes one seed; derived classes may accept a sequence.
             one = int(seed) if isinstance(seed, np.integer) else seed
             self._np_random, self._np_random_seed = seeding.np_random(cast("int", one))
         return cast("tuple[ObsType, dict[str, Any]]", None)
@@ -122,7 +122,7 @@ class VectorEnv(Generic[ObsType, ActType, ArrayType]):
         """
         if self.closed:
             return
-        # Closed even if it raises: a second try could not do better.
+        # Closed even if it raises: a second call could not free more.
         try:
             self.close_extras(**kwargs)
         finally:
@@ -139,7 +139,7 @@ class VectorEnv(Generic[ObsType, ActType, ArrayType]):
 
     @property
     def np_random(self) -> Any:
-        """The generator of the vector env itself, seeded at random when first asked for."""
+        """The generator of the vector env, seeded at random at its first use."""
         if self._np_random is None:
             self._np_random, self._np_random_seed = seeding.np_random()
         return self._np_random

@@ -352,7 +352,7 @@ class VectorWrapper(
             )
 
     def _check_idle(self, call: str, mask: Any = False) -> None:
-        """Refuse a call while a deferred one is pending; only a reset of all gives up a result."""
+        """Refuse a call while another is pending; only a reset of all discards a kept result."""
         if self._deferred is not None:
             pending, advice = self._deferred[0], f"call {self._deferred[0]}_wait first"
         elif self._kept is None or mask is None or np.all(mask):

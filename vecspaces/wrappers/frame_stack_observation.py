@@ -54,7 +54,7 @@ class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTy
 
     Raises:
         TypeError: `stack_size` is no integer.
-        ValueError: `stack_size` is not positive, or `padding_type` is none of these.
+        ValueError: `stack_size` is not positive, or `padding_type` is not one of these.
 
     Example:
         >>> from vecspaces import make_vec

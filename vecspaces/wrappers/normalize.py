@@ -1,4 +1,4 @@
-"""Wrappers that normalise by statistics of what they have seen: RunningMeanStd and its users."""
+"""Wrappers that normalise observations and rewards by running statistics, and RunningMeanStd."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RunningMeanStd:
         dtype: The dtype of the mean and variance with which it begins.
 
     Attributes:
-        mean: The mean, of the shape given.
+        mean: The mean, of shape `shape`.
         var: The variance.
         count: The number of values, plus `epsilon`.
 

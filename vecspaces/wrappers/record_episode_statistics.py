@@ -116,7 +116,7 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
             new_times = times[ended].tolist()
             if self._same_step:
                 _restart(counts, at, now)
-        # Statements that call nothing: an interrupt comes before all of them or after.
+        # These statements call no function, so an interrupt comes before or after all of them.
         self.episode_returns, self.episode_lengths, self.episode_start_times = counts
         self.episode_count = count
         self.return_queue += new_returns

@@ -33,7 +33,7 @@ class Rescaling(NamedTuple):
 def rescaling(box: Box, low: Bound, high: Bound, names: tuple[str, str]) -> Rescaling:
     """Return the map of a box to other bounds; `names` are those of the arguments.
 
-    Where a bound is infinite, the value is only shifted.
+    A component with an infinite bound is only shifted.
     """
     low = _as_bound(box, low, names[0])
     high = _as_bound(box, high, names[1])

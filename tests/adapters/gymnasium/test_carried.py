@@ -98,7 +98,7 @@ MAKERS: dict[str, Any] = {
     ),
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_spaces_of_ones_own_run_as_in_gymnasium(maker: str, mode: str, action_space: Any) -> None:
+def test_custom_spaces_run_as_in_gymnasium(maker: str, mode: str, action_space: Any) -> None:
     env_fns = [partial(Grid, action_space)] * 3
     theirs = gymnasium.vector.SyncVectorEnv(
         env_fns, autoreset_mode=gymnasium.vector.AutoresetMode(mode)

@@ -89,7 +89,7 @@ def test_a_spec_of_ours_can_be_copied_and_made_again() -> None:
 
 
 @pytest.mark.parametrize("kind", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
-def test_skrl_wraps_ours_without_being_told_what_it_is(kind: Any) -> None:
+def test_skrl_recognises_ours(kind: Any) -> None:
     pytest.importorskip("skrl", reason="skrl is not installed")
     import torch
     from skrl.envs.wrappers.torch import wrap_env

@@ -215,7 +215,7 @@ def test_graphs_are_gymnasiums_through_step_wait_and_recv() -> None:
         assert transition.observations in envs.observation_space
 
 
-def test_a_vector_env_of_gymnasiums_is_told_apart_from_ours_of_the_same_name() -> None:
+def test_the_error_for_a_vector_env_of_gymnasium_names_its_module() -> None:
     theirs = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")])
     with closing(theirs), pytest.raises(TypeError, match=r"found gymnasium\..*\.SyncVectorEnv$"):
         as_gymnasium(theirs)  # type: ignore[arg-type]  # wrong on purpose

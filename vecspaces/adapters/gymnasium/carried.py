@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CarriedSpace(Space[Any]):
-    """A Gymnasium space that is none of the ten: every method calls the space that it holds.
+    """A Gymnasium space of a kind that vecspaces does not have; every method calls that space.
 
     Its values are pickled, as those of any third party's space, and a batch is a tuple of them.
 
@@ -56,7 +56,7 @@ class CarriedSpace(Space[Any]):
         return self.space.seed(seed)
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> Any:
-        """Draw a value; `mask` and `probability` are passed on where they are given."""
+        """Draw a value; `mask` and `probability` are passed on unless they are None."""
         limits = {"mask": mask, "probability": probability}
         # Many spaces take no such arguments.
         return self.space.sample(**{key: it for key, it in limits.items() if it is not None})

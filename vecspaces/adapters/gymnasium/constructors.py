@@ -13,7 +13,7 @@ from vecspaces.adapters.gymnasium.errors import call
 from vecspaces.adapters.gymnasium.vector_env import GymnasiumVectorEnv, as_gymnasium
 
 
-# skrl's `wrap_env` knows an environment by its direct base classes alone, so both name Gymnasium's.
+# skrl's `wrap_env` looks at direct base classes only, so both classes name Gymnasium's.
 class SyncVectorEnv(GymnasiumVectorEnv, VectorEnv[Any, Any, Any]):
     """`vecspaces.vector.SyncVectorEnv` as a `gymnasium.vector.VectorEnv`.
 
@@ -86,8 +86,8 @@ def make_vec(
         The vector env.
 
     Raises:
-        ValueError: `backend` and `vectorization_mode` were both given, or an environment's own
-            vector env was asked for.
+        ValueError: `backend` and `vectorization_mode` were both given, or the mode is
+            `"vector_entry_point"`.
 
     Example:
         >>> with make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync") as envs:

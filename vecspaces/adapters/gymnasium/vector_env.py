@@ -31,9 +31,9 @@ def _shared(name: str) -> Any:
 class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """A vector env of vecspaces with Gymnasium's interface.
 
-    Its spaces are Gymnasium's, and so is the enum in `metadata["autoreset_mode"]`. What Gymnasium
-    does not know (`send`, `rollout_view`, `stats`, `num_workers`, ...) is passed on. Errors are
-    Gymnasium's and those of `vecspaces.errors` at once.
+    Its spaces and the enum in `metadata["autoreset_mode"]` are Gymnasium's. Attributes that
+    Gymnasium does not have (`send`, `rollout_view`, `stats`, `num_workers`, ...) are passed on.
+    Errors are subclasses of both Gymnasium's and those of `vecspaces.errors`.
 
     Args:
         vector_env: The vector env; it is stepped, not copied.
@@ -65,7 +65,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             self.metadata["autoreset_mode"] = self.autoreset_mode
         infos = vector_env.info_space
         self.info_space = None if infos is None else to_gymnasium(infos)
-        # Where there are no graphs, values are the same in both libraries.
+        # Graphs are the only values that differ between the libraries.
         if infos is not None and translator(infos) is not None:
             vector_env = _TranslatedInfos(vector_env, infos)
         translate = translator(vector_env.single_observation_space)
@@ -166,7 +166,7 @@ def as_gymnasium(vector_env: vector.VectorEnv[Any, Any, Any]) -> GymnasiumVector
 
     Raises:
         TypeError: `vector_env` is no `vecspaces.vector.VectorEnv`.
-        CustomSpaceError: A space of `vector_env` is none of the ten.
+        CustomSpaceError: Gymnasium has no such space.
 
     Example:
         >>> import gymnasium

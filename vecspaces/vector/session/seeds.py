@@ -36,7 +36,7 @@ def spread_seeds(seed: Any, num_envs: int) -> list[int | None]:
 
 
 def _as_seed(seed: Any, number: int) -> int:
-    """Return an integer of Python or NumPy as an int; nothing is rounded."""
+    """Return an integer of Python or NumPy as an int; floats are refused, not rounded."""
     try:
         return operator.index(seed)
     except TypeError:
