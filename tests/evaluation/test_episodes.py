@@ -417,12 +417,13 @@ def test_an_episode_that_hangs_is_named() -> None:
     assert caught.value.__notes__ == ["evaluate was playing episode 0 with seed 5"]
 
 
-def test_what_the_policy_raises_has_no_note() -> None:
+def test_what_policy_and_progress_raise_has_no_note() -> None:
     def broken(observations: Any) -> Any:
         raise ZeroDivisionError("no idea")
 
-    with pytest.raises(ZeroDivisionError, match="no idea") as caught:
-        evaluate(broken, Errand, episodes=4, seed=0, num_workers=2)
-    assert not hasattr(caught.value, "__notes__")
+    for policy, progress in ((broken, False), ("random", lambda *counts: broken(counts))):
+        with pytest.raises(ZeroDivisionError, match="no idea") as caught:
+            evaluate(policy, Errand, episodes=4, seed=0, num_workers=1, progress=progress)
+        assert not hasattr(caught.value, "__notes__")
     with pytest.raises(InvalidActionError, match="actions: expected"):
         evaluate(lambda observations: np.zeros(99, np.int64), Errand, episodes=4, backend="sync")
