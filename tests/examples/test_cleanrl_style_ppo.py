@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import gymnasium
@@ -11,17 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-PATH = Path(__file__).parents[2] / "examples" / "cleanrl_style_ppo.py"
+EXAMPLE = "cleanrl_style_ppo"
 BRIEFLY = ["--num-envs", "4", "--num-steps", "64", "--total-timesteps", "1024"]
-
-
-@pytest.fixture
-def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("cleanrl_style_ppo", PATH)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_one_import_changes_no_weight(

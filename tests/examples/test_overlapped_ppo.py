@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -11,16 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-PATH = Path(__file__).parents[2] / "examples" / "overlapped_ppo.py"
-
-
-@pytest.fixture
-def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("overlapped_ppo", PATH)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+EXAMPLE = "overlapped_ppo"
 
 
 def train(example: ModuleType, halves: int, updates: int, seed: int) -> tuple[float, Any]:
