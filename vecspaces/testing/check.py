@@ -219,7 +219,8 @@ class _Check:
             self._compare_processes(trace)
             if alone.extra["binds"] and same_in_company and not _RESULTS & self.findings.keys():
                 self._run(probes.compare_bound, self._seed, self._num_steps, _BUDGET)
-        self._render(trace if same_in_company else None)
+        modes = alone.extra["modes"] if _takes_mode(self._make_env) else [None]
+        self._render(modes, trace if same_in_company else None)
         if "global-random" in self.findings:  # which is the more precise finding
             self.findings.pop("touches-globals", None)
 
@@ -333,8 +334,7 @@ class _Check:
 
     # ------------------------------------------------------------------ rendering
 
-    def _render(self, trace: list[Record] | None) -> None:
-        modes = self._render_modes()
+    def _render(self, modes: list[str | None], trace: list[Record] | None) -> None:
         began, compared = time.monotonic(), False
         for mode in modes:
             budget = _BUDGET / len(modes)
@@ -374,21 +374,6 @@ class _Check:
                     message = f"render_mode={mode!r}: frames are other ones beside {others} others"
                     self._find("render-company", message)
 
-    def _render_modes(self) -> list[str | None]:
-        """Return the modes to try: those of the class, or the environment's own."""
-        try:
-            parameters = inspect.signature(self._make_env).parameters
-        except (TypeError, ValueError):  # a callable in C without a signature
-            return [None]
-        takes_mode = "render_mode" in parameters or any(
-            parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
-        )
-        if not takes_mode:
-            return [None]
-        played = self._isolate(probes.list_render_modes, context=self._fast)
-        modes: list[str | None] = played.extra.get("modes", [])
-        return modes
-
     # ------------------------------------------------------------------ cost
 
     def _measure(self) -> None:
@@ -405,6 +390,16 @@ class _Check:
         if busy.mean() > 1e-3 and len(busy) >= 100 and share > 5:
             message = f"one step in a hundred takes {share:.0f} times the mean"
             self._find("uneven-steps", message)
+
+
+def _takes_mode(make_env: Callable[..., Any]) -> bool:
+    """Return whether a factory lets its caller choose the render mode."""
+    try:
+        parameters = inspect.signature(make_env).parameters
+    except (TypeError, ValueError):  # a callable in C without a signature
+        return False
+    kinds = [parameter.kind for parameter in parameters.values()]
+    return "render_mode" in parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def _frames_differ(one: Played, other: Played) -> bool:

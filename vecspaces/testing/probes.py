@@ -101,6 +101,8 @@ def inspect_alone(
     built = _build(host)
     env, declared, changed = built.env, None, played.extra.setdefault("changed", [])
     played.extra["binds"] = binds = find_bind(env) is not None
+    modes = (getattr(env, "metadata", None) or {}).get("render_modes", ())
+    played.extra["modes"] = [str(mode) for mode in modes if mode != "human"]
     if isinstance(built.info_space, WrongSpace):
         played.findings["info-space"] = built.info_space.text
     elif built.info_space is not None:
@@ -263,33 +265,24 @@ def replay(
     for ahead, turn in enumerate(turns[subject + 1 :], 1):
         for _ in range(ahead):
             next(turn, None)
-    with _disturbances(neighbours) as disturb:
-        for _ in _for_seconds(budget, turns[subject]):
+    with tempfile.TemporaryDirectory() as elsewhere, contextlib.chdir("."):
+        _disturb(neighbours, 0, elsewhere)
+        for number, _ in enumerate(_for_seconds(budget, turns[subject]), 1):
             for i, turn in enumerate(turns):
                 if i != subject:
                     next(turn, None)
-            disturb()
+            _disturb(neighbours, number, elsewhere)
     _close(*company.envs)
 
 
-@contextlib.contextmanager
-def _disturbances(neighbours: tuple[str, ...]) -> Iterator[Callable[[], None]]:
-    turn = itertools.count()
-    with tempfile.TemporaryDirectory() as elsewhere:
-
-        def disturb() -> None:
-            number = next(turn)
-            if "random" in neighbours:
-                random.random()
-                np.random.random(3)
-                if number % 7 == 0:
-                    _seed_globals(number)
-            if "directory" in neighbours:
-                os.chdir(elsewhere)
-
-        with contextlib.chdir("."):  # back again at the end
-            disturb()
-            yield disturb
+def _disturb(neighbours: tuple[str, ...], number: int, elsewhere: str) -> None:
+    if "random" in neighbours:
+        random.random()
+        np.random.random(3)
+        if number % 7 == 0:
+            _seed_globals(number)
+    if "directory" in neighbours:
+        os.chdir(elsewhere)
 
 
 # ---------------------------------------------------------------------- in place
@@ -382,15 +375,6 @@ def _wrong_frame(mode: str, frame: Any) -> str | None:
     if mode == "ansi" and not isinstance(frame, str):
         return f"render() returns {show_value(frame)}, expected a str"
     return None
-
-
-@_probe
-def list_render_modes(host: ProbeHost, played: Played) -> None:
-    """Put the render modes that an environment declares into `extra`, but for windows."""
-    env = _build(host).env
-    modes = (getattr(env, "metadata", None) or {}).get("render_modes", ())
-    played.extra["modes"] = [str(mode) for mode in modes if mode != "human"]
-    _close(env)
 
 
 # ---------------------------------------------------------------------- resources

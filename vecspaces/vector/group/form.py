@@ -109,6 +109,8 @@ def reward_writer(out: npt.NDArray[np.float64], low: int) -> Callable[[list[Any]
 
 def as_reward(reward: Any, row: int | None = None) -> float:
     """Return a reward, a number or an array that holds one, as a float."""
+    if type(reward) in FLOATS:
+        return float(reward)
     if not isinstance(reward, (list, tuple)):
         with suppress(*RAISED):  # a foreign object's conversion may raise anything
             array = np.asarray(reward)
