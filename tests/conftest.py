@@ -31,7 +31,7 @@ patient = hypothesis.settings(
 hypothesis.settings.register_profile("default", patient, derandomize=True, max_examples=20)
 hypothesis.settings.register_profile("random", patient, print_blob=True)
 hypothesis.settings.register_profile(
-    "full", parent=hypothesis.settings.get_profile("random"), max_examples=300
+    "full", parent=hypothesis.settings.get_profile("random"), max_examples=150
 )
 hypothesis.settings.register_profile(
     "quick", parent=hypothesis.settings.get_profile("default"), max_examples=5
