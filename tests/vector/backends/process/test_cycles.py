@@ -58,16 +58,24 @@ def cycle(times: int, **arguments: Any) -> None:
     assert resident() <= 1.05 * memory
 
 
-@pytest.mark.parametrize("shared_memory", [True, pytest.param(False, marks=pytest.mark.full)])
-def test_thirty_cycles_leave_nothing(shared_memory: bool) -> None:
-    cycle(30, context="fork", shared_memory=shared_memory)
-
-
-@pytest.mark.full
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
-def test_a_hundred_cycles_leave_nothing(context: str) -> None:
-    cycle(100, context=context)
+@pytest.mark.parametrize(
+    ("times", "context", "shared_memory"),
+    [
+        (12, "fork", True),
+        *(
+            pytest.param(*long, marks=pytest.mark.full)
+            for long in [
+                (100, "fork", True),
+                (100, "fork", False),
+                (30, "spawn", True),
+                (60, "forkserver", True),
+            ]
+        ),
+    ],
+)
+def test_many_cycles_leave_nothing(times: int, context: str, shared_memory: bool) -> None:
+    cycle(times, context=context, shared_memory=shared_memory)
 
 
 def test_faults_and_restarts_leave_nothing_either(tmp_path: Path) -> None:
@@ -89,7 +97,7 @@ def test_faults_and_restarts_leave_nothing_either(tmp_path: Path) -> None:
     suffer(tmp_path / "first")
     gc.collect()
     before = counts()
-    for number in range(10):
+    for number in range(5):
         suffer(tmp_path / str(number))
     gc.collect()
     assert settled(counts, before) == before
