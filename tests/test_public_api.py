@@ -155,9 +155,19 @@ def test_every_argument_of_a_constructor_is_described_in_order(vector_env: type)
 def test_defaults_of_the_arguments_that_gymnasium_lacks() -> None:
     parameters = inspect.signature(AsyncVectorEnv).parameters.values()
     assert {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY} == {
-        "num_workers": None, "batch_size": None, "buffers": 1, "variable_capacity": 65536,
-        "on_worker_death": "raise", "max_restarts": 3, "restart_window": 60.0,
-        "step_timeout": None, "on_step_timeout": "raise", "start_timeout": 300.0,
-        "slow_warning": 60.0, "worker_threads": 1,
-        "stats": False, "validate": False, "info_space": None,
+        "num_workers": None,
+        "batch_size": None,
+        "buffers": 1,
+        "variable_capacity": 65536,
+        "on_worker_death": "raise",
+        "max_restarts": 3,
+        "restart_window": 60.0,
+        "step_timeout": None,
+        "on_step_timeout": "raise",
+        "start_timeout": 300.0,
+        "slow_warning": 60.0,
+        "worker_threads": 1,
+        "stats": False,
+        "validate": False,
+        "info_space": None,
     }

@@ -81,7 +81,8 @@ def test_the_table_and_the_json_have_fixed_names() -> None:
     result = json.loads(Path("found.json").read_text())
     assert list(result) == [
         "env", "backend", "num_envs", "num_workers", "seed", "steps", "seconds", "steps_per_second",
-        "episodes", "mean_return", "min_return", "max_return", "mean_length", "interrupted",
+        "episodes", "mean_return", "min_return", "max_return", "mean_length", "min_length",
+        "max_length", "interrupted",
     ]  # fmt: skip
     assert list(result.values())[:5] == ["CartPole-v1", "async", 4, 2, 7]
     assert 1000 <= result["steps"] < 1004

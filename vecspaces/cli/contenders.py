@@ -113,14 +113,6 @@ def open_vecspaces(
     return make_runner(step, actions, envs.close, batch_size)
 
 
-def _open_sync(make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
-    return open_vecspaces(make, num_envs, "sync")
-
-
-def _open_async(make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
-    return open_vecspaces(make, num_envs, "async", num_workers=num_workers)
-
-
 def _open_gymnasium(kind: str, make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
     vector = importlib.import_module("gymnasium.vector")
     envs = getattr(vector, kind)([make] * num_envs)
@@ -182,8 +174,17 @@ def step_all(envs: Sequence[Any], actions: Sequence[Any], ended: list[bool]) -> 
 
 
 OURS = [
-    Contender("vecspaces sync", _open_sync, lambda num_envs, num_workers: 0),
-    Contender("vecspaces async", _open_async),
+    Contender(
+        "vecspaces sync",
+        lambda make, num_envs, num_workers: open_vecspaces(make, num_envs, "sync"),
+        lambda num_envs, num_workers: 0,
+    ),
+    Contender(
+        "vecspaces async",
+        lambda make, num_envs, num_workers: open_vecspaces(
+            make, num_envs, "async", num_workers=num_workers
+        ),
+    ),
 ]
 GYMNASIUM = [
     Contender(

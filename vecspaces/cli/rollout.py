@@ -36,15 +36,15 @@ class Summary:
 
     count: int = 0
     total: float = 0.0
-    least: float = math.inf
-    greatest: float = -math.inf
+    min: float = math.inf
+    max: float = -math.inf
 
     def add(self, values: list[float]) -> None:
         """Add values, at least one; a list, since NumPy's reductions cost more for a few values."""
         self.count += len(values)
         self.total += sum(values)
-        self.least = min(self.least, *values)
-        self.greatest = max(self.greatest, *values)
+        self.min = min(self.min, *values)
+        self.max = max(self.max, *values)
 
     @property
     def mean(self) -> float:
@@ -84,44 +84,39 @@ class Statistics:
         """Environment steps per second."""
         return self.steps / self.seconds if self.seconds else 0.0
 
-    def as_json(self) -> dict[str, Any]:
-        """Return one flat object for JSON, with None for numbers that are not finite."""
-        own = {key: value for key, value in vars(self).items() if not isinstance(value, Summary)}
-        flat = {
-            **own,
+    def numbers(self) -> dict[str, int | float | None]:
+        """Return speed and episodes; None for statistics of no episodes."""
+        numbers: dict[str, int | float | None] = {
+            "steps": self.steps,
+            "seconds": self.seconds,
             "steps_per_second": self.steps_per_second,
             "episodes": self.returns.count,
-            "mean_return": self.returns.mean,
-            "min_return": self.returns.least,
-            "max_return": self.returns.greatest,
-            "mean_length": self.lengths.mean,
         }
-        return {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in flat.items()
-        }
+        for name, summary in (("return", self.returns), ("length", self.lengths)):
+            for statistic in ("mean", "min", "max"):
+                value = getattr(summary, statistic)
+                numbers[f"{statistic}_{name}"] = value if math.isfinite(value) else None
+        return numbers
+
+    def as_json(self) -> dict[str, Any]:
+        """Return one flat object for JSON."""
+        own = ("env", "backend", "num_envs", "num_workers", "seed")
+        return {**{name: getattr(self, name) for name in own}, **self.numbers()}
 
     def as_facts(self) -> list[tuple[str, str]]:
-        """Return names and values for the terminal."""
-        rows: list[tuple[str, int | float]] = [
-            ("steps", self.steps),
-            ("seconds", self.seconds),
-            ("steps/s", round(self.steps_per_second)),
-            ("episodes", self.returns.count),
-        ]
-        for name, summary in (("return", self.returns), ("length", self.lengths)):
-            rows.append((f"mean {name}", summary.mean))
-            rows.append((f"min {name}", summary.least))
-            rows.append((f"max {name}", summary.greatest))
-        facts = [(name, _show(value)) for name, value in rows]
+        """Return names and values for the terminal, with a dash for None."""
+        numbers = {**self.numbers(), "steps_per_second": round(self.steps_per_second)}
+        facts = []
+        for name, value in numbers.items():
+            shown = (
+                "-"
+                if value is None
+                else f"{value:,}"
+                if isinstance(value, int)
+                else f"{value:,.2f}"
+            )
+            facts.append((name.replace("_per_second", "/s").replace("_", " "), shown))
         return [*facts, ("workers", f"{self.num_workers} ({self.backend})")]
-
-
-def _show(value: int | float) -> str:
-    """Write a number, or a dash if it is not finite."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
 def rollout(
