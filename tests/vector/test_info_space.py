@@ -368,25 +368,6 @@ def test_infos_of_a_vectorised_simulator() -> None:
                 assert_identical(found["_sum"], expected["_sum"])
 
 
-class Scolding(Drift):
-    """A simulator with a wrong info of its environment 1."""
-
-    def step(self, actions: Any) -> Any:
-        *result, _ = super().step(actions)
-        return *result, {"level": np.array([1, 300, 2])}
-
-
-def test_a_wrong_info_of_a_vector_env_names_its_environment() -> None:
-    space = spaces.Dict(level=spaces.Box(0, 255, (), np.uint8))
-    for arguments in ({}, {"validate": True}):
-        with SyncVectorEnv(
-            [partial(Drift, 2), partial(Scolding, 3)], info_space=space, **arguments
-        ) as envs:
-            envs.reset(seed=0)
-            with pytest.raises(InvalidInfoError, match=r"environment 3 .*info\['level'\].*300"):
-                envs.step(np.zeros((5, 2)))
-
-
 # ---------------------------------------------------------------------- copies and views
 
 

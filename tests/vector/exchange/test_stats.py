@@ -156,7 +156,7 @@ def test_nothing_yet_is_nothing() -> None:
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
 def test_each_mode_counts_its_steps(mode: str) -> None:
     env_fns = [partial(Ledger, 0, length=3), partial(Ledger, 1, length=99)]
-    with AsyncVectorEnv(env_fns, num_workers=2, stats=True, autoreset_mode=mode) as envs:
+    with SyncVectorEnv(env_fns, stats=True, autoreset_mode=mode) as envs:
         envs.reset(seed=0)
         for _ in range(8):
             _, _, terminations, _, _ = envs.step([0, 0])

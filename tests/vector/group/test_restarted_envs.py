@@ -354,19 +354,6 @@ def test_derived_seeds_have_31_bits() -> None:
         envs.reset(seed=np.random.SeedSequence(1))
 
 
-def test_seeds_of_restarts_have_31_bits() -> None:
-    with start(None, AutoresetMode.NEXT_STEP) as envs:
-        for count in (1, 2):
-            kill(envs)
-            envs.step(ACTIONS)
-            seeds = [found[-1] for found in envs.get_attr("seeds")]
-            derived = [
-                int(np.random.SeedSequence(5 + row, spawn_key=(count,)).generate_state(1)[0])
-                for row in LOST
-            ]
-            assert seeds[1:] == [seed & INT32_MAX for seed in derived]
-
-
 # --- deaths in set_attr -------------------------------------------------------------------------
 
 
