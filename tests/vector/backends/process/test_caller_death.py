@@ -105,12 +105,18 @@ class Caller:
                 return False
         return True
 
-    def hear(self, count: int) -> bytes:
-        """Read what so many environments, or children, have to say."""
+    def hear(self, count: int) -> None:
+        """Wait until so many environments, or children, have written something."""
         data = b""
         while data.count(b"x") + data.count(b">") < count:
             data += os.read(self.events, 64)
-        return data
+
+    def interrupt(self, count: int) -> tuple[str, str]:
+        """Send Ctrl-C once environments step; return the output of a program that ends in time."""
+        self.hear(count)
+        os.killpg(self.process.pid, signal.SIGINT)
+        assert self.all_gone(2.0)
+        return self.process.communicate(timeout=5)
 
 
 @contextlib.contextmanager
@@ -229,48 +235,26 @@ def test_ctrl_c_is_an_exception_in_the_caller_alone(context: str) -> None:
         envs.close()
     """
     with caller(body, context, "time.sleep(0.01)") as program:
-        program.hear(6)
-        os.killpg(program.process.pid, signal.SIGINT)
-        assert program.all_gone(2.0)
-        out, err = program.process.communicate(timeout=5)
-        assert (out, err, program.process.returncode) == ("interrupted\n", "", 0)
+        assert program.interrupt(6) == ("interrupted\n", "")
+        assert program.process.returncode == 0
 
 
 @pytest.mark.parametrize("context", FORK_OR_FULL)
 def test_ctrl_c_that_nobody_catches_shows_one_traceback(context: str) -> None:
-    body = """
-    while True:
-        envs.step(np.array([0, 2, 0, 2]))
-    """
-    with caller(body, context, "time.sleep(0.01)") as program:
-        program.hear(6)
-        os.killpg(program.process.pid, signal.SIGINT)
-        assert program.all_gone(2.0)
-        _, err = program.process.communicate(timeout=5)
+    with caller(f"while True: {STEP}", context, "time.sleep(0.01)") as program:
+        _, err = program.interrupt(6)
         assert err.count("Traceback") == 1
         assert "\nKeyboardInterrupt\nstep was waiting " in err
 
 
-@pytest.mark.parametrize("context", FORK_OR_FULL)
-def test_ctrl_c_in_a_long_step_ends_all_within_two_seconds(context: str) -> None:
-    body = """
-    with envs:
-        envs.step(np.array([2, 0, 2, 0]))
-    """
-    with caller(body, context, OCCUPATIONS["computing"]) as program:
-        program.hear(2)
-        os.killpg(program.process.pid, signal.SIGINT)
-        assert program.all_gone(2.0)
+BETWEEN_CALLS = """
+    envs.step_async(np.array([2, 0, 2, 0]))
+    threading.Event().wait()
+"""
 
 
 @pytest.mark.parametrize("context", FORK_OR_FULL)
-def test_ctrl_c_between_two_calls_ends_all_within_two_seconds(context: str) -> None:
-    body = """
-    with envs:
-        envs.step_async(np.array([2, 0, 2, 0]))
-        threading.Event().wait()
-    """
-    with caller(body, context, OCCUPATIONS["computing"]) as program:
-        program.hear(2)
-        os.killpg(program.process.pid, signal.SIGINT)
-        assert program.all_gone(2.0)
+@pytest.mark.parametrize("body", [f"    {STEP}", BETWEEN_CALLS], ids=["in a step", "between calls"])
+def test_ctrl_c_in_a_long_step_ends_all_within_two_seconds(body: str, context: str) -> None:
+    with caller(f"with envs:\n{body}", context, OCCUPATIONS["computing"]) as program:
+        program.interrupt(2)
