@@ -20,8 +20,14 @@ import pytest
 from tests.envs import Ledger, Sampler, ledgers
 from tests.vector.backends.ray.clusters import BERTH, actor_of, more_nodes, node_of
 from tests.vector.bounds import within
+from tests.vector.group.test_validation import BOX, FIRST, INSIDE, among_right_ones
 from vecspaces import Space, make_vec, spaces
-from vecspaces.errors import StepTimeoutError, WorkerDiedError
+from vecspaces.errors import (
+    InvalidActionError,
+    InvalidObservationError,
+    StepTimeoutError,
+    WorkerDiedError,
+)
 from vecspaces.layout import Array, describe
 from vecspaces.testing.contract import assert_same_run
 from vecspaces.testing.faulty_envs import GATE, arm, factories, open_gate
@@ -176,10 +182,9 @@ def test_a_step_is_one_object_of_a_few_arrays_however_many_environments(
         envs.step(np.zeros(num_envs, int))
         monkeypatch.undo()
         assert len(objects) == 2, "one for each actor"
-        for _, _, ((low, high, observations, _, *rest),) in objects:
+        for _, _, ((low, high, numbers, parts),) in objects:
             assert high - low == num_envs // 2
-            # None: what an info_space would declare.
-            arrays = [part for part in (*observations, *rest) if part is not None]
+            arrays = [*numbers, *(array for part in parts for array in part)]
             assert len(arrays) == 5, "two leaves, rewards, terminations, truncations"
             assert all(len(array) == num_envs // 2 for array in arrays)
             if num_envs == 64:
@@ -219,6 +224,24 @@ def test_answers_of_a_stream_that_a_reset_cut_off_are_not_seen() -> None:
         observations, _ = envs.reset(seed=0)
         assert observations[:, 2:4].tolist() == [[0, -1]] * 4
         assert np.array_equal(envs.recv().observations[:, 2:4], [[0, -1]] * 2)
+
+
+@pytest.mark.usefixtures("lent_actors")
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_is_validated_is_named(processes: int) -> None:
+    env_fns = among_right_ones(BOX, INSIDE, np.array([0, np.nan], np.float32), 0)
+    arguments: dict[str, Any] = {"num_workers": 2, "processes_per_actor": processes}
+    with RayVectorEnv(env_fns, validate=True, **arguments) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(InvalidActionError, match="for environment 1: no environment was"):
+            envs.step([0, 7, 1, 0])
+        for _ in range(FIRST - 1):
+            envs.step([0] * 4)
+        message = f"environment 2 returned .* in step {FIRST} of its"
+        with pytest.raises(InvalidObservationError, match=message):
+            envs.step([0] * 4)
+        envs.reset(seed=0)
+        envs.step([0] * 4)
 
 
 # ---------------------------------------------------------------------- processes in actors
