@@ -40,7 +40,7 @@ def bench(
         str | None,
         typer.Option(
             metavar="NAME,NAME,...",
-            help="Beginnings of backends' names: vecspaces, gymnasium sync, the limit, ...",
+            help="Names, or their beginnings: vecspaces, gymnasium sync, the limit, ...",
             show_default="all",
         ),
     ] = None,
@@ -63,7 +63,7 @@ def bench(
     json_file: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Compare vecspaces with Gymnasium's vector envs and with the limit.
+    """Compare the speed of vecspaces, Gymnasium and the limit.
 
     The limit is an upper bound: plain loops over the same environments in the same number of
     processes, without data exchange.

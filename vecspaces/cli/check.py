@@ -27,7 +27,10 @@ def check(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Check an environment, alone and beside others; exit code 1 if there are errors."""
+    """Find errors in an environment, alone and beside others.
+
+    The exit code is 1 if there are errors.
+    """
     make = options.find_env(env, **options.parse_env_args(env_arg))
     report = check_env(make, num_steps=num_steps, seed=seed, timeout=timeout)
     write_json(json, {"env": env, **report.to_dict()})

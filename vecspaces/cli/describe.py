@@ -24,7 +24,7 @@ def describe(
     json_file: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Show an environment's spaces, and the layout of a batch of their values in shared memory."""
+    """Show an environment's spaces, and the layout of batches."""
     spaces = _spaces_of(options.find_env(env, **options.parse_env_args(env_arg)))
     layouts = {name: Layout.compile(space, num_envs) for name, space in spaces.items()}
     console = output(json_file)

@@ -39,7 +39,7 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="A function of a batch of observations that returns actions, or random.",
+            help="A function from a batch of observations to actions; or random.",
         ),
     ] = None,
     sb3: Annotated[
@@ -105,7 +105,10 @@ def evaluate(
     progress: Annotated[bool, typer.Option(help="Show the progress and the time left.")] = True,
     traceback: options.Traceback = False,
 ) -> None:
-    """Evaluate a policy with seeded episodes; results do not depend on the number of workers."""
+    """Play seeded episodes with a policy; show their statistics.
+
+    Results do not depend on the number of environments and workers.
+    """
     if chosen is not None and record is None:
         refuse("--episode: expected --record FILE with it, found none")
     if (policy is None) == (sb3 is None):

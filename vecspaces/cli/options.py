@@ -103,7 +103,7 @@ Record: TypeAlias = Annotated[
     typer.Option(
         metavar="FILE",
         callback=check_file(*PICTURES),
-        help="Record environments (rollout: the first 300 steps) to a .gif or .mp4 file.",
+        help="Record a picture: .gif or .mp4.",
     ),
 ]
 Json: TypeAlias = Annotated[

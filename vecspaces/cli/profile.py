@@ -45,7 +45,7 @@ def profile(
     ] = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Step environments with random actions, and show which environments and workers are slow."""
+    """Step with random actions; find slow environments and workers."""
     make: Any = options.find_env(env, **options.parse_env_args(env_arg))
     given = options.vector_options(
         "async",

@@ -139,13 +139,13 @@ def rollout(
         typer.Option(
             "--envs",
             metavar="0,1,2,3",
-            help="The environments to record.",
+            help=f"The environments to record, in the first {_FRAMES} steps.",
             show_default="the first four",
         ),
     ] = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Roll out a random policy in many environments; show its speed and its episodes."""
+    """Run a random policy; show its speed and its episodes."""
     if shown is not None and record is None:
         refuse("--envs: expected --record FILE with it, found none")
     vector_kwargs = options.vector_options(

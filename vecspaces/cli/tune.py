@@ -55,7 +55,10 @@ def tune(
     json_file: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Measure your environment, try the settings that make sense, and print the line to paste."""
+    """Find the settings that step your environment fastest.
+
+    The command measures the environment, tries settings, and prints the line to paste.
+    """
     env_kwargs = options.parse_env_args(env_arg)
     make = options.find_env(env, **env_kwargs)
     common = options.vector_options(

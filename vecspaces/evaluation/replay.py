@@ -29,9 +29,6 @@ def record_episodes(
 
     An episode that goes otherwise than before is a ValueError, and leaves the old file as it was.
     """
-    for k in episodes:
-        if not 0 <= k < result.episodes:
-            raise ValueError(f"episode: expected 0 to {result.episodes - 1}, found {k}")
     rendering = {**(env_kwargs or {}), "render_mode": "rgb_array"}
     envs = make_vec(env, backend="sync", autoreset_mode="Disabled", env_kwargs=rendering)
     with replacing(path) as file, envs, RecordVideo(envs, file) as recorded:
