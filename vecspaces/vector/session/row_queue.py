@@ -12,16 +12,16 @@ from vecspaces.vector.exchange.deadline import Deadline
 Info = dict[str, Any]
 
 NEVER = Deadline(None)
-# How long a row whose time is up may stay silent while the caller listens, in seconds: it may have
-# answered while the caller did not.
+# How long to read on for a row whose time is up, in seconds: its answer may have come while the
+# caller did something else.
 _GRACE = 0.1
 
 
 class RowQueue:
     """The rows of `send` and `recv`, in the order in which they can be received.
 
-    The session alone changes it. Every change can be made twice with the same result: an interrupt
-    may come between the arrival of a reply and the note that it was taken in.
+    The session alone changes it. Every change can be made twice with the same result, since an
+    interrupt may come before it is noted that a reply was taken in.
 
     Attributes:
         under_way: Rows that were sent a command and have not answered, in the order in which they
@@ -34,8 +34,8 @@ class RowQueue:
         self.under_way: dict[int, Deadline] = {}
         self.ready: dict[int, Info] = {}
         self.fresh: set[int] = set()
-        # The time of the first row, once it is up, and until when the row may be silent after that.
-        self._listening = NEVER, NEVER
+        # The time of the first row, once it is up, and the end of its grace.
+        self._grace = NEVER, NEVER
 
     @property
     def streams(self) -> bool:
@@ -94,21 +94,24 @@ class RowQueue:
     # ------------------------------------------------------------------ late rows
 
     def late_from(self, exempt: Container[int]) -> Deadline:
-        """Return when the first row under way is late, if it stays silent; `exempt` rows never."""
+        """Return when the first row under way is late: its time is up, and its grace too.
+
+        Rows that are `exempt` are never late.
+        """
         first = next((by for row, by in self.under_way.items() if row not in exempt), NEVER)
         if not first.passed:
             return first
-        if self._listening[0] is not first:
-            self._listening = first, Deadline(_GRACE)
-        return self._listening[1]
+        if self._grace[0] is not first:
+            self._grace = first, Deadline(_GRACE)
+        return self._grace[1]
 
-    def listens(self, late: Deadline) -> bool:
-        """Whether a row's time is up, so that `recv` listens for it although others are ready."""
-        return late is not NEVER and late is self._listening[1]
+    def is_grace(self, late: Deadline) -> bool:
+        """Whether `late_from` returned the end of a grace."""
+        return late is not NEVER and late is self._grace[1]
 
-    def heard(self) -> None:
-        """Note that something came meanwhile: the rest, or the next answer, may take its time."""
-        self._listening = self._listening[0], Deadline(_GRACE)
+    def renew_grace(self) -> None:
+        """Begin the grace anew, since something came: the rest of a long message may follow."""
+        self._grace = self._grace[0], Deadline(_GRACE)
 
     def late(self, exempt: Container[int]) -> list[int]:
         """Return the rows whose time is up."""

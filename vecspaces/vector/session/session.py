@@ -502,9 +502,10 @@ class Session:
             if by_row:
                 late = self.queue.late_from(workers.building_rows())
                 bounds.append((late, self._restart_late_rows))
-                # A row whose time is up is listened to, and dealt with, although others are ready.
-                listens = self.queue.listens(late)
-                over = over and not (late.passed or (listens and not until.passed))
+                # The wait goes on for a row whose time is up, although others are ready: else one
+                # that hangs would never be found while the others answer.
+                in_grace = self.queue.is_grace(late)
+                over = over and not (late.passed or (in_grace and not until.passed))
             if over:
                 break
             if workers.build_by:
@@ -518,13 +519,13 @@ class Session:
             if bounds:
                 left = slow.shorten(min(bound for bound, _ in bounds).left)
             if by_row:
-                heard_by = Deadline(left)
+                read_until = Deadline(left)
             replies = self._backend.collect(left)
             if not replies:
                 busy = waiting if ready is None else self._busy(True)
                 slow.look(busy, self._number if ready is None else self._stream, self._verb)
-            if by_row and listens and (replies or not heard_by.passed):
-                self.queue.heard()
+            if by_row and in_grace and (replies or not read_until.passed):
+                self.queue.renew_grace()  # a reply came, or a part of one
             self._take_in(replies)
             for bound, act in bounds:
                 if bound.passed:
@@ -544,7 +545,7 @@ class Session:
         if advice is None:
             self._restart_late(rows, running)
             return
-        # Who looks in for a moment waits for no answer, and disturbs no one.
+        # A wait of a moment, such as timeout=0, does not pay for a stack.
         where = self.workers.find_running(self._busy(streams), min(PATIENCE, timeout))
         raise overdue(self._verb, timeout, rows, running, advice, *where)
 
@@ -553,7 +554,7 @@ class Session:
         return Deadline(self._settings.step_timeout) if self._restarts_late else NEVER
 
     def _restart_late_rows(self) -> None:
-        """Restart the workers of rows under way whose time is up, unless they were just heard."""
+        """Restart the workers of rows under way that are late."""
         exempt = self.workers.building_rows()
         if self.queue.late_from(exempt).passed:
             late = self.workers.of_rows(self.queue.late(exempt))
