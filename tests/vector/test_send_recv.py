@@ -5,6 +5,8 @@ That each environment gives its own sequence is the state machine's to check.
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from functools import partial
@@ -24,6 +26,7 @@ from tests.envs import (
     ledgers,
 )
 from tests.interrupts import interrupt_at
+from tests.vector.session.states import Late
 from vecspaces import spaces
 from vecspaces.errors import (
     AlreadyPendingCallError,
@@ -34,6 +37,7 @@ from vecspaces.errors import (
     NoAsyncCallError,
     ResetNeededError,
     StepTimeoutError,
+    WorkerDiedError,
 )
 from vecspaces.testing.contract import assert_same_infos
 from vecspaces.testing.envs import Echo, talking
@@ -443,6 +447,58 @@ def test_a_late_answer_to_a_call_in_a_stream_is_none_to_the_next(tmp_path: Path)
         gate.touch()
         assert envs.call(ask, 2, env_ids=[0, 1]) == (2, 2)
         assert envs.recv(1).env_ids.tolist() == [2]
+
+
+def die_once(env: Any, sign: Path) -> Any:
+    """End the process of environment 1, if a file is there."""
+    if env.number == 1 and sign.exists():
+        sign.unlink()
+        os._exit(3)
+    return env.number
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_death_in_a_call_concerns_the_rows_of_its_worker(restarts: bool, tmp_path: Path) -> None:
+    given = {"on_worker_death": "restart" if restarts else "raise"}
+    sign = tmp_path / "die"
+    with AsyncVectorEnv(ledgers(4), num_workers=2, **given) as envs:
+        envs.reset(seed=0)
+        envs.recv(4)
+        envs.send([2, 2], [0, 2])
+        sign.touch()
+        if restarts:
+            assert envs.call(die_once, sign, env_ids=[3, 1]) == (3, 1)
+            assert sorted(envs.recv(2).env_ids) == [0, 2]
+            lost = envs.step([1, 1], env_ids=[1, 3])
+            assert lost[3].tolist() == lost[4]["worker_restarted"].tolist() == [True, False]
+            return
+        with pytest.raises(WorkerDiedError, match="exited with code 3 during call"):
+            envs.call(die_once, sign, env_ids=[1])
+        with pytest.raises(ResetNeededError):
+            envs.recv(1)
+        envs.reset(seed=0)
+        assert envs.step([1] * 4)[0][:, 2].tolist() == [1] * 4
+
+
+def test_a_row_that_hangs_is_replaced_by_a_reset_whatever_was_called_since() -> None:
+    env_fns = [partial(Late, number, length=99) for number in range(3)]
+    with AsyncVectorEnv(env_fns, num_workers=3) as envs:
+        envs.reset(seed=0)
+        envs.recv(3)
+        pids = [process.pid for process in envs.processes]
+        envs.send([3], [0])
+        with pytest.raises(StepTimeoutError, match="environment 0 still busy"):
+            envs.recv(1, timeout=0.05)
+        assert envs.call("number", env_ids=[1]) == (1,)
+        envs.send([1], [2])
+        assert envs.recv(1).env_ids.tolist() == [2]
+        envs.call_async("hang", env_ids=[1, 2])
+        with pytest.raises(StepTimeoutError, match=r"call did not end .* environments 1, 2 still"):
+            envs.call_wait(timeout=0.05)
+        envs.reset(seed=0)
+        assert not {process.pid for process in envs.processes}.intersection(pids)
+        assert envs.step([1] * 3)[0][:, 2].tolist() == [1] * 3
 
 
 @pytest.mark.parametrize("batch_size", [0, 4, -1])
