@@ -229,7 +229,9 @@ class Elsewhere(Sound):
         ("leave", "construction", "construction: raises SystemExit: done"),
     ],
 )
-def test_what_ends_or_stops_its_process_is_named(do: str, name: str, said: str) -> None:
+def test_a_constructor_that_ends_or_stops_its_process_is_named(
+    do: str, name: str, said: str
+) -> None:
     with within(8):
         report = check(partial(Elsewhere, do), timeout=0.6)
     assert names_of(report) == {name} and not report.ok
@@ -331,7 +333,7 @@ def test_a_factory_without_arguments_is_checked_in_the_mode_that_it_chose(
     [partial(SyncVectorEnv, [Sound]), dict, partial(int, "x")],
     ids=["vector", "no", "fails"],
 )
-def test_what_makes_no_environment_is_a_finding(make: Any, in_process: None) -> None:
+def test_a_factory_of_something_else_is_a_finding(make: Any, in_process: None) -> None:
     assert names_of(check(make)) == {"construction"}
 
 
@@ -403,7 +405,7 @@ def test_nothing_of_the_environment_reaches_this_process(capfd: Any) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
+def test_a_script_without_a_guard_is_an_error(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "from tests.testing.faults import Sound\n"
@@ -464,7 +466,7 @@ class Slow(Sound):
 
 
 @pytest.mark.full
-def test_what_is_slow_does_not_hang() -> None:
+def test_a_slow_environment_does_not_hang() -> None:
     report = check(Slow, num_steps=300, timeout=stretched(0.5))
     assert names_of(report) == set()
     assert report.num_steps < 100

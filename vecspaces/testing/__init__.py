@@ -31,11 +31,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs pytest or Hypothesis, when it is asked for."""
+    """Import a module that needs pytest or Hypothesis at its first use."""
     if name == "strategies":
         return importlib.import_module("vecspaces.testing.strategies")
     if name == "VectorEnvContract":
-        # So that a failed assertion shows its values, as in a file of tests.
+        # A failed assertion then shows its values, as in a test file.
         rewritten = {f"{__name__}.contract", f"{__name__}.compare"} - sys.modules.keys()
         require_extra("pytest", "testing").register_assert_rewrite(*rewritten)
         return importlib.import_module("vecspaces.testing.contract").VectorEnvContract

@@ -14,7 +14,7 @@ import numpy as np
 from vecspaces.checks import check_count, check_seconds
 from vecspaces.testing import probes
 from vecspaces.testing.isolation import Played, refuse_imports, run_isolated, start_methods
-from vecspaces.testing.recording import Record, first_difference
+from vecspaces.testing.recording import ResultDigest, first_difference
 from vecspaces.testing.report import SEVERITIES, Cost, Finding, Report
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.options import StartMethod
@@ -113,18 +113,18 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
     "uneven-steps": ("note", "use send and recv with a batch_size, which do not wait for it"),
 }
 
-# Findings that are implied by others after the end of an episode; those that prevent all others.
+# Findings about values; with those about other results; those that prevent all later probes.
 _VALUES = {"observation", "reward"}
 _RESULTS = _VALUES | {"flag", "info", "info-space"}
 _FORMS = {"reset-form", "step-form", "action-mask"}
 # The processor time of a probe, in seconds; slow environments make fewer steps in it.
 _BUDGET = 0.8
-# What the comparison of frames may take before it leaves out render modes, in seconds.
+# Beyond this time, in seconds, further render modes are not compared with company.
 _RENDER_SECONDS = 4.0
-# Of the global generators beside others; 0 and 1 are those of runs alone.
+# The seed of the global generators beside others; runs alone have 0 and 1.
 _OTHER_GLOBALS = 7
 _ENVS = 64  # for which `Cost.num_workers` holds
-# What a round costs a SyncVectorEnv, an AsyncVectorEnv, and each of its workers, in seconds.
+# The costs of a round, in seconds: SyncVectorEnv, AsyncVectorEnv, and each worker of the latter.
 _SYNC_ROUND, _ASYNC_ROUND, _WORKER_ROUND = 30e-6, 70e-6, 15e-6
 _UNAVAILABLE = (
     "DependencyNotInstalled", "ImportError", "ModuleNotFoundError", "display", "DISPLAY", "EGL",
@@ -195,7 +195,7 @@ class _Check:
         self.num_steps = 0
 
     def run(self) -> None:
-        """Run all probes that make sense after what was found before."""
+        """Run all probes that earlier findings do not rule out."""
         try:
             cloudpickle.dumps(self._make_env)
         except Exception as error:  # whatever a __reduce__ raises
@@ -211,7 +211,7 @@ class _Check:
         self._measure()
         trace = alone.trace if self._is_reproducible(alone) else None
         if trace is not None:
-            # Where steps are slow, few of them must distinguish episodes.
+            # If steps are slow, few of them must distinguish episodes.
             steps = max(1, min(10, len(trace) // 4))
             self._run(probes.try_seeds, self._seed, steps, _BUDGET / 2)
         same_in_company = self._keep_company(trace, alone.extra["changed"])
@@ -277,8 +277,8 @@ class _Check:
             )
         return False
 
-    def _keep_company(self, trace: list[Record] | None, changed: list[str]) -> bool:
-        """Compare with a run beside seven others, whose global state changes; return if equal."""
+    def _keep_company(self, trace: list[ResultDigest] | None, changed: list[str]) -> bool:
+        """Compare with a run beside seven others and changing global state; return if equal."""
 
         def differs(*neighbours: str) -> str | None:
             budget = 2 * _BUDGET
@@ -317,8 +317,8 @@ class _Check:
             self._find("company", "beside others that use global state, its episode is another one")
         return False
 
-    def _compare_processes(self, trace: list[Record]) -> None:
-        """Send the factory to a process that is no copy of this one, and compare."""
+    def _compare_processes(self, trace: list[ResultDigest]) -> None:
+        """Compare with a run in a process that is no copy of this one."""
         if self._spawn is None:
             return
         args = (self._seed, self._num_steps, _BUDGET, 0)
@@ -334,7 +334,7 @@ class _Check:
 
     # ------------------------------------------------------------------ rendering
 
-    def _render(self, modes: list[str | None], trace: list[Record] | None) -> None:
+    def _render(self, modes: list[str | None], trace: list[ResultDigest] | None) -> None:
         began, compared = time.monotonic(), False
         for mode in modes:
             budget = _BUDGET / len(modes)

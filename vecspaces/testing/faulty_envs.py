@@ -95,7 +95,7 @@ GATE = "gate"
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong, and where; once, when it is armed.
+    """A fault that occurs once, in one place, when it is armed.
 
     Args:
         kind: A key of `FAULTS`, of `INVALID_OBSERVATIONS`, `INVALID_REWARDS`, `INVALID_INFOS` or

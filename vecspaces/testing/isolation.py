@@ -21,19 +21,19 @@ from typing import Any
 from vecspaces.env import Env
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.spaces import Discrete
-from vecspaces.testing.recording import Record, StopPlaying
+from vecspaces.testing.recording import ResultDigest, StopPlaying
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.options import StartMethod
 
 _NOTE_BYTES = 200
-# How notes about the steps of episodes begin.
+# Notes about the steps of episodes begin so.
 _STEP = "step "
 _START, _CONSTRUCTION = "its start", "construction"
 _UNGUARDED = (
     "check_env runs while a new process imports the script that calls it: put what the script runs "
     'below `if __name__ == "__main__":`'
 )
-# How a process ends that imports such a script; no environment was built in it.
+# The exit code of a process that imports such a script.
 _UNGUARDED_CODE = 64
 # A process that is no fork imports NumPy and the user's main module.
 _START_SECONDS = 60.0
@@ -41,13 +41,13 @@ _START_SECONDS = 60.0
 
 @dataclass
 class Played:
-    """What came out of a probe."""
+    """The result of a probe."""
 
-    trace: list[Record] = field(default_factory=list)
+    trace: list[ResultDigest] = field(default_factory=list)
     findings: dict[str, str] = field(default_factory=dict)
-    # What was raised, or ended the process, and where.
+    # The exception, or the end of the process, and where it happened.
     failure: str | None = None
-    # Whether the process did not end by itself; `num_steps` it had made then.
+    # Whether the process crashed or hung, and how many steps it had made.
     lost: bool = False
     num_steps: int = 0
     # Values of one probe alone.
@@ -55,10 +55,7 @@ class Played:
 
     @contextlib.contextmanager
     def guard(self, host: ProbeHost, doing: str, name: str | None = None) -> Iterator[None]:
-        """Make a finding of what an environment raises; by default, its name is that of the place.
-
-        An exception that is caught ends only the block of the `with` statement.
-        """
+        """Turn an exception of the environment into a finding; only the `with` block ends."""
         host.note(doing)
         try:
             yield
@@ -81,8 +78,8 @@ def _describe(error: BaseException) -> str:
 class ProbeHost(Env[Any, Any]):
     """Takes the place of an environment in a worker, and holds the factory that probes call.
 
-    What is done at the moment is written into the file `notes`, in words; `printed` takes the place
-    of standard output and standard error.
+    The file `notes` has what the probe does at the moment, in words; the file `printed` takes the
+    place of standard output and standard error.
     """
 
     observation_space = action_space = Discrete(1)
@@ -100,7 +97,7 @@ class ProbeHost(Env[Any, Any]):
         sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
 
     def note(self, what: str) -> None:
-        """Write what is done next where the caller can read it when this process is gone."""
+        """Write what is done next into the file, which outlives this process."""
         done = f"{self._steps}\n{self._count}\n{what}"
         self.doing = what
         self._count += 1
@@ -109,7 +106,7 @@ class ProbeHost(Env[Any, Any]):
         os.write(self._notes, done.encode()[:_NOTE_BYTES].ljust(_NOTE_BYTES))
 
     def printed_bytes(self) -> int:
-        """Return how much was printed so far."""
+        """Return the number of bytes that were printed so far."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         return os.fstat(self._printed).st_size
@@ -167,7 +164,7 @@ def run_isolated(
 
 
 def _wait(envs: AsyncVectorEnv[Any, Any], notes: Path, timeout: float) -> Played:
-    """Wait for the end of the call, as long as it goes on from one thing to the next."""
+    """Wait for the end of the call as long as its notes change."""
     while True:
         before = notes.read_text()
         try:
@@ -179,14 +176,14 @@ def _wait(envs: AsyncVectorEnv[Any, Any], notes: Path, timeout: float) -> Played
 
 
 def _read(notes: Path) -> tuple[int, str]:
-    """Return how many steps a process has ended, and what it did last."""
+    """Return the number of steps of a process, and what it did last."""
     text = notes.read_text().rstrip() or f"0\n0\n{_START}"
     steps, _, doing = text.split("\n")
     return int(steps), doing
 
 
 def _show_line(stack: str | None) -> str:
-    """Name the innermost line of code in the frames that were seen of a process."""
+    """Name the innermost line of code of a stack."""
     lines = re.findall(r'File "(.*)", line (\d+)', stack or "")
     return f" ({Path(lines[-1][0]).name}, line {lines[-1][1]})" if lines else ""
 

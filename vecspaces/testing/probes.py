@@ -1,4 +1,4 @@
-"""The probes of `check_env`: what it does with an environment, each in a process of its own."""
+"""The probes of `check_env`, each of which plays an environment in a process of its own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Item = TypeVar("Item")
 def _probe(
     fill: Callable[Concatenate[ProbeHost, Played, Args], None],
 ) -> Callable[Concatenate[ProbeHost, Args], Played]:
-    """Make a probe of a function that fills what is returned."""
+    """Make a probe of a function that fills its result."""
 
     @functools.wraps(fill)
     def probe(host: ProbeHost, /, *args: Args.args, **kwargs: Args.kwargs) -> Played:
@@ -55,7 +55,7 @@ def _probe(
 
 
 def _for_seconds(seconds: float, items: Iterable[Item], least: int = 5) -> Iterator[Item]:
-    """Yield items for so long, and at least so many, if there are."""
+    """Yield items until the time is up, but at least `least` of them."""
     ends = time.perf_counter() + seconds
     for number, item in enumerate(items, 1):
         yield item
@@ -96,7 +96,7 @@ def _close(*envs: Any) -> None:
 def inspect_alone(
     host: ProbeHost, played: Played, seed: int, num_steps: int, budget: float
 ) -> None:
-    """Play one environment, and look at all that it returns and touches."""
+    """Play one environment, and inspect its results and its effects on the process."""
     _seed_globals(0)
     built = _build(host)
     env, declared, changed = built.env, None, played.extra.setdefault("changed", [])
@@ -193,7 +193,7 @@ def try_seeds(host: ProbeHost, played: Played, seed: int, num_steps: int, budget
         other = _build(host).env
         seeded.append(play(other, seed + number))
         _close(other)
-    # Where episodes rarely differ, some are equal by chance.
+    # If episodes rarely differ, some are equal by chance.
     repeats = len(set(unseeded)) == 1 and 2 * len(set(seeded)) > len(seeded)
     ignores = len(set(seeded)) == 1 and 2 * len(set(unseeded)) > len(unseeded)
     if first != again and not ignores:
@@ -216,7 +216,7 @@ def try_seeds(host: ProbeHost, played: Played, seed: int, num_steps: int, budget
 
 
 class _Company:
-    """Environments that are played in one process; one of them is recorded, in `played.trace`."""
+    """Environments in one process, one of which is recorded in `played.trace`."""
 
     def __init__(
         self, host: ProbeHost, played: Played, envs: list[Any], seed: int, num_steps: int
@@ -261,7 +261,7 @@ def replay(
         return
     company = _Company(host, played, [one.env for one in each], seed, num_steps)
     turns, subject = company.turns, company.subject
-    # Out of step with each other: episodes begin and end at different times.
+    # Episodes begin and end at different times.
     for ahead, turn in enumerate(turns[subject + 1 :], 1):
         for _ in range(ahead):
             next(turn, None)
@@ -302,7 +302,7 @@ class _Unbound:
 def compare_bound(
     host: ProbeHost, played: Played, seed: int, num_steps: int, budget: float
 ) -> None:
-    """Step an environment that writes to its row, and one that does not, and compare."""
+    """Compare an environment that writes to its row with one that does not."""
     _seed_globals(0)
     factories = [host.make_env, lambda: _Unbound(host.make_env())]
     with contextlib.ExitStack() as stack, played.guard(host, "construction, bound", "bind"):
@@ -362,7 +362,7 @@ def render_frames(
 
 
 def _wrong_frame(mode: str, frame: Any) -> str | None:
-    """Return what is wrong with a frame; None if nothing is, or if its form is open."""
+    """Return what is wrong with a frame; None for a right one, and for modes of any form."""
     if mode.endswith("_list"):
         if not isinstance(frame, list):
             return f"render() returns {show_value(frame)}, expected a list of frames"
@@ -382,7 +382,7 @@ def _wrong_frame(mode: str, frame: Any) -> str | None:
 
 @_probe
 def use_up(host: ProbeHost, played: Played, seed: int, budget: float) -> None:
-    """Reset 300 times, close twice, and compare what is there: memory, descriptors, threads."""
+    """Find leaks by 300 resets and two closes: memory, descriptors, threads, processes."""
     base, threads = _resources(), threading.active_count()
     env = _build(host).env
     recorder = Recorder(env, seed, 1, host.note)
@@ -415,7 +415,7 @@ def use_up(host: ProbeHost, played: Played, seed: int, budget: float) -> None:
         if played.failure is None:
             with played.guard(host, "a second close()", "close-twice"):
                 env.close()
-    # Threads of native libraries do not count: their pools stay, and are of use to the next.
+    # Threads of native libraries do not count: their pools remain for later use.
     left = {
         "threads": threading.active_count() - threads,
         "processes": _resources()["processes"] - base["processes"],
@@ -427,7 +427,7 @@ def use_up(host: ProbeHost, played: Played, seed: int, budget: float) -> None:
 
 
 class _Mark(NamedTuple):
-    """What there is after some resets and steps."""
+    """The resources of the process after some resets and steps."""
 
     resets: int
     steps: int
@@ -435,7 +435,7 @@ class _Mark(NamedTuple):
 
 
 def _find_growth(marks: list[_Mark]) -> dict[str, float]:
-    """Return what grew between the marks, per reset; the first of them comes after a warm-up."""
+    """Return the growth per reset between the marks, the first of which follows a warm-up."""
     found: dict[str, float] = {}
     if len(marks) < 2:
         return found
@@ -461,7 +461,7 @@ def _find_growth(marks: list[_Mark]) -> dict[str, float]:
 def _report_growth(
     played: Played, marks: list[_Mark], grown: dict[str, float], alone: dict[str, float]
 ) -> None:
-    """Name the cause of what grew: steps, if resets alone let it grow by less than half."""
+    """Report growth with its cause: steps, if resets alone cause less than half of it."""
     resets, steps = marks[-1].resets - marks[0].resets, marks[-1].steps - marks[0].steps
     for name, each in grown.items():
         is_step = alone[name] < each / 2
@@ -498,7 +498,7 @@ def _resources() -> dict[str, float]:
 def step_after_end(
     host: ProbeHost, played: Played, seed: int, num_steps: int, budget: float
 ) -> None:
-    """Step on after the end of an episode; raising is right too."""
+    """Step on after the end of an episode, where an environment may raise."""
     env = _build(host).env
     recorder = Recorder(env, seed, num_steps, host.note)
     recorder.reset(seed, "reset")
@@ -517,7 +517,7 @@ def step_after_end(
 
 @_probe
 def measure(host: ProbeHost, played: Played, seed: int, num_steps: int, budget: float) -> None:
-    """Time steps and resets, without looking at what they return; `extra` has the seconds."""
+    """Time steps and resets, whose results are not inspected; `extra` has the seconds."""
     steps, busy, resets = (
         played.extra.setdefault(name, []) for name in ("steps", "busy", "resets")
     )

@@ -32,7 +32,7 @@ _FINDINGS: dict[type[Exception], str] = {
 }
 
 
-class Record(NamedTuple):
+class ResultDigest(NamedTuple):
     """Digests of one result, which can be compared between processes; `where` names the result."""
 
     where: str
@@ -114,13 +114,13 @@ class Recorder:
         self._actions.seed(seed if action_seed is None else action_seed)
         # An episode that does not end is given up after so many steps, so that a reset is seen.
         self._longest = max(2 * num_steps // 3, 1)
-        self.trace: list[Record] = []
+        self.trace: list[ResultDigest] = []
         self.findings: dict[str, str] = {}
-        # What was returned last, and its digest: observation and info.
+        # The last observation and info, with their digests.
         self._kept: list[tuple[str, Any, bytes]] = []
         # The dtypes and shapes of the masks in infos; None for what is no array.
         self.masks: set[tuple[Any, ...] | None] = set()
-        # Of the next action; None after an episode, since a final state may allow no action.
+        # The mask of the next action; None after an episode, whose last state may allow none.
         self._mask: Any = None
 
     def play(self) -> Iterator[None]:
@@ -143,7 +143,7 @@ class Recorder:
         self._look_back(where)
         observation, info = self._unpack(result, "reset", "(observation, info)", where)
         self._take(observation, info, where)
-        self.trace.append(Record(where, digest(observation), b"", digest(info)))
+        self.trace.append(ResultDigest(where, digest(observation), b"", digest(info)))
         self.take_mask(info, where)
 
     def step(self, where: str) -> bool:
@@ -164,7 +164,7 @@ class Recorder:
             self._find_flaws(validation.find_in_scalars(reward, terminated, truncated), where)
         self._take(observation, info, where)
         outcome = digest((reward, terminated, truncated))
-        self.trace.append(Record(where, digest(observation), outcome, digest(info)))
+        self.trace.append(ResultDigest(where, digest(observation), outcome, digest(info)))
         self.take_mask(None if over else info, where)
         return over
 
@@ -213,7 +213,7 @@ class Recorder:
         self._kept = []
 
     def _check_info(self, info: dict[Any, Any], where: str) -> None:
-        """Check what the rules of `validate=True` leave open."""
+        """Check infos beyond the rules of `validate=True`: masks, pickling, the info_space."""
         if MASK in info:
             mask = info[MASK]
             self.masks.add((mask.dtype, mask.shape) if isinstance(mask, np.ndarray) else None)
@@ -238,7 +238,7 @@ class Recorder:
 
 
 class StopPlaying(Exception):  # noqa: N818 (no error: a finding reports the fault)
-    """The environment returned something after which nothing can follow."""
+    """The environment returned a result with which it cannot be played on."""
 
 
 class DeclaredInfos:
@@ -285,11 +285,11 @@ def _any(terminated: Any, truncated: Any) -> bool:
 
 
 def first_difference(
-    one: list[Record], other: list[Record], *, infos: bool = False
+    one: list[ResultDigest], other: list[ResultDigest], *, infos: bool = False
 ) -> tuple[str, str] | None:
-    """Return where two traces differ first, and in what; None where one begins with the other.
+    """Return the place and the part of the first difference; None if one trace begins the other.
 
-    Infos count only with `infos`, and if nothing else differs: some hold the time.
+    Infos count only with `infos`, and after all else: some hold the time.
     """
     for parts in (("observation", "outcome"), ("info",) if infos else ()):
         for mine, theirs in zip(one, other, strict=False):

@@ -1,4 +1,4 @@
-"""What `check_env` reports: findings with severity and advice, and what a step costs."""
+"""The report of `check_env`: findings with severity and advice, and the cost of a step."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Cost:
-    """What an environment costs, measured alone in a process.
+    """The cost of an environment, measured alone in a process.
 
     Attributes:
         step: The mean time of a step, in seconds.
@@ -58,7 +58,7 @@ class Report:
     Attributes:
         findings: The findings, worst first.
         cost: What a step costs; None where the environment could not be stepped.
-        num_steps: The steps of the longest run; fewer than asked for where they are slow.
+        num_steps: The steps of the longest run, which are fewer for slow environments.
         seconds: How long the check took.
 
     Example:

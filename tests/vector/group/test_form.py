@@ -1,4 +1,4 @@
-"""What environments return, checked: values of the wrong form are errors that name them."""
+"""The form of results: errors name the environment that returned another one."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ NAMES = [*REFUSING, "reward", "declared info"]
     ("make", "name"), [*product(MAKERS[:1], NAMES), *product(MAKERS[1:], NAMES[-3:])]
 )
 @pytest.mark.parametrize("error", [Tensor.error, SystemExit("detach it first")])
-def test_what_refuses_to_be_an_array_belongs_to_its_row(
+def test_an_object_that_refuses_to_be_an_array_belongs_to_its_row(
     make: Any, name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tensor, "error", error)

@@ -20,7 +20,7 @@ _PARTS = {
     "reset": "observation, info",
     "step": "observation, reward, terminated, truncated, info",
 }
-# What a Mismatch is about, by whether it names an info: an observation, or a value of an info.
+# The subject of a Mismatch, by whether it is named info.
 _RETURNED: dict[bool, tuple[type[Exception], str, str]] = {
     False: (InvalidObservationError, "observation", ""),
     True: (InvalidInfoError, "info", ", or leave the key out"),
@@ -32,11 +32,11 @@ _ONE_BY_ONE = 2
 
 
 class InvalidResult(Exception):  # noqa: N818 (`failed` makes the user's error of it)
-    """What an environment returned is not what it must be.
+    """An environment returned a wrong result.
 
     `kind` is the type of the user's error, and `text` its message as it goes on after the name of
     the environment; `row` is None for the environment that ran last. `reason` is the part of the
-    text that says why a value does not lie in its space.
+    text about a value that does not lie in its space.
     """
 
     def __init__(

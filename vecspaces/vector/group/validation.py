@@ -1,4 +1,4 @@
-"""`validate=True`: the rules for what environments return, and what applies them in each step.
+"""`validate=True`: the rules for results of environments, and their application in each step.
 
 `Validated` and `ValidatedVector` take the place of an environment where it is reset and stepped, so
 that a step without `validate` tests nothing. `check_env` applies the same rules.
@@ -165,7 +165,7 @@ class Validated(_Validating):
         """Take an action."""
         result = self._env.step(action)
         self._steps += 1
-        # What environments nearly always return needs no function of its own.
+        # The usual results need no further call.
         if result.__class__ is tuple and len(result) == 5:
             observation, reward, terminated, truncated, info = result
             if (
