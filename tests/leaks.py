@@ -21,7 +21,7 @@ _TAG = f"t{os.getpid():x}-"  # short, as names in shared memory must be
 def possessions() -> set[str]:
     """Return what this process holds, each thing under a name of its own.
 
-    Names in /dev/shm are listed for all processes that made them: `made_here` tells them apart.
+    Names in /dev/shm are listed for all processes that made them: `made_here` distinguishes them.
     """
     threads = {f"thread {thread.ident} {thread.name!r}" for thread in threading.enumerate()}
     if not _HAS_PROC:

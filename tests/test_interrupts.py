@@ -1,4 +1,4 @@
-"""An interrupt at any moment: the right answer, or a state that says so, and nothing is left.
+"""Interrupts at any moment: a wait can be repeated, a call leaves a known state, nothing is left.
 
 What is interrupted: waits, calls, what wrappers do with a result, restarts, and the start and the
 end of workers. Ctrl-C in the command line is tested in tests/cli/test_interrupts.py.

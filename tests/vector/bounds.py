@@ -54,8 +54,8 @@ def kill(processes: Iterable[Any]) -> None:
 
 def assert_gone(pids: Iterable[int]) -> None:
     """Check that none of these processes is left."""
-    asked = list(pids)
-    assert settled(lambda: [pid for pid in asked if _exists(pid)], []) == []
+    pids = list(pids)
+    assert settled(lambda: [pid for pid in pids if _exists(pid)], []) == []
 
 
 def _exists(pid: int) -> bool:

@@ -79,7 +79,7 @@ def fail_in_the_next_step(env: Any) -> None:
 class Rows(RuleBasedStateMachine):
     """Makes the same calls of a vector env and of the model.
 
-    A derived class says what is made: `backend`, `mode`, and which wrapper stands `around` it.
+    A derived class chooses what is made: `backend`, `mode`, and which wrapper stands `around` it.
     """
 
     backend: Any = SyncVectorEnv
@@ -434,7 +434,7 @@ class Rows(RuleBasedStateMachine):
 
 
 def machine(**attributes: Any) -> Any:
-    """A machine that was told what to make; from Python 3.14 on a partial would be its method."""
+    """A machine with these attributes; from Python 3.14 on a partial would be its method."""
     given = {
         name: staticmethod(value) if isinstance(value, partial) else value
         for name, value in attributes.items()

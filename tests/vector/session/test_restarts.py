@@ -375,11 +375,11 @@ def test_workers_that_are_late_together_are_one_restart(
         envs.close(terminate=True)
 
 
-def test_a_function_is_asked_once_about_workers_that_are_late_together(tmp_path: Path) -> None:
-    heard: list[StepTimeoutError] = []
+def test_a_function_is_called_once_for_workers_that_are_late_together(tmp_path: Path) -> None:
+    errors: list[StepTimeoutError] = []
 
     def judge(error: StepTimeoutError) -> None:
-        heard.append(error)
+        errors.append(error)
         raise LookupError("no more")
 
     with make(hanging(tmp_path, 1, 3), "hang", on_step_timeout=judge) as envs:
@@ -388,7 +388,7 @@ def test_a_function_is_asked_once_about_workers_that_are_late_together(tmp_path:
             arm(tmp_path / str(row))
         with pytest.raises(LookupError):
             envs.step(ACTIONS)
-        assert [error.env_ids for error in heard] == [(0, 1, 2, 3)]
+        assert [error.env_ids for error in errors] == [(0, 1, 2, 3)]
 
 
 def test_a_hung_row_of_a_stream_is_noticed_while_others_go_on(tmp_path: Path) -> None:
@@ -396,15 +396,15 @@ def test_a_hung_row_of_a_stream_is_noticed_while_others_go_on(tmp_path: Path) ->
         envs.reset(seed=5)
         arm(tmp_path / "3")
         envs.send(ACTIONS)
-        began, heard, lost = time.monotonic(), 0, False
+        began, received, lost = time.monotonic(), 0, False
         while not lost:
             assert time.monotonic() - began < stretched(10)
             got = envs.recv(1)
             lost = bool(got.truncations[0])
             assert got.env_ids[0] == 3 if lost else got.env_ids[0] != 3
             envs.send(ACTIONS[got.env_ids], got.env_ids)
-            heard += 1
-        assert heard > 4
+            received += 1
+        assert received > 4
         assert got.infos["worker_restarted"].tolist() == [True]
         assert time.monotonic() - began > 0.25
 
@@ -442,12 +442,12 @@ def test_a_bound_of_one_wait_restarts_nothing(tmp_path: Path) -> None:
 
 
 def test_deaths_and_timeouts_are_decided_one_by_one(tmp_path: Path) -> None:
-    heard: list[Exception] = []
+    errors: list[Exception] = []
     with start(tmp_path, "hang") as envs:  # whose on_worker_death is "raise"
         kill(envs, 1)
         with pytest.raises(WorkerDiedError, match='on_worker_death="restart" goes on by itself'):
             envs.step(ACTIONS)
-    both = {**restarts("hang"), "on_step_timeout": heard.append, "on_worker_death": heard.append}
+    both = {**restarts("hang"), "on_step_timeout": errors.append, "on_worker_death": errors.append}
     with start(tmp_path, "hang", max_restarts=1, **both) as envs:
         arm(tmp_path)
         assert_lost(envs.step(ACTIONS))
@@ -455,7 +455,7 @@ def test_deaths_and_timeouts_are_decided_one_by_one(tmp_path: Path) -> None:
         expected = "workers died or overran step_timeout 2 times"
         with pytest.raises(WorkerDiedError, match=expected):
             envs.step(ACTIONS)
-    assert [type(error) for error in heard] == [StepTimeoutError, WorkerDiedError]
+    assert [type(error) for error in errors] == [StepTimeoutError, WorkerDiedError]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.vector.bounds import interrupted_after, stretched
+from tests.vector.bounds import stretched
 from vecspaces.errors import AlreadyPendingCallError, StepTimeoutError
 from vecspaces.testing.faulty_envs import (
     GATE,
@@ -162,14 +162,6 @@ def test_a_late_result_is_not_taken_for_the_next_call(tmp_path: Path, healthy: A
         open_gate(tmp_path / "later")
         assert envs.call_wait() == (5, 6, 7, 8)
         assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
-
-
-def test_an_interrupted_wait_leaves_the_step_pending(tmp_path: Path, healthy: Any) -> None:
-    with started(tmp_path, "step") as envs:
-        with pytest.raises(KeyboardInterrupt), interrupted_after(SHORT):
-            envs.step(ACTIONS)
-        open_gate(tmp_path)
-        assert_identical(envs.step_wait(), healthy.step(ACTIONS))
 
 
 def test_recv_that_timed_out_has_lost_nothing_and_a_reset_goes_on(

@@ -122,7 +122,7 @@ def test_a_faulthandler_stays_registered(do: Callable[[], Any], tmp_path: Any) -
 
 @pytest.mark.parametrize("interrupts", [False, True])
 def test_system_calls_are_restarted_as_before(interrupts: bool) -> None:
-    """As `signal.siginterrupt` says: in the section and after it, in the C code of any thread."""
+    """As `signal.siginterrupt` chose: in the section and after it, in the C code of any thread."""
     libc = ctypes.CDLL(None)
     before = signal.signal(signal.SIGUSR1, lambda *_: None)
     signal.siginterrupt(signal.SIGUSR1, interrupts)
