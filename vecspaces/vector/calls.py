@@ -61,14 +61,14 @@ class Calls:
     def stats(self) -> Stats:
         """Collect the counters, if no other command is pending, and summarise them."""
         session, backend = self._session, self._backend
-        if backend.buffers.plan.stats is None:
+        if "env_counters" not in backend.buffers.plan.arrays:
             raise ValueError("stats() needs a vector env that was made with stats=True")
         state = session.state
         if state.closed or not (state.pending or state.broken):
             session.check("call", "stats")
             everyone = dict.fromkeys(range(len(backend.slices)))
             self._run("stats", Op.FLUSH, everyone, Calls._load_counters)
-        counters = backend.buffers.counters()
+        counters = backend.buffers.counters
         assert counters is not None
         return summarise(*counters, tuple(backend.slices))
 

@@ -32,13 +32,8 @@ class BufferPlan:
     # the last infos of episodes, below "final_info".
     infos: InfoLayout | None
     final_infos: InfoLayout | None
-    # Offsets in bytes: of rewards and flags, of one int64 per worker (the row that it is busy with,
-    # or -1), of `Positions`, and of the counters of `stats()`, if they are wanted.
-    scalars: int
-    progress: int
-    positions: int
-    num_workers: int
-    stats: int | None
+    # By name: dtype, shape and offset in bytes.
+    arrays: dict[str, tuple[str, tuple[int, ...], int]]
     size: int
 
     @classmethod
@@ -71,27 +66,25 @@ class BufferPlan:
             if finals:
                 final_infos = compile_infos(Dict(final_info=info_space), slots=1, offset=end)
                 end = final_infos.end
-        scalars = _align(end)
-        # Per row and slot: a float64 reward and two bools.
-        progress = scalars + _align(slots * num_envs * 8) + 2 * _align(slots * num_envs)
-        positions = progress + _align(num_workers * 8)
-        end = positions + _align(8 * (num_workers + num_envs * math.prod(POSITION_SHAPE)))
-        size = end
+        arrays: dict[str, tuple[str, tuple[int, ...], int]] = {}
+
+        def place(name: str, dtype: str, *shape: int) -> None:
+            nonlocal end
+            # Each begins a cache line: what one process writes slows down no other.
+            offset = -(-end // ALIGNMENT) * ALIGNMENT
+            arrays[name] = dtype, shape, offset
+            end = offset + np.dtype(dtype).itemsize * math.prod(shape)
+
+        place("rewards", "f8", slots, num_envs)
+        place("terminations", "?", slots, num_envs)
+        place("truncations", "?", slots, num_envs)
+        place("progress", "i8", num_workers)  # the row that a worker is busy with, or -1
+        place("steps", "i8", num_workers)
+        place("positions", "i8", num_envs, *POSITION_SHAPE)
         if stats:
-            size += 8 * (num_envs * math.prod(ENV_SHAPE) + num_workers * math.prod(WORKER_SHAPE))
-        return cls(
-            observations,
-            actions,
-            last,
-            infos,
-            final_infos,
-            scalars,
-            progress,
-            positions,
-            num_workers,
-            end if stats else None,
-            size,
-        )
+            place("env_counters", "i8", num_envs, *ENV_SHAPE)
+            place("worker_counters", "i8", num_workers, *WORKER_SHAPE)
+        return cls(observations, actions, last, infos, final_infos, arrays, end)
 
     @property
     def num_envs(self) -> int:
@@ -145,22 +138,16 @@ class Buffers:
         self.final_infos: InfoRows | None = None
         if plan.final_infos is not None:
             (self.final_infos,) = plan.final_infos.bind(self.arena)
-        shape = (plan.slots, plan.num_envs)
-        flags = plan.scalars + _align(shape[0] * shape[1] * 8)
-        self.rewards: npt.NDArray[np.float64] = self.arena.view(np.float64, shape, plan.scalars)
-        self.terminations: npt.NDArray[np.bool_] = self.arena.view(np.bool_, shape, flags)
-        self.truncations: npt.NDArray[np.bool_] = self.arena.view(
-            np.bool_, shape, flags + _align(shape[0] * shape[1])
-        )
-        self.progress: npt.NDArray[np.int64] = self.arena.view(
-            np.int64, (plan.num_workers,), plan.progress
-        )
-        self.positions = Positions(
-            self.arena.view(np.int64, (plan.num_workers,), plan.positions),
-            self.arena.view(
-                np.int64, (plan.num_envs, *POSITION_SHAPE), plan.positions + 8 * plan.num_workers
-            ),
-        )
+        views = {name: self.arena.view(*where) for name, where in plan.arrays.items()}
+        self.rewards: npt.NDArray[np.float64] = views["rewards"]
+        self.terminations: npt.NDArray[np.bool_] = views["terminations"]
+        self.truncations: npt.NDArray[np.bool_] = views["truncations"]
+        self.progress: npt.NDArray[np.int64] = views["progress"]
+        self.positions = Positions(views["steps"], views["positions"])
+        # The counters of `stats()`, per environment and per worker; None without `stats`.
+        self.counters: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None
+        if "env_counters" in views:
+            self.counters = views["env_counters"], views["worker_counters"]
         self.whole = [self.slice(slot, 0, plan.num_envs) for slot in range(plan.slots)]
 
     def slice(self, slot: int, low: int, high: int) -> Slice:
@@ -199,18 +186,6 @@ class Buffers:
         if self.infos:
             self.infos[to].copy_rows(self.infos[source], slice(None))
 
-    def counters(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
-        """The counters of `stats()`, per environment and per worker; None without `stats`."""
-        plan = self.plan
-        if plan.stats is None:
-            return None
-        environments = (plan.num_envs, *ENV_SHAPE)
-        workers = (plan.num_workers, *WORKER_SHAPE)
-        return (
-            self.arena.view(np.int64, environments, plan.stats),
-            self.arena.view(np.int64, workers, plan.stats + 8 * math.prod(environments)),
-        )
-
     def final_observations(
         self, ended: Sequence[int] | npt.NDArray[Any], rows: npt.NDArray[Any] | None = None
     ) -> dict[str, Any]:
@@ -233,16 +208,14 @@ class Buffers:
 
     def export_counters(self, worker: int, low: int, high: int) -> Any:
         """Copy the counters of a worker and of its rows; None where all see them anyway."""
-        counters = self.counters()
-        if counters is None or self.arena.handle is not None:
+        if self.counters is None or self.arena.handle is not None:
             return None
-        return [counters[0][low:high].copy(), counters[1][worker].copy()]
+        return [self.counters[0][low:high].copy(), self.counters[1][worker].copy()]
 
     def load_counters(self, worker: int, low: int, high: int, counters: Any) -> None:
         """Put in what `export_counters` took out in another process."""
-        mine = self.counters()
-        if mine is not None:
-            mine[0][low:high], mine[1][worker] = counters
+        if self.counters is not None:
+            self.counters[0][low:high], self.counters[1][worker] = counters
 
     def take_spilled(self, slot: int, low: int, high: int) -> Any:
         """Take what of some rows did not fit into the arena; None where all did."""
@@ -293,11 +266,6 @@ def _restore(plan: BufferPlan, data: bytes, spilled: list[Any]) -> Buffers:
     for part, values in zip(buffers._everything, spilled, strict=True):
         part.put_spilled(values)
     return buffers
-
-
-def _align(offset: int) -> int:
-    """Round up to the next cache line."""
-    return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
 def _runs(rows: Sequence[int]) -> list[tuple[int, int]]:

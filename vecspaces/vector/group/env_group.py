@@ -123,7 +123,7 @@ class EnvGroup:
         # A memoryview stores an int in half the time that an array takes.
         self._progress = buffers.progress.data[worker : worker + 1]
         self._timings: Timings | None = None
-        counters = buffers.counters()
+        counters = buffers.counters
         if counters is not None:
             widths = np.ones(buffers.plan.num_envs, dtype=np.intp)
             for member in self._members:
