@@ -107,9 +107,9 @@ def budget(name: str, num_envs: int, steps: int) -> list[Line]:
         groups = last(spans, EnvGroup, "step", steps)
         writes = last(spans, SlotWriter, "write", steps)
         sends = last(spans, WorkerEnd, "send", steps)
-        heard = [span.ended for span in spans if span.name == "WorkerEnd.receive"]
+        received_at = [span.ended for span in spans if span.name == "WorkerEnd.receive"]
         for turn in range(steps):
-            received = heard[bisect_right(heard, groups[turn].began) - 1]
+            received = received_at[bisect_right(received_at, groups[turn].began) - 1]
             wake.append(received - submits[turn].ended)
             write.append(writes[turn].ended - writes[turn].began)
             loop.append(groups[turn].ended - groups[turn].began - write[-1])

@@ -10,7 +10,7 @@ median of the rounds' ratios. The time of `evaluate` includes the start of its w
 `evaluate_policy` does not; the row "with its workers" adds it. SubprocVecEnv has one environment
 per worker, as it cannot have more. Without Stable-Baselines3 its rows are left out.
 
-busy: the share of the workers' time in which an environment steps or resets, as `stats()` tells it,
+busy: the share of the workers' time in which an environment steps or resets, by `stats()`,
 from the first reset to the end of the last episode, where lengths vary tenfold too. A step is a
 fixed amount of Python that takes 0.1, 0.3 or 1 ms where nothing else runs, or it sleeps, as one
 does that waits for a simulator elsewhere. Where there are as many workers as cores, the caller

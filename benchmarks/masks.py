@@ -1,13 +1,13 @@
-"""Sampling speed of sb3-contrib's MaskablePPO beside PPO, and whose work the difference is.
+"""Sampling speed of sb3-contrib's MaskablePPO beside PPO, and what causes the difference.
 
     python -m benchmarks.masks
 
-In turns, for some times that a step of an environment takes:
+These take turns, for several durations of an environment's step:
 
-- PPO on vecspaces' adapter, as the measure.
+- PPO on vecspaces' adapter, as the baseline.
 - MaskablePPO on the adapter, which answers from the infos of the last step.
 - MaskablePPO on the adapter with environments that have no infos, and one list of masks that never
-  changes: what MaskablePPO itself costs, with any vector env.
+  changes: the cost of MaskablePPO itself, with any vector env.
 - MaskablePPO on Stable-Baselines3's SubprocVecEnv.
 
 Of the second, as a share of the third, is what masks cost in vecspaces. Needs sb3-contrib.

@@ -2,10 +2,9 @@
 
     python -m benchmarks.ray_scale
 
-Measures the constants of the model in docs/scale.md on this machine, compares what the model says
-of cases that they do not come from with measurements of these, then prints the model's tables. Two
-Ray nodes on one machine stand in for two machines: what crosses between their object stores takes
-Ray's own way, over the loopback device instead of a network.
+Measures the constants of the model in docs/scale.md on this machine, compares the model's
+predictions with measurements of other cases, and prints the model's tables. Both Ray nodes run on
+this machine: Ray transfers objects between their stores over the loopback device.
 """
 
 from __future__ import annotations
@@ -212,7 +211,7 @@ class Check(NamedTuple):
     """The model's prediction for a case that its constants do not come from, in seconds."""
 
     case: str
-    said: float
+    predicted: float
     found: float
 
 
@@ -330,17 +329,17 @@ def show(console: Console, work: Workload, found: Constants) -> None:
     for column in [*columns, "sharded"]:
         table.add_column(column, justify="right")
     for nodes, actors in ((1, 1), (10, 1), (100, 1), (1000, 1), (10, work.cores)):
-        said = predict(work, found, nodes, actors)
+        predicted = predict(work, found, nodes, actors)
         shards = max(1, nodes // SHARD)
         sharded = shards * predict(work, found, min(nodes, SHARD), actors).streaming
         table.add_row(
             f"{nodes:,}",
             f"{nodes * actors:,}",
-            f"{said.step * 1e3:,.1f}",
-            f"{said.together:,.0f}",
-            f"{said.streaming:,.0f}",
-            f"{said.share:.0%}",
-            f"{said.most:,.1f}",
+            f"{predicted.step * 1e3:,.1f}",
+            f"{predicted.together:,.0f}",
+            f"{predicted.streaming:,.0f}",
+            f"{predicted.share:.0%}",
+            f"{predicted.most:,.1f}",
             f"{sharded:,.0f}",
         )
     console.print(table)
@@ -366,8 +365,10 @@ def main() -> None:
     table = Table(title="not used for the constants", title_justify="left")
     for column in ("", "model, ms", "measured, ms", "ratio"):
         table.add_column(column, justify="right" if column else "left")
-    for case, said, seen in checks:
-        table.add_row(case, f"{said * 1e3:.2f}", f"{seen * 1e3:.2f}", f"{said / seen:.2f}")
+    for case, predicted, seen in checks:
+        table.add_row(
+            case, f"{predicted * 1e3:.2f}", f"{seen * 1e3:.2f}", f"{predicted / seen:.2f}"
+        )
     console.print(table)
     for work in (
         Workload("CartPole", 1024, 64, found.cartpole, found.cartpole_bytes),

@@ -4,7 +4,7 @@
 
 Both libraries build the space from the same arguments and the same seed, so that they draw the same
 samples. The two are timed in turns, round after round, so that a busy machine slows both; a time is
-the median of its rounds, in microseconds. The ratio says how many times as fast vecspaces is.
+the median of its rounds, in microseconds. The ratio is the speed-up of vecspaces.
 """
 
 from __future__ import annotations

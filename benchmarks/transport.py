@@ -4,7 +4,7 @@
 
 A row is one call for each of 64 environments, or one call for their batch; a time is the median of
 its rounds, in microseconds, and the two take turns, so that a busy machine slows both. The ratio
-says how many times as fast vecspaces is. Graphs go from one process to another: each pickled and
+is the speed-up of vecspaces. Graphs go from one process to another: each pickled and
 sent over a multiprocessing pipe, or through shared memory, with one message over the pipe when all
 are written; a pipe alone, of one graph, is mostly the time that it takes to wake the other process.
 The last rows compare the bound form that workers use with NumPy's own `a[i] = b`, for each leaf.

@@ -76,7 +76,7 @@ class FixedPoll:
 
 
 def open_envs(workers: int, seconds: float, choice: str) -> AsyncVectorEnv[Any, Any]:
-    """Make a vector env that waits as the choice says."""
+    """Make a vector env with this choice of waiting."""
     make = partial(AsyncVectorEnv, [partial(Works, seconds)] * workers, num_workers=workers)
     if choice == DECIDES:
         return make(context="fork")

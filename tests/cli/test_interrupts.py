@@ -1,4 +1,4 @@
-"""Ctrl-C at each stage of each command: it says so in one line, and shows what it found before."""
+"""Ctrl-C at each stage of each command: one line, after what was found so far."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def run(command: str, stage: str, monkeypatch: pytest.MonkeyPatch, *more: str) -
         ],
     ),
 )
-def test_ctrl_c_is_said_once_and_shows_what_was_found(
+def test_ctrl_c_is_reported_once_and_shows_what_was_found(
     command: str, stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with warnings.catch_warnings():
@@ -112,12 +112,12 @@ def test_ctrl_c_is_said_once_and_shows_what_was_found(
     errors = [line for line in result.stderr.splitlines() if not line.startswith(announced)]
     shows = command in SHOWN_FROM and STAGES.index(stage) >= STAGES.index(SHOWN_FROM[command])
     if shows and (command, stage) != ("profile", "close"):
-        said = result.stdout.splitlines()[-1]
-        assert said.startswith("interrupted: this is what was found so far")
+        line = result.stdout.splitlines()[-1]
+        assert line.startswith("interrupted: this is what was found so far")
         assert errors == []
     else:
-        (said,) = errors
-        assert said.startswith("vecspaces: interrupted")
+        (line,) = errors
+        assert line.startswith("vecspaces: interrupted")
         assert result.stdout == ""
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -135,7 +135,7 @@ def test_ctrl_c_is_said_once_and_shows_what_was_found(
         ("describe", "import", ()),
     ],
 )
-def test_ctrl_c_after_a_long_wait_says_which_environment_hangs_and_where(
+def test_ctrl_c_after_a_long_wait_names_the_environment_and_its_line(
     command: str, stage: str, more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HANGS", "0.3")
@@ -144,17 +144,17 @@ def test_ctrl_c_after_a_long_wait_says_which_environment_hangs_and_where(
         warnings.filterwarnings("ignore", "This process", DeprecationWarning)
         result = run(command, stage, monkeypatch, *more)
     assert result.exit_code == 130, result.output
-    (said,) = [line for line in result.output.splitlines() if "interrupted" in line]
-    assert re.search(r'[;:] "[^"]*staged\.py", line \d+, in stop_at$', said)
+    (line,) = [line for line in result.output.splitlines() if "interrupted" in line]
+    assert re.search(r'[;:] "[^"]*staged\.py", line \d+, in stop_at$', line)
     if (command, stage) != ("evaluate", "build") and not {"sync", "import"} & {*more, stage}:
         verb = {"build": "building"}.get(stage, stage)
-        assert re.search(rf"[;:] {verb} was waiting [0-9]+\.[0-9] s for environment", said)
+        assert re.search(rf"[;:] {verb} was waiting [0-9]+\.[0-9] s for environment", line)
         position = "being built" if stage == "build" else "(last seed|no seed).*"
-        assert re.search(rf"; environment 0 \({position}\); ", said)
-    assert ("goes on from runs.jsonl; " in said) == ("--journal" in more)
+        assert re.search(rf"; environment 0 \({position}\); ", line)
+    assert ("goes on from runs.jsonl; " in line) == ("--journal" in more)
 
 
-def test_an_evaluation_with_a_journal_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_ctrl_c_an_evaluation_names_its_journal(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("evaluate", "step", monkeypatch, "--journal", "runs.jsonl")
     assert result.exit_code == 130
     assert result.stderr.startswith(
@@ -162,7 +162,7 @@ def test_an_evaluation_with_a_journal_says_how_to_go_on(monkeypatch: pytest.Monk
     )
 
 
-def test_the_json_says_that_it_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_json_has_that_it_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("rollout", "step", monkeypatch, "--json", "found.json")
     assert result.exit_code == 130
     found = json.loads(Path("found.json").read_text())

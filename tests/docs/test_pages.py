@@ -28,9 +28,9 @@ def test_the_examples_of_a_page_run(path: Path) -> None:
     runner = doctest.DocTestRunner(
         optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, verbose=False
     )
-    told: list[str] = []
-    runner.run(test, out=told.append)
-    assert runner.summarize(verbose=False).failed == 0, "".join(told)
+    output: list[str] = []
+    runner.run(test, out=output.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(output)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

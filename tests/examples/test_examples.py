@@ -28,7 +28,7 @@ NEEDS = {
     "ppo": "torch",
     "sb3_ppo": "stable_baselines3",
 }
-SAYS = {
+OUTPUTS = {
     "cleanrl_style_ppo": "steps     256",
     "async_rollout": "send/recv",
     "dict_observations": "obeyed 100% of the orders",
@@ -60,7 +60,7 @@ def test_it_runs(path: Path) -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert SAYS.get(path.stem, "") in run.stdout
+    assert OUTPUTS.get(path.stem, "") in run.stdout
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

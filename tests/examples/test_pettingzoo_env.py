@@ -22,8 +22,10 @@ MODULES = [
 
 @pytest.mark.parametrize("kind", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
 def test_an_unwrapped_one_is_an_error_with_advice(kind: Any, example: ModuleType) -> None:
-    said = r"^env_fns\[0\] must return .* Tag, a PettingZoo environment of 3 agents.*pettingzoo_env"
-    with pytest.raises(TypeError, match=said):
+    message = (
+        r"^env_fns\[0\] must return .* Tag, a PettingZoo environment of 3 agents.*pettingzoo_env"
+    )
+    with pytest.raises(TypeError, match=message):
         kind([example.Tag] * 2)
 
 

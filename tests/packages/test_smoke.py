@@ -1,6 +1,6 @@
 """Environments of other packages: what Gymnasium's SyncVectorEnv gives, in this process and others.
 
-`.ci/packages` installs the packages; elsewhere each test skips whose package is missing.
+`.ci/packages` installs the packages; elsewhere, tests of missing packages are skipped.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ if __name__ == "__main__":
 
 def test_a_renderer_under_fork_is_warned_of_and_works_under_the_advice() -> None:
     pytest.importorskip("mujoco", reason="mujoco is not installed")
-    said = {}
+    shown = {}
     for context in ("fork", "forkserver"):
         run = subprocess.run(
             [sys.executable, "-c", RENDERING, context],
@@ -97,8 +97,8 @@ def test_a_renderer_under_fork_is_warned_of_and_works_under_the_advice() -> None
         )
         if "no EGL" in run.stderr:
             pytest.skip(run.stderr.strip().splitlines()[-1])
-        said[context] = run.stderr
-    assert "RuntimeWarning: workers were forked" in said["fork"]
+        shown[context] = run.stderr
+    assert "RuntimeWarning: workers were forked" in shown["fork"]
     # It may go well, and where it does not, the error comes in time and has the advice.
-    assert "Error" not in said["fork"] or 'context="forkserver" starts' in said["fork"]
-    assert said["forkserver"] == ""
+    assert "Error" not in shown["fork"] or 'context="forkserver" starts' in shown["fork"]
+    assert shown["forkserver"] == ""
