@@ -120,7 +120,18 @@ def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
     raise ValueError(f"{op!r} is no command for a group")
 
 
-def find_unpicklable(result: Any, command: str) -> Failure | None:
+def pack_result(
+    payload: Any, result: Any, dumps: Callable[[Any], bytes], group: EnvGroup, op: Op
+) -> bytes:
+    """Pack the reply to a command; an error names whose part of `result` cannot be pickled."""
+    try:
+        return dumps(payload)
+    except Exception as error:
+        found = _find_unpicklable(result, op.verb)
+        raise found or Failure.of(error, range(group.low, group.high), op.verb) from None
+
+
+def _find_unpicklable(result: Any, command: str) -> Failure | None:
     """Find in a result of `execute` the first environment that returned what cannot be pickled."""
     is_written = isinstance(result, Written)
     for row in result.rows if is_written else result or ():
@@ -149,7 +160,7 @@ def pack_part(written: Written, outside: tuple[Any, Any], dumps: Callable[[Any],
         try:
             return dumps((rows, failures, list(map(to_plain, infos)), *outside))
         except Exception as error:
-            found = find_unpicklable(written, "step") or Failure.of(error, rows, "step")
+            found = _find_unpicklable(written, "step") or Failure.of(error, rows, "step")
             infos_of = split(infos, rows)
             rest = [row for row in rows if row not in found.env_ids]
             columns = gather({row: infos_of[row] for row in rest if infos_of[row]})

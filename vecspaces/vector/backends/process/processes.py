@@ -21,6 +21,7 @@ from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.interrupts import blocked
 from vecspaces.vector.backends.process.line import process_descriptor
 from vecspaces.vector.backends.process.startup import StartupName
+from vecspaces.vector.exchange.deadline import Deadline
 
 # How often to look where there is no process descriptor.
 _LOOK_SECONDS = 2e-3
@@ -134,9 +135,9 @@ def end_all(workers: list[WorkerProcess], timeout: float) -> None:
 
 def _await_all(workers: list[WorkerProcess], seconds: float) -> None:
     """Wait until all have ended."""
-    deadline = time.monotonic() + seconds
+    deadline = Deadline(seconds)
     for worker in workers:
-        worker.wait(max(0.0, deadline - time.monotonic()))
+        worker.wait(deadline.left or 0.0)
 
 
 def start_process(

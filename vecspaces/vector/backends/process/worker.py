@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from vecspaces.memory import Arena
-from vecspaces.vector.backends.backend import execute, find_unpicklable, pack_part
+from vecspaces.vector.backends.backend import execute, pack_part, pack_result
 from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.affinity import CoreAffinity
 from vecspaces.vector.backends.process.channel import WorkerEnd, pack
@@ -152,7 +152,8 @@ class Worker:
                 else:
                     if wrote:
                         attached = self._attach(op, slot, result)
-                    reply = self._pack(message, Op.DONE, attached, result)
+                    dumps = partial(pack, Op.DONE, slot, seq)
+                    reply = pack_result(attached, result, dumps, group, op)
             except BaseException as error:
                 rows = range(group.low, group.high)
                 reply = pack(Op.FAILED, slot, seq, Failure.of(error, rows, op.verb))
@@ -211,18 +212,6 @@ class Worker:
         """Pack what some rows of a stream returned."""
         outside = self._take_outside(Op.STEP_ROWS, slot, written.rows)
         return pack_part(written, outside, partial(pack, Op.PART, slot, seq))
-
-    def _pack(
-        self, message: tuple[Op, int, int, bytes], op: Op, payload: Any, result: Any
-    ) -> bytes:
-        """Pack a reply; name the environment of whose `result` a part cannot be pickled."""
-        asked, slot, seq, _ = message
-        try:
-            return pack(op, slot, seq, payload)
-        except Exception as error:
-            rows = range(self._group.low, self._group.high)
-            found = find_unpicklable(result, asked.verb)
-            raise found or Failure.of(error, rows, asked.verb) from None
 
 
 def _watch(caller: int, stacks: StackFile) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
 
 from vecspaces.interop import require_extra
-from vecspaces.vector.backends.backend import execute, find_unpicklable, pack_part
+from vecspaces.vector.backends.backend import execute, pack_part, pack_result
 from vecspaces.vector.backends.ray.cluster import name_node
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers
@@ -68,14 +67,18 @@ class GroupActor:
             if actions is not None:
                 self._buffers.actions.load(group.low, group.high, actions)
             result = execute(group, op, slot, payload)
+            dumps = cloudpickle.dumps
             if not isinstance(result, Written):
-                return Op.DONE, _pack(result, result, rows, op) if result else None, None
+                packed = pack_result(result, result, dumps, group, op) if result else b""
+                return Op.DONE, packed or None, None
             exported = self._buffers.export(slot, result.rows, op is not Op.RESET)
             if op is Op.STEP_ROWS:
                 # As a worker process sends it, with nothing spilled and the rows beside it.
-                return Op.PART, pack_part(result, (None, None), cloudpickle.dumps), exported
+                return Op.PART, pack_part(result, (None, None), dumps), exported
+            if not result.infos:
+                return Op.DONE, None, exported
             written = [to_plain(columns) for columns in result.infos], None, None
-            return Op.DONE, _pack(written, result, rows, op) if result.infos else None, exported
+            return Op.DONE, pack_result(written, result, dumps, group, op), exported
         except BaseException as error:
             failure = Failure.of(error, rows, op.verb)
         return Op.FAILED, cloudpickle.dumps(failure), None
@@ -84,12 +87,3 @@ class GroupActor:
         """Close the environments."""
         failure = None if self._group is None else self._group.close()
         return Op.DONE, cloudpickle.dumps(failure), None
-
-
-def _pack(payload: Any, result: Any, rows: Sequence[int], op: Op) -> bytes:
-    """Pickle an answer; name the environment of whose `result` a part cannot be pickled."""
-    try:
-        packed: bytes = cloudpickle.dumps(payload)
-    except Exception as error:
-        raise find_unpicklable(result, op.verb) or Failure.of(error, rows, op.verb) from None
-    return packed
