@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: a full disk, or an error, leaves the old one."""
+"""Files that are replaced as a whole, so that an error or a full disk leaves the old one."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# The characters of a file's name that its successor has meanwhile, of up to four bytes each.
+# How many characters of the name a temporary name keeps: names are bounded, to 255 bytes on most
+# systems, and a character has up to four.
 _STEM = 32
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a new name beside a file, which takes its place where the block ends without an error.
+    """Yield a temporary name; that file replaces `path` if the block ends without an error.
 
-    A symbolic link stays, and what it leads to is replaced. What is no file, such as a pipe, and a
-    file in a folder that cannot be written are written in place.
+    The target of a symbolic link is replaced, not the link. Devices, pipes, and files in folders
+    without write permission are written in place.
 
     Example:
         >>> import tempfile
@@ -33,13 +34,12 @@ def replacing(path: Path) -> Iterator[Path]:
         '{}'
     """
     target = Path(os.path.realpath(path))
-    # Asked of the name itself: what /dev/stdout leads to has no name if it is a pipe.
+    # Not `target.exists()`: if /dev/stdout is a pipe, the target of that link has no name.
     is_special = path.exists() and not path.is_file()
     if is_special or not os.access(target.parent, os.W_OK):
         yield path
         return
-    # A name that no one else in a shared folder can guess, and lay a link there; names of files are
-    # bounded, to 255 bytes on most systems.
+    # Nobody can guess the name and lay a link there in a shared folder.
     new = target.with_name(f".{target.stem[:_STEM]}.{secrets.token_hex(8)}{target.suffix}")
     try:
         yield new

@@ -1,4 +1,4 @@
-"""Evaluation of a policy: episodes with seeds of their own, whichever environment plays them."""
+"""`evaluate`: the returns of a policy in seeded episodes, and their statistics."""
 
 from vecspaces.evaluation.result import Evaluation
 from vecspaces.evaluation.run import evaluate

@@ -27,7 +27,7 @@ def record_episodes(
 ) -> int:
     """Play episodes of an evaluation again, record them in a GIF or MP4, and count its frames.
 
-    An episode that goes otherwise than before is a ValueError, and leaves the old file as it was.
+    If an episode differs from before, a ValueError is raised and the old file stays.
     """
     rendering = {**(env_kwargs or {}), "render_mode": "rgb_array"}
     envs = make_vec(env, backend="sync", autoreset_mode="Disabled", env_kwargs=rendering)
