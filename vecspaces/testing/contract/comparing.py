@@ -8,7 +8,7 @@ import numpy as np
 
 from vecspaces import spaces
 from vecspaces.testing.compare import assert_identical
-from vecspaces.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from vecspaces.vector import AutoresetMode, VectorEnv
 
 MODES = list(AutoresetMode)
 ALL_SPACES = {
@@ -37,11 +37,6 @@ def samples(envs: VectorEnv[Any, Any, Any], seed: int, count: int) -> list[Any]:
     """Batches of actions that depend on the seed alone."""
     envs.action_space.seed(seed)
     return [envs.action_space.sample() for _ in range(count)]
-
-
-def make_reference(env_fns: Any, **arguments: Any) -> SyncVectorEnv[Any, Any]:
-    """Return the vector env that others must equal."""
-    return SyncVectorEnv(env_fns, **arguments)
 
 
 def assert_same_infos(ours: dict[str, Any], theirs: dict[str, Any]) -> None:

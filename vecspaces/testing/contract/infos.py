@@ -18,7 +18,6 @@ from vecspaces.testing.contract.comparing import (
     assert_same_run,
     assert_same_step,
     infos_of,
-    make_reference,
     samples,
 )
 from vecspaces.testing.contract.part import Part
@@ -94,7 +93,7 @@ class InfosContract(Part):
     def test_declared_infos_are_those_of_no_info_space(self, mode: AutoresetMode) -> None:
         with (
             self.make(informing(3, True), autoreset_mode=mode) as envs,
-            make_reference(informing(3, False), autoreset_mode=mode) as reference,
+            SyncVectorEnv(informing(3, False), autoreset_mode=mode) as reference,
         ):
             assert envs.info_space == INFO_SPACE
             assert reference.info_space is None
@@ -104,7 +103,7 @@ class InfosContract(Part):
     def test_declared_infos_of_some_environments(self, mode: str) -> None:
         with (
             self.make(informing(4, True), autoreset_mode=mode) as envs,
-            make_reference(informing(4, False), autoreset_mode=mode) as reference,
+            SyncVectorEnv(informing(4, False), autoreset_mode=mode) as reference,
         ):
             assert_same_step(envs.reset(seed=2), reference.reset(seed=2))
             for ids in ([3, 1], [0], [2, 3, 0], [1, 0, 2, 3], [3], [1, 2]):
@@ -130,7 +129,7 @@ class InfosContract(Part):
 
         with (
             self.make(factories(True), autoreset_mode=mode) as envs,
-            make_reference(factories(False), autoreset_mode=mode) as reference,
+            SyncVectorEnv(factories(False), autoreset_mode=mode) as reference,
         ):
             assert_same_run(envs, reference)
 
@@ -147,7 +146,7 @@ class InfosContract(Part):
     def test_declared_infos_of_a_rollout(self) -> None:
         with (
             self.make(informing(3, True), copy=False, buffers=4) as envs,
-            make_reference(informing(3, False)) as reference,
+            SyncVectorEnv(informing(3, False)) as reference,
         ):
             infos = [reference.reset(seed=0)[1]]
             envs.reset(seed=0)

@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 
 from vecspaces.testing.compare import assert_identical
-from vecspaces.testing.contract.comparing import MODES, assert_same_run, make_reference, samples
+from vecspaces.testing.contract.comparing import MODES, assert_same_run, samples
 from vecspaces.testing.contract.part import Part
 from vecspaces.testing.envs import Drift, ledger_vector, ledgers
-from vecspaces.vector import AutoresetMode
+from vecspaces.vector import AutoresetMode, SyncVectorEnv
 
 
 class MembersContract(Part):
@@ -22,7 +22,7 @@ class MembersContract(Part):
         mixed = [*flat[:2], partial(ledger_vector, 2, 3, mode), *flat[5:]]
         with (
             self.make(mixed, autoreset_mode=mode) as envs,
-            make_reference(flat, autoreset_mode=mode) as reference,
+            SyncVectorEnv(flat, autoreset_mode=mode) as reference,
         ):
             assert envs.num_envs == 7
             assert envs.observation_space == reference.observation_space

@@ -15,12 +15,11 @@ from vecspaces.testing.contract.comparing import (
     ALL_SPACES,
     MODES,
     assert_same_run,
-    make_reference,
     samples,
 )
 from vecspaces.testing.contract.part import Part
 from vecspaces.testing.envs import Ledger, Noted, Sampler, Unlike, ledgers
-from vecspaces.vector import AutoresetMode
+from vecspaces.vector import AutoresetMode, SyncVectorEnv
 from vecspaces.vector.utils import iterate
 
 
@@ -111,7 +110,7 @@ class SteppingContract(Part):
         env_fns = [partial(Sampler, space, space)] * 3
         with (
             self.make(env_fns, autoreset_mode=mode) as envs,
-            make_reference(env_fns, autoreset_mode=mode) as reference,
+            SyncVectorEnv(env_fns, autoreset_mode=mode) as reference,
         ):
             assert_same_run(envs, reference)
 
