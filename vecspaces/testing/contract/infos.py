@@ -100,7 +100,7 @@ class InfosContract(Part):
             assert_same_run(envs, reference)
 
     @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-    def test_declared_infos_of_some_environments(self, mode: str) -> None:
+    def test_declared_infos_of_some_environments(self, mode: Any) -> None:
         with (
             self.make(informing(4, True), autoreset_mode=mode) as envs,
             SyncVectorEnv(informing(4, False), autoreset_mode=mode) as reference,

@@ -75,7 +75,7 @@ class RingContract(Part):
     @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
     def test_a_rollout_is_read_in_time_order_without_copies(self, mode: str) -> None:
         steps = 4
-        arguments = {"autoreset_mode": mode}
+        arguments: dict[str, Any] = {"autoreset_mode": mode}
         with (
             self.make(ledgers(3), copy=False, buffers=steps + 1, **arguments) as envs,
             SyncVectorEnv(ledgers(3), **arguments) as reference,
