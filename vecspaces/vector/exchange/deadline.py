@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-# The longest wait that one system call is asked for: `poll` takes 31 bits of milliseconds, `select`
+# The longest wait of one system call: `poll` takes 31 bits of milliseconds, `select`
 # and `lock.acquire` overflow later. Every wait looks at the clock again and goes on.
 _LONGEST_SECONDS = 1e6
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
 from vecspaces.vector.exchange.messages import dumps
 
-#: What gives each environment a process of its own, in advice; commands name their options instead.
+#: Advice for a process per environment; commands name their options instead.
 ONE_WORKER_EACH = "AsyncVectorEnv with num_workers=len(env_fns)"
 
 
@@ -306,7 +306,7 @@ class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` 
     def throw(self) -> NoReturn:
         """Raise what the environment raised, with this failure as its cause.
 
-        What is no `Exception`, or could not be carried over, is raised as a `WorkerError`.
+        If it is no `Exception`, or could not be carried over, a `WorkerError` is raised.
         """
         if self.exception is None:
             raise WorkerError(self.message, self.env_ids, self.worker, self.command)

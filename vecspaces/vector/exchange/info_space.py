@@ -2,7 +2,7 @@
 
 All keys, those of nested Dicts included, are one flat list in the order of the space. Each key that
 is no Dict has a layout of its own, so that an environment may leave any of them out, and one array
-of bools, `presence`, says which keys each row has. What an info holds besides travels as columns
+of bools, `presence`, says which keys each row has. Other keys of an info travel as columns
 (`infos.py`).
 """
 
@@ -157,7 +157,7 @@ class InfoLayout:
     ) -> Iterator[tuple[InfoKey, dict[str, Any]]]:
         """Yield each key, or those that are `given`, with the dict in `infos` that takes its value.
 
-        What takes the value of a Dict is made here, unless keys that are not declared made it.
+        The dict that takes the value of a Dict is made here, unless undeclared keys made it.
         """
         holders = {-1: infos}
         for key in self.keys:

@@ -357,14 +357,14 @@ def _are_alike(arrays: list[npt.NDArray[Any]]) -> bool:
 
 
 def _objects(values: list[Any]) -> npt.NDArray[Any]:
-    """Make a 1-d array of objects, whatever the objects are; what may be reused is copied."""
+    """Make a 1-d array of any objects; those that environments may reuse are copied."""
     array = np.empty(len(values), dtype=object)
     for position, value in enumerate(values):
         array[position] = value if value.__class__ in _IMMUTABLE else snapshot(value)
     return array
 
 
-def snapshot(value: Any) -> Any:
+def snapshot(value: Any, known: dict[int, Any] | None = None) -> Any:
     """Copy an info, or a value of one, with the containers and arrays in it.
 
     Environments reuse what they return, and what the caller was given must stay as it was. Other
@@ -377,18 +377,15 @@ def snapshot(value: Any) -> Any:
         >>> kept
         {'path': [array([0., 0.])]}
     """
-    return _snapshot(value, {})
-
-
-def _snapshot(value: Any, known: dict[int, Any]) -> Any:
-    """Copy a value; `known` holds what was copied already, by the number of the original."""
     if value.__class__ in _IMMUTABLE:
         return value
+    # The copies so far, by the id of the original, so that one that holds itself comes to an end.
+    known = {} if known is None else known
     if id(value) in known:
         return known[id(value)]
     if isinstance(value, tuple):
         make = tuple if type(value) is tuple else getattr(value, "_make", None)
-        return value if make is None else make([_snapshot(part, known) for part in value])
+        return value if make is None else make([snapshot(part, known) for part in value])
     if not isinstance(value, (np.ndarray, np.void, dict, list, set, bytearray, deque)):
         return value
     try:
@@ -397,38 +394,32 @@ def _snapshot(value: Any, known: dict[int, Any]) -> Any:
         known[id(value)] = copied
         if isinstance(value, dict):
             for key, part in value.items():
-                copied[key] = _snapshot(part, known)
+                copied[key] = snapshot(part, known)
         elif isinstance(value, (list, deque)):
             for position, part in enumerate(value):
-                copied[position] = _snapshot(part, known)
+                copied[position] = snapshot(part, known)
         elif isinstance(value, np.ndarray) and value.dtype == object:
             for position, part in enumerate(value.flat):
-                copied.flat[position] = _snapshot(part, known)
+                copied.flat[position] = snapshot(part, known)
     except Exception:  # of a class that allows no copies, or no changes
         return value
     return copied
 
 
-def columns_of(infos: Mapping[str, Any], num_envs: int, low: int = 0) -> Columns:
-    """Turn infos as a vector env returns them into columns over its rows, from `low` on.
-
-    A key without a mask counts as reported by all. The columns hold copies.
-    """
-    return _columns_of(infos, num_envs, low, np.arange(num_envs), apart=False)
-
-
-def _columns_of(
+def columns_of(
     infos: Mapping[str, Any],
     num_envs: int,
-    low: int,
-    reporting: npt.NDArray[np.intp],
-    apart: bool,
+    low: int = 0,
+    reporting: npt.NDArray[np.intp] | None = None,
+    apart: bool = False,
 ) -> Columns:
-    """Do so below a key that `reporting` reported.
+    """Turn infos as a vector env returns them into columns over its rows, from `low` on.
 
-    What is no number comes out of such columns as arrays without shape, so that its dtype stays
-    when it is merged again; `apart`: as scalars and objects.
+    A key without a mask counts as reported by `reporting`, in a nested dict those that reported the
+    dict. The columns hold copies. Values other than numbers come out of them as arrays without
+    shape, so that the dtype stays when they are merged again; with `apart` as scalars and objects.
     """
+    reporting = np.arange(num_envs) if reporting is None else reporting
     columns: Columns = {}
     masks = {f"_{key}" for key in infos}
     for key, value in infos.items():
@@ -438,7 +429,7 @@ def _columns_of(
         at = reporting if mask is None else np.flatnonzero(mask)
         rows = (at + low).tolist()
         if isinstance(value, dict):
-            columns[key] = Column(rows, _columns_of(value, num_envs, low, at, apart))
+            columns[key] = Column(rows, columns_of(value, num_envs, low, at, apart))
             continue
         form = _ARRAYS
         if isinstance(value, np.ndarray) and value.shape[:1] == (num_envs,):
@@ -469,5 +460,5 @@ def infos_as_list(infos: Mapping[str, Any], num_envs: int) -> list[dict[str, Any
         >>> infos_as_list({"lives": np.array([3, 0]), "_lives": np.array([True, False])}, 2)
         [{'lives': 3}, {}]
     """
-    columns = _columns_of(infos, num_envs, 0, np.arange(num_envs), apart=True)
+    columns = columns_of(infos, num_envs, apart=True)
     return list(split([columns], range(num_envs)).values())

@@ -276,7 +276,7 @@ def _change(kind: str, known: Sequence[Any], found: Sequence[Any]) -> str | None
 
 
 def close_all(built: Iterable[Built], low: int) -> Failure | None:
-    """Close environments, whatever becomes of the others; return the first failure."""
+    """Close all environments, also after one raised; return the first failure."""
     failure = None
     for one in built:
         try:

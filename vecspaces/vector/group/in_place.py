@@ -20,7 +20,7 @@ _TRANSPARENT = frozenset(
 
 
 class InPlace:
-    """The rows that environments write by themselves, in whatever slot a command writes.
+    """The rows that environments write by themselves, in the slot that a command writes.
 
     For each environment, `binds` holds its `bind`, or None, and `rows` its row, or the slice of its
     rows. `number` is the environment whose `bind` was called last, which an error concerns.
@@ -52,7 +52,7 @@ class InPlace:
         return cls(binds, buffers, rows) if any(binds) else None
 
     def turn_to(self, slot: int, numbers: Iterable[int] | None = None) -> None:
-        """Let environments write to a slot, all or some; raises whatever a `bind` raises."""
+        """Let environments write to a slot, all or some; what a `bind` raises passes."""
         if slot == self._all:
             return
         self._all = None

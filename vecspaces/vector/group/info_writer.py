@@ -145,7 +145,7 @@ class InfoWriter:
     def write(self, infos: Infos, rows: Sequence[int] | None = None) -> Infos:
         """Write the infos of all rows, or of `rows`; those that are not among `infos` are empty.
 
-        What is not declared is returned, by the rows that have something.
+        Keys that are not declared are returned, by row.
         """
         if rows is None:
             if self._is_flat and len(infos) == len(self._rows) and self._write_flat(infos):
@@ -159,7 +159,7 @@ class InfoWriter:
     def _write_flat(self, infos: Infos) -> bool:
         """Write infos of all rows if each has all keys and no other, as at nearly every step.
 
-        What else there is, and what does not fit, is found by `_write`, which writes all again.
+        Otherwise `_write` writes all again, and finds other keys and values that do not fit.
         """
         given = list(infos.values())
         if sum(map(len, given)) != len(self._own):

@@ -40,7 +40,7 @@ class Views(NamedTuple):
 class Member(ABC):
     """Environments of a group, and their rows, which `place` sets."""
 
-    #: What `view` makes, and a copy of the group makes anew.
+    #: The attributes that `view` makes, and a copy of the group makes anew.
     _OF_VIEWS: ClassVar[tuple[str, ...]] = ("_views", "_in_place", "_info_writers", "_final_writer")
 
     def __init__(self, built: Sequence[Built], mode: AutoresetMode, validate: bool) -> None:

@@ -30,7 +30,7 @@ from vecspaces.vector.group.members import Failures, Member, Note, Starts, Views
 from vecspaces.vector.group.slot_writer import SlotWriter, ValidatedSlotWriter
 from vecspaces.vector.group.validation import Validated, batch_of_boxes
 
-#: What a step of an environment, or of what stands in its place, returns.
+#: The result of a step of an environment, or of a stepper in its place.
 Result = tuple[Any, Any, Any, Any, Any]
 
 
@@ -265,7 +265,7 @@ class SingleEnvs(Member):
                     rewards.append(reward)
                     if info:
                         infos[row] = info
-                row = -1  # what is wrong from here on is found by the rows' writers
+                row = -1  # an error of a writer names its row
                 return self._slots[slot].write(rows, observations, rewards, ended, infos)
             except RAISED as error:
                 concerned = (row,) if row >= 0 else rows or self.rows

@@ -52,8 +52,8 @@ class SlotWriter:
     ) -> Columns:
         """Write what all environments returned (None), or those of `rows`.
 
-        `ended` holds the row and the flags of each episode that ended. What is returned are the
-        infos that no info_space declares.
+        `ended` holds the row and the flags of each episode that ended. The infos that no info_space
+        declares are returned.
         """
         if self._infos is not None:
             infos = self._infos.write(infos, rows)
