@@ -31,7 +31,6 @@ from vecspaces.vector.utils import (
     batch_space,
     concatenate,
     create_empty_array,
-    create_shared_memory,
     iterate,
 )
 
@@ -267,22 +266,3 @@ def test_a_member_without_data_is_repeated() -> None:
 def test_any_mapping_is_gone_through() -> None:
     batch = OrderedDict(a=np.arange(2))
     assert list(iterate(batch_space(Dict(a=Discrete(3)), 2), batch)) == [{"a": 0}, {"a": 1}]
-
-
-@pytest.mark.parametrize(
-    ("n", "error", "message"),
-    [
-        (-1, ValueError, "^n must be an integer of at least 0, found -1"),
-        (1.5, TypeError, "^n must be an integer of at least 0, found 1.5 of type float"),
-        (None, TypeError, "^n must be an integer of at least 0, found None"),
-    ],
-)
-@pytest.mark.parametrize(
-    "space", [Box(0, 1), Discrete(3), Text(3), Dict(a=Tuple([Text(2)]))], ids=str
-)
-@pytest.mark.parametrize("function", [batch_space, create_empty_array, create_shared_memory])
-def test_a_wrong_number_of_values_is_refused(
-    function: Any, space: Any, n: Any, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        function(space, n)
