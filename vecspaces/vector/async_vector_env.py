@@ -59,6 +59,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         ((4, 4), [1.0, 1.0, 1.0, 1.0])
     """
 
+    # options.py describes the other arguments, and adds them to the docstring above.
     @takes(WorkerOptions)
     def __init__(
         self,

@@ -63,6 +63,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         ValueError: An argument is out of its range.
     """
 
+    # options.py describes the other arguments, and adds them to the docstring above.
     @takes(RayOptions)
     def __init__(self, env_fns: Iterable[Callable[[], Any]], **options: Unpack[RayOptions]) -> None:
         placement, processes = options["placement"], options["processes_per_actor"]

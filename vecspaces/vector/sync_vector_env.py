@@ -39,6 +39,7 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         (2, 4)
     """
 
+    # options.py describes the other arguments, and adds them to the docstring above.
     @takes(BatchOptions)
     def __init__(
         self,
