@@ -1,9 +1,8 @@
 """Single environments in consecutive rows: the loop that steps them, and their autoresets.
 
 A list of *steppers* holds the next step of each row: the environment itself, or an object with a
-`step` of its own: `_Start` begins an episode, by itself or because the caller sent a reset, `_Lost`
-reports one that died with its worker, `_Held` returns what a reset gave before. So the loop tests
-nothing.
+`step` of its own: `_Start` begins an episode, `_Lost` reports one that died with its worker. So the
+loop tests nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from vecspaces.checks import RAISED
 from vecspaces.spaces import Space
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.infos import Columns, gather, snapshot
+from vecspaces.vector.exchange.infos import Columns, snapshot
 from vecspaces.vector.group.attributes import Call, call_env, set_attribute
 from vecspaces.vector.group.building import Built
 from vecspaces.vector.group.form import (
@@ -112,8 +111,10 @@ class SingleEnvs(Member):
     def reset(self, slot: int, starts: Starts, keep_options: bool) -> Columns:
         """Begin episodes in some rows."""
         infos: Infos = {}
-        for row, (seed, options) in sorted(starts.items(), key=_row_of):
+        writer, rows = self._slots[slot], sorted(starts)
+        for row in rows:
             self._views.progress[0] = row
+            seed, options = starts[row]
             if seed is None and row in self._lost:
                 seed = self._lost[row].seed
             arguments = reset_arguments(seed, options)
@@ -121,7 +122,7 @@ class SingleEnvs(Member):
                 if self._in_place is not None:
                     self._turn_to(slot, [row], "reset")
                 observation, info = self.reset_env(row, "reset", arguments)
-                self._write(slot, row, observation)
+                writer.write_observation(row, observation)
             except RAISED as error:
                 raise failed(error, (row,), "reset") from None
             if info:
@@ -130,9 +131,10 @@ class SingleEnvs(Member):
             if keep_options and options is not None:
                 self._options[row] = options
             self.go_on(row)
-        if self._info_writers:
-            infos = self._write_infos(slot, sorted(starts), infos, "reset")
-        return gather(infos)
+        try:
+            return writer.write_infos(rows, infos)
+        except RAISED as error:
+            raise failed(error, rows, "reset") from None
 
     def _turn_to(self, slot: int, rows: Sequence[int] | None, command: str) -> None:
         """Let the environments of some rows, or all, write their observations to a slot."""
@@ -142,19 +144,6 @@ class SingleEnvs(Member):
             self._in_place.turn_to(slot, None if rows is None else [row - low for row in rows])
         except RAISED as error:
             raise Failure.of(error, (low + self._in_place.number,), command) from None
-
-    def _write(self, slot: int, row: int, observation: Any) -> None:
-        """Write the observation of one row, unless its environment did."""
-        in_place = self._in_place
-        if in_place is None or not in_place.has_written(row - self.rows.start, observation):
-            self._views.buffers.observations[slot].write(row, observation)
-
-    def _write_infos(self, slot: int, rows: Sequence[int], infos: Infos, command: str) -> Infos:
-        """Write the infos of some rows; return what is not declared."""
-        try:
-            return self._info_writers[slot].write(infos, rows)
-        except RAISED as error:
-            raise failed(error, rows, command) from None
 
     def reset_env(
         self, row: int, command: str, arguments: Mapping[str, Any]
@@ -299,7 +288,7 @@ class SingleEnvs(Member):
         if self._mode is AutoresetMode.SAME_STEP:
             report = {**info, **self._write_final(row, {}), **report}
         elif self._mode is AutoresetMode.NEXT_STEP:
-            self._steppers[row - self.rows.start] = _Held(self, row, observation, info)
+            self._steppers[row - self.rows.start] = _Start(self, row, first=(observation, info))
         # But in SAME_STEP, the caller shows the last observation that it knew.
         return observation, 0.0, False, False, report
 
@@ -325,10 +314,6 @@ class SingleEnvs(Member):
             raise failed(error, (row,), command) from None
 
 
-def _row_of(item: tuple[int, Any]) -> int:
-    return item[0]
-
-
 def _noting(items: Iterable[Any], note: Note) -> Iterator[Any]:
     """Pass items on, and note the clock after each."""
     for item in items:
@@ -350,14 +335,24 @@ class _Translated:
 
 
 class _Start:
-    """Begins an episode of a row: an autoreset (NEXT_STEP), or a reset that the caller sent."""
+    """Begins an episode of a row: an autoreset (NEXT_STEP), or a reset that the caller sent.
 
-    def __init__(self, envs: SingleEnvs, row: int, arguments: Mapping[str, Any]) -> None:
-        self._envs, self._row, self._arguments = envs, row, arguments
+    `first` is what a reset has returned already: the one after a lost episode (NEXT_STEP).
+    """
+
+    def __init__(
+        self,
+        envs: SingleEnvs,
+        row: int,
+        arguments: Mapping[str, Any] | None = None,
+        first: tuple[Any, dict[str, Any]] | None = None,
+    ) -> None:
+        self._envs, self._row, self._arguments, self._first = envs, row, arguments or {}, first
 
     def step(self, action: Any) -> Result:
         self._envs.go_on(self._row)
-        observation, info = self._envs.timed_reset(self._row, self._arguments)
+        first = self._first or self._envs.timed_reset(self._row, self._arguments)
+        observation, info = first
         return observation, 0.0, False, False, info
 
 
@@ -379,15 +374,3 @@ class _Lost:
 
     def step(self, action: Any) -> Result:
         return self._envs.report_lost(self._row, *self.reset_once("step"))
-
-
-class _Held:
-    """Returns in a step of its own what the reset after a lost episode gave (NEXT_STEP)."""
-
-    def __init__(self, envs: SingleEnvs, row: int, observation: Any, info: dict[str, Any]) -> None:
-        self._envs, self._row, self._first = envs, row, (observation, info)
-
-    def step(self, action: Any) -> Result:
-        self._envs.go_on(self._row)
-        observation, info = self._first
-        return observation, 0.0, False, False, info

@@ -29,10 +29,10 @@ class SlotWriter:
         low, views = rows.start, buffers.slice(slot, rows.start, rows.stop)
         self._infos = infos
         self._write_observations = views.write
-        self._write_observation = buffers.observations[slot].write
+        self.write_observation = buffers.observations[slot].write
         if in_place is not None:
-            self._write_observation = in_place.row_writer(self._write_observation, low)
-            self._write_observations = in_place.writer(views.write, self._write_observation, low)
+            self.write_observation = in_place.row_writer(self.write_observation, low)
+            self._write_observations = in_place.writer(views.write, self.write_observation, low)
         self._write_rewards = reward_writer(views.rewards, low)
         # Memoryviews store single values, and few bytes, in half the time that arrays take.
         self._rewards: Any = views.rewards.data
@@ -67,7 +67,7 @@ class SlotWriter:
                 self._marked = False
         else:
             for row, observation, reward in zip(rows, observations, rewards, strict=True):
-                self._write_observation(row, observation)
+                self.write_observation(row, observation)
                 at = row - low
                 self._rewards[at] = reward if reward.__class__ in FLOATS else as_reward(reward, row)
                 terminations[at] = truncations[at] = False
@@ -76,6 +76,10 @@ class SlotWriter:
             for row, terminated, truncated in ended:
                 terminations[row - low], truncations[row - low] = terminated, truncated
         return gather(infos) if infos else {}
+
+    def write_infos(self, rows: Sequence[int], infos: Infos) -> Columns:
+        """Write the infos of a reset of some rows; return those that are not declared."""
+        return gather(infos if self._infos is None else self._infos.write(infos, rows))
 
 
 class ValidatedSlotWriter(SlotWriter):
