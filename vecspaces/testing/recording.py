@@ -249,17 +249,17 @@ class DeclaredInfos:
         (rows,) = layout.bind(Arena(layout.end))
         self._writer = InfoWriter(rows, 0, 1, validate=True)
         # The paths of the keys that no info had so far, in the order of the space.
-        self._unseen = dict.fromkeys(key.path for key in layout.keys)
+        self._unseen = [key.path for key in layout.keys]
 
     def explain(self, info: dict[Any, Any]) -> str | None:
         """Return why an info does not lie in the space; None where it does."""
+        self._unseen = [path for path in self._unseen if not _has(info, path)]
         try:
             self._writer.write({0: info}, [0])
         except Mismatch as error:
             return str(Mismatch(error.expected, error.found, error.path, name="info"))
         except InvalidResult as error:
             return error.reason
-        self._unseen = {path: None for path in self._unseen if not _has(info, path)}
         return None
 
     @property
