@@ -153,8 +153,8 @@ def test_declared_keys_that_no_info_has_are_named(kind: Any, missing: list[str])
     recorder = Recorder(kind(), 0, STEPS, str, inspect=True, declared=declared)
     assert len(list(recorder.play())) > STEPS
     assert recorder.findings == {} and declared.missing == missing
-    assert declared.explain({"cost": "high"}) is not None
-    assert "info['cost']" not in declared.missing  # it is there, and wrong
+    assert declared.explain({"step": {"cost": "high"}}) is not None
+    assert "info['step']['cost']" not in declared.missing  # it is there, and wrong
 
 
 @pytest.mark.full
