@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
-from typing import Any
+from functools import partial
 
 import pytest
 
-from vecspaces.vector.backends.process import waiting
+from tests.interrupts import interrupt_at
 from vecspaces.vector.backends.process.waiting import SpinPoll, WaitingPolicy, WaitMode
 
 ALL = (WaitMode.RETURNS, WaitMode.FREE, WaitMode.BUSY_POLLS)
@@ -262,42 +259,18 @@ def test_a_wait_of_no_time_looks_once(poll: SpinPoll, script: Script) -> None:
     assert script.asked == [0]
 
 
-class Interrupt:
-    """Raises KeyboardInterrupt at the k-th line that the policy runs."""
-
-    def __init__(self, k: int) -> None:
-        self.left = k
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> Interrupt | None:
-        if frame.f_code.co_filename != waiting.__file__:
-            return None
-        if event == "line":
-            self.left -= 1
-            if self.left == 0:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return self
-
-
 @pytest.mark.parametrize(
     "best, first",
     [(WaitMode.FREE, 1), *(pytest.param(way, 0, marks=pytest.mark.full) for way in ALL)],
 )
-def test_an_interrupt_at_any_line_leaves_a_policy_that_finds_the_best_way(
+def test_an_interrupt_at_any_point_leaves_a_policy_that_finds_the_best_way(
     best: WaitMode, first: int
 ) -> None:
-    k, left = first, 0
-    while left <= 0:
+    k, reached = first, True
+    while reached:
         k += 1 + 6 * first
         caller = Caller(ALL, lambda way, now: 5e-3 if way is best else 9e-3)
-        interrupt = Interrupt(k)
-        with contextlib.suppress(KeyboardInterrupt):
-            sys.settrace(interrupt)
-            try:
-                caller.run(1.0)
-            finally:
-                sys.settrace(None)
-        left = interrupt.left
+        reached, _, _ = interrupt_at(k, partial(caller.run, 1.0))
         caller.run(2.0)
         assert caller.run(10.0) is best, k
     assert k > 100
