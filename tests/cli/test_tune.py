@@ -111,17 +111,16 @@ def test_a_busy_machine_is_reported(changes: dict[str, Any], busy: bool) -> None
 
 
 def test_contention_is_no_waiting() -> None:
-    program = "while True: pass"
-    others = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(6)]
+    command = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(command) for _ in range(2 * count_usable_cores())]
     try:
-        found = measure_costs(partial(gymnasium.make, "CartPole-v1"), 1.0)
+        found = measure_costs(partial(gymnasium.make, "CartPole-v1"), 0.6)
     finally:
         for other in others:
             other.kill()
             other.wait()
-    assert found.granted < 0.9 or count_usable_cores() > 6
+    assert found.granted < 0.9 and found.is_busy
     assert not found.waits and found.computing > 0.6
-    assert found.is_busy or count_usable_cores() > 6
 
 
 def test_the_time_of_the_policy_counts() -> None:

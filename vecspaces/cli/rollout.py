@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -167,9 +166,11 @@ def rollout(
         env_kwargs=env_kwargs,
     )
     result = Statistics(env, backend, envs.num_envs, getattr(envs, "num_workers", None) or 0, seed)
-    recording = _recorded(envs, record, shown)
-    with recording as envs, Work() as work, envs, progress_bar(steps) as show:
-        _step(envs, result, steps, show)
+    with contextlib.ExitStack() as stack:
+        if record is not None:
+            envs = _record(envs, stack.enter_context(replacing(record)), shown)
+        with Work() as work, envs, progress_bar(steps) as show:
+            _step(envs, result, steps, show)
     console = output(json_file)
     console.print(make_facts(f"{result.num_envs} × {env}", result.as_facts()))
     if isinstance(envs, RecordVideo):
@@ -177,24 +178,16 @@ def rollout(
     work.conclude(console, json_file, result.as_json())
 
 
-@contextlib.contextmanager
-def _recorded(
-    envs: VectorEnv[Any, Any, Any], path: Path | None, shown: str | None
-) -> Iterator[VectorEnv[Any, Any, Any]]:
+def _record(envs: VectorEnv[Any, Any, Any], file: Path, shown: str | None) -> _TimedRecorder:
     """Wrap a vector env so that its first steps are recorded; close it after an error."""
-    if path is None:
-        yield envs
-        return
-    with replacing(path) as file:
-        try:
-            env_ids = list(range(min(4, envs.num_envs)))
-            if shown is not None:
-                env_ids = options.parse_numbers("--envs", shown, 0, envs.num_envs - 1)
-            recorder = _TimedRecorder(envs, file, env_ids=env_ids, length=_FRAMES)
-        except BaseException:
-            envs.close()
-            raise
-        yield recorder
+    try:
+        env_ids = list(range(min(4, envs.num_envs)))
+        if shown is not None:
+            env_ids = options.parse_numbers("--envs", shown, 0, envs.num_envs - 1)
+        return _TimedRecorder(envs, file, env_ids=env_ids, length=_FRAMES)
+    except BaseException:
+        envs.close()
+        raise
 
 
 def _step(envs: VectorEnv[Any, Any, Any], result: Statistics, steps: int, show: Show) -> None:
