@@ -114,7 +114,7 @@ def test_contention_is_no_waiting() -> None:
     command = [sys.executable, "-c", "while True: pass"]
     others = [subprocess.Popen(command) for _ in range(2 * count_usable_cores())]
     try:
-        found = measure_costs(partial(gymnasium.make, "CartPole-v1"), 0.6)
+        found = measure_costs(partial(gymnasium.make, "CartPole-v1"), 1.0)
     finally:
         for other in others:
             other.kill()
