@@ -413,7 +413,7 @@ def test_calls_reach_the_rows_that_are_not_under_way(tmp_path: Path) -> None:
                     envs.call("number", env_ids=ids)
             envs.send([1], [2])
             assert envs.recv(1).env_ids.tolist() == [2]
-        # What is sent before a call that is pending is taken in while it is waited for.
+        # Rows under way are taken in while a call is waited for.
         envs.send([2], [1])
         envs.call_async("number", env_ids=[3])
         for call in (partial(envs.send, [1], [2]), envs.recv, envs.reset):
@@ -537,7 +537,7 @@ def test_a_vectorised_simulator_is_streamed() -> None:
 
 @pytest.mark.parametrize("kind", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
 def test_infos_received_alone_are_those_of_an_environment_alone(kind: Any) -> None:
-    """What its neighbours in a worker report under the same key is of another kind."""
+    """Its neighbours in a worker report values of other kinds under the same key."""
     values = [{"q": 1}, "text", {"q": 2, "r": None}, np.zeros(2), np.zeros(3), None, 5]
     with kind([partial(talking, {"x": value}) for value in values]) as envs:
         envs.reset()

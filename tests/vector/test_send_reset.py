@@ -153,7 +153,7 @@ def test_an_episode_that_dies_as_it_begins_is_reported_lost() -> None:
         received = envs.recv(1)
         assert received.infos["worker_restarted"].tolist() == [True]
         assert received.truncations.all()
-        # Environment 2 was lost with it, and hears of it unless it begins anew.
+        # Environment 2 was lost with it, and its next step would report that.
         envs.send_reset([2, 3], seed=[5, 6])
         again = envs.recv(2)
         assert "worker_restarted" not in again.infos

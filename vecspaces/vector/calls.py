@@ -16,7 +16,7 @@ Results = tuple[Any, ...]
 
 
 class Calls:
-    """What a vector env has for commands that write no rows."""
+    """The commands of a vector env that write no rows."""
 
     def __init__(self, session: Session, backend: Backend) -> None:
         self._session = session

@@ -1,7 +1,7 @@
-"""What every vector env of single environments does, whatever backend its groups run in.
+"""Steps, resets and the other methods of a vector env on the caller's side, for every backend.
 
-The caller's half of a step: check the actions, write them into their rows, send the command, wait,
-and return the rows that the workers wrote.
+A step checks the actions, writes them into their rows, sends the command, waits, and returns the
+rows that the workers wrote.
 """
 
 from __future__ import annotations
@@ -557,8 +557,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     def render(self, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Render environments.
 
-        Environments that share a worker render in one process. Where their frames look wrong,
-        `num_workers=num_envs` gives each its own.
+        Environments that share a worker render in one process. If their frames look wrong,
+        `num_workers=num_envs` gives each environment its own process.
 
         Args:
             env_ids: The environments concerned; None: all.

@@ -39,7 +39,7 @@ class Transition(NamedTuple):
 
 
 class SendRecv:
-    """What a vector env has for environments that do not step together.
+    """`send` and `recv` of a vector env, for environments that do not step together.
 
     `together` are rows that step as one, because they are one vector env. `recv` waits for
     `batch_size` environments; None: all.

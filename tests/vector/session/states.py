@@ -1,4 +1,4 @@
-"""A vector env in each state that calls lead to, and what each call says there that is refused."""
+"""A vector env in each state that calls lead to, and the errors of the calls that it refuses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Late(Failing):
         time.sleep(1000)
 
 
-# What brings a vector env that was made, or reset, into a state.
+# The call that brings a vector env into a state, after a reset and before one.
 AFTER_RESET: dict[str, Callable[[Any], Any]] = {
     "idle": lambda envs: None,
     "reset": lambda envs: envs.reset_async(),
@@ -119,7 +119,7 @@ def interrupt(wait: Callable[[], Any]) -> None:
 
 
 def refusals(state: str) -> str:
-    """Return what each call says that is not in `LEGAL`, one after the other in one vector env."""
+    """Return the error of each call that is not in `LEGAL`, made one after the other."""
     lines = []
     with in_state(state) as envs:
         for name in [name for name in CALLS if name not in LEGAL[state]]:

@@ -15,7 +15,7 @@ from vecspaces.vector import SyncVectorEnv
 from vecspaces.vector.session.states import State
 
 KINDS = {"reset_async": "reset", "step_async": "step", "call_async": "call", "rollout": "step"}
-# What the fields say, for each state of the table.
+# The fields of each state of the table.
 FIELDS = {
     "idle": State(),
     "reset": State("reset"),

@@ -278,8 +278,8 @@ class EnvGroup:
     def _rebuild(self, broken: Iterable[int], begun: Iterable[int]) -> Failures:
         """Build environments that failed again; return the rows where this fails, and how.
 
-        Those are the `broken` ones, and of the rows whose episodes are begun those that failed in
-        a stream, since the caller may not have heard of them.
+        Those are the `broken` ones, and the rows among `begun` that failed in a stream: the caller
+        may have sent the reset before it received the failure.
         """
         wanted = self._failed.intersection(begun).union(broken)
         failures: Failures = []
@@ -290,7 +290,7 @@ class EnvGroup:
                 if not wanted.intersection(rows):
                     continue
                 self._progress[0] = rows[0]
-                # What a broken environment raises at its end is of no use.
+                # An error at the end of a broken environment would hide the first one.
                 close_all([member.built[number]], rows[0])
                 try:
                     built = self._builder.build(env_fn, index)

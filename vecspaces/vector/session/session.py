@@ -5,10 +5,10 @@ result was read (`commit`, `commit_rows`); these alone change the state. Every w
 went to owes one reply. Every wait is bounded, a late reply is never taken for another command's,
 and the command of a dead worker is sent again to its successor.
 
-An interrupt (Ctrl-C, or any exception from a signal handler) may come at any moment. What has come
-from the workers stays with the backend until it was taken in, taking it in twice changes nothing,
-and the end of a call is a few plain assignments, between which Python runs no signal handler. So a
-wait can be repeated and gives the right answer.
+An interrupt (Ctrl-C, or any exception from a signal handler) may come at any moment. A reply stays
+with the backend until it was taken in, taking it in twice changes nothing, and the end of a call is
+a few plain assignments, between which Python runs no signal handler. So a wait can be repeated and
+gives the right answer.
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ class Session:
     def _check_open(self, error: BaseException | None = None) -> None:
         """End a call during which a signal handler, another thread or a callback called `close`.
 
-        What such a call raised, since memory and workers are gone, says less.
+        This replaces an `error` that such a call raised since memory and workers are gone.
         """
         if not self.state.closed or isinstance(error, ClosedEnvironmentError):
             return
@@ -326,7 +326,7 @@ class Session:
         )
         if not unusable:
             return
-        # What is interrupted from here on begins anew at the next reset.
+        # After an interrupt from here on, the next reset begins this anew.
         workers.gone |= unusable
         self._waiting = set()
         self._move(State(new=self.state.new, broken=True))
@@ -487,13 +487,13 @@ class Session:
         if timeout is None and not by_row:
             timeout = self._settings.step_timeout
             if timeout is None and self._op is Op.RESET and self.state.new:
-                # Where a renderer or a simulator starts at last, and may hang.
+                # A renderer or a simulator often starts in the first reset, and may hang there.
                 timeout = self._settings.start_timeout
                 advice += f" (start_timeout bounds the first reset){self._backend.hang_advice}"
         until = NEVER if timeout is None else Deadline(timeout)
         if ready is not None and self._since >= slow.due:
-            # What others answer at once leaves no time to look while waiting; what has answered
-            # while the caller did something else is not slow.
+            # Rows that answer at once end each wait before a look at slow ones is due. Those that
+            # answered while the caller did something else are taken in first: they are not slow.
             self._take_in(self._backend.collect(0.0))
             slow.look(self._busy(True), self._stream, self._verb)
         while not self._failures:
@@ -611,7 +611,7 @@ class Session:
         elif op is Op.FAILED:
             unbuilt = self.workers.build_by.pop(worker, None) is not None
             if unbuilt or number == self._stream:
-                # Of a stream, it is not known which rows of the worker can still answer.
+                # It is not known which rows of the stream can still answer.
                 self.workers.gone.add(worker)
             if unbuilt or number in (self._number, self._stream):
                 self._waiting.discard(worker)
@@ -634,7 +634,7 @@ class Session:
             self.queue.answer({row: {} for row in new})
 
     def _show_known(self, slot: int, known: int, infos: list[Columns]) -> None:
-        """Where a step reports lost episodes, show the last observations that were known."""
+        """Show the last observations that were known, for rows whose step reports a loss."""
         key = "worker_restarted"
         restarted = {row for columns in infos if key in columns for row in columns[key].rows}
         # An environment may use the key for something of its own.
@@ -732,6 +732,6 @@ class Session:
                     advice, busy = "everything is freed", self.workers.running(worker)
                     raise died(worker, rows, "close", payload, busy, advice)
             elif self.broken.keys().isdisjoint(payload.env_ids):
-                # What a broken environment raises at its end is of no use.
+                # An error at the end of a broken environment would hide the first one.
                 payload.throw()
         return late

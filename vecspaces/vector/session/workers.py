@@ -16,7 +16,7 @@ from vecspaces.vector.session.seeds import restart_seed
 
 
 class Workers:
-    """What the session knows of workers; it alone changes it.
+    """The workers that can be used, and those that cannot; the session alone changes it.
 
     Attributes:
         gone: Those that ended, or may be in any state: a reset replaces them.

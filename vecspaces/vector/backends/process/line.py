@@ -1,4 +1,4 @@
-"""What joins a caller and a worker: a pipe in each direction, and a socket for one descriptor."""
+"""The line between caller and worker: a pipe in each direction, and a socket for one descriptor."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ GONE = (BrokenPipeError, ConnectionResetError)
 class Line:
     """One of the two ends, which can be handed to a process that is being started.
 
-    Bytes go through pipes, and the descriptor of the arena through a socket. Who reads from a
-    socket wakes its other end, which may write again and only waits to read: that needless wake-up
-    of a worker cost more than all of the rest of a step. Where `select` takes sockets alone
-    (Windows), `sock` serves for bytes too.
+    Bytes go through pipes, and the descriptor of the arena through a socket. A read from a socket
+    wakes its other end, which may write again but only waits to read: this wake-up of a worker cost
+    more than the rest of a step. On Windows `select` takes sockets alone, so `sock` carries bytes.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What runs in a worker process: build a group, bind its rows, then execute commands."""
+"""The loop of a worker process: build a group, bind its rows, then execute commands."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from vecspaces.vector.group.members import Starts
 _GRACE = 0.4
 # How often to look where nothing reports the caller's end.
 _LOOK_SECONDS = 0.25
-# A report costs worker and caller some 100 us together: results of cheap environments travel
-# together. Where the caller waits for several rows at once, so do those of slower ones.
+# A report costs worker and caller some 100 us together, so results of cheap environments travel
+# together; those of slower ones do if the caller waits for several rows at once.
 _PART_SECONDS, _LONGEST_PART_SECONDS = 100e-6, 5e-3
 _STEP = Op.STEP  # members of enumerations are found slowly
 _LEAST_PACE = 1e-7  # a clock may stand still for a while
@@ -84,7 +84,7 @@ class Worker:
         self._group = group
         self._index, self._affinity = setup.index, CoreAffinity(setup.core)
         self._shares_memory = True
-        # What one environment lately took, at least half of the longest.
+        # The seconds of a recent step of one environment, at least half of the longest.
         self._pace = _LONGEST_PART_SECONDS
 
     def run(self) -> None:
