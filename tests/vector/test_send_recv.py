@@ -92,21 +92,6 @@ def test_a_slow_environment_does_not_keep_its_finished_neighbours(tmp_path: Any)
         assert [int(envs.recv(timeout=10).env_ids[0]) for _ in range(2)] == [2, 3]
 
 
-def test_a_timeout_loses_nothing(tmp_path: Any) -> None:
-    gate = tmp_path / "gate"
-    env_fns = [partial(Gated, gate, number) for number in range(2)]
-    with AsyncVectorEnv(env_fns, num_workers=2, batch_size=1) as envs:
-        envs.reset(seed=0)
-        envs.recv(), envs.recv()
-        envs.send([1, 4])
-        assert envs.recv(timeout=10).observations[0, [0, 3]].tolist() == [0, 1]
-        for _ in range(3):
-            with pytest.raises(StepTimeoutError, match="environment 1 still busy"):
-                envs.recv(timeout=0.02)
-        gate.touch()
-        assert envs.recv(timeout=10).observations[0, [0, 3]].tolist() == [1, 4]
-
-
 @pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
 def test_one_worker_answers_in_the_order_of_the_calls(make: Any) -> None:
     with make([*ledgers(4)]) as together, make([*ledgers(4)]) as halves:
@@ -124,15 +109,6 @@ def test_one_worker_answers_in_the_order_of_the_calls(make: Any) -> None:
                 assert_identical(list(found[:4]), [column[part] for column in expected[:4]])
                 if t < 19:
                     halves.send(actions[t + 1, part], found.env_ids)
-
-
-def test_send_without_ids_is_to_all() -> None:
-    with AsyncVectorEnv(ledgers(3), num_workers=2) as envs:
-        envs.reset(seed=0)
-        envs.send([1, 2, 3])
-        transition = envs.recv()
-        order = np.argsort(transition.env_ids)
-        assert transition.observations[order, 3].tolist() == [1, 2, 3]
 
 
 def test_wrong_actions_reach_nobody() -> None:
@@ -160,23 +136,6 @@ def test_an_environment_is_sent_one_action_at_a_time(tmp_path: Any) -> None:
         gate.touch()
         envs.send([2], [1])
         assert sorted(envs.recv(timeout=10).observations[:, 3].tolist()) == [2, 4]
-
-
-def test_other_calls_wait_for_the_stream_to_end() -> None:
-    env_fns = [partial(Ledger, number, length=99) for number in range(2)]
-    with AsyncVectorEnv(env_fns, num_workers=2, batch_size=1) as envs:
-        envs.reset(seed=0)
-        envs.send([1, 1])
-        for call in (partial(envs.call, "number"), partial(envs.step, [0, 0]), envs.render):
-            with pytest.raises(AlreadyPendingCallError, match="recv"):
-                call()
-        envs.recv(), envs.recv()
-        assert envs.call("number") == (0, 1)
-        assert envs.step([2, 2])[0][:, 3].tolist() == [2, 2]
-        with pytest.raises(NoAsyncCallError):
-            envs.recv()
-        envs.send([3, 3])
-        assert envs.recv().observations[0, 3] == 3
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
