@@ -15,13 +15,39 @@ from vecspaces.vector import AsyncVectorEnv, Rollout, SyncVectorEnv
 from vecspaces.vector.session.ring import SlotRing
 
 
+def walk(ring: SlotRing, steps: int) -> list[int]:
+    """Take steps as the session does; return the slots that they write."""
+    slots = []
+    for _ in range(steps):
+        slots.append(ring.next)
+        ring.current = slots[-1]
+        ring.steps += 1
+    return slots
+
+
+@pytest.mark.parametrize("buffers", [1, 2, 5])
+def test_step_t_writes_slot_t_modulo_the_buffers(buffers: int) -> None:
+    assert walk(SlotRing(buffers, buffers), 12) == [(step + 1) % buffers for step in range(12)]
+
+
 @pytest.mark.parametrize("buffers", [1, 2, 5])
 def test_one_slot_more_keeps_what_a_dying_worker_wrote_in_part(buffers: int) -> None:
-    ring, shown = SlotRing(buffers, buffers + 1), [0]
-    for _ in range(12):
-        ring.current = ring.next
-        assert ring.current not in shown[-buffers:]
-        shown.append(ring.current)
+    before = 0
+    for slot in walk(SlotRing(buffers, buffers + 1), 12):
+        assert slot != before
+        before = slot
+
+
+def test_a_rollout_is_complete_after_as_many_steps_as_it_has() -> None:
+    ring = SlotRing(4, 4)
+    for taken in range(3):
+        with pytest.raises(ValueError, match=f"found {taken}"):
+            _ = ring.rollout_steps
+        walk(ring, 1)
+    assert ring.rollout_steps == 3
+    walk(ring, 1)
+    with pytest.raises(ValueError, match="found 4"):
+        _ = ring.rollout_steps
 
 
 def make(kind: type, env_fns: Any, **arguments: Any) -> Any:
