@@ -201,7 +201,6 @@ class Session:
         One with a mask writes into the current slot: it takes no step, even if it chooses all rows.
         Any other, and the first one, begins anew with the first slot.
         """
-        self.check("reset", call)
         rows = plan.rows.tolist()
         goes_on = plan.is_masked and self.state == IDLE
         self.masked_rows = rows if goes_on else None
