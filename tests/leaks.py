@@ -6,6 +6,7 @@ other workers of pytest-xdist, is not.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import threading
@@ -99,16 +100,18 @@ def _helpers() -> dict[int | None, int | None]:
     return {tracker._pid: tracker._fd, server._forkserver_pid: server._forkserver_alive_fd}
 
 
-def _descriptors() -> set[str]:
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) in _helpers().values():
-            continue
-        try:
-            found.add(f"descriptor {name} {os.readlink(f'/proc/self/fd/{name}')}")
-        except OSError:  # the one that listdir itself had open
-            continue
+def descriptors(pid: int | str = "self") -> dict[int, str]:
+    """Return where each descriptor of a process leads; inodes tell pipes and sockets apart."""
+    found = {}
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):  # the one that listdir itself had open
+            found[int(name)] = os.readlink(f"/proc/{pid}/fd/{name}")
     return found
+
+
+def _descriptors() -> set[str]:
+    helpers = _helpers().values()
+    return {f"descriptor {fd} {to}" for fd, to in descriptors().items() if fd not in helpers}
 
 
 def _files_of(pid: int) -> set[str]:

@@ -24,7 +24,7 @@ import pytest
 
 from tests.crosses import ordinarily
 from tests.envs import Ledger
-from tests.leaks import made_here, possessions
+from tests.leaks import descriptors, made_here, possessions
 from tests.vector.bounds import assert_gone, interrupted_after, settled, stretched, within
 from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError, WorkerDiedError
 from vecspaces.testing.faulty_envs import (
@@ -202,10 +202,7 @@ def test_what_a_broken_environment_says_in_close_is_dropped(tmp_path: Path) -> N
 
 def held() -> set[str]:
     """Descriptors and mappings of shared memory."""
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            found.add(f"{name} {os.readlink(f'/proc/self/fd/{name}')}")
+    found = {f"{fd} {to}" for fd, to in descriptors().items()}
     maps = Path("/proc/self/maps").read_text()
     return found | set(re.findall(r"^\S+(?=.*memfd:)", maps, re.M))
 

@@ -100,14 +100,6 @@ def fails(name: str, at: int, act: Callable[[], Any]) -> bool:
     return False
 
 
-def opened() -> dict[str, str]:
-    found = {}
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the one that listdir had open
-            found[name] = os.readlink(f"/proc/self/fd/{name}")
-    return found
-
-
 def children() -> set[int]:
     multiprocessing.active_children()  # frees what a busy system took long to end
     return set(leaks.children(os.getpid()))
@@ -157,13 +149,13 @@ def assert_it_works(envs: Any) -> None:
 @pytest.mark.usefixtures("helpers")
 @pytest.mark.parametrize(("method", "name"), cells())
 def test_a_constructor_in_which_a_call_fails_leaves_nothing(method: str, name: str) -> None:
-    before, alive = opened(), children()
+    before, alive = leaks.descriptors(), children()
     for at in range(1, 50):
         made: list[Any] = []
         if not fails(name, at, lambda made=made: made.append(make(method))):
             made[0].close()
             break
-        assert opened() == before, f"call {at} of {name}"
+        assert leaks.descriptors() == before, f"call {at} of {name}"
         assert settled(children, alive) == alive, f"call {at} of {name}"
     assert at > 1, f"{name} is never called"
 
@@ -173,7 +165,7 @@ def test_a_constructor_in_which_a_call_fails_leaves_nothing(method: str, name: s
 @pytest.mark.parametrize("end", ["reset", pytest.param("close", marks=pytest.mark.full)])
 def test_a_reset_in_which_a_call_fails_can_be_repeated(method: str, name: str, end: str) -> None:
     for at in range(1, 50):
-        before = opened()
+        before = leaks.descriptors()
         envs = make(method)
         envs.reset(seed=3)
         kill(envs.processes)
@@ -189,7 +181,7 @@ def test_a_reset_in_which_a_call_fails_can_be_repeated(method: str, name: str, e
                 assert_it_works(envs)
             envs.close()
             assert envs.processes == []
-        assert opened() == before, f"call {at} of {name}"
+        assert leaks.descriptors() == before, f"call {at} of {name}"
     assert at > 1, f"{name} is never called"
 
 
@@ -197,7 +189,7 @@ def test_a_reset_in_which_a_call_fails_can_be_repeated(method: str, name: str, e
 def descriptors_left(count: int) -> Iterator[None]:
     """Let this process open so many more descriptors, and no more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, opened())) + count + 2, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(leaks.descriptors()) + count + 2, hard))
     taken: list[int] = []
     try:
         with contextlib.suppress(OSError):
@@ -215,7 +207,7 @@ def descriptors_left(count: int) -> Iterator[None]:
 def test_a_reset_without_enough_descriptors_can_be_repeated() -> None:
     with make("fork") as envs:
         envs.reset()
-        count = len(opened())
+        count = len(leaks.descriptors())
         for left in range(20):
             envs.processes[0].kill()
             with pytest.raises(WorkerDiedError):
@@ -229,7 +221,7 @@ def test_a_reset_without_enough_descriptors_can_be_repeated() -> None:
                 else:
                     break
             assert_it_works(envs)
-            assert len(opened()) == count, f"{left} left"
+            assert len(leaks.descriptors()) == count, f"{left} left"
         assert 0 < left < 19
 
 
@@ -237,7 +229,7 @@ def test_a_reset_without_enough_descriptors_can_be_repeated() -> None:
 @pytest.mark.parametrize(("method", "name"), cells(*MEMORY))
 def test_a_restart_in_which_a_call_fails_asks_for_a_reset(method: str, name: str) -> None:
     for at in range(1, 50):
-        before = opened()
+        before = leaks.descriptors()
         envs = make(method, on_worker_death="restart")
         envs.reset(seed=3)
         os.kill(envs.processes[1].pid, signal.SIGKILL)
@@ -249,7 +241,7 @@ def test_a_restart_in_which_a_call_fails_asks_for_a_reset(method: str, name: str
                 envs.step([1, 2])
             assert_it_works(envs)
             envs.close()
-        assert opened() == before, f"call {at} of {name}"
+        assert leaks.descriptors() == before, f"call {at} of {name}"
     assert at > 1, f"{name} is never called"
 
 

@@ -16,21 +16,13 @@ from typing import Any
 import pytest
 
 from tests.envs import Ledger, ledgers
+from tests.leaks import descriptors
 from vecspaces import Env, spaces
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process import forking
 
 METHODS = multiprocessing.get_all_start_methods()
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-
-
-def descriptors(pid: int | str = "self") -> dict[int, str]:
-    """What each descriptor of a process leads to; inodes tell pipes and sockets apart."""
-    found = {}
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(OSError):
-            found[int(name)] = os.readlink(f"/proc/{pid}/fd/{name}")
-    return found
 
 
 def watched(pid: int) -> set[int]:

@@ -13,20 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.leaks import descriptors
 from vecspaces.testing.faulty_envs import Factory
 from vecspaces.vector import AsyncVectorEnv
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-
-
-def descriptors() -> dict[int, str]:
-    found = {}
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
-        except FileNotFoundError:  # the one that listdir had open
-            continue
-    return found
 
 
 @pytest.fixture(params=["fork", "spawn"], scope="module")
@@ -90,10 +81,6 @@ def test_workers_listen_nowhere(envs: Any) -> None:
         if line.split()[3] == "00010000"
     }
     for process in envs.processes:
-        for entry in os.scandir(f"/proc/{process.pid}/fd"):
-            try:
-                inode = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(entry.path))
-            except FileNotFoundError:
-                continue
-            assert inode is None or inode[1] not in listening
+        held = set(descriptors(process.pid).values())
+        assert not held.intersection(f"socket:[{inode}]" for inode in listening)
     envs.step(np.zeros(4, np.int64))
