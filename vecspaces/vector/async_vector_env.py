@@ -95,11 +95,11 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             autoreset_mode=autoreset_mode,
             **options,
         )
-        worker_threads = options["worker_threads"]
+        worker_threads = options.get("worker_threads")
         if worker_threads is not None:
             check_count("worker_threads", worker_threads)
         self.num_workers = _choose_workers(
-            len(self.env_fns), options["num_workers"], max_concurrency
+            len(self.env_fns), options.get("num_workers"), max_concurrency
         )
         backend = ProcessBackend(
             self.env_fns,

@@ -66,20 +66,21 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
     # options.py describes the other arguments, and adds them to the docstring above.
     @takes(RayOptions)
     def __init__(self, env_fns: Iterable[Callable[[], Any]], **options: Unpack[RayOptions]) -> None:
-        placement, processes = options["placement"], options["processes_per_actor"]
+        given: dict[str, Any] = {**options}  # all of them: `takes` has added the defaults
+        placement, processes = given["placement"], given["processes_per_actor"]
         if placement not in PLACEMENTS:
             raise ValueError(f"placement must be 'spread' or 'pack', found {placement!r}")
         self.env_fns = list_factories(env_fns)
         settings = Settings.of(len(self.env_fns), **options)
         if processes < 1:
             raise ValueError(f"processes_per_actor must be at least 1, found {processes}")
-        resources = choose_resources(options["resources_per_worker"], processes)
-        connection = Connection(options["address"])
+        resources = choose_resources(given["resources_per_worker"], processes)
+        connection = Connection(given["address"])
         try:
             self.num_workers = _choose_actors(
                 len(self.env_fns),
-                options["num_workers"],
-                options["envs_per_actor"],
+                given["num_workers"],
+                given["envs_per_actor"],
                 connection,
                 resources,
             )
@@ -87,7 +88,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
                 self.env_fns,
                 self.num_workers,
                 settings.autoreset_mode,
-                options["worker_threads"],
+                given["worker_threads"],
                 by_value=True,
                 validate=settings.validate,
             )
