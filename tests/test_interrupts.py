@@ -430,7 +430,7 @@ def test_another_wait_does_not_return_what_was_interrupted() -> None:
 # ---------------------------------------------------------------------- restarts
 
 
-@pytest.mark.parametrize("stride", [97, full(1)])
+@pytest.mark.parametrize("stride", [97, full(7)])
 @pytest.mark.parametrize("deed", ["os._exit", "hang"])
 def test_an_interrupt_at_any_point_of_a_restart(tmp_path: Path, deed: str, stride: int) -> None:
     arguments: dict[str, Any] = {"on_worker_death": "restart", "max_restarts": 10_000}
