@@ -53,7 +53,8 @@ def test_a_worker_that_keeps_the_interpreters_lock_is_killed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("context", "threads", "found"), [("fork", 1, 1), ("fork", None, 3), ("spawn", 2, 2)]
+    ("context", "threads", "found"),
+    [("fork", 1, 1), ("fork", None, 3), pytest.param("spawn", 2, 2, marks=pytest.mark.full)],
 )
 def test_pytorch_runs_with_the_threads_of_a_worker(
     context: Any, threads: int | None, found: int

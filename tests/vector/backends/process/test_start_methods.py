@@ -195,6 +195,9 @@ def globals_of(method: str, workers: int) -> Any:
         return np.concatenate([envs.reset()[0], *[envs.step([0] * 4)[0] for _ in range(3)]])
 
 
+@pytest.mark.parametrize(
+    "method", ordinarily(lambda method: method != "spawn", [(name,) for name in METHODS])
+)
 def test_global_streams_follow_from_the_callers_seeds_and_no_two_are_the_same(
     method: str, global_state: None
 ) -> None:
