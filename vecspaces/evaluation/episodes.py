@@ -223,7 +223,7 @@ def numbers_of(infos: dict[str, Any], row: int) -> dict[str, float]:
         if mask is None or isinstance(values, dict) or not mask[row]:
             continue
         try:
-            value = np.asarray(values[row])
+            value: Any = np.asarray(values[row])
         except Exception:  # a ragged list, or an object without conversion to an array
             continue
         if value.ndim == 0 and value.dtype.kind == "c" and value.imag == 0:

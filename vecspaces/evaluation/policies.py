@@ -58,7 +58,7 @@ class PolicyAdapter:
         return self._policy(observations)
 
 
-def _takes_infos(policy: Policy) -> bool:
+def _takes_infos(policy: Any) -> bool:
     """Return whether a policy has a parameter named infos."""
     # A module of PyTorch passes its arguments on to its method `forward`.
     torch = sys.modules.get("torch")
