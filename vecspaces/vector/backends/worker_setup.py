@@ -18,7 +18,7 @@ import numpy as np
 from vecspaces.interop import pack_registrations, unpack_registrations
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.cores import count_usable_cores, usable_cores
-from vecspaces.vector.backends.process.startup import adopt_variables, worker_variables
+from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.group.env_group import EnvGroup
 from vecspaces.vector.utils import CloudpickleWrapper
@@ -35,7 +35,7 @@ class WorkerSetup:
         registrations: The caller's Gymnasium ids.
         core: The core that it returns to; None unless there are as many workers as cores.
         busy_polls: Whether it may busy-poll for commands, since no other process needs its core.
-        variables: Its environment; None on another machine, whose processes keep their own.
+        surroundings: What it adopts; None on another machine, whose processes keep their own.
     """
 
     index: int
@@ -49,7 +49,7 @@ class WorkerSetup:
     core: int | None
     busy_polls: bool
     validate: bool
-    variables: dict[str, str] | None
+    surroundings: Surroundings | None
 
     @property
     def factories(self) -> range:
@@ -62,8 +62,7 @@ class WorkerSetup:
 
     def build(self, note_building: Callable[[int], None] | None = None) -> EnvGroup:
         """Make this process the worker's own, and build its environments."""
-        variables = worker_variables(self.threads) if self.variables is None else self.variables
-        adopt_variables(variables)
+        (self.surroundings or Surroundings.here(self.threads)).adopt()
         _limit_threads(self.threads)
         _seed_globals(self.entropy)
         unpack_registrations(self.registrations)
@@ -94,7 +93,7 @@ def plan_workers(
     threads: int | None,
     by_value: bool,
     validate: bool = False,
-    variables: dict[str, str] | None = None,
+    surroundings: Surroundings | None = None,
 ) -> list[WorkerSetup]:
     """Cut the factories into contiguous slices, one per worker; `by_value`: for a fresh process."""
     # Read, not drawn from: the caller's own numbers stay what they are.
@@ -116,7 +115,7 @@ def plan_workers(
             # One core is left to the caller.
             num_workers <= count and index + 1 < count,
             validate,
-            variables,
+            surroundings,
         )
         for index, part in enumerate(cut(len(env_fns), num_workers))
     ]

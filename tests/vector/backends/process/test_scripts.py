@@ -257,9 +257,9 @@ def test_a_program_without_a_file_needs_no_guard(how: str, method: str, tmp_path
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
 
-# ---------------------------------------------------------------------- environment variables
+# ---------------------------------------------------------------------- what is around it
 
-VARIABLES = """
+SURROUNDINGS = """
 import logging
 import os
 import sys
@@ -272,7 +272,8 @@ SEEN = [*map(os.environ.get, NAMES)]
 
 class Looking(Ledger):
     def look(self):
-        return [*map(os.environ.get, NAMES)], sys.modules["__mp_main__"].SEEN
+        seen = sys.modules["__mp_main__"].SEEN
+        return [*map(os.environ.get, NAMES)], seen, sys.path[-1], os.getcwd()
 
 
 def look(envs, expected):
@@ -282,7 +283,7 @@ def look(envs, expected):
 
 
 if __name__ == "__main__":
-    method = sys.argv[1]
+    method, folder = sys.argv[1:]
     logging.disable()  # each restart is a line
     os.environ.update(CHOSEN="old", GONE="1", OMPI_RANK="1", PYTHONUNBUFFERED="1")
     options = dict(num_workers=1, context=method, on_worker_death="restart")
@@ -290,28 +291,32 @@ if __name__ == "__main__":
         AsyncVectorEnv([Looking], **options).close()  # starts a server, which knows these
     os.environ["CHOSEN"] = "new"
     del os.environ["GONE"]
+    sys.path.append("/extra")
+    os.chdir(folder)
     seen = expected = ["new", None, None, "1"]
     if method == "fork":
         seen = SEEN
     elif method == "forkserver" and sys.version_info >= (3, 14):
         seen = ["old", "1", "1", None]  # the server has imported this module, once
     with AsyncVectorEnv([Looking] * 2, **options) as envs:
-        look(envs, (expected, seen))
+        look(envs, (expected, seen, "/extra", folder))
         os.environ.update(CHOSEN="later", GONE="back")
-        look(envs, (expected, seen))
+        sys.path.pop()
+        os.chdir("/")
+        look(envs, (expected, seen, "/extra", folder))
         assert os.environ["CHOSEN"] == "later" and os.environ["OMPI_RANK"] == "1"
     print("done")
 """
 
 
 @pytest.mark.parametrize("method", SPAWN_OR_FULL)
-def test_workers_have_the_variables_of_when_the_vector_env_was_made(
+def test_workers_have_the_surroundings_of_when_the_vector_env_was_made(
     method: str, tmp_path: Path
 ) -> None:
-    """Also while they import the main module, and after a restart."""
-    script = tmp_path / "variables.py"
-    script.write_text(VARIABLES)
-    done = run([str(script), method])
+    """Variables also while they import the main module; all of them after a restart too."""
+    script = tmp_path / "surroundings.py"
+    script.write_text(SURROUNDINGS)
+    done = run([str(script), method, str(tmp_path)])
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 

@@ -39,7 +39,7 @@ from vecspaces.vector.backends.process.line import Line
 from vecspaces.vector.backends.process.pickling import Pickling
 from vecspaces.vector.backends.process.processes import WorkerProcess, end_all, start_process
 from vecspaces.vector.backends.process.stacks import StackFile
-from vecspaces.vector.backends.process.startup import worker_variables
+from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.backends.process.waiting import WaitingPolicy, WaitMode
 from vecspaces.vector.backends.process.worker import worker_main
 from vecspaces.vector.backends.remote import RemoteBackend
@@ -132,7 +132,8 @@ class ProcessBackend(RemoteBackend):
         self._forked = self._context.get_start_method() == "fork"
         self._daemon = daemon
         self._shared_memory = shared_memory
-        self._variables = worker_variables(worker_threads)
+        surroundings = Surroundings.here(worker_threads)
+        self._variables = surroundings.variables
         self._pickling = Pickling(self._forked)
         if not self._forked:
             # The name of the main module in workers, in pickles of objects that they return.
@@ -144,7 +145,7 @@ class ProcessBackend(RemoteBackend):
             worker_threads,
             by_value=not self._forked,
             validate=validate,
-            variables=self._variables,
+            surroundings=surroundings,
         )
         super().__init__(setups, slow_warning)
         self._poller = Poller()

@@ -1,10 +1,12 @@
-"""The environment variables of workers: the caller's as the vector env was made, without MPI's."""
+"""The variables, `sys.path` and folder of workers: the caller's as the vector env was made."""
 
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import suppress
 from multiprocessing.context import get_spawning_popen
-from typing import Any
+from typing import Any, NamedTuple
 
 from vecspaces.vector.utils.processes import MPI_PREFIXES
 
@@ -22,22 +24,39 @@ _SET_VARIABLES = (
 )
 
 
-def worker_variables(threads: int | None) -> dict[str, str]:
-    """Return this process's variables for workers, with the number of threads of native libraries.
+class Surroundings(NamedTuple):
+    """The environment variables, `sys.path` and working folder (None: deleted) of a process."""
 
-    MPI's are left out: a worker that imports mpi4py would take itself for a rank of the job.
-    """
-    mine = {name: text for name, text in os.environ.items() if not name.startswith(MPI_PREFIXES)}
-    return mine if threads is None else {**mine, **dict.fromkeys(_THREAD_VARIABLES, str(threads))}
+    variables: dict[str, str]
+    path: list[str]
+    folder: str | None
 
+    @classmethod
+    def here(cls, threads: int | None) -> Surroundings:
+        """Return those of this process for workers whose native libraries use so many threads.
 
-def adopt_variables(variables: dict[str, str]) -> None:
-    """Make the environment of this process one of these variables."""
-    for name in os.environ.keys() - variables.keys():
-        del os.environ[name]
-    for name, text in variables.items():
-        if os.environ.get(name) != text:
-            os.environ[name] = text
+        MPI's variables are left out: a worker that imports mpi4py would take itself for a rank.
+        """
+        environ = os.environ.items()
+        variables = {name: text for name, text in environ if not name.startswith(MPI_PREFIXES)}
+        if threads is not None:
+            variables.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
+        folder = None
+        with suppress(FileNotFoundError):
+            folder = os.getcwd()
+        return cls(variables, list(sys.path), folder)
+
+    def adopt(self) -> None:
+        """Make them those of this process, whose folder stays if the other one was deleted."""
+        for name in os.environ.keys() - self.variables.keys():
+            del os.environ[name]
+        for name, text in self.variables.items():
+            if os.environ.get(name) != text:
+                os.environ[name] = text
+        sys.path[:] = self.path
+        if self.folder is not None:
+            with suppress(FileNotFoundError):
+                os.chdir(self.folder)
 
 
 class StartupName(str):
