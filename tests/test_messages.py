@@ -42,7 +42,6 @@ PACKAGE = Path(vecspaces.__file__).parent
 #: The folders and files whose messages are in messages.txt without exception.
 COMPLETE = (
     "adapters/gymnasium",
-    "adapters/wrapping.py",
     "env.py",
     "evaluation/result.py",
     "evaluation/run.py",
@@ -64,6 +63,8 @@ OPTIONAL = {
     "tianshou": "adapters/tianshou.py",
 }
 MISSING = {library for library in OPTIONAL if importlib.util.find_spec(library) is None}
+if not MISSING:  # their sections provoke what the adapters share
+    COMPLETE += ("adapters/wrapping.py",)
 #: What words a message, besides `raise`.
 WORDING = ("KeyMismatch", "Mismatch", "mismatch", "warn")
 #: What is raised after a RecursionError, at which Python ends the tracing.
