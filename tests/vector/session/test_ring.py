@@ -19,7 +19,7 @@ def walk(ring: SlotRing, steps: int) -> list[int]:
     """Take steps as the session does; return the slots that they write."""
     slots = []
     for _ in range(steps):
-        slots.append(ring.next)
+        slots.append(ring.after[ring.current])
         ring.current = slots[-1]
         ring.steps += 1
     return slots

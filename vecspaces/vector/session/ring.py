@@ -1,4 +1,4 @@
-"""The ring of observation slots: which slot a step writes, and when a rollout is complete."""
+"""The ring of slots: which one the next step writes, and when a rollout is complete."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from vecspaces.vector.exchange.buffers import Buffers
 
 
 class Rollout(NamedTuple):
@@ -44,22 +46,37 @@ def _show(value: Any) -> str:
 
 
 class SlotRing:
-    """Counts slots; the session alone assigns to it."""
+    """The order in which steps write the slots; only the session changes it.
+
+    Attributes:
+        after: The slot that a step writes, by the slot that holds the last observations.
+    """
 
     def __init__(self, buffers: int, slots: int) -> None:
         self._buffers = buffers
         # One more than `buffers` where workers are restarted: what a dying worker wrote in part is
-        # never shown.
-        self.slots = slots
+        # never shown. A list, since a call would cost time in each step.
+        self.after = [*range(1, slots), 0]
         self.current = 0  # the slot that holds the last observations
         self.steps = 0  # since `reset`, or since the last rollout began
         self.begins_rollout = False  # whether the next step does
         self.is_mixed = False  # whether some environments were stepped alone since then
 
-    @property
-    def next(self) -> int:
-        """The slot after the current one."""
-        return (self.current + 1) % self.slots
+    def begin_rollout(self, buffers: Buffers) -> None:
+        """Make the bootstrap observation of a rollout the first one of the next rollout."""
+        buffers.copy_slot(0, self.current)
+        self.current, self.steps = 0, 0
+        self.begins_rollout = self.is_mixed = False
+
+    def slot_of_reset(self, goes_on: bool) -> tuple[int, int]:
+        """Return the slot that a reset writes, and the number of steps before it.
+
+        A reset that `goes_on` writes rows of the current slot; any other begins with the first one.
+        """
+        if goes_on:
+            return self.current, self.steps
+        self.begins_rollout = self.is_mixed = False
+        return 0, 0
 
     @property
     def rollout_steps(self) -> int:

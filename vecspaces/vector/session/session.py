@@ -214,10 +214,7 @@ class Session:
                 plan.keep_options,
                 [row for row in chosen if row in self.broken],
             )
-        ring = self.ring
-        slot, steps = (ring.current, ring.steps) if goes_on else (0, 0)
-        if not goes_on:
-            ring.begins_rollout = ring.is_mixed = False
+        slot, steps = self.ring.slot_of_reset(goes_on)
         for row in rows:
             options = plan.options[row] if plan.keep_options else None
             self.workers.note_start(row, plan.seeds[row], options)
@@ -227,13 +224,10 @@ class Session:
         """Send a step of all environments, into the next slot of the ring."""
         ring = self.ring
         if ring.begins_rollout:
-            # The bootstrap observation becomes the first of the next rollout.
-            self._backend.buffers.copy_slot(0, ring.current)
-            ring.current, ring.steps = 0, 0
-            ring.begins_rollout = ring.is_mixed = False
+            ring.begin_rollout(self._backend.buffers)
         if self.queue.ready:
             self.queue.clear()
-        slot = (ring.current + 1) % ring.slots
+        slot = ring.after[ring.current]
         self._begin(_STEPPING, call, _STEP, slot, ring.steps + 1, payloads)
 
     def end_rollout(self) -> Rollout:
@@ -280,7 +274,7 @@ class Session:
         if self._settings.budget is not None:
             # The other slot keeps what was known, in case a worker dies while it writes.
             observations, at = self._backend.buffers.observations, np.array(rows, dtype=np.intp)
-            observations[self.ring.next].copy_rows(observations[slot], at)
+            observations[self.ring.after[slot]].copy_rows(observations[slot], at)
         if not self.state.pending:
             self._number += 1
             self._stream, self._late, self._failures = self._number, set(), []
@@ -620,7 +614,8 @@ class Session:
         """Take in rows of a stream, which have answered or failed before others of their worker."""
         rows, infos, failures = written
         if self.workers.lost and infos:
-            self._show_known(self.ring.current, self.ring.next, infos)
+            slot = self.ring.current
+            self._show_known(slot, self.ring.after[slot], infos)
         self._slow.seen.pop(worker, None)
         # A group in this process reports the environments' own objects. To split and to copy
         # nothing takes a sixth of the time in which rows without infos are sent and received.
