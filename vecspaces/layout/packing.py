@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from functools import partial
 from itertools import accumulate
-from types import FunctionType
 from typing import Any, TypeAlias
 
-import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
+
+from vecspaces.pickling import dumps_by_name
 
 _ALIGNMENT = 16
 """Bytes: what `malloc` guarantees, so that arrays over the parts of a copy are aligned too."""
@@ -71,46 +69,6 @@ def dump(value: Any) -> bytes:
         buffers.clear()
         head = dumps(value, protocol=5, buffer_callback=buffers.append)
     return pack([head, *(buffer.raw() for buffer in buffers)])
-
-
-def is_in_main(value: Any) -> bool:
-    """Whether the main module has a function or class under its own name."""
-    found: Any = sys.modules["__main__"]
-    for name in value.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is value
-
-
-def dumps_by_name(value: Any, by_name: Callable[[Any], bool] = is_in_main, **options: Any) -> bytes:
-    """Pickle by reference what has a name, and by value what has none.
-
-    cloudpickle sends functions and classes of the main module by value. The main module of a forked
-    worker is the caller's, where a class by value would be another one: those that `by_name`
-    accepts go by reference.
-    """
-    file = io.BytesIO()
-    _Pickler(file, by_name, **{"protocol": 5, **options}).dump(value)
-    return file.getvalue()
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """cloudpickle's, but for what the main module has by its name."""
-
-    def __init__(self, file: io.BytesIO, by_name: Callable[[Any], bool], **options: Any) -> None:
-        super().__init__(file, **options)
-        self._by_name = by_name
-
-    def reducer_override(self, value: Any) -> Any:
-        """Choose how a value is pickled."""
-        if (
-            isinstance(value, (type, FunctionType))
-            and value.__module__ == "__main__"
-            and self._by_name(value)
-        ):
-            return NotImplemented  # by reference
-        if hasattr(type(value), "reduce_by"):  # a layout, which pickles its parts by themselves
-            return value.reduce_by(partial(dumps_by_name, by_name=self._by_name))
-        return super().reducer_override(value)
 
 
 def dumping_by(dumps: Dumps, function: Callable[..., None]) -> Callable[..., None]:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
 
-from vecspaces.layout.packing import dumps_by_name
+from vecspaces.pickling import dumps_by_name
 from vecspaces.vector.exchange.infos import Columns
 
 

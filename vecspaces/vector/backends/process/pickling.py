@@ -7,7 +7,7 @@ import weakref
 from types import FunctionType
 from typing import Any
 
-from vecspaces.layout.packing import dumps_by_name, is_in_main
+from vecspaces.pickling import dumps_by_name, is_in_main
 
 
 class Pickling:
