@@ -1,4 +1,4 @@
-"""make_vec: a vector env from a name, a factory, or a list of factories."""
+"""make_vec: a vector env from a name or factories; unknown keyword arguments go to the factory."""
 
 from __future__ import annotations
 

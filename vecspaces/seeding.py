@@ -1,4 +1,4 @@
-"""Seeded random number generators: the only module that turns seeds into streams."""
+"""Random generators of spaces and environments: `np_random`, copies, seeds of 31 bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of `vecspaces`, and how wrong options, errors and Ctrl-C end each of them."""
+"""The command `vecspaces`: which commands it has, and how usage errors are printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vecspaces check`: what is wrong with an environment, alone and in company, and what it costs."""
+"""`vecspaces check`: what is wrong with an environment, alone and in a vector env, and its cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command refuses bad input or reports a failure: one line, then the failing code."""
+"""Errors of commands: exit code 1 or 2, and one line on standard error, then the failing code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that several commands take, each described once, and what becomes of their values."""
+"""Options that several commands take: each is described once, and turned into arguments."""
 
 from __future__ import annotations
 

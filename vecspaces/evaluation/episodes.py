@@ -1,4 +1,4 @@
-"""The loop over episodes: which row plays which, what each returned, and which begin anew."""
+"""The loop over episodes: which row plays which, and which begin anew when a worker is lost."""
 
 from __future__ import annotations
 

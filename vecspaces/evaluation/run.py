@@ -1,4 +1,4 @@
-"""evaluate: its arguments, the vector env that it makes, and the journal and progress."""
+"""evaluate: its arguments, the seeds of its episodes, its vector env, journal and progress."""
 
 from __future__ import annotations
 

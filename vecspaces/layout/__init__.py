@@ -1,4 +1,4 @@
-"""Layout: where the bytes of the values of a space are, and the views that read and write them."""
+"""Layouts, nodes, `describe` and `fit`: the public names, each defined in a module of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks: the memory of one leaf, in rows, and how rows are copied between blocks undecoded."""
+"""Blocks: the memory of one leaf, in rows; a value too large for its row is spilled or refused."""
 
 from __future__ import annotations
 

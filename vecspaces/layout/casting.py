@@ -1,4 +1,4 @@
-"""Casting: which values fit a dtype and a shape, and how they are converted.
+"""Casting: which values fit a dtype and shape; callers turn a `Mismatch` into their own error.
 
 The shape must match exactly. Casts of the same kind (float64 to float32, an integer to a float) are
 made; integers and bools are cast to integers and bools if they lie in range; all else is refused.

@@ -1,4 +1,4 @@
-"""Columns: many values of one leaf at once, in one pass of NumPy instead of one call per row.
+"""Fast paths: many values of one leaf written in one NumPy call, if all fit as they are.
 
 Each function does its work if every value has exactly the dtype and shape of its row, else returns
 False or None; the caller then takes the values one by one, casts them, or raises for one of them.

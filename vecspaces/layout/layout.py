@@ -1,4 +1,4 @@
-"""Layout: where the leaves of a space lie in memory, and Rows, its views of one slot."""
+"""Layout: at which offset each leaf of a space lies, and Rows, the views of one slot."""
 
 from __future__ import annotations
 

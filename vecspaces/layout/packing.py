@@ -1,4 +1,4 @@
-"""Packing: values of variable size as bytes, as parts with a table of sizes or as pickles."""
+"""Packing: how a value of any size becomes bytes: parts after a table of sizes, or a pickle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of values: put together, taken apart, tested as a whole, and written as JSON.
+"""Batches of values: stacked, unstacked, checked as a whole, and converted `to_jsonable`.
 
 A batch of n values of a Box, Discrete, MultiBinary or MultiDiscrete is one array with a leading
 axis of length n; of a Dict or Tuple, a dict or tuple of batches; of any other space, a tuple of n

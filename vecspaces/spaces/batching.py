@@ -1,4 +1,4 @@
-"""The spaces of batches: of n values of one space, or of one value of each of several spaces."""
+"""The space of a batch: of n values of one space, or of one value of each of several spaces."""
 
 from __future__ import annotations
 

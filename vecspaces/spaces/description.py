@@ -1,4 +1,4 @@
-"""Descriptions: spaces as plain JSON types, to log a run, to serve a policy, or to compare."""
+"""Descriptions: a space itself as JSON types, to log a run, serve a policy, or compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks and probabilities, as `sample` takes them: checks of their form."""
+"""Checks of the masks and probabilities that `sample` takes."""
 
 from __future__ import annotations
 

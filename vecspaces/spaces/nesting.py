@@ -1,4 +1,4 @@
-"""Composite: what the spaces with members share, from seeding to paths in errors."""
+"""Composite: what spaces with members share: seeding, copies, paths in errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StandardSpace: the fields that each of the ten kinds of spaces is made of.
+"""StandardSpace: the fields of each of the ten kinds of spaces, from which equality follows.
 
 Equality, differences, descriptions in JSON and the conversion to Gymnasium derive from the fields.
 """

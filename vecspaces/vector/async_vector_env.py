@@ -1,4 +1,4 @@
-"""AsyncVectorEnv: environments in worker processes, batches through shared memory."""
+"""AsyncVectorEnv: environments in worker processes, and how many workers there are."""
 
 from __future__ import annotations
 

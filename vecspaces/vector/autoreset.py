@@ -1,4 +1,4 @@
-"""AutoresetMode: when a finished environment is reset, and the words for it.
+"""AutoresetMode: the three modes, when each resets an environment, and their accepted names.
 
 `vector/group/single_envs.py` carries the modes out.
 """

@@ -1,4 +1,4 @@
-"""Call methods of environments, get and set their attributes, collect their counters."""
+"""`call`, `get_attr`, `set_attr`, `stats`: methods, attributes and counters of environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps, resets and the other methods of a vector env on the caller's side, for every backend.
+"""Vector env methods for every backend: actions checked, results read, how long `close` waits.
 
 A step checks the actions, writes them into their rows, sends the command, waits, and returns the
 rows that the workers wrote.

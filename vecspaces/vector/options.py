@@ -1,4 +1,4 @@
-"""The arguments of vector envs: type, default and description of each, once for all constructors.
+"""The arguments of vector envs and make_vec: the type, default and description of each, once.
 
 `takes` lets a constructor take them, `describe` writes their descriptions into the docstring of its
 class, and `make_vec` passes them on.

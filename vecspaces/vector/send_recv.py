@@ -1,4 +1,4 @@
-"""Send actions to some environments, receive those that are ready first."""
+"""`send` and `recv`: actions to some environments, results of those that are ready first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions over the arrays of a batch, and over its rows where it has no arrays."""
+"""Functions applied to the arrays of a batch, or to its rows if the batch has no arrays."""
 
 from __future__ import annotations
 

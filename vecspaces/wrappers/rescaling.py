@@ -1,4 +1,4 @@
-"""Affine maps between the bounds of two boxes."""
+"""Affine maps between the bounds of two boxes, for the wrappers that rescale."""
 
 from __future__ import annotations
 

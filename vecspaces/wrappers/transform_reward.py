@@ -1,4 +1,4 @@
-"""Wrappers that change rewards and have no state."""
+"""Wrappers that change rewards and have no state: a function of the rewards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spaces of wrappers that change actions or observations."""
+"""The spaces of wrappers that change actions or observations."""
 
 from __future__ import annotations
 

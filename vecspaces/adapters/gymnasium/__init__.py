@@ -1,4 +1,4 @@
-"""Conversion of spaces between Gymnasium and vecspaces, and vector envs for Gymnasium's users."""
+"""The adapter to Gymnasium: conversion of spaces, and vector envs with Gymnasium's interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of spaces between Gymnasium and vecspaces."""
+"""Conversion of each kind of space between Gymnasium and vecspaces, both ways."""
 
 from __future__ import annotations
 

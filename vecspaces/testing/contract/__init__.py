@@ -1,4 +1,4 @@
-"""The contract of every vector env of single environments, as a suite of tests to inherit.
+"""Tests: the contract of every vector env of single environments, as a suite to inherit.
 
 A backend derives a class from `VectorEnvContract` whose `make` makes a vector env; what differs
 between backends is not in here. The contract has a part per subject, which can be inherited alone.

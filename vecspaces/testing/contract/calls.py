@@ -1,4 +1,4 @@
-"""Calls, attributes and statistics, and which calls may follow which."""
+"""Tests: calls, attributes and statistics, and which calls may follow which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of the contract share: spaces, and comparing two vector envs."""
+"""Tests: what the parts of the contract share, spaces and comparing two vector envs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How episodes begin and end: autoreset, reset masks, seeds and options."""
+"""Tests: how episodes begin and end: autoreset, reset masks, seeds and options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merged infos, and those of an `info_space`."""
+"""Tests: merged infos, and those of an `info_space`."""
 
 from __future__ import annotations
 

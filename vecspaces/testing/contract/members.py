@@ -1,4 +1,4 @@
-"""Vector envs among the environments."""
+"""Tests: vector envs among the environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each part of the contract needs of the vector env under test."""
+"""Tests: what each part of the contract needs of the vector env under test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused before a command goes out."""
+"""Tests: calls and arguments that are refused before a command is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What environments may return, and what becomes of what they raise."""
+"""Tests: what environments may return, and which errors their exceptions become."""
 
 from __future__ import annotations
 

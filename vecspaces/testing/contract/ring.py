@@ -1,4 +1,4 @@
-"""How long results stay valid, and rollouts in shared memory."""
+"""Tests: how long results stay valid, and rollouts in shared memory."""
 
 from __future__ import annotations
 

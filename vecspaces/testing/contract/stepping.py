@@ -1,4 +1,4 @@
-"""What a vector env shows, and what `reset` and `step` take and return."""
+"""Tests: the attributes of a vector env, and what `reset` and `step` take and return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in workers: exceptions that cannot travel, and workers that die or hang."""
+"""Tests: workers that fail: exceptions that cannot be pickled, deaths, hangs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where an `EnvGroup` runs: in the caller's process, in workers, or in actors of a cluster."""
+"""Backends: in the caller's process, in worker processes, or in actors of a Ray cluster."""

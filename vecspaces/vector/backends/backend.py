@@ -1,4 +1,4 @@
-"""What every backend offers: four methods, and replies that name their worker."""
+"""Backend: what every backend offers, four methods to write and four with defaults; `execute`."""
 
 from __future__ import annotations
 

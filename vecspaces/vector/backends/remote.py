@@ -1,4 +1,4 @@
-"""Workers in other processes or actors: built, replaced, understood and closed in one way."""
+"""What process and Ray backends share: open all or end all, replace one, read replies, close."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments that take long are noticed, and warned of once per episode."""
+"""Slow environments: when one is noticed and warned of, once per episode (`slow_warning`)."""
 
 from __future__ import annotations
 

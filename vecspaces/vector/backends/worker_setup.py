@@ -1,4 +1,4 @@
-"""Worker setup: what a worker is given when it starts and does first, in every backend."""
+"""Which environments each worker gets, and its first actions: variables, threads, seeds."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Data and types that caller and workers share; imports neither."""
+"""Data and types that caller and workers share; this package imports neither side."""

@@ -1,4 +1,4 @@
-"""The bytes that caller and workers share: what lies in the rows of all environments."""
+"""One arena: the order of observations, actions, infos, rewards and counters in it; its views."""
 
 from __future__ import annotations
 

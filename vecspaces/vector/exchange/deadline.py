@@ -1,4 +1,4 @@
-"""Bounds on time, from 0 seconds to infinity, for everything that waits."""
+"""Deadline: the bound of a wait, from 0 seconds to infinity."""
 
 from __future__ import annotations
 

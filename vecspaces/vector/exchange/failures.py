@@ -1,4 +1,4 @@
-"""Errors about workers, as the caller raises them: an exception, a death, a late reply."""
+"""The texts of errors about workers: an environment's exception, a death, a late reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declared infos (`info_space`): keys of infos that lie in memory beside the observations.
+"""Declared infos (`info_space`): where each key's values lie, how they are checked and read.
 
 All keys, those of nested Dicts included, are one flat list in the order of the space. Each key that
 is no Dict has a layout of its own, so that an environment may leave any of them out, and one array

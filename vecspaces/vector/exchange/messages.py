@@ -1,4 +1,4 @@
-"""Commands and replies: what caller and workers send each other."""
+"""The form of commands and replies that caller and workers send each other."""
 
 from __future__ import annotations
 

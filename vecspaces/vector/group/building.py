@@ -1,4 +1,4 @@
-"""Building environments: what an env_fn returns is checked, and described for the caller."""
+"""Building of environments: what an env_fn returns is checked, and described for the caller."""
 
 from __future__ import annotations
 

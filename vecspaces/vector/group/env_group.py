@@ -1,4 +1,4 @@
-"""k environments stepped into their rows, whatever process they run in.
+"""EnvGroup: k environments stepped into their rows, in whatever process they run.
 
 An `EnvGroup` runs in the caller's process (Sync), in a worker process (Async) or in an actor (Ray),
 and is the same object in each. It consists of members: runs of single environments

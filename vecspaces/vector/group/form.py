@@ -1,4 +1,4 @@
-"""The form of what environments return, checked in every step; errors name the environment."""
+"""The form of results of environments, checked in every step; errors name the environment."""
 
 from __future__ import annotations
 

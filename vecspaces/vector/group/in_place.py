@@ -1,4 +1,4 @@
-"""Environments that write their observations where these lie: `bind(observation=view)`."""
+"""Environments that write their observations directly into their rows: `bind(observation=view)`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing what the info_space declares: the declared keys, out of the infos of environments."""
+"""Writing of declared infos: the keys of the `info_space`, out of the infos of environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members, of which a group consists: the rows, writers and state that all kinds of them have.
+"""Member: the base class of single environments and vector envs in a group.
 
 A member fills a range of rows: `SingleEnvs` is a run of single environments, `VectorMember` one
 vector env. The group treats both alike.

@@ -1,4 +1,4 @@
-"""Writing what a step of single environments returned into a slot: rows, rewards, flags, infos."""
+"""Writing of a step's results into a slot: rows, rewards, flags, infos of single environments."""
 
 from __future__ import annotations
 

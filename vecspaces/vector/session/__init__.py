@@ -1,1 +1,1 @@
-"""The caller's side: the only owner of mutable state."""
+"""The caller's side of a vector env: the only owner of mutable state."""

@@ -1,4 +1,4 @@
-"""Whether environments agree on their spaces, and the spaces of their batch."""
+"""The spaces of a batch, and the error for environments whose spaces differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restarts of workers that died or are late: how many are allowed."""
+"""The budget of restarts: how many workers that died or are late may be replaced in which time."""
 
 from __future__ import annotations
 

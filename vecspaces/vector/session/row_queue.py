@@ -1,4 +1,4 @@
-"""Which rows of `send` and `recv` are under way, which wait to be received, and which are late."""
+"""The rows of `send` and `recv`: under way, ready to be received, or late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeds of environments: how one seed is spread over them, and which one a restart gets."""
+"""How one seed is spread over the environments, and which seed an environment gets in a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session: commands to the workers, waits for their replies, and what errors leave behind.
+"""The session: sends commands, waits for replies, and decides what errors leave behind.
 
 A command begins (`begin_*`, `send_rows`), is waited for (`run`, `receive`), and ends once its
 result was read (`commit`, `commit_rows`); these alone change the state. Every worker that a command

@@ -1,4 +1,4 @@
-"""Which call is legal now: the five fields of a vector env's state, and the function that decides.
+"""Which call is legal now: the five fields of the state, and the function that decides.
 
 Which rows a call may concern (one under way takes no second command) is decided in `session.py`.
 """

@@ -1,4 +1,4 @@
-"""Which workers can be used: deaths and overruns, who is replaced, and what busy ones are doing."""
+"""Dead and late workers: which are usable, which are replaced, what busy ones are doing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spaces paired with the functions that move batches of their values."""
+"""Functions with Gymnasium's names: batches of values, shared memory, starting of processes."""
 
 from __future__ import annotations
 

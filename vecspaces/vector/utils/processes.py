@@ -1,4 +1,4 @@
-"""Starting processes: functions that can be pickled, and an environment without MPI variables."""
+"""CloudpickleWrapper: factories pickled by value; and starting processes without MPI variables."""
 
 from __future__ import annotations
 

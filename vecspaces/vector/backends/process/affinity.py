@@ -1,4 +1,4 @@
-"""Returning to a core from time to time."""
+"""Core affinity: a process is moved back to its own core now and then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend of worker processes: starts them, sends commands, takes replies and deaths in.
+"""The backend of worker processes: starts them, sends commands, collects replies and deaths.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Sections that no signal handler interrupts, such as from a fork until its process id is noted.
+"""Signal handlers, Ctrl-C's too, are put off until a short section ends, such as a fork.
 
 A handler may raise between any two instructions of the main thread: KeyboardInterrupt by default,
 or whatever a program's own handlers raise. What a system call returned just then is lost: a process

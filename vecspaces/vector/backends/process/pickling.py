@@ -1,4 +1,4 @@
-"""Pickling for workers: what a worker cannot import goes by value."""
+"""Functions of `__main__` go to workers by value; factories travel by vector/utils/processes.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker processes: started under every method, followed until they end, however they end."""
+"""Worker processes: how they are started by every start method, followed, ended, terminated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stack of a worker's environments: written by the worker, on request or as it crashes.
+"""The stack of a hung or crashed environment: written by its worker, on request or in a crash.
 
 A thread of the worker answers while the main thread runs Python, or C that has released Python's
 global lock. If C code holds the lock, no thread can answer, and a signal makes `faulthandler` write

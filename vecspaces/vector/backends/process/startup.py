@@ -1,4 +1,4 @@
-"""The variables, `sys.path` and folder of workers: the caller's as the vector env was made."""
+"""What a worker process adopts: variables (BLAS threads, no MPI), `sys.path`, working folder."""
 
 from __future__ import annotations
 

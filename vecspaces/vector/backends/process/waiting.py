@@ -1,4 +1,4 @@
-"""How processes wait for each other: the best mode is measured, the length of waits is predicted.
+"""Busy-polling or sleeping: the best way to wait is measured, the length of waits predicted.
 
 Waking a process that sleeps takes 10 us on bare machines and up to 100 us on virtual ones, which
 take the core of an idle process away. A process that busy-polls is awake, but uses a core that the

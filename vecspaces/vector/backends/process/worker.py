@@ -1,4 +1,4 @@
-"""The loop of a worker process: build a group, bind its rows, then execute commands."""
+"""The loop of a worker process: it builds a group, binds its rows, then executes commands."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Actors of a Ray cluster."""
+"""The backend of a Ray cluster; backend.py is its caller's side, actor.py its actors' side."""

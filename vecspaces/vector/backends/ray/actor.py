@@ -1,4 +1,4 @@
-"""What runs in a Ray actor: a group, and rows of its own."""
+"""What a Ray actor runs: a group of environments with rows of its own."""
 
 from __future__ import annotations
 
