@@ -197,22 +197,27 @@ def merge(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
     the others. Arrays of one shape are stacked. Anything else becomes an array of objects: each
     environment's own value, copied.
     """
-    found: dict[str, list[Column]] = {}
-    for part in parts:
-        for key, column in part.items():
-            found.setdefault(key, []).append(column)
+    found: dict[str, list[Column]]
+    if len(parts) == 1:
+        found = {key: [column] for key, column in parts[0].items()}
+    else:
+        found = {}
+        for part in parts:
+            for key, column in part.items():
+                found.setdefault(key, []).append(column)
     infos: dict[str, Any] = {}
-    # Keys that the same rows report have equal masks. The columns are kept with the mask, so that
-    # no other rows get the numbers by which these are known.
-    known: dict[Any, tuple[list[int] | None, npt.NDArray[np.bool_], list[Column]]] = {}
+    # Keys that the same rows report have equal masks, and mostly follow each other.
+    marked: list[Sequence[int]] = []
+    rows: list[int] | None = None
+    mask: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
     masks = {f"_{key}" for key in found}
     for key, columns in found.items():
         if key in masks:
             continue
-        reporting = tuple([id(column.rows) for column in columns])
-        if reporting not in known:
-            known[reporting] = *_mark(columns, num_envs), columns
-        rows, mask, _ = known[reporting]
+        reporting = [column.rows for column in columns]
+        if reporting != marked:
+            marked = reporting
+            rows, mask = _mark(columns, num_envs)
         infos[key] = _merge(key, columns, rows, num_envs)
         infos[f"_{key}"] = mask.copy()
     return infos
@@ -232,12 +237,8 @@ def find_endless(infos: Mapping[int, Mapping[str, Any]]) -> tuple[int, str] | No
 def _mark(columns: list[Column], num_envs: int) -> tuple[list[int] | None, npt.NDArray[np.bool_]]:
     """Return the rows of columns, None where they are all rows in order, and their mask."""
     mask = np.zeros(num_envs, np.bool_)
-    end = 0
-    for column in columns:
-        if column.rows.__class__ is range and column.rows[0] == end:
-            end = column.rows[-1] + 1
-    rows = [] if end == num_envs else [row for column in columns for row in column.rows]
-    if end == num_envs or rows == list(range(num_envs)):
+    rows = [row for column in columns for row in column.rows]
+    if rows == list(range(num_envs)):
         mask.fill(True)  # in half the time of an assignment
         return None, mask
     mask[rows] = True
@@ -283,6 +284,9 @@ def _stack(values: list[Any]) -> npt.NDArray[Any] | None:
     """Make one array of what environments returned, of objects if need be; None: all are dicts."""
     types = set(map(type, values))
     if types <= _NUMBERS:
+        stacked = np.array(values)
+        if stacked.dtype.kind in "ib" or types & FLOATS:  # as it is at nearly every step
+            return stacked
         return _stack_numbers(values, types)
     first = values[0]
     if types == _ARRAY and first.ndim and first.dtype.kind in _NUMERIC and _are_alike(values):
