@@ -25,7 +25,7 @@ import typer
 from benchmarks.common import make_table, show
 from benchmarks.environments import find_environment
 from vecspaces.cli.contenders import prepare_actions, step_all
-from vecspaces.cli.timeline import Recorder, Span
+from vecspaces.cli.timeline import Span, TimelineRecorder
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.backends.process.channel import Poller, WorkerEnd
@@ -53,7 +53,7 @@ RECORDED = [
     (WorkerEnd, "receive"),
     (WorkerEnd, "send"),
 ]
-RECORDER = Recorder(limit=10_000_000)
+RECORDER = TimelineRecorder(limit=10_000_000)
 
 
 def read_spans(env: Any) -> list[Span]:

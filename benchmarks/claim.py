@@ -18,7 +18,7 @@ from benchmarks.common import make_table, show
 from benchmarks.environments import NAMES, find_environment
 from benchmarks.real import TASKS, find_task
 from vecspaces.cli.contenders import GYMNASIUM, OURS
-from vecspaces.cli.timing import Measurement, Plan, measure
+from vecspaces.cli.timing import Measurement, Plan, measure_plan
 from vecspaces.vector.backends.process.cores import count_usable_cores
 
 LEAST, LEAST_DEFAULT, MANY = 0.95, 0.8, 16
@@ -56,7 +56,7 @@ def main(
         for number in numbers:
             plan = Plan({name: make}, [number], [*OURS, *GYMNASIUM], workers, rounds, seconds)
             found: list[Measurement] = []
-            measure(plan, found)
+            measure_plan(plan, found)
             timed = [entry for entry in found if entry.runs]
             ours = [entry for entry in timed if entry.backend.startswith("vecspaces")]
             theirs = [entry for entry in timed if entry not in ours]

@@ -22,10 +22,10 @@ from rich.table import Table
 from benchmarks.environments import find_environment
 from benchmarks.peers import PEERS, versions
 from vecspaces.cli import options
-from vecspaces.cli.bench import GYMNASIUM, Comparison, show
+from vecspaces.cli.bench import GYMNASIUM_NAMES, Comparison, print_comparison
 from vecspaces.cli.console import announce, output, progress_bar, write_json
 from vecspaces.cli.contenders import CONTENDERS, LIMIT, Contender, Runner, open_vecspaces
-from vecspaces.cli.timing import Measurement, Plan, measure
+from vecspaces.cli.timing import Measurement, Plan, measure_plan
 
 ROOT = Path(__file__).parents[1]
 RUN = ROOT / "benchmarks" / "vector.json"
@@ -35,7 +35,7 @@ WORKERS = 2
 MANY = 64
 NUM_ENVS = (1, 8, MANY, 256)
 OURS, OUR_SYNC = "vecspaces async", "vecspaces sync"
-THEIR_SYNC, THEIR_ASYNC = GYMNASIUM
+THEIR_SYNC, THEIR_ASYNC = GYMNASIUM_NAMES
 #: What pages call the environments.
 TITLES = {
     "nothing": "does nothing",
@@ -123,13 +123,13 @@ def main(
     announce(str(plan))
     report = Comparison(plan.rounds, plan.seconds)
     with progress_bar(plan.timings) as update:
-        measure(plan, report.measurements, update)
+        measure_plan(plan, report.measurements, update)
     if only:
         kept = [one for one in load(RUN)[0].measurements if one.workload != only]
         report.measurements.extend(kept)
         report.measurements.sort(key=lambda one: list(TITLES).index(one.workload))
     console = output(json_file)
-    show(report, console)
+    print_comparison(report, console)
     console.print(verdicts(report))
     found = report.as_json()
     found["machine"]["libraries"] |= versions()

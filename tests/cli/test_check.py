@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vecspaces.cli.app import app
-from vecspaces.cli.check import show
+from vecspaces.cli.check import print_report
 from vecspaces.testing import Cost, Finding, Report
 from vecspaces.testing.check import CATALOGUE
 
@@ -67,7 +67,7 @@ def test_names_stay_whole_and_the_table_fits(
     monkeypatch.setenv("COLUMNS", str(width))
     names = sorted(CATALOGUE, key=len)[-3:]
     findings = [Finding(name, CATALOGUE[name][0], "[b]" * 30, CATALOGUE[name][1]) for name in names]
-    show("module:factory", Report(tuple(findings), None, 300, 2.0), None)
+    print_report("module:factory", Report(tuple(findings), None, 300, 2.0), None)
     shown = capsys.readouterr().out
     assert all(name in shown for name in names) and "[b][b]" in shown
     assert {len(line) for line in shown.splitlines()[:-1]} == {width}

@@ -36,7 +36,7 @@ from vecspaces.adapters.gymnasium import (  # noqa: E402  # SB3 brings Gymnasium
 
 _LIBRARY = "Stable-Baselines3"
 Indices = int | Iterable[int] | None
-Infos = list[dict[str, Any]]
+InfoList = list[dict[str, Any]]
 
 
 class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be installed
@@ -132,7 +132,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             return cast if np.array_equal(cast, actions) else actions
         return batch_actions(self.vector_env.single_action_space, actions, self.num_envs)
 
-    def step_wait(self) -> tuple[Any, npt.NDArray[np.float32], npt.NDArray[np.bool_], Infos]:
+    def step_wait(self) -> tuple[Any, npt.NDArray[np.float32], npt.NDArray[np.bool_], InfoList]:
         """End a step; finished environments are reset.
 
         Returns:

@@ -28,7 +28,7 @@ _LIBRARY = "Tianshou"
 _SPACES = ("observation_space", "action_space")
 _TUPLES = (spaces.Tuple, spaces.Graph, spaces.Sequence, spaces.OneOf)
 
-EnvIds = int | Sequence[int] | npt.NDArray[Any] | None
+RowIds = int | Sequence[int] | npt.NDArray[Any] | None
 # What Tianshou has for a step: observation, reward, terminated, truncated, info; or arrays of them.
 Row = tuple[Any, Any, Any, Any, Any]
 
@@ -141,7 +141,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
     # ------------------------------------------------------------------ reset and step
 
     def reset(
-        self, env_id: EnvIds = None, *, seed: int | None = None, options: Any = None
+        self, env_id: RowIds = None, *, seed: int | None = None, options: Any = None
     ) -> tuple[Any, npt.NDArray[Any]]:
         """Begin episodes in some environments.
 
@@ -189,7 +189,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         items = [found[number] for number in rows]
         return _stack([item[0] for item in items]), _as_array([item[4] for item in items])
 
-    def step(self, action: Any, id: EnvIds = None) -> Row:
+    def step(self, action: Any, id: RowIds = None) -> Row:
         """Take one action in some environments.
 
         Args:
@@ -280,7 +280,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
                 "step",
             )
 
-    def _rows(self, env_id: EnvIds) -> list[int]:
+    def _rows(self, env_id: RowIds) -> list[int]:
         if env_id is None:
             return list(range(self.env_num))
         return [int(number) for number in np.atleast_1d(np.asarray(env_id))]
@@ -320,14 +320,14 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
             self.vector_env.recv(self.env_num)
         return [None if one is None else [one] for one in seeds]
 
-    def get_env_attr(self, key: str, id: EnvIds = None) -> list[Any]:
+    def get_env_attr(self, key: str, id: RowIds = None) -> list[Any]:
         """Return an attribute of some environments, found through their wrappers."""
         rows = self._rows(id)
         if key in _SPACES:
             return [self._spaces[key][row] for row in rows]
         return list(self.vector_env.call(get_attribute, key, env_ids=rows))
 
-    def set_env_attr(self, key: str, value: Any, id: EnvIds = None) -> None:
+    def set_env_attr(self, key: str, value: Any, id: RowIds = None) -> None:
         """Set an attribute of some environments, on the wrapper that has it."""
         rows = self._rows(id)
         self.vector_env.set_attr(key, [value] * len(rows), env_ids=rows)

@@ -44,7 +44,7 @@ def _as_written(param: Any) -> str:
     return str(param.opts[0] if param.param_type_name == "option" else param.name.upper())
 
 
-class _Group(TyperGroup):
+class _CommandGroup(TyperGroup):
     """Prints usage errors of all commands in one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -75,7 +75,7 @@ class _Command(TyperCommand):
 
 
 app = typer.Typer(
-    cls=_Group,
+    cls=_CommandGroup,
     help="Vectorised reinforcement-learning environments in worker processes.",
     rich_markup_mode=None,  # with rich, tables truncate the names of options
     pretty_exceptions_enable=False,

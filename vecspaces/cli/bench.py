@@ -13,12 +13,12 @@ from vecspaces.cli import contenders, options
 from vecspaces.cli.console import announce, make_table, output, progress_bar, scale
 from vecspaces.cli.contenders import CONTENDERS, LIMIT, Contender
 from vecspaces.cli.interrupts import Work
-from vecspaces.cli.timing import Measurement, Plan, describe_machine, measure
+from vecspaces.cli.timing import Measurement, Plan, describe_machine, measure_plan
 from vecspaces.files import replacing
 from vecspaces.interop import require_extra
 
 #: `times_gymnasium` compares with the faster one of these.
-GYMNASIUM = tuple(one.name for one in contenders.GYMNASIUM)
+GYMNASIUM_NAMES = tuple(one.name for one in contenders.GYMNASIUM)
 # Columns of a terminal that the name of a backend takes, and a cell such as `1.23M 12.3x  45%`.
 _NAME_WIDTH, _CELL_WIDTH = 32, 19
 
@@ -83,9 +83,9 @@ def bench(
     announce(str(plan))
     report = Comparison(rounds, seconds)
     with Work() as work, progress_bar(plan.timings) as update:
-        measure(plan, report.measurements, update)
+        measure_plan(plan, report.measurements, update)
     console = output(json_file)
-    show(report, console)
+    print_comparison(report, console)
     work.conclude(console, json_file, report.as_json())
     if plot is not None:
         with replacing(plot) as file:
@@ -105,7 +105,7 @@ def _choose(text: str | None) -> list[Contender]:
     return [one for one in CONTENDERS if one.installed and one.name.startswith(wanted)]
 
 
-def show(report: Comparison, console: Console) -> None:
+def print_comparison(report: Comparison, console: Console) -> None:
     """Print one table per environment, in parts where the console is narrow."""
     together = max(1, (console.width - _NAME_WIDTH) // _CELL_WIDTH)
     all_numbers = report.names("num_envs")
@@ -131,7 +131,7 @@ def show(report: Comparison, console: Console) -> None:
         console.print()
     console.print(
         f"Medians of {report.rounds} interleaved runs. x: speed-up over the faster of "
-        f"{GYMNASIUM[0]} and {GYMNASIUM[1]}; %: share of the limit.",
+        f"{GYMNASIUM_NAMES[0]} and {GYMNASIUM_NAMES[1]}; %: share of the limit.",
         style="dim",
     )
 
@@ -142,7 +142,7 @@ def _cell(report: Comparison, entry: Measurement | None) -> str:
         return "-"
     shown = scale(entry.steps_per_second, (1e6, "M"), (1e3, "k"), (1, ""))
     times, share = report.times_gymnasium(entry), report.ratio(entry, LIMIT.name)
-    if times is not None and entry.backend not in GYMNASIUM:
+    if times is not None and entry.backend not in GYMNASIUM_NAMES:
         shown += f" {times:,.0f}x" if times >= 100 else f" {times:.3g}x"
     if share is not None and entry.backend != LIMIT.name:
         shown += f" {100 * share:3.0f}%"
@@ -172,8 +172,8 @@ class Comparison:
 
     def times_gymnasium(self, entry: Measurement) -> float | None:
         """Return the speed-up of a measurement over the faster of Gymnasium's vector envs."""
-        ratios = [ratio for name in GYMNASIUM if (ratio := self.ratio(entry, name)) is not None]
-        return min(ratios, default=None)
+        ratios = (self.ratio(entry, name) for name in GYMNASIUM_NAMES)
+        return min((ratio for ratio in ratios if ratio is not None), default=None)
 
     def names(self, which: str) -> list[Any]:
         """Return each `workload`, `num_envs` or `backend`, in the order of the run."""
@@ -189,8 +189,8 @@ class Comparison:
                 {
                     **asdict(entry),
                     "steps_per_second": entry.steps_per_second,
-                    "times_gymnasium_sync": self.ratio(entry, GYMNASIUM[0]),
-                    "times_gymnasium_async": self.ratio(entry, GYMNASIUM[1]),
+                    "times_gymnasium_sync": self.ratio(entry, GYMNASIUM_NAMES[0]),
+                    "times_gymnasium_async": self.ratio(entry, GYMNASIUM_NAMES[1]),
                     "times_gymnasium": self.times_gymnasium(entry),
                     "share_of_the_limit": self.ratio(entry, LIMIT.name),
                 }

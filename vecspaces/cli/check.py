@@ -34,12 +34,12 @@ def check(
     make = options.find_env(env, **options.parse_env_args(env_arg))
     report = check_env(make, num_steps=num_steps, seed=seed, timeout=timeout)
     write_json(json, {"env": env, **report.to_dict()})
-    show(env, report, json)
+    print_report(env, report, json)
     if not report.ok:
         raise typer.Exit(1)
 
 
-def show(env: str, report: Report, json: options.Json) -> None:
+def print_report(env: str, report: Report, json: options.Json) -> None:
     """Print the findings and the cost of a step."""
     console = output(json)
     if report.findings:

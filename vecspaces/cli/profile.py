@@ -16,7 +16,7 @@ from vecspaces.cli import options
 from vecspaces.cli.console import announce, make_table, output, progress_bar, write_json
 from vecspaces.cli.contenders import prepare_actions
 from vecspaces.cli.interrupts import Work
-from vecspaces.cli.timeline import Recorder, Traced, chrome_trace
+from vecspaces.cli.timeline import TimelineRecorder, Traced, chrome_trace
 from vecspaces.sampling import MASK, sample_next
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.exchange.stats import Stats
@@ -58,7 +58,7 @@ def profile(
         make = Traced(make, limit=_SPANS // num_envs)
     with AsyncVectorEnv([make] * num_envs, stats=True, **given) as envs:
         announce(f"Stepping {num_envs} environments for {seconds:g} s.")
-        recorder = Recorder(_SPANS)
+        recorder = TimelineRecorder(_SPANS)
         timeline = None
         with Work() as work:
             _step(envs, recorder, seconds)
@@ -76,7 +76,7 @@ def profile(
         console.print(f"{trace}: open it in https://ui.perfetto.dev", style="dim", soft_wrap=True)
 
 
-def _step(envs: AsyncVectorEnv[Any, Any], recorder: Recorder, seconds: float) -> None:
+def _step(envs: AsyncVectorEnv[Any, Any], recorder: TimelineRecorder, seconds: float) -> None:
     """Step until the time is up."""
     reset = recorder.timed("reset", envs.reset)
     send = recorder.timed("step_async", envs.step_async)

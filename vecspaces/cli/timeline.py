@@ -28,7 +28,7 @@ class Span(NamedTuple):
     ended: int
 
 
-class Recorder:
+class TimelineRecorder:
     """Records spans, up to a limit."""
 
     def __init__(self, limit: int) -> None:
@@ -59,7 +59,7 @@ class Traced:
     def __call__(self) -> Any:
         """Make the environment."""
         env = self.make()
-        recorder = Recorder(self.limit)
+        recorder = TimelineRecorder(self.limit)
         env.step = recorder.timed("step", env.step)
         env.reset = recorder.timed("reset", env.reset)
         setattr(env, _SPANS, recorder.spans)

@@ -25,7 +25,7 @@ _WARM_UP = 5  # before each timing, a fifth of its batches are run
 
 
 @dataclass(kw_only=True)
-class Timings:
+class SpeedRuns:
     """Environment steps per second, one figure per round, or why there are none."""
 
     runs: list[float] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Timings:
 
 
 @dataclass
-class Measurement(Timings):
+class Measurement(SpeedRuns):
     """How fast one contender stepped a number of environments."""
 
     workload: str
@@ -54,7 +54,7 @@ class Measurement(Timings):
 
 @dataclass(frozen=True)
 class Plan:
-    """What `measure` compares, and for how long."""
+    """What `measure_plan` compares, and for how long."""
 
     #: Factories of environments by their names.
     envs: Mapping[str, Callable[[], Any]]
@@ -82,7 +82,7 @@ class Plan:
         return f"{self.timings:,} timings, about {about}."
 
 
-def measure(plan: Plan, found: list[Measurement], show: Show = lambda describe: None) -> None:
+def measure_plan(plan: Plan, found: list[Measurement], show: Show = lambda describe: None) -> None:
     """Add one measurement per environment, number and contender, in that order.
 
     `found` grows during the run, so that it holds what was measured before Ctrl-C.
@@ -108,7 +108,7 @@ def measure(plan: Plan, found: list[Measurement], show: Show = lambda describe: 
 
 
 def time_in_turns(
-    entries: Sequence[tuple[Contender, Timings]],
+    entries: Sequence[tuple[Contender, SpeedRuns]],
     arguments: tuple[Callable[[], Any], int, int],
     rounds: int,
     seconds: float,

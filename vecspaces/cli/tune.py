@@ -24,7 +24,7 @@ from vecspaces.cli.console import (
 from vecspaces.cli.contenders import Contender, open_vecspaces
 from vecspaces.cli.costs import Costs, measure_costs
 from vecspaces.cli.interrupts import Work
-from vecspaces.cli.timing import Timings, describe_machine, time_in_turns
+from vecspaces.cli.timing import SpeedRuns, describe_machine, time_in_turns
 from vecspaces.vector.options import PROCESS_ARGUMENTS
 
 # How often each candidate is timed.
@@ -158,7 +158,7 @@ def _hints(chosen: Candidate, tried: list[Candidate], costs: Costs) -> list[str]
 
 
 @dataclass
-class Candidate(Timings):
+class Candidate(SpeedRuns):
     """Settings to try, and how fast they were."""
 
     backend: str

@@ -214,27 +214,27 @@ def _first(found: Sequence[int], wanted: Sequence[int]) -> int:
     return next((k for k, (one, other) in enumerate(pairs) if one != other), len(wanted))
 
 
-def describe(value: Any) -> Any:
+def identify(value: Any) -> Any:
     """Describe an argument in plain types, alike in every process; functions by their names.
 
     Example:
-        >>> describe(describe), describe({"gravity": 9.81})
-        ('vecspaces.evaluation.journal:describe', {'gravity': 9.81})
+        >>> identify(identify), identify({"gravity": 9.81})
+        ('vecspaces.evaluation.journal:identify', {'gravity': 9.81})
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping):
-        return {str(key): describe(part) for key, part in value.items()}
+        return {str(key): identify(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [describe(part) for part in value]
+        return [identify(part) for part in value]
     if isinstance(value, np.generic):
-        return describe(value.item())
+        return identify(value.item())
     if isinstance(value, np.ndarray):
         return [str(value.dtype), value.tolist()]
     if isinstance(value, functools.partial):
-        return [describe(value.func), describe(value.args), describe(value.keywords)]
+        return [identify(value.func), identify(value.args), identify(value.keywords)]
     registration = sys.modules.get("gymnasium.envs.registration")
     if registration is not None and isinstance(value, registration.EnvSpec):
-        return [value.id, describe(value.kwargs)]
+        return [value.id, identify(value.kwargs)]
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}:{named.__qualname__}"

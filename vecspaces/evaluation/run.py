@@ -13,7 +13,7 @@ import numpy as np
 
 from vecspaces.checks import check_count, show_value
 from vecspaces.evaluation.episodes import EpisodeQueue
-from vecspaces.evaluation.journal import Journal, describe
+from vecspaces.evaluation.journal import Journal, identify
 from vecspaces.evaluation.policies import Policy, adapt_policy
 from vecspaces.evaluation.result import EpisodeResult, Evaluation, summarize
 from vecspaces.make import Factory, GymnasiumFactory, find_factory, make_vec
@@ -36,7 +36,7 @@ _ROWS_PER_WORKER, _MOST_ROWS_PER_WORKER = 16, 32
 _EPISODES_PER_ROW = 8
 # Arguments of the vector env that evaluate chooses. With `processes_per_actor`, the environments of
 # an actor would step together.
-_OWN = (
+_CHOSEN_HERE = (
     "autoreset_mode",
     "on_worker_death",
     "max_restarts",
@@ -145,7 +145,7 @@ def evaluate(
                 "batch_size: a policy with a state takes the observations of all environments: "
                 "give num_envs instead"
             )
-    for name in _OWN:
+    for name in _CHOSEN_HERE:
         if name in (vector_kwargs or {}):
             raise ValueError(f"vector_kwargs: {name} is evaluate's own to decide, found {name!r}")
     seeds = make_seeds(seed, episodes)
@@ -155,12 +155,12 @@ def evaluate(
         file = None
         if journal is not None:
             arguments = {
-                "policy": describe(policy),
-                "env": describe(env),
+                "policy": identify(policy),
+                "env": identify(env),
                 "episodes": episodes,
                 "max_episode_steps": max_episode_steps,
                 "batch_size": batch_size,
-                "env_kwargs": describe(env_kwargs or {}),
+                "env_kwargs": identify(env_kwargs or {}),
             }
             file = Journal(journal, arguments, seeds, seeds_are_fresh=seed is None)
             stack.callback(file.close)

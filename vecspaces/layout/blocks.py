@@ -13,7 +13,7 @@ from vecspaces.layout.nodes import Array, Encoded, Variable
 Index: TypeAlias = slice | NDArray[Any] | list[int]
 """Which rows: a slice, or their numbers."""
 
-HEADER = 8
+SIZE_BYTES = 8
 """Bytes in front of a value of variable size: that size."""
 
 _UNWRITTEN, _SPILLED = 0, -1
@@ -59,7 +59,7 @@ class ArrayBlock:
 
 
 class VariableBlock(ArrayBlock):
-    """Rows of values of different sizes, in a C-contiguous uint8 array `(n, HEADER + capacity)`."""
+    """Rows of values of different sizes, in a contiguous uint8 array `(n, SIZE_BYTES + capacity)`."""
 
     # A row is the size of its value, and then the bytes. The size is written last: a row whose
     # writer died reads as one that was never written. A value larger than the capacity is kept in
@@ -82,9 +82,9 @@ class VariableBlock(ArrayBlock):
         super().__init__(array)
         self._spill, self._path, self._shares = spill, path, shares
         self._stride = array.shape[1]
-        self._capacity = self._stride - HEADER
+        self._capacity = self._stride - SIZE_BYTES
         # Memoryviews read and store single numbers in half the time that arrays take.
-        self._sizes = array[:, :HEADER].view(np.int64)[:, 0].data
+        self._sizes = array[:, :SIZE_BYTES].view(np.int64)[:, 0].data
         self._bytes = array.reshape(-1).data
         self.spilled: dict[int, bytes | bytearray] = {}
 
@@ -107,7 +107,7 @@ class VariableBlock(ArrayBlock):
             self._sizes[row] = _SPILLED
             return
         self._sizes[row] = _UNWRITTEN
-        start = row * self._stride + HEADER
+        start = row * self._stride + SIZE_BYTES
         self._bytes[start : start + size] = data
         self._sizes[row] = size
         if self.spilled:
@@ -121,7 +121,7 @@ class VariableBlock(ArrayBlock):
             return None if spilled is None else bytearray(spilled)
         if size <= 0:
             return None
-        start = row * self._stride + HEADER
+        start = row * self._stride + SIZE_BYTES
         return bytearray(self._bytes[start : start + min(size, self._capacity)])
 
     def copy(self, to: Index, source: ArrayBlock, rows: Index) -> None:
@@ -161,6 +161,6 @@ class VariableBlock(ArrayBlock):
 def private_block(leaf: Array | Encoded | Variable, n: int) -> ArrayBlock:
     """Return a block of `n` rows for a leaf, in memory of its own; what has no bound spills."""
     if isinstance(leaf, Variable):
-        array: NDArray[np.uint8] = np.zeros((n, HEADER), np.uint8)
+        array: NDArray[np.uint8] = np.zeros((n, SIZE_BYTES), np.uint8)
         return VariableBlock(array, spill=True)
     return ArrayBlock(np.zeros((n, *leaf.shape), leaf.dtype))

@@ -124,7 +124,7 @@ def _array_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
     return write
 
 
-def split(node: Record, values: list[Any]) -> list[list[Any]] | None:
+def split_record(node: Record, values: list[Any]) -> list[list[Any]] | None:
     """Return one list per member of many values of a record; None if one is no such record."""
     try:
         if list(map(len, values)).count(len(node.keys)) != len(values):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from vecspaces.checks import Path, check_count, show_path
 from vecspaces.errors import CustomSpaceError
-from vecspaces.layout.blocks import HEADER, ArrayBlock, Index, VariableBlock, row_numbers
+from vecspaces.layout.blocks import SIZE_BYTES, ArrayBlock, Index, VariableBlock, row_numbers
 from vecspaces.layout.describe import describe
 from vecspaces.layout.nodes import Array, Node, Record, Variable, walk
 from vecspaces.layout.ports import Port, make_port
@@ -130,7 +130,7 @@ class Layout:
         nodes = [leaf for _, leaf in walk(node)]
         shares = sum(isinstance(leaf, Variable) for leaf in nodes)
         # A multiple of 8, so that the size in front of each row is aligned.
-        slot = (HEADER + -(-variable_capacity // max(shares, 1) // 8) * 8,)
+        slot = (SIZE_BYTES + -(-variable_capacity // max(shares, 1) // 8) * 8,)
         leaves = []
         end = offset
         for path, found in walk(node):

@@ -214,7 +214,7 @@ class RecordPort(Port):
         one_by_one = super().writer(low, high)
 
         def write(values: list[Any]) -> None:
-            found = columns.split(node, values)
+            found = columns.split_record(node, values)
             if found is None:
                 one_by_one(values)  # which finds the value that is no such record
             else:

@@ -16,7 +16,7 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
-from vecspaces.vector.options import WorkerOptions, describe, takes
+from vecspaces.vector.options import WorkerOptions, describe_arguments, takes
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode
 from vecspaces.vector.vector_env import ActType, ObsType
@@ -143,7 +143,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
                 self._finalizer.cancel()
 
 
-describe(AsyncVectorEnv)
+describe_arguments(AsyncVectorEnv)
 
 # The vector envs of this process that are not collected.
 _made: weakref.WeakSet[AsyncVectorEnv[Any, Any]] = weakref.WeakSet()

@@ -1,7 +1,7 @@
 """The arguments of vector envs and make_vec: the type, default and description of each, once.
 
-`takes` lets a constructor take them, `describe` writes their descriptions into the docstring of its
-class, and `make_vec` passes them on.
+`takes` lets a constructor take them, `describe_arguments` writes their descriptions into
+the docstring of its class, and `make_vec` passes them on.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def takes(options: type) -> Callable[[_Constructor], _Constructor]:
     return decorate
 
 
-def describe(kind: type) -> None:
+def describe_arguments(kind: type) -> None:
     """Write the shared descriptions into the docstring of a class, in the order of its arguments.
 
     A description that the class has itself stands in place of the shared one.

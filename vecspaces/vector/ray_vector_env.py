@@ -16,7 +16,7 @@ from vecspaces.vector.backends.ray.cluster import PLACEMENTS, Connection, choose
 from vecspaces.vector.backends.worker_setup import WorkerSetup, plan_workers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
-from vecspaces.vector.options import RayOptions, describe, takes
+from vecspaces.vector.options import RayOptions, describe_arguments, takes
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.utils import CloudpickleWrapper
 from vecspaces.vector.vector_env import ActType, ObsType
@@ -124,7 +124,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         super().close_extras(timeout, terminate, **kwargs)
 
 
-describe(RayVectorEnv)
+describe_arguments(RayVectorEnv)
 
 
 def _clean_up(backend: RayBackend) -> None:

@@ -9,7 +9,7 @@ from vecspaces.errors import ClosedEnvironmentError
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.inline import InlineBackend
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
-from vecspaces.vector.options import BatchOptions, describe, takes
+from vecspaces.vector.options import BatchOptions, describe_arguments, takes
 from vecspaces.vector.session.arguments import Settings, list_factories
 from vecspaces.vector.session.batch_spaces import ObservationMode
 from vecspaces.vector.vector_env import ActType, ObsType
@@ -72,4 +72,4 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         return [] if group is None else group.envs
 
 
-describe(SyncVectorEnv)
+describe_arguments(SyncVectorEnv)

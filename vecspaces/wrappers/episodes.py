@@ -13,14 +13,14 @@ from vecspaces.vector.vector_env import ActType, ObsType, StepResult
 from vecspaces.vector.vector_wrapper import EnvIds, Mask, WrapperObsType, as_rows
 
 # The environments of some rows: their numbers, or a slice of all.
-Rows = Any
+RowChoice = Any
 ALL = slice(None)
 
 
-class Progress(NamedTuple):
+class EpisodeBounds(NamedTuple):
     """Which rows of a result begin and end an episode."""
 
-    rows: Rows
+    rows: RowChoice
     begun: Mask | None  # the first observation of an episode, and no step; None: no row
     fresh: Mask | None  # those of them that follow a reset of the caller, not an autoreset
     ended: Mask  # the last step of an episode
@@ -48,12 +48,12 @@ class EpisodeWrapper(
         self._numbers = np.arange(self.num_envs)
 
     def _begin(
-        self, observations: ObsType, infos: dict[str, Any], rows: Rows
+        self, observations: ObsType, infos: dict[str, Any], rows: RowChoice
     ) -> tuple[WrapperObsType, dict[str, Any]]:
         """Change what a reset of some environments returned, which are the rows of all."""
         raise NotImplementedError
 
-    def _follow(self, result: StepResult, progress: Progress) -> StepResult:
+    def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         """Change what `step`, `step_wait` or `recv` returned."""
         raise NotImplementedError
 
@@ -94,7 +94,7 @@ class EpisodeWrapper(
     def _after_recv(self, result: StepResult, env_ids: npt.NDArray[np.int64]) -> StepResult:
         return self._advance(result, env_ids, self._fresh[env_ids])
 
-    def _advance(self, result: StepResult, rows: Rows, fresh: Mask | None) -> StepResult:
+    def _advance(self, result: StepResult, rows: RowChoice, fresh: Mask | None) -> StepResult:
         """Follow what some environments returned; those that are fresh were only reset."""
         dones = result[2] | result[3]
         begun = fresh
@@ -111,6 +111,6 @@ class EpisodeWrapper(
         else:
             prev_dones, still_fresh = self.prev_dones.copy(), self._fresh.copy()
             prev_dones[rows], still_fresh[rows] = dones, False
-        changed = self._follow(result, Progress(rows, begun, fresh, ended))
+        changed = self._follow(result, EpisodeBounds(rows, begun, fresh, ended))
         self.prev_dones, self._fresh = prev_dones, still_fresh
         return changed

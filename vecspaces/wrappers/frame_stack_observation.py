@@ -28,7 +28,7 @@ from vecspaces.vector.utils import batch_space, concatenate, create_empty_array,
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
 from vecspaces.vector.vector_wrapper import Mask
 from vecspaces.wrappers.batches import has_arrays_only, map_arrays
-from vecspaces.wrappers.episodes import ALL, EpisodeWrapper, Progress, Rows
+from vecspaces.wrappers.episodes import ALL, EpisodeBounds, EpisodeWrapper, RowChoice
 
 _Array = npt.NDArray[Any]
 # Stacks per line: when a line is full, its last frames are copied to the beginning of a new one.
@@ -102,7 +102,7 @@ class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTy
         )
 
     def _begin(
-        self, observations: ObsType, infos: dict[str, Any], rows: Rows
+        self, observations: ObsType, infos: dict[str, Any], rows: RowChoice
     ) -> tuple[Any, dict[str, Any]]:
         begun = np.ones(len(self._numbers[rows]), np.bool_)
         chosen = observations
@@ -118,7 +118,7 @@ class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTy
         self._frames = frames
         return changed, infos
 
-    def _follow(self, result: StepResult, progress: Progress) -> StepResult:
+    def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, *others, infos = result
         rows, begun = progress.rows, progress.begun
         if "_final_obs" in infos:
@@ -154,7 +154,7 @@ class _ArrayFrames:
             map_arrays(space, np.copyto, self._lines, padding)
         self._ends = np.full(count, size - 1)
 
-    def pushed(self, batch: Any, rows: Rows, begun: Mask | None) -> _ArrayFrames:
+    def pushed(self, batch: Any, rows: RowChoice, begun: Mask | None) -> _ArrayFrames:
         """Return the frames with one more in some rows; those that begun have padding before."""
         frames = copy.copy(self)
         ends = frames._ends = self._ends.copy()
@@ -187,7 +187,7 @@ class _ArrayFrames:
         )
         return frames
 
-    def _moved(self, rows: Rows) -> Any:
+    def _moved(self, rows: RowChoice) -> Any:
         """Return new lines that begin with the last frames, with room for one more in some rows."""
         size = self._size
         lines = create_empty_array(self._line, len(self._numbers), np.empty)
@@ -199,7 +199,7 @@ class _ArrayFrames:
         map_arrays(self._space, move, lines, self.stacks(ALL))
         return lines
 
-    def stacks(self, rows: Rows) -> Any:
+    def stacks(self, rows: RowChoice) -> Any:
         """Return the last frames of some rows."""
         size, ends = self._size, self._ends
 
@@ -224,7 +224,7 @@ class _ItemFrames:
         self._numbers = np.arange(count)
         self._rows: list[tuple[Any, ...]] = [(padding,) * size] * count
 
-    def pushed(self, batch: Any, rows: Rows, begun: Mask | None) -> _ItemFrames:
+    def pushed(self, batch: Any, rows: RowChoice, begun: Mask | None) -> _ItemFrames:
         """Return the frames with one more in some rows; those that begun have padding before."""
         frames = copy.copy(self)
         frames._rows = list(self._rows)
@@ -238,7 +238,7 @@ class _ItemFrames:
             frames._rows[row] = (*before, frame)
         return frames
 
-    def stacks(self, rows: Rows) -> Any:
+    def stacks(self, rows: RowChoice) -> Any:
         """Return the last frames of some rows."""
         stacked = [concatenate(self._space, self._rows[row], None) for row in self._numbers[rows]]
         return concatenate(batch_space(self._space, self._size), stacked, None)

@@ -12,7 +12,7 @@ from vecspaces.spaces import Box
 from vecspaces.vector import VectorEnv
 from vecspaces.vector.utils import batch_space, concatenate
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.wrappers.episodes import ALL, EpisodeWrapper, Progress, Rows
+from vecspaces.wrappers.episodes import ALL, EpisodeBounds, EpisodeWrapper, RowChoice
 
 _Array = npt.NDArray[Any]
 Moments = tuple[Any, Any, float]
@@ -121,14 +121,14 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
         self.update_running_mean = True
 
     def _begin(
-        self, observations: _Array, infos: dict[str, Any], rows: Rows
+        self, observations: _Array, infos: dict[str, Any], rows: RowChoice
     ) -> tuple[_Array, dict[str, Any]]:
         moments = moments_with(self.obs_rms, observations[rows], self.update_running_mean)
         changed = self._normalize(observations, moments)
         self.obs_rms.mean, self.obs_rms.var, self.obs_rms.count = moments
         return changed, infos
 
-    def _follow(self, result: StepResult, progress: Progress) -> StepResult:
+    def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, rewards, terminations, truncations, infos = result
         counted = observations
         if progress.fresh is not None:  # what reset returned was counted then
@@ -197,14 +197,14 @@ class NormalizeReward(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType
         self.update_running_mean = True
 
     def _begin(
-        self, observations: ObsType, infos: dict[str, Any], rows: Rows
+        self, observations: ObsType, infos: dict[str, Any], rows: RowChoice
     ) -> tuple[ObsType, dict[str, Any]]:
         accumulated = self.accumulated_reward.copy()
         accumulated[rows] = 0
         self.accumulated_reward = accumulated
         return observations, infos
 
-    def _follow(self, result: StepResult, progress: Progress) -> StepResult:
+    def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, rewards, terminations, truncations, infos = result
         numbers = self._numbers[progress.rows]
         accumulated = self.accumulated_reward.copy()

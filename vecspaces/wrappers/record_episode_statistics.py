@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from vecspaces.vector import VectorEnv
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
-from vecspaces.wrappers.episodes import ALL, EpisodeWrapper, Progress, Rows
+from vecspaces.wrappers.episodes import ALL, EpisodeBounds, EpisodeWrapper, RowChoice
 
 # The return, length and beginning of each running episode.
 Counts = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.float64]]
@@ -73,14 +73,14 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
         self.time_queue: deque[float] = deque(maxlen=buffer_length)
 
     def _begin(
-        self, observations: ObsType, infos: dict[str, Any], rows: Rows
+        self, observations: ObsType, infos: dict[str, Any], rows: RowChoice
     ) -> tuple[ObsType, dict[str, Any]]:
         counts = self._counts()
         _restart(counts, rows, time.perf_counter())
         self.episode_returns, self.episode_lengths, self.episode_start_times = counts
         return observations, infos
 
-    def _follow(self, result: StepResult, progress: Progress) -> StepResult:
+    def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, rewards, terminations, truncations, infos = result
         rows, begun, _, ended = progress
         now = time.perf_counter()
@@ -130,7 +130,7 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
         return returns, lengths, self.episode_start_times.copy()
 
 
-def _restart(counts: Counts, rows: Rows, now: float) -> None:
+def _restart(counts: Counts, rows: RowChoice, now: float) -> None:
     """Set the counts of some environments to zero."""
     returns, lengths, starts = counts
     returns[rows], lengths[rows], starts[rows] = 0.0, 0, now

@@ -15,7 +15,7 @@ from vecspaces.vector import VectorEnv, VectorWrapper
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
 from vecspaces.vector.vector_wrapper import Mask
 
-Frame = npt.NDArray[np.uint8]
+Image = npt.NDArray[np.uint8]
 
 _GAP = 4  # pixels between the frames of two environments
 _BACKGROUND = 40  # dark grey
@@ -174,7 +174,7 @@ def _open_writer(path: Path, fps: float) -> Any:
     return imageio.get_writer(path, mode="I", fps=fps, macro_block_size=2)
 
 
-def tile(frames: Sequence[npt.NDArray[Any]]) -> Frame:
+def tile(frames: Sequence[npt.NDArray[Any]]) -> Image:
     """Arrange frames as a grid that is as square as possible, row by row.
 
     A frame is a uint8 array `(height, width, 3)` or `(height, width)`. Smaller ones are centred.
@@ -194,7 +194,7 @@ def tile(frames: Sequence[npt.NDArray[Any]]) -> Frame:
     return grid
 
 
-def shrink(image: Frame, max_size: int) -> Frame:
+def shrink(image: Image, max_size: int) -> Image:
     """Shrink an image to at most `max_size` pixels a side; each pixel is the mean of a square.
 
     Pixels at the right and bottom edge that fill no square are cut off.
@@ -208,11 +208,11 @@ def shrink(image: Frame, max_size: int) -> Frame:
     for top, left in np.ndindex(min(factor, image.shape[0]), min(factor, image.shape[1])):
         total += image[top::factor, left::factor][:height, :width]
     count = min(factor, image.shape[0]) * min(factor, image.shape[1])
-    small: Frame = (total // count).astype(np.uint8)
+    small: Image = (total // count).astype(np.uint8)
     return small
 
 
-def _as_image(number: int, frame: Any) -> Frame:
+def _as_image(number: int, frame: Any) -> Image:
     """Check a frame, and repeat a grey one in all three channels."""
     image = np.asarray(frame)
     if image.ndim == 2:

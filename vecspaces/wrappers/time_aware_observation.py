@@ -12,7 +12,7 @@ from vecspaces.vector import VectorEnv
 from vecspaces.vector.utils import batch_space
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
 from vecspaces.wrappers.batches import flatten_rows
-from vecspaces.wrappers.episodes import EpisodeWrapper, Progress, Rows
+from vecspaces.wrappers.episodes import EpisodeBounds, EpisodeWrapper, RowChoice
 
 _Array = npt.NDArray[Any]
 
@@ -80,7 +80,7 @@ class TimeAwareObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTyp
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
 
     def _begin(
-        self, observations: ObsType, infos: dict[str, Any], rows: Rows
+        self, observations: ObsType, infos: dict[str, Any], rows: RowChoice
     ) -> tuple[Any, dict[str, Any]]:
         timesteps = self.timesteps.copy()
         timesteps[rows] = 0
@@ -88,7 +88,7 @@ class TimeAwareObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTyp
         self.timesteps = timesteps
         return changed, infos
 
-    def _follow(self, result: StepResult, progress: Progress) -> StepResult:
+    def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, *others, infos = result
         rows = self._numbers[progress.rows]
         timesteps = self.timesteps.copy()

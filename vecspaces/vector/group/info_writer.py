@@ -18,7 +18,7 @@ from vecspaces.vector.group.form import InvalidResult
 from vecspaces.vector.utils import batch_space
 
 #: The infos of some rows, by their numbers: what a step or a reset of single environments returned.
-Infos = dict[int, dict[str, Any]]
+InfosByRow = dict[int, dict[str, Any]]
 
 _DICT = {dict}
 _NOTHING: dict[str, Any] = {}
@@ -142,7 +142,7 @@ class InfoWriter:
                 self._dicts[key.parent].append(key)
                 self._names[key.number], self._dicts[key.number] = {}, []
 
-    def write(self, infos: Infos, rows: Sequence[int] | None = None) -> Infos:
+    def write(self, infos: InfosByRow, rows: Sequence[int] | None = None) -> InfosByRow:
         """Write the infos of all rows, or of `rows`; those that are not among `infos` are empty.
 
         Keys that are not declared are returned, by row.
@@ -156,7 +156,7 @@ class InfoWriter:
             self._presence[list(rows)] = True
         return self._write(-1, rows, [infos.get(row, _NOTHING) for row in rows])
 
-    def _write_flat(self, infos: Infos) -> bool:
+    def _write_flat(self, infos: InfosByRow) -> bool:
         """Write infos of all rows if each has all keys and no other, as at nearly every step.
 
         Otherwise `_write` writes all again, and finds other keys and values that do not fit.
@@ -181,7 +181,7 @@ class InfoWriter:
         """Return the keys in a Dict, at any depth; all keys for -1."""
         return self._keys if root < 0 else self._keys[root + 1 : self._keys[root].end]
 
-    def _write(self, root: int, rows: Sequence[int], infos: list[dict[str, Any]]) -> Infos:
+    def _write(self, root: int, rows: Sequence[int], infos: list[dict[str, Any]]) -> InfosByRow:
         """Write the keys in a Dict; `presence` has them all, and loses those that are not there."""
         held = {root: _Held(rows, infos)}  # by Dict, which precedes its keys
         for key in self._below(root):
@@ -204,16 +204,16 @@ class InfoWriter:
             held[key.number] = _Held(at, values)
         return self._undeclared(root, held)
 
-    def _undeclared(self, root: int, held: dict[int, _Held]) -> Infos:
+    def _undeclared(self, root: int, held: dict[int, _Held]) -> InfosByRow:
         """Return what the Dicts in `held` have besides declared keys, by the rows of the first."""
-        rests: dict[int, Infos] = {}
+        rests: dict[int, InfosByRow] = {}
         for number, holder in reversed(held.items()):  # the Dicts in a Dict come before it
             nested = [
                 (key.name, rests[key.number]) for key in self._dicts[number] if key.number in rests
             ]
             if not nested and sum(map(len, holder.infos)) == holder.declared:
                 continue
-            names, rest = self._names[number], Infos()
+            names, rest = self._names[number], InfosByRow()
             for row, info in zip(holder.rows, holder.infos, strict=True):
                 own = {name: info[name] for name in info if name not in names}
                 own.update((name, given[row]) for name, given in nested if row in given)

@@ -24,13 +24,13 @@ from vecspaces.vector.group.form import (
     unpack_reset,
     wrong_form,
 )
-from vecspaces.vector.group.info_writer import Infos
+from vecspaces.vector.group.info_writer import InfosByRow
 from vecspaces.vector.group.members import Failures, Member, Note, Starts, Views, reset_arguments
 from vecspaces.vector.group.slot_writer import SlotWriter, ValidatedSlotWriter
 from vecspaces.vector.group.validation import Validated, batch_of_boxes
 
 #: The result of a step of an environment, or of a stepper in its place.
-Result = tuple[Any, Any, Any, Any, Any]
+EnvStep = tuple[Any, Any, Any, Any, Any]
 
 
 class SingleEnvs(Member):
@@ -100,7 +100,9 @@ class SingleEnvs(Member):
     def _stepper_of(self, number: int) -> Any:
         """Return what resets an environment, and steps it with actions as its row holds them."""
         built = self.built[number]
-        env = built.env if built.translate is None else _Translated(built.env, built.translate)
+        env, translate = built.env, built.translate
+        if translate is not None:
+            env = _ActionTranslator(env, translate)
         if not self._validate:
             return env
         row, defers = self.rows.start + number, self._boxes is not None
@@ -110,7 +112,7 @@ class SingleEnvs(Member):
 
     def reset(self, slot: int, starts: Starts, keep_options: bool) -> Columns:
         """Begin episodes in some rows."""
-        infos: Infos = {}
+        infos: InfosByRow = {}
         writer, rows = self._slots[slot], sorted(starts)
         for row in rows:
             self._views.progress[0] = row
@@ -226,7 +228,7 @@ class SingleEnvs(Member):
             pairs = _noting(pairs, note)
         observations: list[Any] = []
         rewards: list[Any] = []
-        infos: Infos = {}
+        infos: InfosByRow = {}
         ended = self._ended = []
         row = -1
         while True:
@@ -280,7 +282,7 @@ class SingleEnvs(Member):
         first: tuple[Any, dict[str, Any]] = snapshot(self.reset_env(row, command, given))
         return first
 
-    def report_lost(self, row: int, observation: Any, info: dict[str, Any]) -> Result:
+    def report_lost(self, row: int, observation: Any, info: dict[str, Any]) -> EnvStep:
         """Return the step that a lost episode ends with, after the reset that follows it."""
         self.go_on(row)
         self._ended.append((row, False, True))
@@ -321,7 +323,7 @@ def _noting(items: Iterable[Any], note: Note) -> Iterator[Any]:
         note(perf_counter_ns())
 
 
-class _Translated:
+class _ActionTranslator:
     """Steps an environment with actions in the types of its own library."""
 
     def __init__(self, env: Any, translate: Callable[[Any], Any]) -> None:
@@ -349,7 +351,7 @@ class _Start:
     ) -> None:
         self._envs, self._row, self._arguments, self._first = envs, row, arguments or {}, first
 
-    def step(self, action: Any) -> Result:
+    def step(self, action: Any) -> EnvStep:
         self._envs.go_on(self._row)
         first = self._first or self._envs.timed_reset(self._row, self._arguments)
         observation, info = first
@@ -372,5 +374,5 @@ class _Lost:
             self._first = self._envs.reset_lost(self._row, self.seed, command)
         return self._first
 
-    def step(self, action: Any) -> Result:
+    def step(self, action: Any) -> EnvStep:
         return self._envs.report_lost(self._row, *self.reset_once("step"))

@@ -11,7 +11,7 @@ from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.infos import Columns, gather
 from vecspaces.vector.group.form import as_reward, reward_writer
 from vecspaces.vector.group.in_place import InPlace
-from vecspaces.vector.group.info_writer import Infos, InfoWriter
+from vecspaces.vector.group.info_writer import InfosByRow, InfoWriter
 from vecspaces.vector.group.validation import Validated
 
 
@@ -48,7 +48,7 @@ class SlotWriter:
         observations: list[Any],
         rewards: list[Any],
         ended: list[tuple[int, bool, bool]],
-        infos: Infos,
+        infos: InfosByRow,
     ) -> Columns:
         """Write what all environments returned (None), or those of `rows`.
 
@@ -77,7 +77,7 @@ class SlotWriter:
                 terminations[row - low], truncations[row - low] = terminated, truncated
         return gather(infos) if infos else {}
 
-    def write_infos(self, rows: Sequence[int], infos: Infos) -> Columns:
+    def write_infos(self, rows: Sequence[int], infos: InfosByRow) -> Columns:
         """Write the infos of a reset of some rows; return those that are not declared."""
         return gather(infos if self._infos is None else self._infos.write(infos, rows))
 

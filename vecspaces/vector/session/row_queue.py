@@ -14,7 +14,7 @@ Info = dict[str, Any]
 NEVER = Deadline(None)
 # How long to read on for a row whose time is up, in seconds: its answer may have come while the
 # caller did something else.
-_GRACE = 0.1
+_LATE_GRACE = 0.1
 
 
 class RowQueue:
@@ -102,7 +102,7 @@ class RowQueue:
         if not first.passed:
             return first
         if self._grace[0] is not first:
-            self._grace = first, Deadline(_GRACE)
+            self._grace = first, Deadline(_LATE_GRACE)
         return self._grace[1]
 
     def is_grace(self, late: Deadline) -> bool:
@@ -111,7 +111,7 @@ class RowQueue:
 
     def renew_grace(self) -> None:
         """Begin the grace anew, since something came: the rest of a long message may follow."""
-        self._grace = self._grace[0], Deadline(_GRACE)
+        self._grace = self._grace[0], Deadline(_LATE_GRACE)
 
     def late(self, exempt: Container[int]) -> list[int]:
         """Return the rows whose time is up."""

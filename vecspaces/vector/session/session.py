@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 # After a first fault, how long others may take to report theirs, in seconds: then the lowest
 # environment is named.
-_GRACE = 0.1
+_FAULT_GRACE = 0.1
 
 _DONE, _STEP = Op.DONE, Op.STEP  # members of enumerations are found slowly
 IDLE = State()
@@ -56,7 +56,7 @@ _STEPPING, _STREAMING, _CLOSED = State("step"), State("send"), State(closed=True
 #: What a wait for rows is over by: the rows, once they are ready.
 Ready = Callable[[], "list[int] | None"]
 #: Until when something may take, and what happens then.
-Bound = tuple[Deadline, Callable[[], object]]
+WaitBound = tuple[Deadline, Callable[[], object]]
 
 
 class Session:
@@ -491,7 +491,7 @@ class Session:
             slow.look(self._busy(True), self._stream, self._verb)
         while not self._failures:
             over = not waiting if ready is None else ready() is not None
-            bounds: list[Bound] = []
+            bounds: list[WaitBound] = []
             if by_row:
                 late = self.queue.late_from(workers.building_rows())
                 bounds.append((late, self._restart_late_rows))
@@ -524,7 +524,7 @@ class Session:
                 if bound.passed:
                     act()
         if self._failures:
-            grace = Deadline(_GRACE)
+            grace = Deadline(_FAULT_GRACE)
             while self._busy(ready is not None) and not grace.passed:
                 self._take_in(self._backend.collect(grace.left))
             self._raise_failure()

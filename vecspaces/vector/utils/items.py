@@ -105,7 +105,7 @@ def _stack(node: Array, items: list[Any], out: Any, path: Path) -> Any:
 
 
 def _concatenate_members(node: Record, items: list[Any], out: Any, path: Path) -> Any:
-    found = columns.split(node, items)
+    found = columns.split_record(node, items)
     if found is None:
         try:
             rows = [node.split(path, item, row) for row, item in enumerate(items)]

@@ -32,7 +32,7 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import PATIENCE
 from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.affinity import CoreAffinity
-from vecspaces.vector.backends.process.channel import CallerEnd, Poller, pack
+from vecspaces.vector.backends.process.channel import CallerEnd, Poller, pack_frame
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import uninterrupted
 from vecspaces.vector.backends.process.line import Line
@@ -176,7 +176,7 @@ class ProcessBackend(RemoteBackend):
         """Start a worker; a forked one inherits what it builds, and others are sent it."""
         setup, packed = self._setups[worker], b""
         if not self._forked:
-            packed = pack(Op.BUILD, 0, 0, (setup.factories, dumps(setup)))
+            packed = pack_frame(Op.BUILD, 0, 0, (setup.factories, dumps(setup)))
         with uninterrupted():
             self._handles[worker : worker + 1] = [self._launch(worker, packed)]
 
@@ -236,7 +236,7 @@ class ProcessBackend(RemoteBackend):
         arena, channel = self.buffers.arena, self._handles[worker].channel
         tag = arena.handle if isinstance(arena.handle, str) else None
         payload = (self._packed_plan, self.slices[worker].start, lost, tag)
-        packed = pack(Op.BIND, 0, 0, payload, self._pickling.dumps)
+        packed = pack_frame(Op.BIND, 0, 0, payload, self._pickling.dumps)
         with uninterrupted():
             channel.line.pass_descriptor(arena.fd)
             channel.send(packed)
@@ -316,8 +316,8 @@ class ProcessBackend(RemoteBackend):
             else:
                 exported = self.buffers.actions.export(rows.start, rows.stop)
             if exported is None and spilled is None:  # row numbers alone
-                return pack(op, slot, seq, (payload, None, None), way=way)
-        return pack(op, slot, seq, (payload, exported, spilled), self._pickling.dumps, way)
+                return pack_frame(op, slot, seq, (payload, None, None), way=way)
+        return pack_frame(op, slot, seq, (payload, exported, spilled), self._pickling.dumps, way)
 
     def end(self, worker: int) -> None:
         """Kill a worker, and drop what it has replied; can be repeated."""
@@ -453,7 +453,7 @@ class ProcessBackend(RemoteBackend):
             index for index, handle in enumerate(self._handles) if handle.alive and handle.built
         )
         for index in unanswered:
-            self._handles[index].channel.send(pack(Op.CLOSE, 0, 0))
+            self._handles[index].channel.send(pack_frame(Op.CLOSE, 0, 0))
         if self._collecting == get_ident():  # its poll object cannot be used twice at once
             self._poller.end()
             self._poller = Poller()

@@ -42,7 +42,7 @@ class Frame(NamedTuple):
 _frame: Callable[[tuple[Op, int, int, bytes]], Frame] = partial(tuple.__new__, Frame)
 
 
-def pack(
+def pack_frame(
     op: Op,
     slot: int,
     seq: int,

@@ -18,7 +18,7 @@ from vecspaces.memory import Arena
 from vecspaces.vector.backends.backend import execute, pack_part, pack_result
 from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.affinity import CoreAffinity
-from vecspaces.vector.backends.process.channel import WorkerEnd, pack
+from vecspaces.vector.backends.process.channel import WorkerEnd, pack_frame
 from vecspaces.vector.backends.process.line import Line, process_descriptor
 from vecspaces.vector.backends.process.stacks import StackFile
 from vecspaces.vector.backends.worker_setup import WorkerSetup
@@ -30,7 +30,7 @@ from vecspaces.vector.group.env_group import EnvGroup
 from vecspaces.vector.group.members import Starts
 
 # How long a worker may go on once its caller is gone, to let an idle one close its environments.
-_GRACE = 0.4
+_END_GRACE = 0.4
 # How often to look where nothing reports the caller's end.
 _LOOK_SECONDS = 0.25
 # A report costs worker and caller some 100 us together, so results of cheap environments travel
@@ -66,9 +66,9 @@ def worker_main(
             assert setup is not None
         factories = setup.factories
         group = setup.build(stacks.note_building)
-        built = pack(Op.BUILT, 0, 0, group.describe())
+        built = pack_frame(Op.BUILT, 0, 0, group.describe())
     except BaseException as error:
-        channel.send(pack(Op.FAILED, 0, 0, Failure.of(error, factories, "build")))
+        channel.send(pack_frame(Op.FAILED, 0, 0, Failure.of(error, factories, "build")))
     else:
         if setup.busy_polls:
             channel.allow_busy_polling()
@@ -99,7 +99,7 @@ class Worker:
         except BaseException as error:  # what is no Exception may be raised by an environment too
             failure = Failure.of(error, range(self._group.low, self._group.high), "close")
         if message is not None:
-            self._channel.send(pack(Op.DONE, 0, message[2], failure))
+            self._channel.send(pack_frame(Op.DONE, 0, message[2], failure))
 
     def _bind(self, data: bytes) -> bytes:
         """View the rows; return the reply, with what made it fail."""
@@ -107,8 +107,8 @@ class Worker:
             self._view(*pickle.loads(data))
         except BaseException as error:
             rows = range(self._group.low, self._group.high)
-            return pack(Op.FAILED, 0, 0, Failure.of(error, rows, "build"))
-        return pack(Op.BOUND, 0, 0)
+            return pack_frame(Op.FAILED, 0, 0, Failure.of(error, rows, "build"))
+        return pack_frame(Op.BOUND, 0, 0)
 
     def _view(self, packed_plan: bytes, low: int, lost: Starts | None, tag: str | None) -> None:
         plan = pickle.loads(packed_plan)
@@ -152,11 +152,11 @@ class Worker:
                 else:
                     if wrote:
                         attached = self._attach(op, slot, result)
-                    dumps = partial(pack, Op.DONE, slot, seq)
+                    dumps = partial(pack_frame, Op.DONE, slot, seq)
                     reply = pack_result(attached, result, dumps, group, op)
             except BaseException as error:
                 rows = range(group.low, group.high)
-                reply = pack(Op.FAILED, slot, seq, Failure.of(error, rows, op.verb))
+                reply = pack_frame(Op.FAILED, slot, seq, Failure.of(error, rows, op.verb))
             if not send(reply):
                 return None
 
@@ -211,7 +211,7 @@ class Worker:
     def _pack_part(self, slot: int, seq: int, written: Written) -> bytes:
         """Pack what some rows of a stream returned."""
         outside = self._take_outside(Op.STEP_ROWS, slot, written.rows)
-        return pack_part(written, outside, partial(pack, Op.PART, slot, seq))
+        return pack_part(written, outside, partial(pack_frame, Op.PART, slot, seq))
 
 
 def _watch(caller: int, stacks: StackFile) -> None:
@@ -238,7 +238,7 @@ def _watch(caller: int, stacks: StackFile) -> None:
                 break
             if ready:
                 stacks.answer()
-        time.sleep(_GRACE)
+        time.sleep(_END_GRACE)
         os._exit(1)
 
     threading.Thread(target=watch, name="vecspaces-caller-watch", daemon=True).start()
