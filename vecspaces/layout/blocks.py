@@ -59,7 +59,7 @@ class ArrayBlock:
 
 
 class VariableBlock(ArrayBlock):
-    """Rows of values of different sizes, in a contiguous uint8 array `(n, SIZE_BYTES + capacity)`."""
+    """Rows of values of different sizes: a contiguous uint8 array `(n, SIZE_BYTES + capacity)`."""
 
     # A row is the size of its value, and then the bytes. The size is written last: a row whose
     # writer died reads as one that was never written. A value larger than the capacity is kept in
