@@ -1,4 +1,4 @@
-"""What adapters share: vector envs that they take or make, and checks; imports no library."""
+"""Shared by adapters: vector envs that they take or make, and checks; imports no library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `bench` and `tune` compare: vector envs of vecspaces and Gymnasium, and the upper bound.
+"""Contenders of `bench` and `tune`: vector envs of vecspaces and Gymnasium, and the upper bound.
 
 The drivers of other libraries are in the repository's `benchmarks/peers.py`.
 """

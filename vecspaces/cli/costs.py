@@ -1,4 +1,4 @@
-"""What one environment costs, measured in a worker, and how busy the machine is meanwhile."""
+"""The cost of one environment, measured in a worker, and how busy the machine is meanwhile."""
 
 from __future__ import annotations
 

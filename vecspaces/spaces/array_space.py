@@ -1,4 +1,4 @@
-"""ArraySpace: what Box, MultiBinary and MultiDiscrete share, spaces of arrays of one shape."""
+"""ArraySpace: the base of Box, MultiBinary and MultiDiscrete, spaces of arrays of one shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composite: what spaces with members share: seeding, copies, paths in errors."""
+"""Composite: the base of the spaces with members, from seeding to paths in errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments that the contract steps: small, deterministic, picklable; they show what happened.
+"""Environments of the contract: small, deterministic, picklable; observations show what happened.
 
 They are classes of a module, so that workers of every start method can build them, and they import
 neither Gymnasium nor Hypothesis, so that starting a worker stays cheap. Their spaces may be those

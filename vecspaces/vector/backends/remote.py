@@ -1,4 +1,4 @@
-"""What process and Ray backends share: open all or end all, replace one, read replies, close."""
+"""RemoteBackend, of processes and Ray: opens all or none, replaces one, reads replies, closes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker process adopts: variables (BLAS threads, no MPI), `sys.path`, working folder."""
+"""Surroundings of a worker process: variables (BLAS threads, no MPI), `sys.path`, folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Ray actor runs: a group of environments with rows of its own."""
+"""The code of a Ray actor: a group of environments, with rows of its own."""
 
 from __future__ import annotations
 
