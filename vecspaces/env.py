@@ -9,21 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, SupportsFloat
 
 from vecspaces import seeding
+from vecspaces.typevars import TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
-    from typing_extensions import TypeVar
 
     from vecspaces.spaces.dict import Dict
     from vecspaces.spaces.space import Space
 
-    ObsType = TypeVar("ObsType", default=Any)
-    ActType = TypeVar("ActType", default=Any)
-else:
-    from typing import TypeVar
-
-    ObsType = TypeVar("ObsType")
-    ActType = TypeVar("ActType")
+ObsType = TypeVar("ObsType", default=Any)
+ActType = TypeVar("ActType", default=Any)
 
 
 class EnvLike(Protocol):

@@ -9,16 +9,12 @@ import numpy as np
 
 from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.standard import StandardSpace
+from vecspaces.typevars import TypeVar
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from typing_extensions import TypeVar
 
-    ScalarT_cov = TypeVar("ScalarT_cov", bound=np.generic, covariant=True, default=Any)
-else:
-    from typing import TypeVar
-
-    ScalarT_cov = TypeVar("ScalarT_cov", bound=np.generic, covariant=True)
+ScalarT_cov = TypeVar("ScalarT_cov", bound=np.generic, covariant=True, default=Any)
 
 
 class ArraySpace(StandardSpace["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):

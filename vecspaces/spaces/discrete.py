@@ -10,16 +10,12 @@ import numpy as np
 from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.masks import check_limit, choose_limit
 from vecspaces.spaces.standard import FIELDS, StandardSpace
+from vecspaces.typevars import TypeVar
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from typing_extensions import TypeVar
 
-    IntegerT_cov = TypeVar("IntegerT_cov", bound=np.integer[Any], covariant=True, default=np.int64)
-else:
-    from typing import TypeVar
-
-    IntegerT_cov = TypeVar("IntegerT_cov", bound=np.integer, covariant=True)
+IntegerT_cov = TypeVar("IntegerT_cov", bound=np.integer[Any], covariant=True, default=np.int64)
 
 
 class Discrete(StandardSpace[IntegerT_cov], Generic[IntegerT_cov]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,15 +11,9 @@ from vecspaces import seeding
 from vecspaces.checks import add_path, mismatch, show_value
 from vecspaces.spaces.space import Space, T_cov
 from vecspaces.spaces.standard import StandardSpace
+from vecspaces.typevars import TypeVar
 
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    MemberT = TypeVar("MemberT", covariant=True, default=Any)
-else:
-    from typing import TypeVar
-
-    MemberT = TypeVar("MemberT", covariant=True)
+MemberT = TypeVar("MemberT", covariant=True, default=Any)
 
 
 class Composite(StandardSpace[T_cov]):

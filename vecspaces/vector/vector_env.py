@@ -7,27 +7,19 @@ differs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, Self, cast
+from typing import Any, Generic, Self, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from vecspaces import seeding
 from vecspaces.spaces import Dict, Space
+from vecspaces.typevars import TypeVar
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-    from typing_extensions import TypeVar
-
-    # With defaults, `AsyncVectorEnv([Walk] * 4)` needs no annotation.
-    ObsType = TypeVar("ObsType", default=Any)
-    ActType = TypeVar("ActType", default=Any)
-    ArrayType = TypeVar("ArrayType", default=npt.NDArray[Any])
-else:
-    from typing import TypeVar
-
-    ObsType = TypeVar("ObsType")
-    ActType = TypeVar("ActType")
-    ArrayType = TypeVar("ArrayType")
+# With defaults, `AsyncVectorEnv([Walk] * 4)` needs no annotation.
+ObsType = TypeVar("ObsType", default=Any)
+ActType = TypeVar("ActType", default=Any)
+ArrayType = TypeVar("ArrayType", default=npt.NDArray[Any])
 
 Seed = int | Sequence[int | None] | np.random.SeedSequence
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]

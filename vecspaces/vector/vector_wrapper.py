@@ -29,23 +29,16 @@ import numpy.typing as npt
 
 from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError, StepTimeoutError
 from vecspaces.spaces import Dict, Space
+from vecspaces.typevars import TypeVar
 from vecspaces.vector.send_recv import Transition
 from vecspaces.vector.utils import batch_space, concatenate, iterate
 from vecspaces.vector.vector_env import ActType, ArrayType, ObsType, Seed, StepResult, VectorEnv
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
     from vecspaces.vector.session.ring import Rollout
 
-    WrapperObsType = TypeVar("WrapperObsType", default=Any)
-    WrapperActType = TypeVar("WrapperActType", default=Any)
-else:
-    from typing import TypeVar
-
-    WrapperObsType = TypeVar("WrapperObsType")
-    WrapperActType = TypeVar("WrapperActType")
-
+WrapperObsType = TypeVar("WrapperObsType", default=Any)
+WrapperActType = TypeVar("WrapperActType", default=Any)
 EnvIds = Sequence[int] | npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 

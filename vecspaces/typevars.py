@@ -1,0 +1,17 @@
+"""TypeVar with a default, which type checkers know and Python has from 3.13 on."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVar
+else:
+    import typing
+
+    def TypeVar(name: str, *, default: Any = None, **options: Any) -> Any:  # noqa: N802
+        """Make a type variable; its default is for type checkers alone."""
+        made = typing.TypeVar(name, **options)
+        made.__module__ = sys._getframe(1).f_globals["__name__"]  # where pickles look for it
+        return made
