@@ -12,8 +12,6 @@ from vecspaces import seeding
 from vecspaces.typevars import TypeVar
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from vecspaces.spaces.dict import Dict
     from vecspaces.spaces.space import Space
 
@@ -45,7 +43,7 @@ class EnvLike(Protocol):
         """Take an action and return observation, reward, terminated, truncated and info."""
 
 
-class Env(Generic[ObsType, ActType]):
+class Env(seeding.Seeded, Generic[ObsType, ActType]):
     """A single environment, with the members of `gymnasium.Env`.
 
     A subclass sets `observation_space` and `action_space` and overrides `reset` and `step`; its
@@ -96,9 +94,6 @@ class Env(Generic[ObsType, ActType]):
     render_mode: str | None = None
     spec: Any | None = None
 
-    _np_random: np.random.Generator | None = None
-    _np_random_seed: int | None = None
-
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsType, dict[str, Any]]:
@@ -147,25 +142,6 @@ class Env(Generic[ObsType, ActType]):
     def unwrapped(self) -> Env[Any, Any]:
         """The environment without any wrappers, which is this one."""
         return self
-
-    @property
-    def np_random(self) -> np.random.Generator:
-        """The environment's generator, started with fresh entropy if `reset` had no seed yet."""
-        if self._np_random is None:
-            self._np_random, self._np_random_seed = seeding.np_random()
-        return self._np_random
-
-    @np_random.setter
-    def np_random(self, value: np.random.Generator) -> None:
-        self._np_random = value
-        self._np_random_seed = -1  # the seed of a generator is not known
-
-    @property
-    def np_random_seed(self) -> int:
-        """The seed that `np_random` was started with, or -1 for a generator that was set."""
-        if self._np_random_seed is None:
-            self._np_random, self._np_random_seed = seeding.np_random()
-        return self._np_random_seed
 
     def has_wrapper_attr(self, name: str) -> bool:
         """Return whether the environment, or one that it wraps, has this attribute."""

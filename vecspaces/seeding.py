@@ -32,6 +32,32 @@ def np_random(seed: int | None = None) -> tuple[np.random.Generator, Any]:
     return np.random.Generator(np.random.PCG64(sequence)), sequence.entropy
 
 
+class Seeded:
+    """What environments and vector envs share: a generator, which `reset` seeds, and its seed."""
+
+    _np_random: np.random.Generator | None = None
+    _np_random_seed: int | None = None
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        """The generator, started with fresh entropy if `reset` had no seed yet."""
+        if self._np_random is None:
+            self._np_random, self._np_random_seed = np_random()
+        return self._np_random
+
+    @np_random.setter
+    def np_random(self, value: np.random.Generator) -> None:
+        self._np_random = value
+        self._np_random_seed = -1  # the seed of a generator is not known
+
+    @property
+    def np_random_seed(self) -> int:
+        """The seed that `np_random` was started with, or -1 for a generator that was set."""
+        if self._np_random_seed is None:
+            self._np_random, self._np_random_seed = np_random()
+        return self._np_random_seed
+
+
 def copy_generator(generator: np.random.Generator) -> np.random.Generator:
     """Return an equal generator: `copy.deepcopy`, three times as fast."""
     source = generator.bit_generator

@@ -25,7 +25,7 @@ Seed = int | Sequence[int | None] | np.random.SeedSequence
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 
 
-class VectorEnv(Generic[ObsType, ActType, ArrayType]):
+class VectorEnv(seeding.Seeded, Generic[ObsType, ActType, ArrayType]):
     """Several environments that are reset and stepped together, as batches.
 
     Derive from it for a simulator that is vectorised already; `SyncVectorEnv` and `AsyncVectorEnv`
@@ -55,9 +55,6 @@ class VectorEnv(Generic[ObsType, ActType, ArrayType]):
     single_observation_space: Space[Any]
     single_action_space: Space[Any]
     num_envs: int
-
-    _np_random: np.random.Generator | None = None
-    _np_random_seed: int | None = None
 
     def reset(
         self, *, seed: Seed | None = None, options: Any = None
@@ -128,25 +125,6 @@ class VectorEnv(Generic[ObsType, ActType, ArrayType]):
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    @property
-    def np_random(self) -> Any:
-        """The generator of the vector env, seeded at random at its first use."""
-        if self._np_random is None:
-            self._np_random, self._np_random_seed = seeding.np_random()
-        return self._np_random
-
-    @np_random.setter
-    def np_random(self, value: np.random.Generator) -> None:
-        self._np_random = value
-        self._np_random_seed = -1
-
-    @property
-    def np_random_seed(self) -> Any:
-        """The seed of `np_random`; -1 if the generator was set from outside."""
-        if self._np_random_seed is None:
-            self._np_random, self._np_random_seed = seeding.np_random()
-        return self._np_random_seed
 
     @property
     def unwrapped(self) -> VectorEnv[Any, Any, Any]:
