@@ -85,7 +85,7 @@ class AlreadyPendingCallError(VecspacesError):
     """
 
     def __init__(self, message: str, name: str = "") -> None:
-        super().__init__(message)
+        Exception.__init__(self, message)  # Gymnasium's own class, in its interface, takes more
         self.name = name
 
 
@@ -98,7 +98,7 @@ class NoAsyncCallError(VecspacesError):
     """
 
     def __init__(self, message: str, name: str = "") -> None:
-        super().__init__(message)
+        Exception.__init__(self, message)  # Gymnasium's own class, in its interface, takes more
         self.name = name
 
 

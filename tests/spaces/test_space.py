@@ -119,16 +119,6 @@ def test_a_copied_generator_goes_on_by_itself(bits: Any) -> None:
     assert children[0].spawn_key == children[1].spawn_key == (0,)
 
 
-def test_pickles_with_the_names_of_old_gym_are_read() -> None:
-    space = Even()
-    generator = np.random.default_rng(0)
-    space.__setstate__({"shape": (2,), "np_random": generator, "dtype": None})
-    assert space.shape == (2,) and space.np_random is generator
-    discrete = Discrete.__new__(Discrete)
-    discrete.__setstate__({"n": 3, "_shape": (), "dtype": np.dtype("int64"), "_np_random": None})
-    assert discrete == Discrete(3)
-
-
 @pytest.mark.parametrize("travel", [copy.deepcopy, lambda space: pickle.loads(pickle.dumps(space))])
 def test_samples_after_a_journey_have_the_dtype_object_of_numpy(
     travel: Callable[[Any], Any],

@@ -234,8 +234,8 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sampler": None, "_limits": None}
 
-    def __setstate__(self, state: Iterable[tuple[str, Any]] | Mapping[str, Any]) -> None:
-        super().__setstate__({"low_repr": None, "high_repr": None, **dict(state)})
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        super().__setstate__(state)
         for name in _BOUNDS:  # copies come back writeable
             setattr(self, name, self.__dict__[name])
 

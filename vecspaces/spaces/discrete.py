@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 import numpy as np
@@ -161,6 +161,3 @@ class Discrete(StandardSpace[IntegerT_cov], Generic[IntegerT_cov]):
         if self.dtype != np.int64:
             parts.append(f"dtype={self.dtype}")
         return f"Discrete({', '.join(parts)})"
-
-    def __setstate__(self, state: Iterable[tuple[str, Any]] | Mapping[str, Any]) -> None:
-        super().__setstate__({"start": np.int64(0), **dict(state)})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 import numpy as np
@@ -131,12 +130,6 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
         if np.any(self.start != 0):
             return f"MultiDiscrete({self.nvec}, start={self.start})"
         return f"MultiDiscrete({self.nvec})"
-
-    def __setstate__(self, state: Iterable[tuple[str, Any]] | Mapping[str, Any]) -> None:
-        attributes = dict(state)
-        if "start" not in attributes:
-            attributes["start"] = np.zeros(attributes["_shape"], dtype=attributes["dtype"])
-        super().__setstate__(attributes)
 
     def __getitem__(self, index: Any) -> Any:
         """Return the space of one entry (a Discrete) or of several, with this generator's state."""

@@ -210,16 +210,8 @@ class Space(Generic[T_cov]):
             twin.__setstate__(copy.deepcopy(state[0], memo))
         return twin
 
-    def __setstate__(self, state: Iterable[tuple[str, Any]] | Mapping[str, Any]) -> None:
-        """Restore a pickled space, the state of its generator included.
-
-        Args:
-            state: The attributes; `shape` and `np_random` are the names that old pickles used.
-        """
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
         attributes = dict(state)
-        for old in ("shape", "np_random"):
-            if old in attributes:
-                attributes[f"_{old}"] = attributes.pop(old)
         if isinstance(dtype := attributes.get("dtype"), np.dtype):
             # A pickle brings a twin of NumPy's own object, which all samples would then carry;
             # comparing by identity is what makes checks of dtypes cheap.

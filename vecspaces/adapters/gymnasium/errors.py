@@ -17,17 +17,9 @@ class AlreadyPendingCallError(
 ):
     """A call was begun while another one is still pending."""
 
-    def __init__(self, message: str, name: str = "") -> None:
-        Exception.__init__(self, message)
-        self.name = name
-
 
 class NoAsyncCallError(errors.NoAsyncCallError, gymnasium.error.NoAsyncCallError):
     """A wait for the end of a call that was never begun."""
-
-    def __init__(self, message: str, name: str = "") -> None:
-        Exception.__init__(self, message)
-        self.name = name
 
 
 class ClosedEnvironmentError(errors.ClosedEnvironmentError, gymnasium.error.ClosedEnvironmentError):
