@@ -1,8 +1,8 @@
 """Interoperability: conversion of third-party objects, whose libraries are never imported for it.
 
 An object of another library can only exist if that library has been imported. So its package is
-read from the object's class, and only then is the adapter in `_ADAPTERS` imported: by name, inside
-a function, as the one import that points against the direction of all others.
+read from the object's class, and only then is `_ADAPTER` imported: by name, inside a function, as
+the one import that points against the direction of all others.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-# Package -> adapter, a module with two functions: `from_environment(space)` converts a space of
-# that package, and `translator(space)` returns, for a converted one, what converts its values back,
-# or None where they are the same.
-_ADAPTERS = {"gymnasium": "vecspaces.adapters.gymnasium.spaces"}
+# The module that converts spaces of Gymnasium, and the values of those that it has converted.
+_ADAPTER = "vecspaces.adapters.gymnasium.spaces"
 # The oldest releases that work, as pyproject.toml has them; older ones may be installed beside.
 _OLDEST = {"gymnasium": (1, 1)}
 
@@ -70,7 +68,7 @@ def native_space(space: Any) -> Space[Any]:
         return converted
     kind = type(space)
     raise CustomSpaceError(
-        f"expected a space of vecspaces or of {', '.join(_ADAPTERS)}, found {space!r} of type "
+        f"expected a space of vecspaces or of gymnasium, found {space!r} of type "
         f"{kind.__module__}.{kind.__qualname__}; derive the class from vecspaces.Space"
     )
 
@@ -80,7 +78,11 @@ def foreign_values(space: Any, native: Space[Any] | None = None) -> Callable[[An
 
     None: they are the same. `native` is the space as `native_space` returns it, if it is known.
     """
-    return _find_translator(space, "translator", native)
+    adapter = _find_adapter(space)
+    if adapter is None:
+        return None
+    translate: Callable[[Any], Any] | None = adapter.translator(native or native_space(space))
+    return translate
 
 
 def native_values(space: Any) -> Callable[[Any], Any] | None:
@@ -88,31 +90,24 @@ def native_values(space: Any) -> Callable[[Any], Any] | None:
 
     None: they are the same.
     """
-    return _find_translator(space, "native_translator", None)
-
-
-def _find_translator(
-    space: Any, name: str, native: Space[Any] | None
-) -> Callable[[Any], Any] | None:
-    """Return what an adapter offers under a name for the values of a space."""
-    adapter = None if isinstance(space, Space) else _find_adapter(space)
+    adapter = _find_adapter(space)
     if adapter is None:
         return None
-    translator: Callable[[Any], Any] | None = getattr(adapter, name)(native or native_space(space))
-    return translator
+    translate: Callable[[Any], Any] | None = adapter.native_translator(native_space(space))
+    return translate
 
 
-# Adapter of each class that was asked about, by class.
+# The adapter of each class that a space had; None if it is not Gymnasium's.
 _found: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
 
 
 def _find_adapter(space: Any) -> Any:
-    """Import the adapter of the library that a space's class, or one above it, comes from."""
+    """Import the adapter if a space's class, or one above it, is Gymnasium's; None if it is not."""
     kind = type(space)
     if kind not in _found:
-        libraries = (ancestor.__module__.partition(".")[0] for ancestor in kind.__mro__)
-        name = next((_ADAPTERS[library] for library in libraries if library in _ADAPTERS), None)
-        _found[kind] = None if name is None else importlib.import_module(name)
+        libraries = {ancestor.__module__.partition(".")[0] for ancestor in kind.__mro__}
+        is_foreign = "gymnasium" in libraries and not issubclass(kind, Space)
+        _found[kind] = importlib.import_module(_ADAPTER) if is_foreign else None
     return _found[kind]
 
 

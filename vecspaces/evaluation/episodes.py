@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
-from vecspaces.evaluation.policies import PolicyAdapter, pick, pick_infos
+from vecspaces.evaluation.policies import PolicyAdapter, pick_infos
 from vecspaces.evaluation.result import EpisodeResult
+from vecspaces.spaces.batch_values import pick
 from vecspaces.vector import Transition
 from vecspaces.vector.exchange.failures import Failure, Message, reworded, without_advice
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv

@@ -16,7 +16,7 @@ import numpy as np
 
 from vecspaces.sampling import draw_action, masks_as_list
 from vecspaces.seeding import derive_seed
-from vecspaces.spaces import Dict, Space, Tuple
+from vecspaces.spaces.batch_values import pick
 from vecspaces.vector import VectorEnv, infos_as_list
 from vecspaces.vector.exchange.infos import gather, merge
 from vecspaces.vector.utils import concatenate
@@ -143,18 +143,6 @@ class _Random(PolicyAdapter):
             for row, info in zip(rows, masks_as_list(infos, len(rows)), strict=True)
         ]
         return concatenate(self._space, actions, None)
-
-
-def pick(space: Space[Any], batch: Any, at: int | Sequence[int]) -> Any:
-    """Return one row of a batch, or a batch of some rows; `space` is that of one row."""
-    if isinstance(space, Dict):
-        return {key: pick(part, batch[key], at) for key, part in space.spaces.items()}
-    if isinstance(space, Tuple):
-        parts = zip(space.spaces, batch, strict=True)
-        return tuple(pick(part, values, at) for part, values in parts)
-    if isinstance(at, int) or not isinstance(batch, (tuple, list)):
-        return batch[at]
-    return tuple(batch[number] for number in at)  # values of variable size
 
 
 def pick_infos(infos: Mapping[str, Any], at: Sequence[int]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ values. `Sequence(stack=True)` and `Graph` hold such batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,17 @@ def _unstack(space: Space[Any], batch: Any, n: int) -> list[Any]:
         return list(batch)
     columns = [_unstack(member, batch[key], n) for key, member in space._members().items()]
     return [space._build([column[i] for column in columns]) for i in range(n)]
+
+
+def pick(space: Space[Any], batch: Any, at: int | Sequence[int] | np.ndarray[Any, Any]) -> Any:
+    """Return one row of a batch of values of `space`, or a batch of some rows."""
+    if isinstance(space, Product):
+        return space._build(
+            pick(member, batch[key], at) for key, member in space._members().items()
+        )
+    if isinstance(at, int) or not isinstance(batch, (tuple, list)):
+        return batch[at]
+    return tuple(batch[number] for number in at)  # values of variable size
 
 
 def batch_length(space: Space[Any], batch: Any) -> int | None:

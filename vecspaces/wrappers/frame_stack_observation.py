@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from operator import index, itemgetter
+from operator import index
 from typing import Any, Generic
 
 import numpy as np
@@ -23,6 +23,7 @@ from vecspaces.spaces import (
     Text,
     Tuple,
 )
+from vecspaces.spaces.batch_values import pick
 from vecspaces.vector import VectorEnv
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from vecspaces.vector.vector_env import ActType, ObsType, StepResult
@@ -107,12 +108,7 @@ class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTy
         begun = np.ones(len(self._numbers[rows]), np.bool_)
         chosen = observations
         if rows is not ALL:
-            space = self.env.single_observation_space
-            if has_arrays_only(space):
-                chosen = map_arrays(space, itemgetter(rows), observations)
-            else:
-                items = list(iterate(self.env.observation_space, observations))
-                chosen = concatenate(space, [items[row] for row in rows], None)
+            chosen = pick(self.env.single_observation_space, observations, rows)
         frames = self._frames.pushed(chosen, rows, begun)
         changed = frames.stacks(ALL)
         self._frames = frames
