@@ -118,30 +118,64 @@ class Point:
         self.reached = False
 
     def __call__(self, frame: Any, event: str, argument: Any) -> None:
-        if event in ("call", "c_return") and argument is not sys.setprofile:
-            self._left -= 1
-            if self._left == 0:
+        if event in ("call", "c_return") and argument is not sys.setprofile and self._is_it(frame):
+            sys.setprofile(None)
+            self.reached = True
+            signal.raise_signal(signal.SIGINT)
+
+    def _is_it(self, frame: Any) -> bool:
+        self._left -= 1
+        return self._left == 0
+
+    def interrupt(
+        self, call: Callable[[], Any], watch: Callable[[Any], Any] = sys.setprofile
+    ) -> tuple[bool, bool, Any]:
+        """Interrupt a call; return whether it was, whether it ended, and its result.
+
+        Points are counted from `watch` on, which gets the profile function.
+        """
+        self.reached, result = False, None
+        try:
+            try:
+                watch(self)
+                result = (call(),)
+            finally:
                 sys.setprofile(None)
-                self.reached = True
-                signal.raise_signal(signal.SIGINT)
+                watch(None)
+        except KeyboardInterrupt:
+            return self.reached, result is not None, result and result[0]
+        return self.reached, True, result and result[0]
 
 
 def interrupt_at(
     k: int, call: Callable[[], Any], watch: Callable[[Any], Any] = sys.setprofile
 ) -> tuple[bool, bool, Any]:
-    """Interrupt a call at its k-th point; return whether it has one, whether it ended, and how.
+    """Interrupt a call at its k-th point."""
+    return Point(k).interrupt(call, watch)
 
-    Points are counted from `watch` on, which gets the profile function.
+
+class Places(Point):
+    """Interrupts each call at the first point that no call before it has reached.
+
+    Two points are the same where every function on the stack is at the same instruction. So calls
+    are interrupted everywhere once, and not in each round of a loop.
+
+    Args:
+        stride: Every how many-th new point is interrupted.
     """
-    point = Point(k)
-    result = None
-    try:
-        try:
-            watch(point)
-            result = (call(),)
-        finally:
-            sys.setprofile(None)
-            watch(None)
-    except KeyboardInterrupt:
-        return point.reached, result is not None, result and result[0]
-    return point.reached, True, result and result[0]
+
+    def __init__(self, stride: int = 1) -> None:
+        super().__init__(0)
+        self._stride = stride
+        self._seen: set[tuple[tuple[int, int], ...]] = set()
+
+    def _is_it(self, frame: Any) -> bool:
+        stack = []
+        while frame is not None and frame.f_code is not Point.interrupt.__code__:
+            stack.append((id(frame.f_code), frame.f_lasti))
+            frame = frame.f_back
+        place = tuple(stack)
+        if place in self._seen:
+            return False
+        self._seen.add(place)
+        return len(self._seen) % self._stride == 0

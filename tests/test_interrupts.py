@@ -28,6 +28,7 @@ from tests.envs import ledgers
 from tests.interrupts import (
     Counting,
     Interrupts,
+    Places,
     Struck,
     interrupt_at,
 )
@@ -430,30 +431,37 @@ def test_another_wait_does_not_return_what_was_interrupted() -> None:
 # ---------------------------------------------------------------------- restarts
 
 
-@pytest.mark.parametrize("stride", [97, full(7)])
-@pytest.mark.parametrize("deed", ["os._exit", "hang"])
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize(
+    ("deed", "stride"), [("os._exit", 97), ("hang", 193), full("os._exit", 1), full("hang", 3)]
+)
 def test_an_interrupt_at_any_point_of_a_restart(tmp_path: Path, deed: str, stride: int) -> None:
-    arguments: dict[str, Any] = {"on_worker_death": "restart", "max_restarts": 10_000}
+    """Whether it had begun to restart or not, it does then; and nothing is left of the old worker."""
+    codes: list[Any] = []
+    arguments: dict[str, Any] = {"max_restarts": 10_000}
+    arguments["on_worker_death"] = lambda error: codes.append(error.exitcode)
     if deed == "hang":
         arguments |= {"on_step_timeout": "restart", "step_timeout": stretched(0.05)}
     actions = np.array([1, 1])
     env_fns = factories(2, tmp_path, deed, at=0)
     with AsyncVectorEnv(env_fns, num_workers=2, **arguments) as envs:
-        k, reached = 3, True
+        places, reached = Places(stride), True
+        envs.reset(seed=0)
+        before = tuple(map(len, held()))
         while reached:
             envs.reset(seed=0)
+            assert settled(lambda: tuple(map(len, held())), before) == before
             envs.step(actions)
             arm(tmp_path)
-            reached, done, result = interrupt_at(k, lambda: envs.step(actions))
-            k += stride
+            reached, done, result = places.interrupt(lambda: envs.step(actions))
             try:
-                # Whether it had begun to restart or not, it does now.
                 result = result if done else envs.step_wait(timeout=None if deed == "hang" else 20)
             except (NoAsyncCallError, ResetNeededError):
                 (tmp_path / "trigger").unlink(missing_ok=True)
                 continue
             assert result[3].tolist() == [True, False]
             assert result[4]["worker_restarted"].tolist() == [True, False]
+    assert set(codes) == ({3} if deed == "os._exit" else set())
 
 
 # ---------------------------------------------------------------------- starts and ends
@@ -485,41 +493,53 @@ def go_on(envs: Any, number: int) -> None:
         assert envs.step([1] * 3)[0][:, 0].tolist() == [0, 1, 2]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-# What a handler raises in a destructor is not raised, and what it interrupts in the standard
-# library, such as a file that is read, is closed when it is collected. So is a vector env that
-# nothing refers to yet.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
-@pytest.mark.filterwarnings("ignore:an AsyncVectorEnv was dropped:ResourceWarning")
-@pytest.mark.parametrize("what", ["start", "reset", "close"])
+def live(
+    what: str, method: str, number: int, during: Callable[[Callable[[], Any]], tuple[Any, Any]]
+) -> None:
+    """Start, reset and close; `during` makes the call that is interrupted."""
+
+    def start() -> Any:
+        return AsyncVectorEnv(ledgers(3), num_workers=3, context=method)
+
+    if what == "start":
+        _, envs = during(start)
+        if envs is None:
+            return
+    else:
+        envs = start()
+    if what == "reset":
+        suffer(envs, number)
+        during(envs.reset)
+        go_on(envs, number)
+    if what == "close":
+        during(envs.close)
+    envs.close()
+    assert envs.processes == []
+
+
+def leaves_nothing(test: Any) -> Any:
+    """Mark tests of interrupts that come while vector envs start and end."""
+    # What a handler raises in a destructor is not raised, and what it interrupts in the standard
+    # library, such as a file that is read, is closed when it is collected. So is a vector env that
+    # nothing refers to yet.
+    for ignored in (
+        "ignore::pytest.PytestUnraisableExceptionWarning",
+        "ignore:unclosed file:ResourceWarning",
+        "ignore:an AsyncVectorEnv was dropped:ResourceWarning",
+    ):
+        test = pytest.mark.filterwarnings(ignored)(test)
+    test = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")(test)
+    return pytest.mark.parametrize("what", ["start", "reset", "close"])(test)
+
+
+@leaves_nothing
 @pytest.mark.parametrize(
     ("method", "rounds"),
-    [("fork", 8), full("fork", 600), full("spawn", 20), full("forkserver", 100)],
+    [("fork", 8), full("fork", 200), full("spawn", 20), full("forkserver", 100)],
 )
 def test_a_start_reset_or_close_that_is_interrupted_leaves_nothing_and_can_be_repeated(
     what: str, method: str, rounds: int
 ) -> None:
-    def start() -> Any:
-        return AsyncVectorEnv(ledgers(3), num_workers=3, context=method)
-
-    def life(number: int, during: Callable[[Callable[[], Any]], Any]) -> None:
-        """Start, reset and close; `during` makes the call that is interrupted."""
-        if what == "start":
-            _, envs = during(start)
-            if envs is None:
-                return
-        else:
-            envs = start()
-        if what == "reset":
-            suffer(envs, number)
-            during(envs.reset)
-            go_on(envs, number)
-        if what == "close":
-            during(envs.close)
-        envs.close()
-        assert envs.processes == []
-
     def measured(call: Callable[[], Any]) -> Any:
         began = time.perf_counter()
         result = call()
@@ -527,13 +547,32 @@ def test_a_start_reset_or_close_that_is_interrupted_leaves_nothing_and_can_be_re
         return True, result
 
     lengths: list[float] = []
-    life(0, measured)
-    before = held()
-    for _ in range(2):
-        life(0, measured)
+    for _ in range(3):
+        live(what, method, 0, measured)
     with Interrupts(7, 1.5 * min(lengths)) as interrupts:
         before = held()
         for number in range(rounds):
             interrupts.error = Struck if number % 2 else None
-            life(number, interrupts.during)
+            live(what, method, number, interrupts.during)
             assert settled(held, before) == before
+
+
+@leaves_nothing
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("method", "stride"), [("fork", 4), ("spawn", 80), ("forkserver", 40)])
+def test_an_interrupt_at_any_point_of_a_start_reset_or_close(
+    what: str, method: str, stride: int
+) -> None:
+    def during(call: Callable[[], Any]) -> tuple[bool, Any]:
+        nonlocal reached
+        reached, done, result = places.interrupt(call)
+        return done, result
+
+    live(what, method, 0, lambda call: (True, call()))
+    before, places, reached, number = held(), Places(stride), True, 0
+    while reached:
+        live(what, method, number, during)
+        assert settled(held, before) == before
+        number += 1
+    assert number > 3

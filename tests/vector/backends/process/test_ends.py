@@ -128,3 +128,17 @@ def test_a_signal_never_reaches_another_process_of_the_same_number(method: str) 
         first._popen.returncode = -9
         envs.close()
         assert pid not in [child.pid for child in multiprocessing.active_children()]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_worker_whose_exit_code_others_took_is_freed() -> None:
+    """The system returns it once, perhaps to an `os.wait` of the program."""
+    envs = AsyncVectorEnv(ledgers(1), context="fork")
+    envs.reset()
+    (worker,) = envs.processes
+    os.kill(worker.pid, signal.SIGKILL)
+    os.waitpid(worker.pid, 0)
+    with pytest.raises(WorkerDiedError, match="ended"):
+        envs.step([0])
+    envs.close()
+    assert envs.processes == []

@@ -18,7 +18,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from vecspaces.vector.backends.process import forking
-from vecspaces.vector.backends.process.interrupts import blocked
+from vecspaces.vector.backends.process.interrupts import blocked, uninterrupted
 from vecspaces.vector.backends.process.line import process_descriptor
 from vecspaces.vector.backends.process.startup import StartupName
 from vecspaces.vector.exchange.deadline import Deadline
@@ -28,6 +28,8 @@ _LOOK_SECONDS = 2e-3
 # How long the exit code of a process that has ended may take to arrive: a fork server sends it in a
 # message, and another thread may have received it from the system without having noted it yet.
 _CODE_SECONDS = 0.5
+# The exit code that multiprocessing gives a process whose fork server ended before it.
+_UNKNOWN_CODE = 255
 # The longest time until a killed process has ended: on a busy machine it waits for a core.
 _KILL_SECONDS = 3.0
 
@@ -87,7 +89,7 @@ class WorkerProcess:
 
     def _await_code(self, seconds: float) -> int | None:
         give_up = time.monotonic() + seconds
-        while (code := self.process.exitcode) is None and time.monotonic() < give_up:
+        while (code := _read_code(self.process)) is None and time.monotonic() < give_up:
             time.sleep(_LOOK_SECONDS)
         return code
 
@@ -95,8 +97,11 @@ class WorkerProcess:
         """Free the descriptors; a process that cannot be killed is left to the system."""
         if self.closed:
             return
-        if self.wait(0.0):
-            self.exitcode()  # until it has arrived, multiprocessing frees nothing
+        if self.wait(0.0) and self.exitcode() is None:
+            # multiprocessing frees nothing without the code, which others may have taken: `os.wait`
+            # of the program, or an interrupted `multiprocessing.active_children`.
+            popen: Any = self.process._popen  # type: ignore[attr-defined]
+            popen.returncode = _UNKNOWN_CODE
         self._drop()
         _close(self.process)
 
@@ -111,6 +116,12 @@ class WorkerProcess:
         watch, self.watch = self.watch, None
         if watch is not None:
             forking.close(watch)
+
+
+def _read_code(process: BaseProcess) -> int | None:
+    """Return the exit code, which the system returns once: an interrupt would lose it."""
+    with uninterrupted():
+        return process.exitcode
 
 
 def _close(process: Any) -> None:
