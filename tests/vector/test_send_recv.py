@@ -386,26 +386,35 @@ def test_calls_reach_the_rows_that_are_not_under_way(tmp_path: Path) -> None:
         assert envs.step([1] * 4)[0][:, 2].tolist() == [2, 3, 3, 1]
 
 
-def test_a_late_answer_to_a_call_in_a_stream_is_none_to_the_next(tmp_path: Path) -> None:
+def test_late_answers_to_a_call_that_failed_concern_no_stream(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
 
     def ask(env: Any, answer: int) -> Any:
-        if env.number == 0 and answer == 1:
-            raise KeyError("at once")
-        while answer == 1 and not gate.exists():
+        while answer == 1 and env.number == 1 and not gate.exists():
             time.sleep(0.01)
+        if answer == 1:
+            raise KeyError(env.number)
         return answer
 
     env_fns = [partial(Gated, gate, number, length=99) for number in range(3)]
     with AsyncVectorEnv(env_fns, num_workers=3, batch_size=1) as envs:
         envs.reset(seed=0)
         envs.recv(3)
+        for begin in (lambda: envs.call(ask, 2, env_ids=[0]), lambda: None):
+            gate.unlink(missing_ok=True)
+            envs.send([4], [2])
+            with pytest.raises(KeyError, match="0"):
+                envs.call(ask, 1, env_ids=[0, 1])
+            begin()
+            gate.touch()
+            envs.send([1], [1])
+            assert sorted(envs.recv(2).env_ids.tolist()) == [1, 2]
+        pids = [process.pid for process in envs.processes]
         envs.send([4], [2])
-        with pytest.raises(KeyError, match="at once"):
-            envs.call(ask, 1, env_ids=[0, 1])
-        gate.touch()
-        assert envs.call(ask, 2, env_ids=[0, 1]) == (2, 2)
-        assert envs.recv(1).env_ids.tolist() == [2]
+        with pytest.raises(KeyError):
+            envs.call(ask, 1, env_ids=[0])
+        envs.reset(seed=0)  # waits for environment 2, whose caller has not given up waiting
+        assert [process.pid for process in envs.processes] == pids
 
 
 def die_once(env: Any, sign: Path) -> Any:

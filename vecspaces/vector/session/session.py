@@ -355,7 +355,8 @@ class Session:
             if command == "reset":
                 self._settle_reset()
         except BaseException as error:
-            self._end_early(error)
+            if self.state.pending in (command, ""):  # else the call failed, beside a stream
+                self._end_early(error)
             raise
         return self._slot
 
@@ -608,7 +609,9 @@ class Session:
                 self.workers.gone.add(worker)
             if unbuilt or number in (self._number, self._stream):
                 self._waiting.discard(worker)
-                self._failures.append(payload)
+                # A call that failed has ended: late failures of others concern nothing else.
+                if unbuilt or number == self._stream or self.state.pending not in ("", "send"):
+                    self._failures.append(payload)
 
     def _take_part(self, worker: int, written: Written) -> None:
         """Take in rows of a stream, which have answered or failed before others of their worker."""
