@@ -436,7 +436,7 @@ def test_another_wait_does_not_return_what_was_interrupted() -> None:
     ("deed", "stride"), [("os._exit", 97), ("hang", 193), full("os._exit", 1), full("hang", 3)]
 )
 def test_an_interrupt_at_any_point_of_a_restart(tmp_path: Path, deed: str, stride: int) -> None:
-    """Whether it had begun to restart or not, it does then; and nothing is left of the old worker."""
+    """Whether it had begun to restart or not, it does then, and frees all of the old worker."""
     codes: list[Any] = []
     arguments: dict[str, Any] = {"max_restarts": 10_000}
     arguments["on_worker_death"] = lambda error: codes.append(error.exitcode)
