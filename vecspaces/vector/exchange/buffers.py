@@ -168,23 +168,25 @@ class Buffers:
         return _restore, (self.plan, self.arena.buffer.tobytes(), spilled)
 
     @property
-    def _everything(self) -> list[Rows | InfoRows]:
-        return [*self.observations, self.actions, *self.infos, *self._ends]
+    def _everything(self) -> list[Rows]:
+        slots = [part for slot in range(self.plan.slots) for part in self._written(slot)]
+        return [*slots, self.actions, *self._ends]
 
     @property
-    def _ends(self) -> list[Rows | InfoRows]:
+    def _ends(self) -> list[Rows]:
         """The parts that the end of an episode writes (SAME_STEP)."""
-        return [part for part in (self.finals, self.final_infos) if part is not None]
+        finals = [] if self.finals is None else [self.finals]
+        return finals if self.final_infos is None else finals + self.final_infos.parts
 
-    def _written(self, slot: int) -> list[Rows | InfoRows]:
+    def _written(self, slot: int) -> list[Rows]:
         """The parts of a slot that every reset and step writes."""
-        return [self.observations[slot], *self.infos[slot : slot + 1]]
+        parts = self.infos[slot].parts if self.infos else ()
+        return [self.observations[slot], *parts]
 
     def copy_slot(self, to: int, source: int) -> None:
         """Copy the observations and infos of all rows into another slot."""
-        self.observations[to].copy_rows(self.observations[source], slice(None))
-        if self.infos:
-            self.infos[to].copy_rows(self.infos[source], slice(None))
+        for part, other in zip(self._written(to), self._written(source), strict=True):
+            part.copy_rows(other, slice(None))
 
     def final_observations(
         self, ended: Sequence[int] | npt.NDArray[Any], rows: npt.NDArray[Any] | None = None

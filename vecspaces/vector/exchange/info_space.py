@@ -18,8 +18,8 @@ import numpy.typing as npt
 from vecspaces.checks import show_path
 from vecspaces.interop import native_space
 from vecspaces.layout import Layout, Rows
-from vecspaces.memory import ALIGNMENT, Arena
-from vecspaces.spaces import Dict, Space
+from vecspaces.memory import Arena
+from vecspaces.spaces import Box, Dict, Space
 
 Mask = npt.NDArray[np.bool_]
 
@@ -94,7 +94,7 @@ class InfoLayout:
     keys: tuple[InfoKey, ...]
     n: int  # rows
     slots: int
-    presence: int  # the offset of one bool per slot, row and key, in bytes
+    presence: Layout  # one bool per key
     end: int  # of the last block
 
     @classmethod
@@ -118,8 +118,9 @@ class InfoLayout:
             parent = paths.index(path[:-1]) if len(path) > 1 else -1
             within = sum(other[: len(path)] == path for other in paths)
             keys.append(InfoKey(path, path[-1], number, parent, number + within, layout))
-        end = offset + -(-slots * n * len(keys) // ALIGNMENT) * ALIGNMENT
-        return cls(tuple(keys), n, slots, offset, end)
+        flags = Box(0, 1, (len(keys),), np.bool_)
+        presence = Layout.compile(flags, n, slots=slots, offset=offset)
+        return cls(tuple(keys), n, slots, presence, offset + presence.size)
 
     @property
     def has_variable(self) -> bool:
@@ -128,7 +129,6 @@ class InfoLayout:
 
     def bind(self, arena: Arena) -> tuple[InfoRows, ...]:
         """Return the views on the rows of each slot."""
-        presence = self._presence(arena)
         nothing = (None,) * self.slots
         rows = [
             nothing if key.layout is None else key.layout.bind(arena, spill=True)
@@ -137,12 +137,12 @@ class InfoLayout:
         slots = zip(*rows, strict=True) if rows else [()] * self.slots
         return tuple(
             InfoRows(self, own, tuple(map(BoundKey, self.keys, each)))
-            for own, each in zip(presence, slots, strict=True)
+            for own, each in zip(self.presence.bind(arena), slots, strict=True)
         )
 
     def ring(self, arena: Arena, slots: int) -> dict[str, Any]:
         """Return views of the first slots in time order: all arrays, and their masks."""
-        presence = self._presence(arena)[:slots]
+        presence = self.presence.ring(arena, slots)
         found: dict[str, Any] = {}
         for key, holder in self.nest(found):
             if key.layout is not None:
@@ -167,9 +167,6 @@ class InfoLayout:
                     holders[key.number] = holder.setdefault(key.name, {})
                 yield key, holder
 
-    def _presence(self, arena: Arena) -> Mask:
-        return arena.view(np.bool_, (self.slots, self.n, len(self.keys)), self.presence)
-
 
 class BoundKey:
     """One key, bound to the rows of a slot; a Dict has no rows.
@@ -189,14 +186,16 @@ class BoundKey:
 class InfoRows:
     """The declared infos of all rows, in one slot; written by `group.info_writer`.
 
-    `presence` has the shape `(n, keys)`; `leaves` are the values of the keys that are no Dicts.
+    `presence` has the shape `(n, keys)`; `parts` are its rows, and those of the keys that are no
+    Dicts.
     """
 
-    def __init__(self, layout: InfoLayout, presence: Mask, keys: tuple[BoundKey, ...]) -> None:
-        self.layout, self.presence, self.keys = layout, presence, keys
-        self.leaves = [key.rows for key in keys if key.rows is not None]
-        self._bytes = presence.reshape(-1).view(np.uint8).data
-        self._everything = bytes([1]) * presence.size
+    def __init__(self, layout: InfoLayout, presence: Rows, keys: tuple[BoundKey, ...]) -> None:
+        self.layout, self.keys = layout, keys
+        self.presence: Mask = presence.read()
+        self.parts = [presence, *(key.rows for key in keys if key.rows is not None)]
+        self._bytes = self.presence.reshape(-1).view(np.uint8).data
+        self._everything = bytes([1]) * self.presence.size
         # If all keys are arrays: what copies each of them.
         self._copies = [
             (bound.key.name, f"_{bound.key.name}", bound.array.copy)
@@ -248,32 +247,6 @@ class InfoRows:
                 numbers[places] = rows
                 holder[key.name] = _objects(bound.rows, numbers, mask)
             holder[f"_{key.name}"] = mask
-
-    def copy_rows(self, source: InfoRows, at: Any) -> None:
-        """Copy rows of another slot."""
-        self.presence[at] = source.presence[at]
-        for leaf, other in zip(self.leaves, source.leaves, strict=True):
-            leaf.copy_rows(other, at)
-
-    def take_spilled(self, low: int, high: int) -> list[Any]:
-        """Remove and return what rows `low` to `high` spilled; empty if every value fitted."""
-        values = [leaf.take_spilled(low, high) for leaf in self.leaves]
-        return values if any(values) else []
-
-    def put_spilled(self, spilled: list[Any]) -> None:
-        """Put back what `take_spilled` took in another process."""
-        for leaf, values in zip(self.leaves if spilled else (), spilled, strict=True):
-            leaf.put_spilled(values)
-
-    def export(self, low: int, high: int) -> Any:
-        """Copy rows `low` to `high` into a few picklable parts."""
-        return self.presence[low:high].copy(), [leaf.export(low, high) for leaf in self.leaves]
-
-    def load(self, low: int, high: int, parts: Any) -> None:
-        """Write what `export` returned."""
-        self.presence[low:high], values = parts
-        for leaf, part in zip(self.leaves, values, strict=True):
-            leaf.load(low, high, part)
 
 
 def _objects(rows: Rows, numbers: npt.NDArray[Any], mask: Mask) -> npt.NDArray[Any]:
