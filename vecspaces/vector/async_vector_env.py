@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import warnings
 import weakref
 from collections.abc import Callable, Iterable
 from multiprocessing import util
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from vecspaces.checks import check_count
 from vecspaces.vector.autoreset import AutoresetMode
@@ -58,6 +57,8 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         >>> observations.shape, rewards.tolist()
         ((4, 4), [1.0, 1.0, 1.0, 1.0])
     """
+
+    _environments_are_in = "worker processes"
 
     # options.py describes the other arguments, and adds them to the docstring above.
     @takes(WorkerOptions)
@@ -113,7 +114,9 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             slow_warning=settings.slow_warning,
         )
         # Before multiprocessing joins its children at exit, and when this object is collected.
-        self._finalizer = util.Finalize(self, _clean_up, (backend,), exitpriority=100)
+        self._finalizer = util.Finalize(
+            self, backend.drop, ("an AsyncVectorEnv",), exitpriority=100
+        )
         self._processes = backend
         _made.add(self)
         try:
@@ -126,12 +129,6 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
     def processes(self) -> list[BaseProcess]:
         """The worker processes; empty after `close`."""
         return self._processes.processes
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "AsyncVectorEnv cannot be copied or pickled, since its environments live in "
-            "worker processes: make another one from its env_fns, or use SyncVectorEnv"
-        )
 
     def close(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
         """Close every environment and end every worker; after an interrupt it can be repeated."""
@@ -160,19 +157,6 @@ def _disown_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_disown_all)
-
-
-def _clean_up(backend: ProcessBackend) -> None:
-    """End the workers of a vector env that was not closed, and free the memory."""
-    if backend.processes:
-        # First: a warning may be turned into an error, whose traceback keeps the backend.
-        backend.close(1.0)
-        backend.abandon()
-        warnings.warn(
-            "an AsyncVectorEnv was dropped without close(): use `with` or call close()",
-            ResourceWarning,
-            stacklevel=2,
-        )
 
 
 def _choose_workers(

@@ -51,6 +51,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     """
 
     num_workers: int | None = None
+    _environments_are_in = "the caller's process"
 
     def __init__(self, backend: Backend, settings: Settings) -> None:
         batch_size = settings.batch_size
@@ -108,6 +109,12 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             num_workers=len(descriptions),
             stats=settings.stats,
             info_space=self.info_space,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            f"{type(self).__name__} cannot be copied or pickled, since its environments live in "
+            f"{self._environments_are_in}: make another one from its env_fns, or use SyncVectorEnv"
         )
 
     def __repr__(self) -> str:

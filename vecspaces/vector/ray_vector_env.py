@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from vecspaces.vector.async_vector_env import AsyncVectorEnv
 from vecspaces.vector.backends.ray.backend import RayBackend
@@ -63,6 +62,8 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         ValueError: An argument is out of its range.
     """
 
+    _environments_are_in = "the actors of a Ray cluster"
+
     # options.py describes the other arguments, and adds them to the docstring above.
     @takes(RayOptions)
     def __init__(self, env_fns: Iterable[Callable[[], Any]], **options: Unpack[RayOptions]) -> None:
@@ -104,17 +105,11 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
                 settings.start_timeout,
                 settings.slow_warning,
             )
-            self._finalizer = weakref.finalize(self, _clean_up, backend)
+            self._finalizer = weakref.finalize(self, backend.drop, "a RayVectorEnv")
             super().__init__(backend, settings)
         except BaseException:
             connection.close()
             raise
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "RayVectorEnv cannot be copied or pickled, since its environments live in the "
-            "actors of a Ray cluster: make another one from its env_fns, or use SyncVectorEnv"
-        )
 
     def close_extras(
         self, timeout: float | None = None, terminate: bool = False, **kwargs: Any
@@ -125,17 +120,6 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
 
 
 describe_arguments(RayVectorEnv)
-
-
-def _clean_up(backend: RayBackend) -> None:
-    """End the actors of a vector env that was not closed."""
-    if backend.actors:
-        backend.close(1.0)  # first: a warning may be turned into an error
-        warnings.warn(
-            "a RayVectorEnv was dropped without close(): use `with` or call close()",
-            ResourceWarning,
-            stacklevel=2,
-        )
 
 
 def _choose_actors(

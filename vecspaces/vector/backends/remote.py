@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,6 +33,7 @@ class RemoteBackend(Backend):
         self._packed_plan = b""
         # The number of the last command that writes rows: what older ones wrote is dropped.
         self._seq = 0
+        self._has_workers = False
         self.replies = deque()
 
     # ------------------------------------------------------------------ the transport
@@ -67,6 +69,7 @@ class RemoteBackend(Backend):
 
     def open(self, plan: Planner, timeout: float) -> None:
         """Start all workers at once, receive their spaces, and bind their rows."""
+        self._has_workers = True
         try:
             for worker in range(len(self._setups)):
                 self._start(worker)
@@ -193,6 +196,7 @@ class RemoteBackend(Backend):
                         self._note_closed(reply, unanswered, wrong)
         finally:
             self._end_all(unanswered, terminate)
+            self._has_workers = False
         wrong.extend(Reply(worker, Op.CLOSE, 0, None) for worker in unanswered)
         return wrong
 
@@ -210,3 +214,15 @@ class RemoteBackend(Backend):
     def abandon(self) -> None:
         """End every worker without asking: for what could not be completed."""
         self.close(0.0, terminate=True)
+
+    def drop(self, kind: str) -> None:
+        """End the workers of a vector env that is collected and was not closed."""
+        if self._has_workers:
+            # First: a warning may be turned into an error, whose traceback keeps the backend.
+            self.close(1.0)
+            self.abandon()
+            warnings.warn(
+                f"{kind} was dropped without close(): use `with` or call close()",
+                ResourceWarning,
+                stacklevel=2,
+            )

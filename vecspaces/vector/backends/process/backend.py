@@ -488,6 +488,7 @@ class ProcessBackend(RemoteBackend):
             handle.process.disown()
             handle.close()
         self._collecting = 0  # that thread is not here
+        self._has_workers = False
 
     def _end(self, handles: Sequence[_Handle], timeout: float) -> None:
         """End workers, and free their descriptors; can be repeated."""
