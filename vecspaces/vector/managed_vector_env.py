@@ -308,7 +308,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     def _validate_actions(self, call: str, rows: Sequence[int] | None) -> None:
         """Refuse actions that were written, and lie outside of the action space.
 
-        An action that its environment will never see, since the step begins an episode, is any.
+        Any action is accepted where the step begins an episode, since no environment sees it.
         """
         written, space = self._buffers.actions, self.single_action_space
         if rows is None and self.action_space.contains(written.read()):

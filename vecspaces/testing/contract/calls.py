@@ -10,7 +10,7 @@ import pytest
 
 from vecspaces.errors import ClosedEnvironmentError
 from vecspaces.testing.compare import assert_identical
-from vecspaces.testing.contract.part import Part
+from vecspaces.testing.contract.comparing import Part
 from vecspaces.testing.envs import Ledger, ledgers, wrapped_ledger
 
 
@@ -105,7 +105,7 @@ class CallsContract(Part):
         for arguments in ({"timeout": 3}, {"terminate": True}, {"timeout": 0.0}):
             envs = self.make(ledgers(2))
             envs.reset(seed=0)
-            with warnings.catch_warnings():  # whom no time at all is too short for, is warned about
+            with warnings.catch_warnings():  # workers cannot close in no time
                 warnings.simplefilter("ignore", RuntimeWarning)
                 envs.close(**arguments)
             assert envs.closed

@@ -1,4 +1,4 @@
-"""Tests: what the parts of the contract share, spaces and comparing two vector envs."""
+"""Tests: what the parts of the contract share: `make`, spaces, and comparing two vector envs."""
 
 from __future__ import annotations
 
@@ -31,6 +31,21 @@ ALL_SPACES = {
         text=spaces.Text(4),
     ),
 }
+
+
+class Part:
+    """Tests of a vector env that `make` makes.
+
+    Attributes:
+        built_again_with_1_of_3: Which of three environments a reset builds again after number 1
+            broke: more than itself where its worker runs it as one vector env with others.
+    """
+
+    built_again_with_1_of_3: tuple[int, ...] = (1,)
+
+    def make(self, env_fns: Any, **arguments: Any) -> Any:
+        """Make the vector env under test."""
+        raise NotImplementedError
 
 
 def samples(envs: VectorEnv[Any, Any, Any], seed: int, count: int) -> list[Any]:

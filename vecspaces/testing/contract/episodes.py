@@ -10,8 +10,7 @@ import pytest
 
 from vecspaces.errors import ResetNeededError
 from vecspaces.testing.compare import assert_identical
-from vecspaces.testing.contract.comparing import MODES
-from vecspaces.testing.contract.part import Part
+from vecspaces.testing.contract.comparing import MODES, Part
 from vecspaces.testing.envs import Ledger, Reusing, ledgers
 from vecspaces.vector import AutoresetMode
 

@@ -14,13 +14,13 @@ from vecspaces.errors import InvalidInfoError
 from vecspaces.testing.compare import assert_identical
 from vecspaces.testing.contract.comparing import (
     MODES,
+    Part,
     assert_same_infos,
     assert_same_run,
     assert_same_step,
     infos_of,
     samples,
 )
-from vecspaces.testing.contract.part import Part
 from vecspaces.testing.envs import (
     INFO_SPACE,
     Chosen,
@@ -133,7 +133,7 @@ class InfosContract(Part):
         ):
             assert_same_run(envs, reference)
 
-    def test_an_info_space_given_to_the_vector_env_wins(self) -> None:
+    def test_an_info_space_given_to_the_vector_env_replaces_that_of_environments(self) -> None:
         space = spaces.Dict(cost=spaces.Box(-9, 9, (), np.float32))
         with self.make(informing(3, True), info_space=space) as envs:
             assert envs.info_space == space

@@ -7,8 +7,7 @@ from functools import partial
 import pytest
 
 from vecspaces.testing.compare import assert_identical
-from vecspaces.testing.contract.comparing import MODES, assert_same_run, samples
-from vecspaces.testing.contract.part import Part
+from vecspaces.testing.contract.comparing import MODES, Part, assert_same_run, samples
 from vecspaces.testing.envs import Drift, ledger_vector, ledgers
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
 

@@ -10,18 +10,16 @@ import pytest
 
 from vecspaces import spaces
 from vecspaces.errors import AlreadyPendingCallError, InvalidActionError, NoAsyncCallError
+from vecspaces.testing.contract.comparing import Part
 from vecspaces.testing.envs import Ledger, Sampler, Unlike, ledgers
 
 
-class RefusalContract:
+class RefusalContract(Part):
     """What the caller's side refuses before a command goes out, so that it is the same everywhere.
 
     One vector env in this process and one with workers run it: how environments are divided, what
-    they share and how workers start cannot change the answer. Derive from it beside
-    `VectorEnvContract`, whose `make` it uses.
+    they share and how workers start cannot change the answer.
     """
-
-    make: Any
 
     def test_an_unknown_mode_is_a_value_error(self) -> None:
         with pytest.raises(ValueError, match="Sometimes"):
@@ -87,7 +85,7 @@ class RefusalContract:
             with pytest.raises(error, match="observation_mode"):
                 self.make(ledgers(2), observation_mode=mode)
 
-    def test_actions_of_another_form_say_where_and_reach_nobody(self) -> None:
+    def test_actions_of_another_form_name_the_path_and_no_environment_is_stepped(self) -> None:
         space = spaces.Dict(
             move=spaces.Box(-1, 1, (2,), np.float32),
             grip=spaces.Tuple((spaces.Discrete(3), spaces.Text(4))),
@@ -135,7 +133,7 @@ class RefusalContract:
                     envs.call("number", env_ids=ids)
             assert envs.call("number") == (0, 1, 2)
 
-    def test_reset_step_and_close_are_not_called_past_the_books(self) -> None:
+    def test_call_refuses_reset_step_and_close(self) -> None:
         with self.make(ledgers(2)) as envs:
             for name in ("reset", "step", "close"):
                 with pytest.raises(ValueError, match=name):
@@ -204,7 +202,7 @@ class RefusalContract:
                 envs.rollout_view()
             envs.step([0])
 
-    def test_what_was_not_asked_for_is_refused(self) -> None:
+    def test_wrong_buffers_and_stats_that_are_not_measured_are_refused(self) -> None:
         for buffers in (0, -1):
             with pytest.raises(ValueError, match="buffers must be an integer of at least 1"):
                 self.make(ledgers(1), buffers=buffers)

@@ -13,7 +13,7 @@ import pytest
 from vecspaces import spaces
 from vecspaces.errors import InvalidObservationError, InvalidRewardError, ResetNeededError
 from vecspaces.testing.compare import assert_identical
-from vecspaces.testing.contract.part import Part
+from vecspaces.testing.contract.comparing import Part
 from vecspaces.testing.envs import Chosen, Echo, failing, observing, rewarding
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from vecspaces import spaces
 from vecspaces.testing.compare import assert_identical
-from vecspaces.testing.contract.comparing import assert_same_step, samples
-from vecspaces.testing.contract.part import Part
+from vecspaces.testing.contract.comparing import Part, assert_same_step, samples
 from vecspaces.testing.envs import Ledger, Sampler, ledgers
 from vecspaces.vector import SyncVectorEnv
 
@@ -119,8 +118,8 @@ class RingContract(Part):
             assert rollout.rewards.tolist() == [[0.125, 1.125], [0.125, 1.25]]
             assert rollout.terminations.tolist() == [[1, 0], [1, 1]]
 
-    def test_neither_is_a_reset_of_all_by_a_mask(self) -> None:
-        """Where episodes have one length, all of them end in the same step."""
+    def test_a_reset_of_all_by_a_mask_is_no_step_of_a_rollout(self) -> None:
+        """Such a reset follows each step that ends all episodes, if they have one length."""
         arguments = {"autoreset_mode": "Disabled", "buffers": 4}
         with self.make([partial(Ledger, i, length=2) for i in range(2)], **arguments) as envs:
             kept = [envs.reset(seed=0)[0]]

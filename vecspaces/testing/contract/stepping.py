@@ -11,13 +11,7 @@ import pytest
 from vecspaces import spaces
 from vecspaces.errors import InvalidActionError
 from vecspaces.testing.compare import assert_identical
-from vecspaces.testing.contract.comparing import (
-    ALL_SPACES,
-    MODES,
-    assert_same_run,
-    samples,
-)
-from vecspaces.testing.contract.part import Part
+from vecspaces.testing.contract.comparing import ALL_SPACES, MODES, Part, assert_same_run, samples
 from vecspaces.testing.envs import Ledger, Noted, Sampler, Unlike, ledgers
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
 from vecspaces.vector.utils import iterate
@@ -40,7 +34,9 @@ class SteppingContract(Part):
             assert repr(envs).startswith(f"{type(envs).__name__}(num_envs=3")
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_metadata_tell_the_mode_and_leave_the_class_alone(self, mode: AutoresetMode) -> None:
+    def test_metadata_has_the_mode_and_that_of_the_class_does_not_change(
+        self, mode: AutoresetMode
+    ) -> None:
         before = dict(Ledger.metadata)
         with self.make(ledgers(2), autoreset_mode=mode.value) as envs:
             assert envs.metadata == {**before, "autoreset_mode": mode}
@@ -157,7 +153,7 @@ class SteppingContract(Part):
 
     # ------------------------------------------------------------------ actions
 
-    def test_a_wrong_number_of_actions_reaches_nobody(self) -> None:
+    def test_a_wrong_number_of_actions_steps_no_environment(self) -> None:
         with self.make(ledgers(3)) as envs:
             envs.reset(seed=0)
             for actions in (np.zeros(2, int), np.zeros(4, int), np.int64(0), [0, 0], (), None):

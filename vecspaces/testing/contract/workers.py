@@ -21,8 +21,7 @@ from vecspaces.errors import (
     WorkerError,
 )
 from vecspaces.testing.compare import assert_identical
-from vecspaces.testing.contract.comparing import MODES, assert_same_step
-from vecspaces.testing.contract.part import Part
+from vecspaces.testing.contract.comparing import MODES, Part, assert_same_step
 from vecspaces.testing.faulty_envs import Factory, FaultyEnv, arm, built, factories
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
 

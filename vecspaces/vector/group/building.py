@@ -59,9 +59,9 @@ class Builder:
 
     def __init__(self, mode: AutoresetMode) -> None:
         self._mode = mode
-        # Equal spaces of several environments become one, by their fingerprint; so does a space
-        # that they share: some are equal to nothing but themselves. By the number of the original,
-        # which is kept with it.
+        # Equal spaces of several environments become one object, which is found by the fingerprint.
+        # A space that environments share is found by its id, since some spaces are equal to nothing
+        # but themselves; it is kept, so that no other object gets this id.
         self._equal: dict[Hashable, Space[Any]] = {}
         self._converted: dict[int, tuple[Any, Space[Any]]] = {}
 

@@ -33,8 +33,8 @@ class InPlace:
         self._ring = buffers.plan.observations.ring(buffers.arena)
         self._rows = rows
         self._slots: list[int | None] = [None] * len(binds)
-        # An environment that has written its observation returns its view; one that writes nothing
-        # has a view that no observation is.
+        # What each environment returns once it has written its observation: its view. Before its
+        # first `bind`, an object that is no observation.
         self._views: list[Any] = [object()] * len(binds)
         # The dicts in each view, their keys, and the array that a key leads to if none replaced it.
         self._parts: list[list[tuple[dict[str, Any], str, Any]]] = [[] for _ in binds]
