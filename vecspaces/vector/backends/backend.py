@@ -160,6 +160,8 @@ def pack_part(written: Written, outside: tuple[Any, Any], dumps: Callable[[Any],
         try:
             return dumps((rows, failures, list(map(to_plain, infos)), *outside))
         except Exception as error:
+            if not rows:  # no info is the reason: memory may have run out
+                raise
             found = _find_unpicklable(written, "step") or Failure.of(error, rows, "step")
             infos_of = split(infos, rows)
             rest = [row for row in rows if row not in found.env_ids]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from vecspaces.vector.backends.backend import pack_part
 from vecspaces.vector.backends.process import worker as module
 from vecspaces.vector.backends.process.worker import Worker
 from vecspaces.vector.exchange.messages import Written
@@ -104,3 +105,11 @@ def test_a_vector_env_is_reported_as_a_whole(clock: Clock) -> None:
     for _ in range(9):
         found = steps(worker, 1)
     assert found == [2, 2, 2, 2]
+
+
+def test_a_report_for_which_memory_runs_out_is_an_error() -> None:
+    def dumps(value: Any) -> bytes:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        pack_part(Written([0, 1], []), (b"large", None), dumps)
