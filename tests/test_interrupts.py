@@ -560,7 +560,7 @@ def test_a_start_reset_or_close_that_is_interrupted_leaves_nothing_and_can_be_re
 @leaves_nothing
 @pytest.mark.full
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("method", "stride"), [("fork", 4), ("spawn", 80), ("forkserver", 40)])
+@pytest.mark.parametrize(("method", "stride"), [("fork", 4), ("spawn", 120), ("forkserver", 40)])
 def test_an_interrupt_at_any_point_of_a_start_reset_or_close(
     what: str, method: str, stride: int
 ) -> None:

@@ -62,7 +62,7 @@ def cycle(times: int, **arguments: Any) -> None:
 @pytest.mark.parametrize(
     ("times", "context", "shared_memory"),
     [
-        (12, "fork", True),
+        (5, "fork", True),
         *(
             pytest.param(*long, marks=pytest.mark.full)
             for long in [
@@ -97,7 +97,7 @@ def test_faults_and_restarts_leave_nothing_either(tmp_path: Path) -> None:
     suffer(tmp_path / "first")
     gc.collect()
     before = counts()
-    for number in range(5):
+    for number in range(2):
         suffer(tmp_path / str(number))
     gc.collect()
     assert settled(counts, before) == before

@@ -58,10 +58,10 @@ def with_children(count: int, method: str) -> Iterator[Any]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_killed_workers_whose_children_live_are_reported_at_once(method: str) -> None:
-    with with_children(8, method) as envs:
+    with with_children(4, method) as envs:
         kill(envs.processes)
         with within(1.0), pytest.raises(WorkerDiedError, match=r"worker 0 .* SIGKILL") as caught:
-            envs.step([0] * 8)
+            envs.step([0] * 4)
         assert caught.value.exitcode == -signal.SIGKILL
         with within(1.0):
             envs.close()
@@ -69,17 +69,17 @@ def test_killed_workers_whose_children_live_are_reported_at_once(method: str) ->
 
 @pytest.mark.parametrize("method", METHODS)
 def test_stopped_workers_whose_children_live_are_ended_together(method: str) -> None:
-    with with_children(12, method) as envs:
+    with with_children(6, method) as envs:
         for process in envs.processes:
             os.kill(process.pid, signal.SIGSTOP)
-        with within(1.4), pytest.warns(RuntimeWarning, match="environments 0 to 11 did not close"):
+        with within(1.4), pytest.warns(RuntimeWarning, match="environments 0 to 5 did not close"):
             envs.close(timeout=stretched(0.2))
         assert envs.processes == []
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_stopped_workers_are_replaced_together(method: str) -> None:
-    with with_children(4, method) as envs:
+    with with_children(3, method) as envs:
         for process in envs.processes:
             os.kill(process.pid, signal.SIGSTOP)
         with pytest.raises(TimeoutError):

@@ -9,7 +9,6 @@ import mmap
 import multiprocessing
 import os
 import resource
-import signal
 import socket
 import sys
 import threading
@@ -162,27 +161,40 @@ def test_a_constructor_in_which_a_call_fails_leaves_nothing(method: str, name: s
 
 @pytest.mark.usefixtures("helpers")
 @pytest.mark.parametrize(("method", "name"), cells(*MEMORY))
-@pytest.mark.parametrize("end", ["reset", pytest.param("close", marks=pytest.mark.full)])
-def test_a_reset_in_which_a_call_fails_can_be_repeated(method: str, name: str, end: str) -> None:
+@pytest.mark.parametrize("what", ["reset", "restart", pytest.param("end", marks=pytest.mark.full)])
+def test_after_a_call_fails_in_a_reset_or_restart_a_reset_works_and_so_does_close(
+    method: str, name: str, what: str
+) -> None:
+    before = leaks.descriptors()
+    how = "restart" if what == "restart" else "raise"
+    envs = make(method, on_worker_death=how, max_restarts=99)
+    count = len(leaks.descriptors())
     for at in range(1, 50):
-        before = leaks.descriptors()
-        envs = make(method)
         envs.reset(seed=3)
-        kill(envs.processes)
-        with pytest.raises(Exception, match="SIGKILL"):
-            envs.step([1, 2])
-        if not fails(name, at, envs.reset):
-            envs.close()
+        if what == "restart":
+            kill(envs.processes[1:])
+            act = partial(envs.step, [1, 2])
+        else:
+            kill(envs.processes)
+            with pytest.raises(WorkerDiedError, match="SIGKILL"):
+                envs.step([1, 2])
+            act = envs.reset
+        if not fails(name, at, act):
             break
         with Bystanders():
-            if end == "reset":
+            if what == "end":
+                envs.close()
+                assert envs.processes == []
+            else:
                 with pytest.raises(ResetNeededError):
                     envs.step([1, 2])
                 assert_it_works(envs)
-            envs.close()
-            assert envs.processes == []
-        assert leaks.descriptors() == before, f"call {at} of {name}"
+        if what == "end":
+            envs = make(method)
+        assert len(leaks.descriptors()) == count, f"call {at} of {name}"
     assert at > 1, f"{name} is never called"
+    envs.close()
+    assert leaks.descriptors() == before
 
 
 @contextlib.contextmanager
@@ -223,26 +235,6 @@ def test_a_reset_without_enough_descriptors_can_be_repeated() -> None:
             assert_it_works(envs)
             assert len(leaks.descriptors()) == count, f"{left} left"
         assert 0 < left < 19
-
-
-@pytest.mark.usefixtures("helpers")
-@pytest.mark.parametrize(("method", "name"), cells(*MEMORY))
-def test_a_restart_in_which_a_call_fails_asks_for_a_reset(method: str, name: str) -> None:
-    for at in range(1, 50):
-        before = leaks.descriptors()
-        envs = make(method, on_worker_death="restart")
-        envs.reset(seed=3)
-        os.kill(envs.processes[1].pid, signal.SIGKILL)
-        if not fails(name, at, partial(envs.step, [1, 2])):
-            envs.close()
-            break
-        with Bystanders():
-            with pytest.raises(ResetNeededError):
-                envs.step([1, 2])
-            assert_it_works(envs)
-            envs.close()
-        assert leaks.descriptors() == before, f"call {at} of {name}"
-    assert at > 1, f"{name} is never called"
 
 
 def test_a_worker_that_can_start_no_thread_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
