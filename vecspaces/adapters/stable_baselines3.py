@@ -330,7 +330,7 @@ class SubprocVecEnv(_DropIn):
         if start_method is None:
             known = multiprocessing.get_all_start_methods()
             start_method = "forkserver" if "forkserver" in known else "spawn"
-        multiprocessing.get_context(start_method)  # raises for what is none
+        multiprocessing.get_context(start_method)  # raises if there is none of this name
         super().__init__(env_fns, context=start_method, **vector_kwargs)
 
 

@@ -19,6 +19,7 @@ from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError, StepTime
 from vecspaces.interop import require_extra
 from vecspaces.vector.group.attributes import get_attribute
 from vecspaces.vector.send_recv import Transition
+from vecspaces.vector.session.seeds import spread_seeds
 
 _venvs: Any = require_extra("tianshou.env.venvs", "tianshou")
 
@@ -309,10 +310,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         Returns:
             The seed of each environment, in a list of its own.
         """
-        if seed is None or isinstance(seed, (int, np.integer)):
-            seeds = [None if seed is None else int(seed) + i for i in range(self.env_num)]
-        else:
-            seeds = list(seed)
+        seeds = spread_seeds(seed, self.env_num)
         for space, one in zip(self._spaces["action_space"], seeds, strict=True):
             space.seed(one)
         self.vector_env.reset(seed=seeds)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle, islice, pairwise
+from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from vecspaces.env import Env
 from vecspaces.interop import native_space
 from vecspaces.sampling import MASK, sample_next
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector.backends.worker_setup import cut
 from vecspaces.vector.utils import batch_space
 
 # Batches of actions that are drawn beforehand, so that sampling is not measured.
@@ -151,8 +152,7 @@ def _open_loops(make: Callable[[], Any], num_envs: int, num_workers: int) -> Run
     They exchange no data, so no vector env can be faster with as many processes: it would have to
     step these environments in less time than a `for` loop does.
     """
-    bounds = [num_envs * i // num_workers for i in range(num_workers + 1)]
-    shares = [partial(_Share, make, high - low) for low, high in pairwise(bounds)]
+    shares = [partial(_Share, make, len(part)) for part in cut(num_envs, num_workers)]
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(shares, num_workers=num_workers)
 
     def run(batches: int) -> int:

@@ -123,7 +123,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         if name in _BOUNDS:
             value = np.asarray(value)
             if value.flags.writeable or value.base is not None:
-                # By its name: NumPy's own dtype object, of which a pickle brings a twin.
+                # By its name, which gives NumPy's own dtype object: a pickle brings a copy of it.
                 value = value.astype(value.dtype.str)
                 value.flags.writeable = False
             self.__dict__.update(_sampler=None, _limits=None, low_repr=None, high_repr=None)

@@ -43,7 +43,7 @@ KINDS: dict[str, Any] = dict.fromkeys(FIELDS)
 
 
 class StandardSpace(Space[T_cov]):
-    """One of the ten spaces, or a subclass of one: its fields determine it, but for the seeds."""
+    """One of the ten spaces, or a subclass of one; its fields determine all of it but its seeds."""
 
     _fields: ClassVar[dict[str, FieldKind]]
 

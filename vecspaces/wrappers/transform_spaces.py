@@ -18,7 +18,7 @@ def choose_spaces(
     batch: Space[Any] | None,
     single: Space[Any] | None,
 ) -> tuple[Space[Any], Space[Any]]:
-    """Return the space of a batch and of one row, of which a user gave none, one or both."""
+    """Return the space of a batch and of one row; a user may have given each of them, or None."""
     row = getattr(env, f"single_{kind}_space") if single is None else native_space(single)
     if batch is not None:
         chosen = native_space(batch)

@@ -99,8 +99,8 @@ class Member(ABC):
     ) -> Columns:
         """Step all rows (None), or some that step together, and return their infos.
 
-        With `failures`, an environment that fails is added to them, and the others are stepped; a
-        failure that is raised all the same concerns rows that were not.
+        With `failures`, an environment that fails is added to them, and the others are stepped. A
+        failure that is raised even so is one of rows that were not stepped.
         """
 
     @abstractmethod
