@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import inspect
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -101,7 +102,8 @@ class Stuck(Env[Any, Any]):
         self.do()
 
 
-def make(do: Callable[[], Any] = sleep_in_python, **arguments: Any) -> AsyncVectorEnv[Any, Any]:
+@contextlib.contextmanager
+def make(do: Callable[[], Any] = sleep_in_python, **arguments: Any) -> Iterator[Any]:
     """Four environments in two workers, of which 2 and 3 may get stuck, in their second episode."""
     arguments = {"num_workers": 2, "context": "fork", **arguments}
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
@@ -110,7 +112,18 @@ def make(do: Callable[[], Any] = sleep_in_python, **arguments: Any) -> AsyncVect
     envs.reset(seed=5)
     for _ in range(LENGTH + 2):  # one of them resets
         envs.step([0] * 4)
-    return envs
+    try:
+        yield envs
+    finally:
+        envs.close(terminate=True)
+
+
+def overrun(envs: Any) -> StepTimeoutError:
+    """Let environment 3 be stuck in a step, and return what a wait for the step raises."""
+    envs.step_async([0, 0, 0, 1])
+    with pytest.raises(StepTimeoutError) as caught:
+        envs.step_wait(timeout=SOON)
+    return caught.value
 
 
 POSITION = "last seed 8, episodes since then: 1, step 2"
@@ -139,13 +152,11 @@ def check(stack: str | None, *functions: str) -> None:
 )
 def test_a_timeout_shows_where_the_environment_is(do: Callable[[], Any], context: str) -> None:
     with make(do, context=context) as envs:
-        envs.step_async([0, 0, 0, 1])
-        with pytest.raises(StepTimeoutError, match="environment 3 still busy") as caught:
-            envs.step_wait(timeout=SOON)
-        check(caught.value.stack, "step", do.__name__)
-        assert str(caught.value).endswith(f"\nenvironment 3 ({POSITION}):\n{caught.value.stack}")
-        assert "self.do()" in str(caught.value)
-        envs.close(terminate=True)
+        late = overrun(envs)
+        check(late.stack, "step", do.__name__)
+        assert "environment 3 still busy" in str(late)
+        assert str(late).endswith(f"\nenvironment 3 ({POSITION}):\n{late.stack}")
+        assert "self.do()" in str(late)
 
 
 def sleep_undisturbed() -> int:
@@ -156,10 +167,7 @@ def sleep_undisturbed() -> int:
 def test_asking_disturbs_nothing() -> None:
     """A signal would end the sleep of the C library early, with an error."""
     with make(lambda: os.environ.update(SLEPT=str(sleep_undisturbed()))) as envs:
-        envs.step_async([0, 0, 0, 1])
-        with pytest.raises(StepTimeoutError) as caught:
-            envs.step_wait(timeout=SOON)
-        assert "SLEPT=" in str(caught.value)
+        assert "SLEPT=" in str(overrun(envs))
         assert envs.step_wait()[1].tolist() == [1.0] * 4
         assert envs.call(lambda env: os.environ["SLEPT"], env_ids=[3]) == ("0",)
 
@@ -173,7 +181,6 @@ def test_who_looks_in_for_a_moment_waits_for_no_answer() -> None:
             envs.step_wait(timeout=0)
         assert time.monotonic() - began < 0.15
         assert caught.value.stack is None
-        envs.close(terminate=True)
 
 
 def remove_handlers() -> None:
@@ -192,10 +199,9 @@ def test_no_signal_is_sent_that_would_disturb_the_environment(change: Callable[[
         assert sleep_undisturbed() == 0
 
     with make(sleep) as envs:
-        envs.step_async([0, 0, 0, 1])
-        with pytest.raises(StepTimeoutError, match=re.escape(POSITION)) as caught:
-            envs.step_wait(timeout=SOON)
-        assert caught.value.stack is None
+        late = overrun(envs)
+        assert POSITION in str(late)
+        assert late.stack is None
         assert envs.step_wait()[1].tolist() == [1.0] * 4
 
 
@@ -212,16 +218,12 @@ def test_python_that_runs_is_sent_no_signal(monkeypatch: pytest.MonkeyPatch) -> 
     with make(run_python) as envs:
         with monkeypatch.context() as patch:
             patch.setattr(os, "eventfd_write", lambda fd, value: None)
-            envs.step_async([0, 0, 0, 1])
-            with pytest.raises(StepTimeoutError) as caught:
-                envs.step_wait(timeout=SOON)
-            assert caught.value.stack is None
+            assert overrun(envs).stack is None
             assert not sent
         with pytest.raises(StepTimeoutError) as caught:
             envs.step_wait(timeout=SOON)
         check(caught.value.stack, "step", "run_python")
-        monkeypatch.undo()
-        envs.close(terminate=True)
+        monkeypatch.undo()  # which would keep `close` from ending the worker
 
 
 def test_names_of_files_are_shown_as_they_are() -> None:
@@ -231,11 +233,7 @@ def test_names_of_files_are_shown_as_they_are() -> None:
         exec(compile("import time\ntime.sleep(1000)", name, "exec"), {})
 
     with make(sleep) as envs:
-        envs.step_async([0, 0, 0, 1])
-        with pytest.raises(StepTimeoutError) as caught:
-            envs.step_wait(timeout=SOON)
-        assert str(caught.value).endswith(f'File "{name}", line 2, in <module>')
-        envs.close(terminate=True)
+        assert str(overrun(envs)).endswith(f'File "{name}", line 2, in <module>')
 
 
 def test_an_environment_that_is_a_vector_env_has_no_stack_of_its_own() -> None:
@@ -275,7 +273,6 @@ def test_rows_of_a_stream_have_steps_of_their_own() -> None:
             envs.recv(1, timeout=SOON)
         check(caught.value.stack, "step", "sleep_in_python")
         assert "environment 3 (last seed 8, episodes since then: 3, step 2)" in str(caught.value)
-        envs.close(terminate=True)
 
 
 @pytest.mark.parametrize("context", FORK_OR_FULL)
@@ -422,7 +419,6 @@ def test_ctrl_c_says_what_was_waited_for(wait: str, do: Callable[[], Any]) -> No
         place = "step" if wait in ("step", "recv") else "reset" if wait == "reset" else "work"
         check(note[note.index("  File") :], place, do.__name__)
         assert "\nenvironment 3 (last seed 8" in note
-        envs.close(terminate=True)
 
 
 def test_ctrl_c_while_environments_are_built_says_which() -> None:
@@ -482,7 +478,6 @@ def test_a_row_that_hangs_is_noticed_while_others_of_the_stream_are_received() -
             while not len(caught) and time.monotonic() < give_up:
                 envs.recv(1)
                 envs.send([0], [1])
-        envs.close(terminate=True)
 
 
 def test_many_that_take_their_time_are_not_slow() -> None:
