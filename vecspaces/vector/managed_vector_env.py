@@ -283,10 +283,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             ended = terminations | truncations
             self._session.finished[:] = ended
             if self._mode is AutoresetMode.SAME_STEP and ended.any():
-                rows = ended.nonzero()[0]
-                infos.update(buffers.final_observations(rows))
-                if buffers.final_infos is not None:
-                    buffers.final_infos.gather(infos, rows, rows, self.num_envs)
+                buffers.add_finals(infos, np.arange(self.num_envs), ended)
         return (
             buffers.observations[slot].read(self.copy),
             written.rewards.copy(),

@@ -139,9 +139,6 @@ class SendRecv:
         ended = terminations | truncations
         session.finished[at] = ended
         if self._mode is AutoresetMode.SAME_STEP and ended.any():
-            infos.update(buffers.final_observations(at[ended], at))
-            if buffers.final_infos is not None:
-                places = np.flatnonzero(ended)
-                buffers.final_infos.gather(infos, at[ended], places, len(rows))
+            buffers.add_finals(infos, at, ended)
         observations = buffers.observations[slot].read(copy=True, at=at)
         return Transition(observations, rewards, terminations, truncations, infos, at)

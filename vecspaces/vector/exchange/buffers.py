@@ -15,7 +15,7 @@ from vecspaces.layout import Layout, Rows
 from vecspaces.layout.packing import Dumps, dumping_by
 from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Dict, Space
-from vecspaces.vector.exchange.info_space import InfoLayout, InfoRows
+from vecspaces.vector.exchange.info_space import InfoLayout, InfoRows, objects_of
 from vecspaces.vector.exchange.positions import POSITION_SHAPE, Positions
 from vecspaces.vector.exchange.stats import ENV_SHAPE, WORKER_SHAPE
 
@@ -188,19 +188,14 @@ class Buffers:
         for part, other in zip(self._written(to), self._written(source), strict=True):
             part.copy_rows(other, slice(None))
 
-    def final_observations(
-        self, ended: Sequence[int] | npt.NDArray[Any], rows: npt.NDArray[Any] | None = None
-    ) -> dict[str, Any]:
-        """Return the last observations of the rows that ended, for all rows or for `rows`."""
+    def add_finals(
+        self, infos: dict[str, Any], rows: npt.NDArray[Any], ended: npt.NDArray[np.bool_]
+    ) -> None:
+        """Add what the ends of episodes wrote to merged infos of `rows`, of which some `ended`."""
         assert self.finals is not None
-        observations = np.empty(self.plan.num_envs, object)
-        for row in np.asarray(ended).tolist():
-            observations[row] = self.finals.item(row)
-        mask = np.zeros(self.plan.num_envs, dtype=np.bool_)
-        mask[ended] = True
-        if rows is not None:
-            observations, mask = observations[rows], mask[rows]
-        return {"final_obs": observations, "_final_obs": mask}
+        infos["final_obs"], infos["_final_obs"] = objects_of(self.finals, rows, ended), ended
+        if self.final_infos is not None:
+            self.final_infos.gather(infos, rows[ended], np.flatnonzero(ended), len(rows))
 
     def release(self) -> None:
         """Give the memory back; what the caller was given to look at stays valid until dropped."""

@@ -222,7 +222,7 @@ class InfoRows:
             if bound.array is not None:
                 holder[key.name] = bound.array.copy() if copy else bound.array.view()
             elif bound.rows is not None:
-                holder[key.name] = _objects(bound.rows, np.arange(len(mask)), mask)
+                holder[key.name] = objects_of(bound.rows, np.arange(len(mask)), mask)
             holder[f"_{key.name}"] = mask
 
     def gather(
@@ -245,11 +245,11 @@ class InfoRows:
             elif bound.rows is not None:
                 numbers = np.zeros(count, dtype=np.intp)
                 numbers[places] = rows
-                holder[key.name] = _objects(bound.rows, numbers, mask)
+                holder[key.name] = objects_of(bound.rows, numbers, mask)
             holder[f"_{key.name}"] = mask
 
 
-def _objects(rows: Rows, numbers: npt.NDArray[Any], mask: Mask) -> npt.NDArray[Any]:
+def objects_of(rows: Rows, numbers: npt.NDArray[Any], mask: Mask) -> npt.NDArray[Any]:
     """Make an array of the values of rows, None where the mask says that there is none."""
     values = np.full(len(mask), None, dtype=object)
     for place in np.flatnonzero(mask).tolist():
