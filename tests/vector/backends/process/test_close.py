@@ -238,34 +238,6 @@ def test_an_environment_with_a_stubborn_thread_does_not_keep_its_worker(tmp_path
         envs.close()
 
 
-def test_a_dead_worker_is_noticed_though_its_own_child_holds_its_descriptors(
-    tmp_path: Path,
-) -> None:
-    class Parent(FaultyEnv):
-        def __init__(self, index: int) -> None:
-            super().__init__(index)
-            self.child = os.fork()
-            if self.child == 0:
-                threading.Event().wait()
-
-        def poke(self, much: int = 1) -> int:
-            return self.child
-
-        def step(self, action: Any) -> Any:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    envs: Any = AsyncVectorEnv([lambda: Parent(0)], context="fork")
-    envs.reset()
-    (child,) = envs.call("poke")
-    try:
-        with within(1.0), pytest.raises(WorkerDiedError):
-            envs.step(np.array([0]))
-        with within(1.0):
-            envs.close()
-    finally:
-        os.kill(child, signal.SIGKILL)
-
-
 # ---------------------------------------------------------------------- dropped without close
 
 
