@@ -49,14 +49,9 @@ def batch_space(space: Space[Any], n: int = 1) -> Space[Any]:
 @batch_space.register(ArraySpace)
 def _(space: ArraySpace[Any], n: int = 1) -> Box:
     shape = (check_count("n", n, least=0), *space.shape)
-    # Bounds that need no check: they are of the dtype already.
-    batched = Box.__new__(Box)
-    Space.__init__(batched, shape, space.dtype, copy_generator(space.np_random))
-    low, high = (np.asarray(bound, space.dtype) for bound in space._bounds())
-    batched.low, batched.high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
-    batched.bounded_below = batched.low > -np.inf
-    batched.bounded_above = batched.high < np.inf
-    return batched
+    bounds = (np.asarray(bound, space.dtype) for bound in space._bounds())
+    low, high = (np.broadcast_to(bound, shape) for bound in bounds)
+    return Box.of_bounds(low, high, low > -np.inf, high < np.inf, copy_generator(space.np_random))
 
 
 @batch_space.register(Discrete)

@@ -18,6 +18,7 @@ from vecspaces.spaces.intervals import (
     dtype_limits,
     is_number,
 )
+from vecspaces.spaces.space import Space
 from vecspaces.spaces.standard import FIELDS
 
 if TYPE_CHECKING:
@@ -100,22 +101,13 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         high: npt.NDArray[Any],
         bounded_below: npt.NDArray[np.bool_],
         bounded_above: npt.NDArray[np.bool_],
+        seed: np.random.Generator | None = None,
     ) -> Box[Any]:
-        """Make a Box of read-only arrays that need no check, since another Box had them."""
+        """Make a Box of bounds that need no check, since another space had them."""
         box = cls.__new__(cls)
-        box.__dict__.update(
-            dtype=low.dtype,
-            _shape=low.shape,
-            low=low,
-            bounded_below=bounded_below,
-            high=high,
-            bounded_above=bounded_above,
-            _sampler=None,
-            _limits=None,
-            low_repr=None,
-            high_repr=None,
-            _np_random=None,
-        )
+        Space.__init__(box, low.shape, low.dtype, seed)
+        box.low, box.high = low, high
+        box.bounded_below, box.bounded_above = bounded_below, bounded_above
         return box
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -206,12 +206,6 @@ def _copy_box(space: Any) -> Any:
         return None
     if np.count_nonzero(low <= high) != low.size:
         return None
-    bounds = (
-        low.astype(dtype),
-        high.astype(dtype),
-        space.bounded_below.astype(np.bool_),
-        space.bounded_above.astype(np.bool_),
+    return our_spaces.Box.of_bounds(
+        low.astype(dtype), high.astype(dtype), space.bounded_below, space.bounded_above
     )
-    for bound in bounds:
-        bound.flags.writeable = False
-    return our_spaces.Box.of_bounds(*bounds)
