@@ -434,6 +434,9 @@ def test_another_wait_does_not_return_what_was_interrupted() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+# The standard library reads source files for a stack: one that is interrupted is closed later.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize(
     ("deed", "stride"), [("os._exit", 97), ("hang", 193), full("os._exit", 1), full("hang", 3)]
 )

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vecspaces.vector.backends.process import forking
+from vecspaces.vector.backends.process.interrupts import uninterrupted
 
 if TYPE_CHECKING:
     from vecspaces.vector.backends.process.processes import WorkerProcess
@@ -252,9 +253,15 @@ def _receive(*sent: Any) -> StackFile:
     return StackFile(*descriptors)
 
 
+def _read_proc(name: str) -> str:
+    """Read a file of /proc, which an interrupt would leave open for a while."""
+    with uninterrupted():
+        return Path("/proc", name).read_text(encoding="ascii", errors="replace")
+
+
 def _signals(pid: int | str, kinds: str) -> set[int]:
     """Return the signals that a process blocks (Blk), ignores (Ign) or catches (Cgt)."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    status = _read_proc(f"{pid}/status")
     bits = 0
     for mask in re.findall(rf"^Sig(?:{kinds}):\s*([0-9a-f]+)", status, re.MULTILINE):
         bits |= int(mask, 16)
@@ -264,8 +271,7 @@ def _signals(pid: int | str, kinds: str) -> set[int]:
 def _activity(process: WorkerProcess) -> tuple[str, float]:
     """Return the state of a worker's main thread ("R": it runs), and its processor time."""
     pid = process.process.pid
-    line = Path(f"/proc/{pid}/task/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    fields = line.rpartition(")")[2].split()
+    fields = _read_proc(f"{pid}/task/{pid}/stat").rpartition(")")[2].split()
     return fields[0], (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
