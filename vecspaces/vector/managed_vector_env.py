@@ -195,8 +195,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             declared = self._buffers.infos[slot]
             masked = self._session.masked_rows
             if masked is not None:
-                at = np.array(masked, dtype=np.intp)
-                declared.gather(infos, at, at, self.num_envs)
+                rows = np.arange(self.num_envs)
+                declared.gather(infos, rows, np.isin(rows, masked))
             else:
                 declared.read(infos, self.copy)
         return self._buffers.observations[slot].read(copy=self.copy), infos

@@ -135,7 +135,7 @@ class SendRecv:
         given = {place: queue.ready[row] for place, row in enumerate(rows) if queue.ready[row]}
         infos = merge([gather(given)], len(rows)) if given else {}
         if buffers.infos:
-            buffers.infos[slot].gather(infos, at, np.arange(len(rows)), len(rows))
+            buffers.infos[slot].gather(infos, at)
         ended = terminations | truncations
         session.finished[at] = ended
         if self._mode is AutoresetMode.SAME_STEP and ended.any():

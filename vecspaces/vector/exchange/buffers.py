@@ -195,7 +195,7 @@ class Buffers:
         assert self.finals is not None
         infos["final_obs"], infos["_final_obs"] = objects_of(self.finals, rows, ended), ended
         if self.final_infos is not None:
-            self.final_infos.gather(infos, rows[ended], np.flatnonzero(ended), len(rows))
+            self.final_infos.gather(infos, rows, ended)
 
     def release(self) -> None:
         """Give the memory back; what the caller was given to look at stays valid until dropped."""

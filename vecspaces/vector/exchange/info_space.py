@@ -226,26 +226,18 @@ class InfoRows:
             holder[f"_{key.name}"] = mask
 
     def gather(
-        self,
-        infos: dict[str, Any],
-        rows: npt.NDArray[Any],
-        places: npt.NDArray[Any],
-        count: int,
+        self, infos: dict[str, Any], rows: npt.NDArray[Any], given: Mask | bool = True
     ) -> None:
-        """Add the keys of some rows to merged infos of `count` rows, as the rows `places`."""
-        masks: Mask = np.zeros((len(self.keys), count), dtype=np.bool_)
-        masks[:, places] = self.presence[rows].T
-        given = np.any(masks, axis=1).tolist()
-        for key, holder in self.layout.nest(infos, given):
+        """Add the keys of `rows` to merged infos of these rows; those not `given` have no key."""
+        masks: Mask = np.logical_and(self.presence[rows].T, given, order="C")
+        for key, holder in self.layout.nest(infos, np.any(masks, axis=1).tolist()):
             bound, mask = self.keys[key.number], masks[key.number]
             if bound.array is not None:
-                values = np.zeros((count, *bound.array.shape[1:]), bound.array.dtype)
-                values[places] = bound.array[rows]
+                values = bound.array[rows]
+                values[~mask] = 0
                 holder[key.name] = values
             elif bound.rows is not None:
-                numbers = np.zeros(count, dtype=np.intp)
-                numbers[places] = rows
-                holder[key.name] = objects_of(bound.rows, numbers, mask)
+                holder[key.name] = objects_of(bound.rows, rows, mask)
             holder[f"_{key.name}"] = mask
 
 
