@@ -34,13 +34,14 @@ def bench(
     ] = None,
     env_arg: options.EnvArg = None,
     num_envs: Annotated[
-        str, typer.Option(metavar="N,N,...", help="Numbers of environments.")
+        str, typer.Option(metavar="N,N,...", help="The numbers of environments to measure.")
     ] = "1,8,64,256,1024",
     backends: Annotated[
         str | None,
         typer.Option(
             metavar="NAME,NAME,...",
-            help="Names, or their beginnings: vecspaces, gymnasium sync, the limit, ...",
+            help="What to compare, by name or beginning of a name: vecspaces, gymnasium sync, "
+            "the limit, ...",
             show_default="all",
         ),
     ] = None,
@@ -50,7 +51,7 @@ def bench(
     ] = 5,
     seconds: Annotated[float, typer.Option(min=1e-3, help="Duration of one timing.")] = 0.25,
     max_processes: Annotated[
-        int, typer.Option(help="Leave out a backend that would start more.")
+        int, typer.Option(help="Omit backends that would start more processes.")
     ] = 256,
     plot: Annotated[
         Path | None,

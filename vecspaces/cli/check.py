@@ -19,8 +19,10 @@ _WIDE = 100
 def check(
     env: options.Env,
     env_arg: options.EnvArg = None,
-    num_steps: Annotated[int, typer.Option(min=1, help="Steps of the longest runs.")] = 300,
-    seed: Annotated[int, typer.Option(min=0, help="Of episodes and actions.")] = 0,
+    num_steps: Annotated[
+        int, typer.Option(min=1, help="Number of steps in the longest runs.")
+    ] = 300,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of episodes and actions.")] = 0,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds after which a reset or step counts as hanging.")
     ] = 30.0,

@@ -39,7 +39,7 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="A function from a batch of observations to actions; or random.",
+            help="A function that takes a batch of observations and returns actions; or random.",
         ),
     ] = None,
     sb3: Annotated[
@@ -53,8 +53,8 @@ def evaluate(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Statistics that VecNormalize.save wrote; the model of --sb3 sees observations "
-            "normalised with them. Loading them runs code in the file.",
+            help="Statistics that VecNormalize.save wrote, to normalise the observations for "
+            "the model of --sb3. Loading them runs code in the file.",
         ),
     ] = None,
     episodes: Annotated[int, typer.Option(min=1, help="Number of episodes.")] = 100,
@@ -76,7 +76,10 @@ def evaluate(
         ),
     ] = None,
     max_retries: Annotated[
-        int, typer.Option(min=0, help="How often an episode may lose its worker.")
+        int,
+        typer.Option(
+            min=0, help="How often an episode may begin again after it has lost its worker."
+        ),
     ] = 3,
     batch_size: Annotated[
         int | None,

@@ -56,7 +56,8 @@ EnvArg: TypeAlias = Annotated[
     typer.Option(
         "--env-arg",
         metavar="KEY=VALUE",
-        help="An argument of the environment: a Python literal, else a string. Repeatable.",
+        help="An argument of the environment: a Python literal, otherwise a string. "
+        "May be given several times.",
     ),
 ]
 NumEnvs: TypeAlias = Annotated[int, typer.Option(min=1, help="Number of environments.")]
@@ -64,7 +65,7 @@ NumWorkers: TypeAlias = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Number of worker processes, or of actors with --backend ray.",
+        help="Number of workers.",
         show_default="one per usable core",
     ),
 ]
@@ -73,7 +74,11 @@ Seed: TypeAlias = Annotated[
     typer.Option(min=0, help="Seed of all episodes.", show_default="fresh entropy"),
 ]
 Backend: TypeAlias = Annotated[
-    str, typer.Option(help="async: worker processes; sync: this process; ray: actors of a cluster.")
+    str,
+    typer.Option(
+        help="What runs the environments. async: worker processes; sync: this process; "
+        "ray: actors of a Ray cluster."
+    ),
 ]
 AutoresetMode: TypeAlias = Annotated[
     Literal["NextStep", "SameStep"] | None,
@@ -103,7 +108,7 @@ Record: TypeAlias = Annotated[
     typer.Option(
         metavar="FILE",
         callback=check_file(*PICTURES),
-        help="Record a picture: .gif or .mp4.",
+        help="Record a video to this file: .gif or .mp4.",
     ),
 ]
 Json: TypeAlias = Annotated[

@@ -30,7 +30,7 @@ def profile(
     env: options.Env,
     env_arg: options.EnvArg = None,
     num_envs: options.NumEnvs = 8,
-    seconds: Annotated[float, typer.Option(min=1e-3, help="How long to step.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=1e-3, help="Duration of the run.")] = 5.0,
     num_workers: options.NumWorkers = None,
     autoreset_mode: options.AutoresetMode = None,
     step_timeout: options.StepTimeout = None,

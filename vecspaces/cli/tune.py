@@ -42,11 +42,15 @@ def tune(
     env: options.Env,
     env_arg: options.EnvArg = None,
     num_envs: options.NumEnvs = 64,
-    seconds: Annotated[float, typer.Option(min=1e-3, help="About how long to measure.")] = 20.0,
+    seconds: Annotated[
+        float, typer.Option(min=1e-3, help="Duration of the measurement, approximately.")
+    ] = 20.0,
     agent_ms: Annotated[
         float,
         typer.Option(
-            min=0, max=60_000, help="How long your policy takes to choose one batch of actions."
+            min=0,
+            max=60_000,
+            help="Milliseconds that your policy takes to choose a batch of actions.",
         ),
     ] = 0.0,
     autoreset_mode: options.AutoresetMode = None,
