@@ -50,14 +50,15 @@ class Env(seeding.Seeded, Generic[ObsType, ActType]):
     `reset` begins with `super().reset(seed=seed)`. `render` and `close` may be overridden.
 
     An environment whose observations are arrays, or dicts and tuples of arrays, may also have a
-    method `bind(observation)`. A vector env calls it with the arrays that `reset` and `step` then
-    write the observation into, nested as the space is (arrays of shape `()` for the scalars of a
-    Discrete). Returning this same object saves a copy. The arrays hold an older observation, so
-    write all of them each time. `bind` is called before the first `reset` or `step` that writes
-    there: once, or with `buffers` greater than 1 before each step. It is also found below
-    Gymnasium's `TimeLimit`, `OrderEnforcing`, `PassiveEnvChecker` and `RecordEpisodeStatistics`.
-    Another wrapper that neither changes nor keeps observations may define `bind` itself. The `bind`
-    of a vector env gets the batch of its environments.
+    method `bind(observation)`. A vector env calls it with arrays that are nested as the space is
+    (arrays of shape `()` for the scalars of a Discrete). `reset` and `step` then write the
+    observation into these arrays and return the same object, which saves a copy. The arrays contain
+    an older observation, so write all of them each time. `bind` is called before the first `reset`
+    or `step` that writes into other arrays than the last one: once, or before each step if there
+    are several slots. It is also found through Gymnasium's `TimeLimit`, `OrderEnforcing`,
+    `PassiveEnvChecker` and `RecordEpisodeStatistics`. Other wrappers that neither change nor keep
+    observations may define `bind` themselves. If an environment is a vector env, its `bind` gets a
+    batch: one row per environment in it.
 
     Attributes:
         observation_space: The space that every observation lies in.
@@ -101,7 +102,7 @@ class Env(seeding.Seeded, Generic[ObsType, ActType]):
 
         Args:
             seed: A non-negative int seeds `np_random`; None lets it continue.
-            options: For the subclass to interpret.
+            options: Options whose meaning the subclass defines.
 
         Returns:
             The first observation and an info. This base method returns None; a subclass calls it

@@ -53,18 +53,18 @@ class InvalidObservationError(VecspacesError, ValueError):
 
 
 class InvalidRewardError(VecspacesError, ValueError):
-    """An environment returned a reward that is no number; with `validate=True`, no finite one."""
+    """An environment returned a reward that is not a number, or not finite (`validate=True`)."""
 
 
 class InvalidFlagError(VecspacesError, TypeError):
-    """An environment returned `terminated` or `truncated` that is no bool (`validate=True`)."""
+    """`terminated` or `truncated` of an environment is not a bool (`validate=True`)."""
 
 
 class InvalidInfoError(VecspacesError, TypeError):
-    """An environment returned an info that is no dict, or that cannot be pickled.
+    """An environment returned an invalid info.
 
-    Or one with a key of the `info_space` whose value does not fit there; with `validate=True`, one
-    with a key that is no string.
+    It is not a dict, cannot be pickled, or has a value that does not fit the `info_space`. With
+    `validate=True`, also an info with a key that is not a string.
     """
 
 
@@ -90,11 +90,11 @@ class AlreadyPendingCallError(VecspacesError):
 
 
 class NoAsyncCallError(VecspacesError):
-    """A wait for the end of a call that was never begun.
+    """A wait for a call that is not pending.
 
     Args:
         message: What happened and what to do next.
-        name: The call that was waited for: `"reset"`, `"step"`, `"call"` or `"recv"`.
+        name: The call that was to be waited for: `"reset"`, `"step"`, `"call"` or `"recv"`.
     """
 
     def __init__(self, message: str, name: str = "") -> None:
@@ -111,11 +111,11 @@ class StepTimeoutError(VecspacesError, TimeoutError, multiprocessing.TimeoutErro
 
     Args:
         message: What was waited for, for how long, and what to do next.
-        env_ids: The environments that are still busy; where their workers are restarted
+        env_ids: The environments that are still busy; if their workers are restarted
             (`on_step_timeout`), all environments of these workers.
-        running: Those of them that were running.
-        stack: The Python frames of the first of these, the innermost last; None if they are not
-            known.
+        running: The environments in `env_ids` that were running.
+        stack: The Python frames of the first running environment, the innermost last; None if they
+            are not known.
     """
 
     def __init__(
@@ -132,9 +132,9 @@ class StepTimeoutError(VecspacesError, TimeoutError, multiprocessing.TimeoutErro
 
 
 class SlowEnvironmentWarning(RuntimeWarning):
-    """An environment has been busy for `slow_warning` seconds; says where it is.
+    """An environment has been busy for `slow_warning` seconds; the text shows its Python stack.
 
-    Turned into an error it leaves the call pending, as a timeout does.
+    If warnings are errors, the call stays pending, as after a timeout.
     """
 
 
@@ -145,7 +145,7 @@ class WorkerError(VecspacesError):
         message: What happened, in which environments, and what to do next.
         env_ids: The environments concerned.
         worker: The index of the worker.
-        command: What it was doing: `"build"`, `"reset"`, `"step"`, `"call"` or `"close"`.
+        command: What the worker was doing: `"build"`, `"reset"`, `"step"`, `"call"` or `"close"`.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class WorkerError(VecspacesError):
 
 
 class WorkerDiedError(WorkerError):
-    """A worker process ended without being asked to.
+    """A worker process ended, although the caller did not end it.
 
     Args:
         message: What happened, in which environments, and what to do next.
@@ -167,9 +167,10 @@ class WorkerDiedError(WorkerError):
         command: What the worker was doing.
         exitcode: The exit code of the process; negative numbers are signals, None is unknown.
         signal: The name of the signal that ended it and its usual cause, if a signal did.
-        node: The machine of a cluster that it ran on, if it was not this one.
-        running: The environment that was running; None if none was, or it is not known.
-        stack: Its Python frames where it crashed, the innermost last; None if it left none.
+        node: The machine of a cluster on which the worker ran, if it was not the caller's.
+        running: The environment that was running; None if none was running, or it is not known.
+        stack: The Python frames of that environment at the crash, the innermost last; None if they
+            are not known.
     """
 
     def __init__(

@@ -96,8 +96,8 @@ def make_vec(
 ) -> ManagedVectorEnv[Any, Any]:
     """Make a vector env; the environments themselves are built where they run.
 
-    A Gymnasium id is looked up here, so that it need not be registered in the workers. The result's
-    `spec` then holds all arguments: `make_vec(envs.spec)` makes the same again. As in
+    A Gymnasium id is looked up in the caller, so it need not be registered in the workers. The
+    result's `spec` then holds all arguments: `make_vec(envs.spec)` makes an equal vector env. As in
     `gymnasium.make_vec`, the `num_envs`, backend, `vector_kwargs` and `wrappers` of such a spec
     override the arguments.
 
@@ -105,7 +105,7 @@ def make_vec(
         env: What to run copies of: a Gymnasium id (`"CartPole-v1"`, or `"module:Name-v0"` for a
             module that registers it), a Gymnasium `EnvSpec`, `"module:factory"` for anything in a
             module that can be called (a class, for one), a factory, or one factory per environment.
-        num_envs: How many environments; for a list of factories its length, or left at 1.
+        num_envs: The number of environments. For a list of factories pass its length, or nothing.
         backend: `"async"` for worker processes, `"sync"` for this process, `"ray"` for the actors
             of a Ray cluster.
         vector_kwargs: Arguments of `AsyncVectorEnv`, `SyncVectorEnv` or `RayVectorEnv`. With

@@ -45,8 +45,8 @@ class Evaluation:
         returns: Sums of rewards, float64.
         lengths: Numbers of steps, int64.
         seeds: The seed that each episode was reset with, int64.
-        retries: How often each episode began anew because its worker had died, int64.
-        terminated: Whether the environment ended the episode; False: it was truncated, bool.
+        retries: How often each episode began again because its worker had died, int64.
+        terminated: True if the episode was terminated, False if it was truncated, bool.
         infos: For each key with a number in a final info, the numbers, float64; NaN for episodes
             whose final info has no number there.
         steps: The sum of `lengths`.

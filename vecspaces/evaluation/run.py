@@ -70,22 +70,23 @@ def evaluate(
     If policy and environment are deterministic given the seed, and the policy treats the rows of a
     batch independently, results never depend on `num_envs`, `num_workers`, `backend` or worker
     deaths: they are equal bit for bit. Exactly `episodes` episodes are begun and all of them count,
-    so that short ones are not preferred. An environment that finished one begins the next at once.
+    so the mean is not biased towards short ones. An environment that has finished an episode begins
+    the next one at once.
 
     Args:
         policy: A function of a batch of observations that returns a batch of actions. The rows of
-            a batch depend on timing. If it has a parameter named `infos`, it is called with the
-            last infos of the same rows too, in the form in which vector envs return them. If it
-            has a method `reset`, it has a state: it is always called with the observations of all
-            environments, in their order, and `policy.reset(rows)` is called before the first
-            observations of episodes in these rows, the first time with all rows. `"random"` draws
-            from the action space, within `infos["action_mask"]` as `vecspaces.sample_actions` does.
+            a batch depend on timing. A parameter named `infos` gets the last infos of the same
+            rows, in the form in which vector envs return them. A policy with a method `reset` has
+            a state: it is always called with the observations of all environments, in their order,
+            and `policy.reset(rows)` is called before the first observations of episodes in these
+            rows, the first time with all rows. `"random"` samples the action space within
+            `infos["action_mask"]`, as `vecspaces.sample_actions` does.
         env: A Gymnasium id, an `EnvSpec`, `"module:factory"` or a factory of single environments,
             as for `make_vec`, but no list.
         episodes: The number of episodes.
         seed: Episode k has seed k of `numpy.random.SeedSequence(seed).generate_state(episodes) &
-            0x7fffffff`, so that the first n are those of a shorter evaluation. A sequence is taken
-            as the seeds themselves. None: fresh entropy.
+            0x7fffffff`, so a shorter evaluation has the first of these seeds. A sequence contains
+            the seeds themselves. None: fresh entropy.
         num_envs: The maximum number of environments; there are never more than episodes. None: 16
             per worker, and up to 32 if each then plays at least eight episodes.
         num_workers: The maximum number of workers. None: the number of usable cores.
@@ -93,8 +94,8 @@ def evaluate(
             no effect.
         max_episode_steps: Steps after which an episode is truncated; needed for environments whose
             episodes never end.
-        max_retries: An episode that is lost because a worker dies begins anew. One that was running
-            when its worker died more than this many times is an error that names its seed. With
+        max_retries: An episode that is lost because a worker dies begins again. If an episode was
+            running when its worker died more than this many times, an error names its seed. With
             `on_step_timeout="restart"`, steps that overrun `step_timeout` count too.
         progress: Whether to print progress and time left on standard error; or a function that is
             called with the number of finished episodes and the number of all episodes.

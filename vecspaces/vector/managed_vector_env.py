@@ -138,7 +138,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             options: One mapping for all environments (autoresets get none), or a sequence of one
                 per environment (its autoresets get it too). `{"reset_mask": mask}` with a bool
                 array of shape `(num_envs,)` resets only the chosen ones; with `copy=False`, it
-                writes over their last observations.
+                overwrites their last observations.
 
         Returns:
             The batch of observations of all environments, and the infos of those that were reset.
@@ -365,15 +365,14 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     ) -> None:
         """Send environments a reset instead of actions, without waiting for any.
 
-        Those that failed are built again first.
-
-        `recv` returns their first observations, with reward 0 and no flags, while others step.
+        Environments that failed are built again first. `recv` returns the first observations, with
+        reward 0 and no flags, while other environments step.
 
         Args:
             env_ids: The environments; None: all.
             seed: None, an int (entry i of `env_ids` gets seed + i), one int or None per entry, or a
                 `numpy.random.SeedSequence`, which is spawned.
-            options: For the resets of all of them; autoresets get none.
+            options: The options of all these resets; autoresets get none.
 
         Raises:
             AlreadyPendingCallError: An environment has not answered yet, or its results were not
@@ -412,10 +411,10 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             Exactly `count` rows; all arrays are copies.
 
         Raises:
-            Exception: What one of these environments raised, once. The others are ready for the
-                next `recv`; `send_reset` builds that one again.
-            NoAsyncCallError: Fewer environments were sent an action or are ready.
-            StepTimeoutError: It took too long; nothing is lost, `recv` again.
+            Exception: What one of these environments raised, once. The next `recv` returns the
+                others; `send_reset` builds that environment again.
+            NoAsyncCallError: Fewer than `count` environments are ready or have a pending action.
+            StepTimeoutError: It took too long; no result is lost, and `recv` can be repeated.
         """
         return self._send_recv.recv(count, timeout)
 
@@ -446,10 +445,10 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     def rollout_view(self) -> Rollout:
         """Return the last `buffers - 1` steps as arrays in time order; observations are not copied.
 
-        Call it when that many steps were made since `reset` or since the last `rollout_view`; a
-        reset with a `reset_mask` in between is no step, and its observations replace those that
-        ended the episodes. The next step then begins the next rollout: the last observation becomes
-        its first, by one copy, and the arrays returned here are written over.
+        Call it after that many steps since `reset` or the last `rollout_view`. A reset with a
+        `reset_mask` is not a step, and its observations replace those that ended the episodes. The
+        next step begins the next rollout: the last observation is copied and becomes its first one,
+        and the arrays returned here are overwritten.
 
         Returns:
             Observations `(T + 1, num_envs, ...)` as views of the ring; rewards, terminations and
@@ -489,12 +488,12 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         env_ids: Sequence[int] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
-        """Call a method of the environments, or get an attribute that is no method.
+        """Call a method of the environments, or get an attribute that is not a method.
 
         Args:
-            name: The method or attribute; wrappers are looked through. Or a function: it is called
-                where the environment runs, with the environment as its first argument (with a
-                vector env of Gymnasium as a whole, where one is an environment).
+            name: The method or attribute, which is searched in wrappers too. Or a function: it is
+                called in the environment's process, with the environment as its first argument. If
+                the environment is in a vector env of Gymnasium, the argument is that vector env.
             *args: Positional arguments.
             env_ids: The environments concerned; None: all.
             **kwargs: Keyword arguments.
@@ -524,7 +523,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             timeout: The longest wait, in seconds; None: `step_timeout`.
 
         Returns:
-            One result per environment; `()` where it ends a `set_attr` or `stats` whose own wait
+            One result per environment; `()` if it ends a `set_attr` or `stats` whose own wait
             timed out or was interrupted.
 
         Raises:
@@ -546,7 +545,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         return self._calls.call("get_attr", name, (), {}, env_ids)
 
     def set_attr(self, name: str, values: Any, *, env_ids: Sequence[int] | None = None) -> None:
-        """Set an attribute of the environments themselves, not of their wrappers.
+        """Set an attribute of environments, on the wrapper that has it, else on the environment.
 
         Args:
             name: The attribute.
@@ -590,14 +589,13 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
 
         Args:
             timeout: The longest wait for environments to close, in seconds; None: 4, or half a
-                second after Ctrl-C. What has not ended by then is terminated, and killed within
-                one second more.
+                second after Ctrl-C. Workers that have not ended by then are terminated, and killed
+                within one more second.
             terminate: Whether to end them without the close command.
-            **kwargs: Handed to `close_extras` of a derived class.
+            **kwargs: Passed to `close_extras` of a derived class.
 
         Raises:
-            Exception: What an environment raised in its own `close`; everything is freed all the
-                same.
+            Exception: What an environment raised in its own `close`, after everything is freed.
         """
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)

@@ -31,16 +31,17 @@ class BatchOptions(TypedDict, total=False):
     Args:
         batch_size: How many environments `recv` waits for; None: all.
         buffers: The number of observation slots. With `copy=False`, what a step returned stays
-            valid for the next `buffers - 1` steps, one less where `rollout_view` comes between; a
-            full `reset` begins anew. A `reset_mask`, `step(env_ids=...)`, `send` and `send_reset`
-            write over the rows that they choose in the current slot, which the last step returned.
+            valid for the next `buffers - 1` steps, or one step fewer if `rollout_view` is called in
+            between; a full `reset` writes the first slot again. A `reset_mask`,
+            `step(env_ids=...)`, `send` and `send_reset` overwrite the rows that they choose in the
+            current slot, which the last step returned.
         stats: Whether `stats()` measures how long steps take.
         validate: Whether values are checked: observations and actions must lie in their spaces
             (bounds, NaN, characters, lengths), rewards be finite, flags be bools, and keys of infos
             be strings. Shapes, dtypes and nesting are always checked.
-        info_space: A Dict of the keys of infos that are stored beside the observations, as arrays
-            of its dtypes, and checked. None: the environments' own `info_space`, if they have one;
-            an empty Dict: no keys.
+        info_space: A Dict of the keys of infos that are checked, and stored beside the observations
+            as arrays of its dtypes. None: the environments' own `info_space`, if they have one; an
+            empty Dict: no keys.
     """
 
     batch_size: int | None
@@ -61,20 +62,20 @@ class WorkerOptions(BatchOptions, total=False):
         on_worker_death: `"raise"`, or `"restart"`: a new worker builds the environments again, and
             the lost episodes are truncated and marked in `infos["worker_restarted"]`. Or a function
             that is called with the `WorkerDiedError` of each death before the restart, and may
-            raise to prevent it.
+            raise to prevent the restart.
         max_restarts: How many restarts are allowed within `restart_window`; one more is an error.
-        restart_window: In seconds.
-        step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound but
-            for the first reset.
+        restart_window: The time in which restarts are counted, in seconds.
+        step_timeout: The longest wait for a reset, step or call, in seconds; None: no bound, except
+            that `start_timeout` bounds the first reset.
         on_step_timeout: `"raise"`, or `"restart"`: a worker that overruns `step_timeout` is killed
-            and restarted as a dead one is; all workers that were late together count as one
-            restart. The `timeout` of a single wait restarts nothing. Or a function that is called
-            with the `StepTimeoutError` before the restart and may raise to prevent it.
-        start_timeout: The longest wait for environments to be built, and, where `step_timeout` is
-            None, for the first reset, in seconds.
-        slow_warning: After how many seconds a `SlowEnvironmentWarning` names an environment that
+            and replaced as a dead one is; all workers that were late together count as one
+            restart. The `timeout` of a single wait restarts no worker. Or a function that is called
+            with the `StepTimeoutError` before the restart, and may raise to prevent the restart.
+        start_timeout: The longest wait for environments to be built, in seconds. If `step_timeout`
+            is None, it bounds the first reset too.
+        slow_warning: After this many seconds a `SlowEnvironmentWarning` names an environment that
             is busy with one reset, step or call, or is being built, and shows its Python stack (on
-            Linux); once per episode. None: never.
+            Linux), once per episode. None: never.
         worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None does not change them.
             Libraries other than PyTorch that the caller has loaded keep their number of threads in
             a forked worker, unless threadpoolctl is installed.
@@ -96,8 +97,8 @@ class _EveryOption(TypedDict, total=False):
     """Arguments that every vector env takes; Gymnasium's constructors take them by position too.
 
     Args:
-        copy: Whether observations are copied; otherwise they are views that a later step writes
-            over.
+        copy: Whether observations are copied; otherwise they are views, which a later step
+            overwrites.
         observation_mode: `"same"` for equal observation spaces, `"different"` for equal shapes and
             dtypes with other bounds, or the pair `(observation_space, single_observation_space)`.
         autoreset_mode: What follows the end of an episode.

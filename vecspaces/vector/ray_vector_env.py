@@ -28,32 +28,32 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
     """Steps environments in Ray actors, many in each; the contract is that of `AsyncVectorEnv`.
 
     Needs the extra `ray`. With `processes_per_actor` above 1, an actor runs an `AsyncVectorEnv`: a
-    node of many cores is one actor, and sends one batch per step. Its environments then step
-    together: `send` takes the actions of a whole actor.
+    node with many cores needs one actor only, which sends one batch per step. The environments of
+    such an actor step together: `send` takes the actions of all of them.
 
     Args:
         env_fns: Factories of environments; each is called once, in its actor.
-        num_workers: The number of actors; None: by `envs_per_actor`, or as many as the cluster
-            has CPUs for.
-        envs_per_actor: How many factories an actor gets, at most; excludes `num_workers`.
-        address: The cluster; None: the one that this process is connected to, the one that
-            RAY_ADDRESS names, or one that runs on this machine; else a local one is started, and
-            shut down with the last vector env that uses it.
-        resources_per_worker: What an actor needs: `num_cpus`, `num_gpus`, `memory`, or names of
-            custom resources.
-        placement: `"spread"` over the nodes, or `"pack"`.
-        processes_per_actor: Worker processes within an actor.
-        on_worker_death: `"raise"`, or `"restart"`: a new actor, elsewhere if its node is gone; or a
-            function, as in `AsyncVectorEnv`. If a process of an actor dies, `"restart"` replaces
-            the process, and a function decides whether the actor is replaced.
+        num_workers: The number of actors. None: it follows from `envs_per_actor`, or from the CPUs
+            of the cluster.
+        envs_per_actor: The maximum number of factories per actor, instead of `num_workers`.
+        address: The cluster. None: the cluster that this process is connected to, that RAY_ADDRESS
+            names, or that runs on this machine, in this order; otherwise a local one is started,
+            which ends with the last vector env that uses it.
+        resources_per_worker: The resources that an actor reserves: `num_cpus`, `num_gpus`,
+            `memory`, or names of custom resources.
+        placement: `"spread"` distributes the actors over the nodes, `"pack"` uses few nodes.
+        processes_per_actor: The number of worker processes in an actor.
+        on_worker_death: `"raise"`, or `"restart"`: a new actor, on another node if its node is
+            gone; or a function, as in `AsyncVectorEnv`. If a process of an actor dies, `"restart"`
+            replaces the process, and a function decides whether the actor is replaced.
         on_step_timeout: `"raise"`, `"restart"` or a function, as in `AsyncVectorEnv`: an actor that
             overruns `step_timeout` is replaced.
-        start_timeout: The longest wait for actors to be placed and environments to be built, and,
-            where `step_timeout` is None, for the first reset, in seconds.
-        slow_warning: After how many seconds a `SlowEnvironmentWarning` names the environments of a
+        start_timeout: The longest wait for actors to be placed and environments to be built, in
+            seconds. If `step_timeout` is None, it bounds the first reset too.
+        slow_warning: After this many seconds a `SlowEnvironmentWarning` names the environments of a
             busy actor. With `processes_per_actor` above 1, the actor's own output names the slow
             environment with its stack. None: never.
-        worker_threads: Threads of BLAS, OpenMP and PyTorch in an actor; None leaves them alone.
+        worker_threads: Threads of BLAS, OpenMP and PyTorch in an actor; None does not change them.
 
     Raises:
         ImportError: Ray is not installed; names the extra.

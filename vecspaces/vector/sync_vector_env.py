@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
     """Steps environments one after the other, in the caller's process.
 
-    The best choice for very cheap environments in small numbers, and for debugging.
+    Use it for a few very cheap environments, and for debugging.
 
     Args:
         env_fns: Factories of environments; each is called once. One may return a vector env, which

@@ -107,7 +107,7 @@ class VectorEnv(seeding.Seeded, Generic[ObsType, ActType, ArrayType]):
         """End the environments and free what they hold; a second call does nothing.
 
         Args:
-            **kwargs: Handed to `close_extras`.
+            **kwargs: Passed to `close_extras`.
         """
         if self.closed:
             return

@@ -43,15 +43,15 @@ class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTy
 
     Each observation is stored once, not once per stack. If the wrapped vector env was made with
     `copy=False`, `reset` and `step` return read-only views of this memory, which is not written
-    again while they exist. k stacked frames then take the memory of one, as long as no episode
-    begins; a step in which an episode begins copies k - 1 frames of all environments. `recv` and
+    again while the views exist. k stacked frames then take the memory of one frame; a step in which
+    an episode begins also copies k - 1 frames of all environments. `recv` and
     `step(env_ids=...)` return copies, as do all calls with `copy=True`.
 
     Args:
         env: The vector env to wrap.
         stack_size: How many observations are stacked.
-        padding_type: `"reset"` (the first observation of the episode), `"zero"` (zeros, or what is
-            nearest to them in the space), or an observation.
+        padding_type: `"reset"` (the first observation of the episode), `"zero"` (zeros, or the
+            nearest values in the space), or an observation.
 
     Raises:
         TypeError: `stack_size` is no integer.

@@ -24,9 +24,9 @@ class RunningMeanStd:
     Its attributes are all of its state: pickle it, or save and assign them.
 
     Args:
-        epsilon: The weight of the mean 0 and the variance 1 with which it begins.
+        epsilon: The weight of the initial mean 0 and variance 1.
         shape: The shape of one value.
-        dtype: The dtype of the mean and variance with which it begins.
+        dtype: The dtype of the initial mean and variance.
 
     Attributes:
         mean: The mean, of shape `shape`.
@@ -48,7 +48,7 @@ class RunningMeanStd:
         self.count: float = epsilon
 
     def update(self, x: _Array) -> None:
-        """Take in a batch of values.
+        """Update the mean and variance with a batch of values.
 
         Args:
             x: Shape `(rows, *shape)`.
@@ -84,10 +84,11 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
 
     Args:
         env: The vector env to wrap.
-        epsilon: Is added to the variance, so that no division is by zero.
+        epsilon: A number that is added to the variance, to avoid a division by zero.
 
     Attributes:
-        obs_rms: The statistics, a `RunningMeanStd`: save it with the policy, and assign it.
+        obs_rms: The statistics, a `RunningMeanStd`; save it with the policy, and assign it to the
+            wrapper of an evaluation.
         update_running_mean: Whether observations update the statistics; False for an evaluation.
         epsilon: As given.
 
@@ -154,13 +155,13 @@ class NormalizeReward(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType
     """Scales rewards, so that the discounted sum of rewards has a variance of about 1.
 
     Rewards are divided by the standard deviation of the discounted sums of all environments so far.
-    As in Gymnasium, a sum begins anew when an episode terminates, after a reset, and in SAME_STEP
-    mode after every end. Otherwise it continues over the end of a truncated episode.
+    As in Gymnasium, a sum begins again when an episode terminates, after a reset, and in SAME_STEP
+    mode after every end. In the other modes it continues over the end of a truncated episode.
 
     Args:
         env: The vector env to wrap.
         gamma: The discount factor.
-        epsilon: Is added to the variance, so that no division is by zero.
+        epsilon: A number that is added to the variance, to avoid a division by zero.
 
     Attributes:
         return_rms: The statistics, a `RunningMeanStd`: save it with the policy, and assign it.

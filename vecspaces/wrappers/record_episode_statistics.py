@@ -23,8 +23,8 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
     `infos["episode"]` holds arrays with one entry per environment, zero if no episode ended: `"r"`
     (the sum of rewards, float64), `"l"` (steps, int64), `"t"` (seconds, float64). The mask
     `infos["_episode"]` is True where an episode ended. Names and values are those of
-    `gymnasium.wrappers.vector.RecordEpisodeStatistics`. It follows `step`, `step_wait` and `recv`,
-    in every autoreset mode.
+    `gymnasium.wrappers.vector.RecordEpisodeStatistics`. They are added by `step`, `step_wait` and
+    `recv`, in every autoreset mode.
 
     Args:
         env: The vector env to wrap.

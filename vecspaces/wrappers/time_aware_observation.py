@@ -26,7 +26,7 @@ class TimeAwareObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTyp
     Args:
         env: The vector env to wrap; its environments have a limit of steps.
         flatten: Whether the result is flattened into one array.
-        normalize_time: Whether the time runs from 0.0 to 1.0, or else from 0 to the limit.
+        normalize_time: Whether the time runs from 0.0 to 1.0; otherwise from 0 to the limit.
         dict_time_key: The key of the time in a Dict.
 
     Attributes:

@@ -27,8 +27,8 @@ class TransformAction(
 
     Args:
         env: The vector env to wrap.
-        func: Called with a batch of actions; returns what the wrapped vector env takes. `send` and
-            `step(env_ids=...)` give it the rows of some environments.
+        func: A function that takes a batch of actions and returns the actions for the wrapped
+            vector env. For `send` and `step(env_ids=...)`, these are the rows of some environments.
         action_space: The space of the batches that `func` takes; None: that of
             `single_action_space`, or of the wrapped vector env.
         single_action_space: The space of one row; None: that of the wrapped vector env.
@@ -89,12 +89,12 @@ class RescaleAction(TransformAction[ObsType, _Array, _Array], Generic[ObsType]):
     Args:
         env: The vector env to wrap.
         min_action: The new lower bound: a number, or an array of the shape of one action.
-        max_action: The new upper bound.
+        max_action: The new upper bound, in the same form.
 
     Raises:
         TypeError: The action space is no Box, or a bound is no number.
-        ValueError: A bound has another shape, is infinite where the Box is not, or is not below
-            the other one; or the Box is of integers, which the map would round.
+        ValueError: A bound has another shape, is infinite although the Box's bound is finite, or is
+            not below the other one; or the Box is of integers, which the map would round.
 
     Example:
         >>> from vecspaces import make_vec

@@ -37,9 +37,9 @@ class TransformObservation(
 
     Args:
         env: The vector env to wrap.
-        func: Called with a batch of observations; returns as many rows. `recv`,
-            `step(env_ids=...)` and the last observations of episodes (`infos["final_obs"]`) give it
-            batches of fewer rows than there are environments.
+        func: A function that takes a batch of observations and returns as many rows. For `recv`,
+            `step(env_ids=...)` and last observations (`infos["final_obs"]`), the batch has fewer
+            rows than there are environments.
         observation_space: The space of the batches that `func` returns; None: that of
             `single_observation_space`, or of the wrapped vector env.
         single_observation_space: The space of one row; None: that of the wrapped vector env.
@@ -156,8 +156,8 @@ class RescaleObservation(TransformObservation[_Array, ActType, _Array], Generic[
 
     Raises:
         TypeError: The observation space is no Box, or a bound is no number.
-        ValueError: A bound has another shape, is infinite where the Box is not, or above the other;
-            or the Box is of integers, which the map would round.
+        ValueError: A bound has another shape, is infinite although the Box's bound is finite, or is
+            above the other; or the Box is of integers, which the map would round.
 
     Example:
         >>> from vecspaces import make_vec

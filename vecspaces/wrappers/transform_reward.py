@@ -20,8 +20,8 @@ class TransformReward(VectorRewardWrapper[ObsType, ActType, _Array], Generic[Obs
 
     Args:
         env: The vector env to wrap.
-        func: Called with an array of rewards, one per row; returns as many. `recv` and
-            `step(env_ids=...)` give it the rows of some environments.
+        func: A function that takes an array of rewards, one per row, and returns as many. For
+            `recv` and `step(env_ids=...)`, these are the rows of some environments.
 
     Example:
         >>> from vecspaces import make_vec

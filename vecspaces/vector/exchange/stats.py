@@ -179,11 +179,11 @@ class Stats:
     """What `VectorEnv.stats()` returns; times in seconds, one entry per environment or worker.
 
     All steps and resets are counted. All resets are timed, and all steps that take 20 us or more on
-    the average; of shorter ones about a sixth, drawn at random.
+    average. About a sixth of shorter steps, drawn at random, is timed.
 
     Args:
-        steps: Steps of each environment; autoresets do not count, but for those that a vector env
-            among the environments makes itself.
+        steps: Steps of each environment, without autoresets. If an environment is a vector env, the
+            autoresets that it makes itself count as steps.
         step_mean: Mean time of a step.
         step_p99: 99th percentile of the time of a step, at most 9 % off.
         resets: Autoresets of each environment.
