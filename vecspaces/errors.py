@@ -7,20 +7,20 @@
     ├── InvalidActionError (ValueError, TypeError)
     │                                      wrong number, shape, dtype kind or nesting of actions
     ├── InvalidObservationError (ValueError)
-    │                                      an environment returned what its space does not hold
-    ├── InvalidRewardError (ValueError)    a reward that is no number
-    ├── InvalidFlagError (TypeError)       `terminated` or `truncated` is no bool (validate=True)
-    ├── InvalidInfoError (TypeError)       an info that is no dict, cannot be pickled, or does not
-    │                                      fit the info_space
+    │                                      an observation that does not fit its space
+    ├── InvalidRewardError (ValueError)    a reward that is not a number
+    ├── InvalidFlagError (TypeError)       a flag that is not a bool (validate=True)
+    ├── InvalidInfoError (TypeError)       an info that is not a dict, cannot be pickled, or does
+    │                                      not fit the info_space
     ├── ResetNeededError (AssertionError)  stepping a finished or broken environment
-    ├── ClosedEnvironmentError             used after close()
+    ├── ClosedEnvironmentError             a call after close()
     ├── AlreadyPendingCallError            a call while another one is still pending
-    ├── NoAsyncCallError                   a wait for a call that was not made
+    ├── NoAsyncCallError                   a wait for a call that is not pending
     ├── StepTimeoutError (TimeoutError, multiprocessing.TimeoutError)
     │                                      names the environments still busy; the call stays pending
     ├── FailedCheckError (AssertionError)  `Report.raise_for_findings` of `vecspaces.testing`
-    └── WorkerError                        a worker failed in a way that no exception can carry over
-        └── WorkerDiedError                a worker process is gone
+    └── WorkerError                        an environment's exception cannot be sent to the caller
+        └── WorkerDiedError                a worker process ended
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class InvalidActionError(VecspacesError, ValueError, TypeError):
 
 
 class InvalidObservationError(VecspacesError, ValueError):
-    """An environment returned an observation that its space does not hold.
+    """An environment returned an observation that does not fit its space.
 
     Shape, dtype and nesting are always checked; bounds, NaN, characters and lengths with
     `validate=True`.
@@ -107,7 +107,7 @@ class FailedCheckError(VecspacesError, AssertionError):
 
 
 class StepTimeoutError(VecspacesError, TimeoutError, multiprocessing.TimeoutError):
-    """A wait ended before the environments did; the call stays pending.
+    """A wait took longer than its bound; the call stays pending.
 
     Args:
         message: What was waited for, for how long, and what to do next.
@@ -139,7 +139,7 @@ class SlowEnvironmentWarning(RuntimeWarning):
 
 
 class WorkerError(VecspacesError):
-    """A worker failed in a way that the environment's own exception cannot express.
+    """A worker failed, and the caller cannot raise the environment's own exception.
 
     Args:
         message: What happened, in which environments, and what to do next.
