@@ -23,9 +23,9 @@ def is_in_main(value: Any) -> bool:
 def dumps_by_name(value: Any, by_name: Callable[[Any], bool] = is_in_main, **options: Any) -> bytes:
     """Pickle by reference what has a name, and by value what has none.
 
-    cloudpickle sends functions and classes of the main module by value. The main module of a forked
-    worker is the caller's, where a class by value would be another one: those that `by_name`
-    accepts go by reference.
+    cloudpickle sends functions and classes of the main module by value. A forked worker has the
+    caller's main module, in which a class by value would be a second one. So functions and classes
+    that `by_name` accepts go by reference.
     """
     file = io.BytesIO()
     _Pickler(file, by_name, **{"protocol": 5, **options}).dump(value)
@@ -33,7 +33,7 @@ def dumps_by_name(value: Any, by_name: Callable[[Any], bool] = is_in_main, **opt
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """cloudpickle's, but for what the main module has by its name."""
+    """cloudpickle's, except for what the main module has by its name."""
 
     def __init__(self, file: io.BytesIO, by_name: Callable[[Any], bool], **options: Any) -> None:
         super().__init__(file, **options)

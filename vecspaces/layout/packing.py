@@ -72,9 +72,9 @@ def dump(value: Any) -> bytes:
 
 
 def dumping_by(dumps: Dumps, function: Callable[..., None]) -> Callable[..., None]:
-    """Return a function in which `dump` uses `dumps` for what is of the main module.
+    """Return a function in which `dump` uses `dumps` for objects of the main module's classes.
 
-    The process that loads it may have another main module, whose class of that name is another.
+    The process that loads them may have another main module, with another class of that name.
     """
 
     def call(*args: Any, **kwargs: Any) -> None:

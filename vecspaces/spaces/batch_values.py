@@ -26,7 +26,7 @@ from vecspaces.spaces.tuple import Tuple
 ARRAY_SPACES = (ArraySpace, Discrete)
 
 _WHOLE = {Box.contains, Discrete.contains, MultiBinary.contains, MultiDiscrete.contains}
-"""Tests of single values that are those of the bounds, where dtype and shape are the space's."""
+"""Tests of values that compare with the bounds alone, if dtype and shape are the space's."""
 
 
 def stack(space: Space[Any], values: Iterable[Any]) -> Any:

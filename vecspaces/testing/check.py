@@ -113,7 +113,7 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
     "uneven-steps": ("note", "use send and recv with a batch_size, which do not wait for it"),
 }
 
-# Findings about values; with those about other results; those that prevent all later probes.
+# Findings about values, findings about all results, and findings that prevent all later probes.
 _VALUES = {"observation", "reward"}
 _RESULTS = _VALUES | {"flag", "info", "info-space"}
 _FORMS = {"reset-form", "step-form", "action-mask"}

@@ -151,7 +151,7 @@ class _ArrayFrames:
         self._ends = np.full(count, size - 1)
 
     def pushed(self, batch: Any, rows: RowChoice, begun: Mask | None) -> _ArrayFrames:
-        """Return the frames with one more in some rows; those that begun have padding before."""
+        """Return the frames with one more in some rows, after padding where an episode begins."""
         frames = copy.copy(self)
         ends = frames._ends = self._ends.copy()
         ends[rows] += 1 if begun is None else np.where(begun, self._size, 1)
@@ -221,7 +221,7 @@ class _ItemFrames:
         self._rows: list[tuple[Any, ...]] = [(padding,) * size] * count
 
     def pushed(self, batch: Any, rows: RowChoice, begun: Mask | None) -> _ItemFrames:
-        """Return the frames with one more in some rows; those that begun have padding before."""
+        """Return the frames with one more in some rows, after padding where an episode begins."""
         frames = copy.copy(self)
         frames._rows = list(self._rows)
         numbers = self._numbers[rows].tolist()

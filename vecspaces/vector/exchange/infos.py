@@ -44,8 +44,8 @@ _ARRAYS, _SCALARS, _PYTHON, _NESTED = range(4)
 class Column:
     """The very values that the environments of some rows reported under one key.
 
-    `values` is a list of one per row, an array of which `form` says what its entries were, or, if
-    all values are dicts, columns.
+    `values` has one entry per row: it is a list, or an array (`form` is then the type that the
+    entries had before), or, if all values are dicts, columns.
     """
 
     rows: Sequence[int]

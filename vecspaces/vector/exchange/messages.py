@@ -80,7 +80,7 @@ class CannotSend(Exception):  # noqa: N818 - a state, not a fault
 def dumps(value: Any) -> bytes:
     """Pickle by reference what has a name in its module, and by value what has none.
 
-    A class of a forked worker's main module is the caller's own: by value it would become another.
+    A forked worker has the classes of the caller's main module: by value they would become others.
     """
     try:
         return pickle.dumps(value, protocol=5)

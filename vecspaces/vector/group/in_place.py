@@ -115,8 +115,8 @@ def find_bind(env: Any) -> Bind | None:
     while f"{type(env).__module__}.{type(env).__qualname__}" in _TRANSPARENT:
         env = env.env
     try:
-        # Without `__getattr__`, by which a wrapper passes on what it lacks; and without `__dict__`,
-        # since all attributes of an object whose `__dict__` was asked for are slower from then on.
+        # Not by `__getattr__`, with which a wrapper passes attributes on. Not by `__dict__` either:
+        # once an object's `__dict__` was read, all of its attributes are slower.
         bind = object.__getattribute__(env, "bind")
     except AttributeError:
         return None

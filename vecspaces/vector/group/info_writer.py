@@ -129,7 +129,8 @@ class InfoWriter:
         # A memoryview stores few bytes in half the time that an array takes.
         self._own = infos.presence.reshape(-1).view(np.uint8).data[low * width : high * width]
         self._everything = bytes([1]) * (width * (high - low))
-        # If no key is a Dict, and none is validated: what writes the values of each, and one.
+        # The functions that write all values of each key, and one value, if no key is a Dict or
+        # validated.
         self._columns = [(key.name, key.write_all) for key in self._keys if key.write_all]
         self._cells = [(key.name, key.rows.write) for key in self._keys if key.rows]
         self._is_flat = len(self._columns) == width and not validate

@@ -44,8 +44,8 @@ class SingleEnvs(Member):
         self._boxes: Space[Any] | None = None
         if validate:
             self._boxes = batch_of_boxes([one.observation_spaces[0] for one in built])
-        # The objects that reset and step each environment in an episode, and those of the next
-        # step.
+        # The objects that reset and step each environment in an episode, and the objects that take
+        # the next step.
         self._envs: list[Any] = []
         self._steppers: list[Any] = []
         # The options that autoresets of a row get.
@@ -150,7 +150,7 @@ class SingleEnvs(Member):
     def reset_env(
         self, row: int, command: str, arguments: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset one environment; what it raises is its own, what it returns is checked."""
+        """Reset one environment; an exception is its own `Failure`, a result is checked."""
         views = self._views
         views.buffers.positions.begin(views.worker, row, arguments.get("seed"))
         try:

@@ -32,11 +32,11 @@ class VectorMember(Member):
         # The slot that holds its last observations; and a copy of them where it does not hold all.
         self._slot = 0
         self._latest: Any = None
-        # Rows whose episode died with a worker, until a step has reported it; and what the reset
-        # after that returned, until a step has handed it out.
+        # Rows whose episode died with a worker, until a step has reported it. `_first` is what the
+        # reset after that returned, until a step has returned it too.
         self._lost: Starts = {}
         self._first: tuple[Any, Columns] | None = None
-        # How the next step is to begin an episode in all rows, where it is to do that.
+        # Seeds and options, if the next step is to begin an episode in all rows.
         self._starts: Starts = {}
 
     @property
