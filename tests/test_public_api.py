@@ -145,8 +145,8 @@ def test_the_options_of_make_vec_are_the_arguments_of_the_constructor(
 
 @pytest.mark.parametrize("vector_env", [SyncVectorEnv, AsyncVectorEnv, RayVectorEnv])
 def test_every_argument_of_a_constructor_is_described_in_order(vector_env: type) -> None:
-    section = (vector_env.__doc__ or "").partition("Args:\n")[2].partition("\n\n")[0]
-    described = re.findall(r"^ {8}(\w+): ", section, re.MULTILINE)
+    section = (inspect.getdoc(vector_env) or "").partition("Args:\n")[2].partition("\n\n")[0]
+    described = re.findall(r"^ {4}(\w+): ", section, re.MULTILINE)
     assert described == list(inspect.signature(vector_env).parameters)
     with pytest.raises(TypeError, match=r"VectorEnv.__init__\(\) got an unexpected .* 'bufers'"):
         vector_env([], bufers=2)

@@ -97,7 +97,8 @@ class Rows(RuleBasedStateMachine):
         self.kind = kind if self.is_plain else "ledger"
         self.is_ledger, self.copies = self.kind in ("ledger", "vector"), copies
         # RecordEpisodeStatistics and talking ledgers use the same key.
-        self.env_fns = env_fns = ledgers(COUNT, talks=self.is_plain)
+        env_fns = ledgers(COUNT, talks=self.is_plain)
+        self.env_fns = list(env_fns)  # of each row
         if not self.is_ledger:
             env_fns = [partial(Sampler, ALL_SPACES[kind], ALL_SPACES[kind])] * COUNT
         self.inner = [env_fn() for env_fn in env_fns]
@@ -174,6 +175,8 @@ class Rows(RuleBasedStateMachine):
 
     @rule(seed=SEEDS, options=OPTIONS, halves=st.booleans())
     def reset(self, seed: Any, options: Any, halves: bool) -> None:
+        if self.model.failed:
+            seed = 7  # without one, what is built again would draw its own noise
         seeds = each_of(copy.deepcopy(seed), COUNT)
         self.build_again(self.model.failed)
         if halves:
@@ -187,10 +190,11 @@ class Rows(RuleBasedStateMachine):
 
     @rule(times=st.lists(st.none() | st.integers(0, 1), min_size=COUNT, max_size=COUNT))
     def reset_with_options_of_each(self, times: list[Any]) -> None:
+        if self.model.failed:
+            self.reset(7, None, False)
         if self.kind == "vector":
             times[2] = times[1]
         options = [None if time is None else {"time": time} for time in times]
-        self.build_again(self.model.failed)
         found = self.envs.reset(options=copy.deepcopy(options))
         self.compare(found, self.model.reset([None] * COUNT, options, ROWS, masked=False))
         self.model.options = dict(enumerate(options))

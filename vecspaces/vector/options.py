@@ -208,17 +208,18 @@ def describe_arguments(kind: type) -> None:
     shared: dict[str, str] = {}
     for options in (_EveryOption, BatchOptions, WorkerOptions):
         shared |= _descriptions(options.__doc__ or "")
-    own = _descriptions(kind.__doc__)
+    doc = inspect.cleandoc(kind.__doc__)  # as Python 3.13 and newer keep it
+    own = _descriptions(doc)
     known = {**shared, **own}
     names = [name for name in inspect.signature(kind).parameters if name in known]
-    kind.__doc__ = kind.__doc__.replace(
+    kind.__doc__ = doc.replace(
         "".join(own.values()), "".join(known[name] for name in names)
     )
 
 
 def _descriptions(docstring: str) -> dict[str, str]:
     """Return the lines about each argument in a docstring of a class."""
-    section = docstring.partition("    Args:\n")[2].partition("\n\n")[0] + "\n"
+    section = inspect.cleandoc(docstring).partition("Args:\n")[2].partition("\n\n")[0] + "\n"
     return {
-        found[2]: found[1] for found in re.finditer(r"( {8}(\w+): .*\n(?: {9,}.*\n)*)", section)
+        found[2]: found[1] for found in re.finditer(r"( {4}(\w+): .*\n(?: {5,}.*\n)*)", section)
     }
