@@ -29,6 +29,8 @@ PACKAGES = {
 KNOWN = {
     "Blackjack-v1": {"after-end"},
     "Pusher-v4": {"construction"},
+    "Taxi-v3": {"info-undeclared"},
+    "Taxi-v4": {"info-undeclared"},
     "intersection-multi-agent-v1": {"reward", "flag"},
     "intersection-multi-agent-v2": {"reward", "flag"},
     "lane-keeping-v0": {"render"},

@@ -161,7 +161,7 @@ class Model:
 
     def send(self, actions: Mapping[int, Any]) -> None:
         """Step rows by themselves; `recv` may return them."""
-        self.is_mixed = True
+        self.is_mixed |= bool(actions)
         self.step(actions)
         self.fresh.difference_update(actions)
         self.ready.update({row: self.last[row] for row in actions})

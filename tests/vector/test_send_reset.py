@@ -188,3 +188,25 @@ def test_a_function_decides_about_each_death() -> None:
         envs.reset(seed=1)
         envs.step(np.array([4, 0, 0, 0]))
         assert [death.running for death in deaths] == [3, 0, 0]
+
+
+def test_a_failed_row_is_built_again_once_though_a_reset_comes_before_its_reply() -> None:
+    built = []
+
+    def make() -> Ledger:
+        built.append(Ledger())
+        return built[-1]
+
+    def fail(env: Ledger) -> None:
+        env.step = lambda action: 1 / 0  # type: ignore[method-assign]
+
+    with SyncVectorEnv([make, Ledger]) as envs:
+        envs.reset(seed=0)
+        envs.call(fail, env_ids=[0])
+        envs.send(np.array([1]), [0])
+        with pytest.raises(ZeroDivisionError):
+            envs.recv(2)
+        envs.send_reset([0], seed=7)
+        envs.reset(seed=1)
+        assert len(built) == 2
+        assert built[1].seeds == [7, 1]

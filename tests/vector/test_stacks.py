@@ -485,7 +485,8 @@ def test_many_that_take_their_time_are_not_slow() -> None:
     envs: AsyncVectorEnv[Any, Any]
     with warnings.catch_warnings():
         warnings.simplefilter("error", SlowEnvironmentWarning)
-        with AsyncVectorEnv(env_fns, num_workers=1, slow_warning=SLOW) as envs:
+        # A new process also imports Gymnasium, which takes its time on a busy machine.
+        with AsyncVectorEnv(env_fns, num_workers=1, context="fork", slow_warning=SLOW) as envs:
             envs.reset()
             envs.step([1] * 6)
 

@@ -80,7 +80,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
                 "worker is not supported: use on_worker_death for crashes, and subclass "
                 "AsyncVectorEnv or wrap the environment for other behaviour"
             )
-        methods = multiprocessing.get_all_start_methods()
+        methods = sorted(multiprocessing.get_all_start_methods())
         if context is not None and context not in methods:
             raise ValueError(f"context must be None or one of {methods}, found {context!r}")
         self.env_fns = list_factories(env_fns)

@@ -212,9 +212,7 @@ def describe_arguments(kind: type) -> None:
     own = _descriptions(doc)
     known = {**shared, **own}
     names = [name for name in inspect.signature(kind).parameters if name in known]
-    kind.__doc__ = doc.replace(
-        "".join(own.values()), "".join(known[name] for name in names)
-    )
+    kind.__doc__ = doc.replace("".join(own.values()), "".join(known[name] for name in names))
 
 
 def _descriptions(docstring: str) -> dict[str, str]:

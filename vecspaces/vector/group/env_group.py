@@ -190,6 +190,7 @@ class EnvGroup:
                 failures = self._rebuild(broken, starts)
             finally:
                 self._progress[0] = -1
+            self._failed.update(row for failed, _ in failures for row in failed)
         for part in self._by_member(list(starts)):
             self._member_of[part[0]].begin({row: starts[row] for row in part})
         return Written(_without(rows, failures) if failures else rows, [], failures)

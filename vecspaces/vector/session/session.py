@@ -282,6 +282,9 @@ class Session:
         try:
             self._backend.submit(Op.STEP_ROWS, slot, self._stream, payloads)
             self.queue.send(rows, self._row_deadline())
+            for row in starts:
+                # The worker builds it again, once: a reset may come before its reply.
+                self.broken.pop(row, None)
             if self.state.closed:
                 self._check_open()
             self.state = _STREAMING

@@ -39,14 +39,13 @@ CALLS: dict[str, tuple[Any, str]] = {
     "memfd_create": (os, "memfd_create"),
     "ftruncate": (os, "ftruncate"),
     "mmap": (mmap, "mmap"),
-    "dup": (os, "dup"),
     "send_fds": (socket, "send_fds"),
 }
 OF_METHOD = {
-    "fork": [name for name in CALLS if name not in ("fork_exec", "dup")],
+    "fork": [name for name in CALLS if name != "fork_exec"],
     "spawn": [name for name in CALLS if name != "fork"],
     # multiprocessing's own client of the fork server loses descriptors when these fail in it.
-    "forkserver": [name for name in CALLS if name not in ("fork", "fork_exec", "pipe", "dup")],
+    "forkserver": [name for name in CALLS if name not in ("fork", "fork_exec", "pipe")],
 }
 MEMORY = ("memfd_create", "ftruncate", "mmap")
 
