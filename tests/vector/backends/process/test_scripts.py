@@ -285,6 +285,7 @@ def look(envs, expected):
 if __name__ == "__main__":
     method, folder = sys.argv[1:]
     logging.disable()  # each restart is a line
+    os.environ.pop("OMP_NUM_THREADS", None)
     os.environ.update(CHOSEN="old", GONE="1", OMPI_RANK="1", PYTHONUNBUFFERED="1")
     options = dict(num_workers=1, context=method, on_worker_death="restart")
     if method == "forkserver":
