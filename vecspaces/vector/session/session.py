@@ -626,8 +626,6 @@ class Session:
         # A group in this process reports the environments' own objects. To split and to copy
         # nothing takes a sixth of the time in which rows without infos are sent and received.
         self.queue.answer(snapshot(split(infos, rows)) if infos else {row: {} for row in rows})
-        for row in rows if self.broken else ():
-            self.broken.pop(row, None)
         for failed, failure in failures:
             new = [row for row in failed if row in self.queue.under_way]
             self.broken.update(dict.fromkeys(new, failure))
