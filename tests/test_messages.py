@@ -277,7 +277,7 @@ NAMES = {
     "Layout": Layout,
     "SyncVectorEnv": SyncVectorEnv,
     **{name: getattr(kept, name) for name in ("Drift", "Echo", "Failing", "Ledger", "Noted")},
-    **{name: getattr(kept, name) for name in ("Sampler", "Unlike")},
+    **{name: getattr(kept, name) for name in ("Sampler", "Tag", "Unlike")},
     **{name: getattr(kept, name) for name in ("observing", "rewarding", "talking")},
     **{kind.__name__: kind for kind in FAULTS},
     "Informed": Informed,

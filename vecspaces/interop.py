@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # The module that converts spaces of Gymnasium, and the values of those that it has converted.
 _ADAPTER = "vecspaces.adapters.gymnasium.spaces"
 # The oldest releases that work, as pyproject.toml has them; older ones may be installed beside.
-_OLDEST = {"gymnasium": (1, 1)}
+_OLDEST = {"gymnasium": (1, 1), "pettingzoo": (1, 27)}  # whose registry is used
 
 
 def require_extra(module: str, extra: str) -> ModuleType:

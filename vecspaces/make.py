@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 from vecspaces.interop import require_extra
-from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, RayVectorEnv, SyncVectorEnv
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.options import PROCESS_ARGUMENTS
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from gymnasium.envs.registration import EnvSpec
 
+    from vecspaces.vector.agents import AgentLayout
     from vecspaces.vector.options import AsyncOptions, RayOptions
 
 Factory: TypeAlias = Callable[..., Any]
@@ -57,6 +58,8 @@ def make_vec(
     vector_kwargs: Mapping[str, Any] | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    agents: AgentLayout | None = None,
+    state: bool = False,
     render_mode: str | None = ...,
     **kwargs: Unpack[AsyncOptions],
 ) -> AsyncVectorEnv[Any, Any]: ...
@@ -69,6 +72,8 @@ def make_vec(
     vector_kwargs: Mapping[str, Any] | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    agents: AgentLayout | None = None,
+    state: bool = False,
     render_mode: str | None = ...,
     **kwargs: Unpack[AsyncOptions],
 ) -> SyncVectorEnv[Any, Any]: ...
@@ -81,6 +86,8 @@ def make_vec(
     vector_kwargs: Mapping[str, Any] | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    agents: AgentLayout | None = None,
+    state: bool = False,
     render_mode: str | None = ...,
     **kwargs: Unpack[RayOptions],
 ) -> RayVectorEnv[Any, Any]: ...
@@ -92,6 +99,8 @@ def make_vec(
     vector_kwargs: Mapping[str, Any] | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    agents: str | None = None,
+    state: bool = False,
     **kwargs: Any,
 ) -> ManagedVectorEnv[Any, Any]:
     """Make a vector env; the environments themselves are built where they run.
@@ -111,7 +120,13 @@ def make_vec(
         vector_kwargs: Arguments of `AsyncVectorEnv`, `SyncVectorEnv` or `RayVectorEnv`. With
             `backend="sync"`, those of `AsyncVectorEnv` that concern processes have no effect.
         env_kwargs: Arguments of the factory, or of `gymnasium.make`.
-        wrappers: Applied to each environment where it runs, the first one innermost.
+        wrappers: Applied to each environment where it runs, the first one innermost; with `agents`,
+            to the parallel environment.
+        agents: For PettingZoo's parallel environments, of which `env` is a factory or, without a
+            colon, the id in PettingZoo's registry. `"rows"`: each agent has a row of its own;
+            `"dict"`: observations and actions are Dicts by agent. An argument of the factory of
+            this name goes into `env_kwargs`.
+        state: With `agents`, whether `infos["state"]` holds what the environment's `state` returns.
         **kwargs: Arguments of the vector env by their names; all others are arguments of the
             factory. `vector_kwargs` and `env_kwargs` override them. Type checkers know the
             arguments of the vector env and `render_mode`; put others into `env_kwargs`.
@@ -133,8 +148,14 @@ def make_vec(
         ...     observations.shape
         (3, 4)
     """
+    if agents not in (None, "rows", "dict"):
+        raise ValueError(f"agents: expected 'rows', 'dict' or None; found {agents!r}")
+    if state and agents is None:
+        raise ValueError("state=True needs agents='rows' or agents='dict'")
     given = dict(vector_kwargs or {})
     wrappers = wrappers or ()
+    if agents is not None:
+        env = find_parallel(env)
     spec: EnvSpec | None = None
     if isinstance(env, Sequence) and not isinstance(env, str):
         factories = [find_factory(factory) for factory in env]
@@ -169,6 +190,9 @@ def make_vec(
         _check_names(factory, kwargs, kind, known)
     try:
         applied = tuple(wrappers)
+        if agents is not None:
+            mode = AutoresetMode.of(given.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+            applied += (_AgentAdapter(agents, mode, state),)
         envs = kind([_Recipe(factory, arguments, applied) for factory in factories], **given)
     except TypeError as error:
         # The arguments of a Gymnasium id are checked where one environment is built.
@@ -227,6 +251,51 @@ class GymnasiumFactory:
 
 
 @dataclass(frozen=True)
+class _ParallelFactory:
+    """Makes a parallel environment of PettingZoo's registry."""
+
+    env_id: str
+
+    def __call__(self, **kwargs: Any) -> Any:
+        """Make the environment, as `pettingzoo.make` does."""
+        return require_extra("pettingzoo", "pettingzoo").make("parallel", self.env_id, **kwargs)
+
+
+@dataclass(frozen=True)
+class _AgentAdapter:
+    """Makes a parallel environment one that a vector env can step; outside of all wrappers."""
+
+    layout: str
+    mode: AutoresetMode
+    state: bool
+
+    def __call__(self, env: Any) -> Any:
+        adapter = importlib.import_module("vecspaces.adapters.pettingzoo")
+        if self.layout == "rows":
+            return adapter.as_vector_env(env, autoreset_mode=self.mode, state=self.state)
+        return adapter.as_env(env, state=self.state)
+
+
+def find_parallel(env: Any) -> Any:
+    """Return the factory for an id of PettingZoo's registry; anything else as it is."""
+    return _ParallelFactory(env) if isinstance(env, str) and ":" not in env else env
+
+
+def adapt_factory(make_env: Factory, agents: AgentLayout) -> Factory:
+    """Return a factory of single environments, Dicts by agent, for one of parallel environments."""
+    if agents not in ("rows", "dict"):
+        raise ValueError(f"agents: expected 'rows', 'dict' or None; found {agents!r}")
+    adapter = _AgentAdapter("dict", AutoresetMode.NEXT_STEP, False)
+    return _Recipe(make_env, {}, (_refuse_unlike, adapter) if agents == "rows" else (adapter,))
+
+
+def _refuse_unlike(env: Any) -> Any:
+    """Return a parallel environment whose agents can be rows."""
+    _AgentAdapter("rows", AutoresetMode.NEXT_STEP, False)(env)
+    return env
+
+
+@dataclass(frozen=True)
 class _Recipe:
     """An env_fn: a factory, its arguments, and the wrappers around its environment."""
 
@@ -234,8 +303,8 @@ class _Recipe:
     kwargs: dict[str, Any]
     wrappers: tuple[Callable[[Any], Any], ...]
 
-    def __call__(self) -> Any:
-        env = self.factory(**self.kwargs)
+    def __call__(self, **more: Any) -> Any:
+        env = self.factory(**self.kwargs, **more)
         for wrapper in self.wrappers:
             env = wrapper(env)
         return env

@@ -48,6 +48,9 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             Or factories of environments, as `make_vec_env(..., vec_env_cls=VecspacesVecEnv)` passes
             them: a vector env in SAME_STEP mode is made of them.
         backend: `"async"` or `"sync"`: where the environments of factories run.
+        dead_rows: `"refuse"` or `"keep"`: what to do with rows of agents (`agents="rows"`) that are
+            gone before their environment's episode is over. SB3 has no mask for rows: it would
+            learn from their zeros, so they are an error unless they are to be kept.
         **vector_kwargs: More arguments for `AsyncVectorEnv` or `SyncVectorEnv`. A `num_workers`
             above the number of environments counts as that number. With `"sync"`, those that
             concern processes have no effect.
@@ -70,7 +73,17 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         >>> vec_env.close()
     """
 
-    def __init__(self, vector_env: Any, *, backend: str = "async", **vector_kwargs: Any) -> None:
+    def __init__(
+        self,
+        vector_env: Any,
+        *,
+        backend: str = "async",
+        dead_rows: str = "refuse",
+        **vector_kwargs: Any,
+    ) -> None:
+        if dead_rows not in ("refuse", "keep"):
+            raise ValueError(f"dead_rows: expected 'refuse' or 'keep', found {dead_rows!r}")
+        self._refuses_dead = dead_rows == "refuse"
         mode = vector.AutoresetMode.SAME_STEP
         with taken(vector_env, _LIBRARY, mode, backend, vector_kwargs) as (envs, _):
             self._wrap(envs)
@@ -85,6 +98,9 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             to_gymnasium(vector_env.single_observation_space),
             to_gymnasium(vector_env.single_action_space),
         )
+        # The rows of each environment, where they are agents.
+        is_agents = getattr(vector_env, "agent_layout", None) == "rows"
+        self._units: Any = getattr(vector_env, "rows_per_env", None) if is_agents else None
         self.metadata: dict[str, Any] = {**self.metadata, **vector_env.metadata}
         dtype = self.action_space.dtype
         # The last action masks, and which environments gave one: what an info_space declares as
@@ -105,15 +121,38 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         options: Any = None
         if any(self._options):
             alike = all(given == self._options[0] for given in self._options)
-            options = self._options[0] if alike else [given or None for given in self._options]
-        seeds = None if all(seed is None for seed in self._seeds) else self._seeds
+            each = [given or None for given in self._options]
+            options = self._options[0] if alike else self._by_env(each)
+        seeds: Any = None if all(seed is None for seed in self._seeds) else self._seeds
+        if seeds is not None and self._units is not None:
+            seeds = seeds[: len(self._units)]  # environment k gets seed + k
         observations, infos = self.vector_env.reset(seed=seeds, options=options)
+        self._check_agents(infos)
         self.reset_infos = vector.infos_as_list(infos, self.num_envs)
         if self._declares_masks:
             self._keep_masks(infos)
         self._reset_seeds()  # both are used once
         self._reset_options()
         return observations
+
+    def _by_env(self, each: list[Any]) -> list[Any]:
+        """Return the value of the first row of each environment."""
+        if self._units is None:
+            return each
+        return [each[start] for start in np.cumsum((0, *self._units[:-1])).tolist()]
+
+    def _check_agents(self, infos: dict[str, Any]) -> None:
+        """Refuse rows of agents that are gone while their environment's episode goes on."""
+        if self._units is None or not self._refuses_dead or "alive" not in infos:
+            return
+        dead = infos["_alive"] & ~infos["alive"] & ~infos["episode_over"]
+        if dead.any():
+            row = int(dead.argmax())
+            raise ValueError(
+                f"row {row}, agent {self.vector_env.agent_names[row]!r}, is gone while its "
+                "environment's episode goes on: Stable-Baselines3 has no mask for rows, and would "
+                "learn from its zeros; dead_rows='keep' keeps them all the same"
+            )
 
     def step_async(self, actions: Any) -> None:
         """Begin a step; `step_wait` ends it.
@@ -142,6 +181,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         result = self.vector_env.step_wait()
         observations, rewards, terminations, truncations, merged = result
         dones = terminations | truncations
+        self._check_agents(merged)
         count = self.num_envs
         infos = vector.infos_as_list(merged, count) if merged else [{} for _ in range(count)]
         if self._declares_masks:
@@ -154,12 +194,14 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             finals = list(vector.utils.iterate(self.vector_env.observation_space, observations))
             for row in ended:
                 infos[row]["terminal_observation"] = finals[row]
-            observations, merged = self.vector_env.reset(options={"reset_mask": dones})
-            resets = vector.infos_as_list(merged, self.num_envs)
-            if self._declares_masks:
-                self._keep_masks(merged, dones)
-            for row in ended:
-                self.reset_infos[row] = resets[row]
+            over = dones if self._units is None else merged["episode_over"]
+            if over.any():
+                observations, merged = self.vector_env.reset(options={"reset_mask": over})
+                resets = vector.infos_as_list(merged, self.num_envs)
+                if self._declares_masks:
+                    self._keep_masks(merged, over)
+                for row in over.nonzero()[0].tolist():
+                    self.reset_infos[row] = resets[row]
         for info, cut in zip(infos, (truncations & ~terminations).tolist(), strict=True):
             info["TimeLimit.truncated"] = cut
         return observations, rewards.astype(np.float32), dones, infos
@@ -370,12 +412,13 @@ class DummyVecEnv(_DropIn):
         return environments
 
 
-def as_vec_env(vector_env: Any) -> VecspacesVecEnv:
+def as_vec_env(vector_env: Any, *, dead_rows: str = "refuse") -> VecspacesVecEnv:
     """Turn a vector env into Stable-Baselines3's, for its algorithms and wrappers.
 
     Args:
         vector_env: A vector env of vecspaces, wrapped or not, or of its Gymnasium interface; it is
             stepped, not copied. Any autoreset mode will do; SAME_STEP is the fastest.
+        dead_rows: `"refuse"` or `"keep"`, as for `VecspacesVecEnv`.
 
     Returns:
         A `stable_baselines3.common.vec_env.VecEnv`.
@@ -398,4 +441,4 @@ def as_vec_env(vector_env: Any) -> VecspacesVecEnv:
         raise TypeError(
             f"vector_env: expected a vecspaces.vector.VectorEnv, found {name_type(vector_env)}"
         )
-    return VecspacesVecEnv(vector_env)
+    return VecspacesVecEnv(vector_env, dead_rows=dead_rows)

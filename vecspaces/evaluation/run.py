@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from vecspaces.evaluation.episodes import EpisodeQueue
 from vecspaces.evaluation.journal import Journal, identify
 from vecspaces.evaluation.policies import Policy, adapt_policy
 from vecspaces.evaluation.result import EpisodeResult, Evaluation, summarize
-from vecspaces.make import Factory, GymnasiumFactory, find_factory, make_vec
+from vecspaces.make import Factory, GymnasiumFactory, find_factory, find_parallel, make_vec
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.group.building import is_vector_env
 
@@ -64,6 +64,7 @@ def evaluate(
     vector_kwargs: Mapping[str, Any] | None = None,
     batch_size: int | None = None,
     journal: str | Path | None = None,
+    agents: Literal["dict"] | None = None,
 ) -> Evaluation:
     """Play seeded episodes with a policy, and return the result of each.
 
@@ -108,6 +109,9 @@ def evaluate(
             ready. A policy with a state is always called with `num_envs` rows.
         journal: A file. Each finished episode is written to it as a line, and a later call with
             equal arguments continues from it. Functions are compared by name only.
+        agents: `"dict"` for a factory of PettingZoo's parallel environments: observations and
+            actions are Dicts by agent, returns the sums over all agents, and
+            `infos["return/NAME"]` those of each agent.
 
     Returns:
         Returns and lengths in the order of the seeds, and their statistics.
@@ -134,7 +138,12 @@ def evaluate(
     """
     began = time.monotonic()
     _check_policy(policy)
-    factory = _find(env)
+    if agents not in (None, "dict"):
+        raise ValueError(
+            f"agents: expected 'dict' or None, found {agents!r}: an episode is one of the "
+            "environment as a whole, and its rows would begin one together"
+        )
+    factory = _find(env if agents is None else find_parallel(env))
     episodes = check_count("episodes", episodes)
     if max_episode_steps is not None:
         check_count("max_episode_steps", max_episode_steps)
@@ -163,6 +172,8 @@ def evaluate(
                 "batch_size": batch_size,
                 "env_kwargs": identify(env_kwargs or {}),
             }
+            if agents is not None:
+                arguments["agents"] = agents
             file = Journal(journal, arguments, seeds, seeds_are_fresh=seed is None)
             stack.callback(file.close)
             seeds, finished = file.seeds, file.finished
@@ -185,6 +196,7 @@ def evaluate(
                 env_kwargs=env_kwargs,
                 vector_kwargs=vector_kwargs or {},
                 batch_size=batch_size,
+                agents=agents,
             )
             stack.enter_context(contextlib.closing(playing))
             for one in playing:
@@ -206,6 +218,7 @@ def play_episodes(
     env_kwargs: Mapping[str, Any] | None,
     vector_kwargs: Mapping[str, Any],
     batch_size: int | None,
+    agents: str | None = None,
 ) -> Generator[EpisodeResult, None, None]:
     """Yield the episodes of a queue as they finish; closing the generator closes the workers."""
     given = {
@@ -226,6 +239,7 @@ def play_episodes(
         backend=backend,
         env_kwargs=env_kwargs,
         wrappers=[_refuse_vector_env],
+        agents=agents,
         vector_kwargs=given,
     ) as envs:
         adapter = adapt_policy(policy, envs, batch_size)

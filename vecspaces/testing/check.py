@@ -12,10 +12,12 @@ import cloudpickle
 import numpy as np
 
 from vecspaces.checks import check_count, check_seconds
+from vecspaces.make import adapt_factory
 from vecspaces.testing import probes
 from vecspaces.testing.isolation import Played, refuse_imports, run_isolated, start_methods
 from vecspaces.testing.recording import ResultDigest, first_difference
 from vecspaces.testing.report import SEVERITIES, Cost, Finding, Report
+from vecspaces.vector.agents import AgentLayout
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.options import StartMethod
 
@@ -38,6 +40,14 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
         "error",
         "depend on the seed alone: not on the order of a set, nor on what the parent process did",
     ),
+    "agent-missing": (
+        "error",
+        "return an observation of each agent that acted or is in agents, and a reward and flags of "
+        "each one that acted",
+    ),
+    "agent-unknown": ("error", "name all agents that there can be in possible_agents"),
+    "agent-flag": ("error", "take an agent out of agents in the step that sets one of its flags"),
+    "agent-space": ("error", "return the same space each time: it cannot change"),
     "reset-form": ("error", "return (observation, info) from reset"),
     "step-form": ("error", "return (observation, reward, terminated, truncated, info) from step"),
     "observation": ("error", "return what observation_space holds, or widen the space"),
@@ -138,6 +148,7 @@ def check_env(
     num_steps: int = 300,
     seed: int = 0,
     timeout: float = 30.0,
+    agents: AgentLayout | None = None,
 ) -> Report:
     """Check an environment as it will be run: alone, beside others, and in other processes.
 
@@ -150,6 +161,8 @@ def check_env(
         seed: Of episodes and actions.
         timeout: The longest time that a construction, reset or step may take, in seconds, before
             it counts as hanging.
+        agents: `"rows"` or `"dict"`, for a factory of PettingZoo's parallel environments: they are
+            checked as `make_vec(..., agents=)` runs them.
 
     Returns:
         The report.
@@ -173,10 +186,15 @@ def check_env(
     check_count("num_steps", num_steps)
     check_count("seed", seed, least=0)
     check_seconds("timeout", timeout)
+    takes_mode = _takes_mode(make_env)
+    if agents is not None:
+        make_env = adapt_factory(make_env, agents)
     refuse_imports()
     began = time.monotonic()
-    check = _Check(make_env, num_steps, seed, timeout)
+    check = _Check(make_env, num_steps, seed, timeout, takes_mode)
     check.run()
+    if agents is not None:  # the adapter's masks, which environments need not have
+        check.findings.pop("info-missing", None)
     findings = sorted(check.findings.values(), key=lambda one: SEVERITIES.index(one.severity))
     return Report(tuple(findings), check.cost, check.num_steps, time.monotonic() - began)
 
@@ -185,10 +203,15 @@ class _Check:
     """One check: its findings so far."""
 
     def __init__(
-        self, make_env: Callable[..., Any], num_steps: int, seed: int, timeout: float
+        self,
+        make_env: Callable[..., Any],
+        num_steps: int,
+        seed: int,
+        timeout: float,
+        takes_mode: bool,
     ) -> None:
         self._make_env, self._num_steps, self._seed = make_env, num_steps, seed
-        self._timeout = timeout
+        self._timeout, self._takes_mode = timeout, takes_mode
         self._fast, self._spawn = start_methods()
         self.findings: dict[str, Finding] = {}
         self.cost: Cost | None = None
@@ -219,7 +242,7 @@ class _Check:
             self._compare_processes(trace)
             if alone.extra["binds"] and same_in_company and not _RESULTS & self.findings.keys():
                 self._run(probes.compare_bound, self._seed, self._num_steps, _BUDGET)
-        modes = alone.extra["modes"] if _takes_mode(self._make_env) else [None]
+        modes = alone.extra["modes"] if self._takes_mode else [None]
         self._render(modes, trace if same_in_company else None)
         if "global-random" in self.findings:  # which is the more precise finding
             self.findings.pop("touches-globals", None)

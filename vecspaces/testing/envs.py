@@ -354,6 +354,48 @@ def ledger_vector(
     return SyncVectorEnv(env_fns, autoreset_mode=autoreset_mode)
 
 
+class Tag:
+    """A parallel environment: agents on a line, who leave at its ends, each at its own time."""
+
+    possible_agents = ("red", "green", "blue")
+
+    def __init__(self) -> None:
+        self.agents: list[str] = []
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(-3, 3, (3,), np.float32)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(3)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = list(self.possible_agents)
+        self.places = dict.fromkeys(self.agents, 0)
+        return self._observe(), {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        for agent, action in actions.items():
+            self.places[agent] += int(action) - 1
+        gone = {agent: abs(self.places[agent]) == 3 for agent in self.agents}
+        observations = self._observe()
+        self.agents = [agent for agent in self.agents if not gone[agent]]
+        rewards = {agent: float(is_gone) for agent, is_gone in gone.items()}
+        return (
+            observations,
+            rewards,
+            gone,
+            dict.fromkeys(gone, False),
+            {agent: {} for agent in gone},
+        )
+
+    def _observe(self) -> Any:
+        places = np.array(list(self.places.values()), np.float32)
+        return {agent: places.copy() for agent in self.agents}
+
+    def close(self) -> None:
+        pass
+
+
 class Drift(VectorEnv[Any, Any, Any]):
     """A simulator that is vectorised by itself: adds up actions; truncates at `length`.
 

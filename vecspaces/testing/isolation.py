@@ -63,6 +63,7 @@ class Played:
             pass
         except (Exception, SystemExit) as error:
             self.failure = f"{host.doing}: raises {_describe(error)}"
+            name = getattr(error, "finding", name)  # breaches of PettingZoo's contract have one
             if name is None:
                 name = _CONSTRUCTION if host.doing == _CONSTRUCTION else "raises"
             self.findings.setdefault(name, self.failure)

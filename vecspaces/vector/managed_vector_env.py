@@ -17,6 +17,7 @@ import numpy.typing as npt
 from vecspaces.checks import check_count, check_seconds, show_value
 from vecspaces.errors import InvalidActionError, ResetNeededError
 from vecspaces.layout import Mismatch
+from vecspaces.vector.agents import HasAgents
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.calls import Calls
@@ -24,7 +25,7 @@ from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import Message, name_envs
 from vecspaces.vector.exchange.infos import merge, split
 from vecspaces.vector.exchange.stats import Stats
-from vecspaces.vector.group.building import GroupDescription
+from vecspaces.vector.group.building import Agents, GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
 from vecspaces.vector.session.arguments import Settings, check_env_ids, plan_reset
 from vecspaces.vector.session.batch_spaces import agree, agree_on_infos
@@ -43,7 +44,9 @@ ManagedStep: TypeAlias = tuple[
 ]
 
 
-class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]):
+class ManagedVectorEnv(
+    HasAgents, VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]
+):
     """A vector env of single environments; derived classes choose the backend.
 
     Attributes:
@@ -68,7 +71,12 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         self._session = Session(backend, settings)
         try:
             self._send_recv = SendRecv(
-                self._session, backend, self._mode, self._together, batch_size
+                self._session,
+                backend,
+                self._mode,
+                self._together,
+                self._has_rows_of_agents,
+                batch_size,
             )
         except ValueError:
             self.close(terminate=True)
@@ -94,6 +102,9 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         self._together = [
             range(end - count, end) for end, count in zip(ends, counts, strict=True) if count > 1
         ]
+        self.rows_per_env = tuple(unit for each in descriptions for unit in each.units)
+        self._unit_of = np.arange(len(self.rows_per_env)).repeat(self.rows_per_env).tolist()
+        self._name_agents([agents for each in descriptions for agents in each.agents], counts)
         given = settings.info_space
         self.info_space = (agree_on_infos(descriptions) if given is None else given) or None
         self.metadata = {**descriptions[0].metadata, "autoreset_mode": self._mode}
@@ -116,6 +127,24 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
             f"{type(self).__name__} cannot be copied or pickled, since its environments live in "
             f"{self._environments_are_in}: make another one from its env_fns, or use SyncVectorEnv"
         )
+
+    @property
+    def _has_rows_of_agents(self) -> bool:
+        return self.agent_layout == "rows"
+
+    def _name_agents(self, agents: Sequence[Agents], counts: Sequence[int]) -> None:
+        """Take in the agents of each environment, in the order of the rows."""
+        layouts = {each[0]: each[1] for each in agents if each is not None}
+        if "rows" in layouts:
+            self.agent_layout = "rows"
+            self._agent_names = []
+            for each, count in zip(agents, counts, strict=True):
+                # Environments of one agent beside them have rows without a name.
+                named = each is not None and each[0] == "rows"
+                self._agent_names += each[1] if each is not None and named else [""] * count
+        elif layouts:
+            self.agent_layout = "dict"
+            self._agent_names = list(layouts["dict"])
 
     def __repr__(self) -> str:
         parts = [] if self.spec is None else [self.spec.id]
@@ -178,7 +207,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
     def _begin_reset(self, call: str, seed: Any, options: Any) -> None:
         session = self._session
         session.check("reset", call)
-        plan = plan_reset(seed, options, self.num_envs)
+        plan = plan_reset(seed, options, self.rows_per_env)
         if len(plan.rows) < self.num_envs and session.state != IDLE:
             raise ResetNeededError(
                 f"{call}: a reset_mask was given before the first reset, while a call is pending, "
@@ -199,6 +228,8 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
                 declared.gather(infos, rows, np.isin(rows, masked))
             else:
                 declared.read(infos, self.copy)
+            if self._has_rows_of_agents:
+                self._session.note_agents(slice(None), infos)
         return self._buffers.observations[slot].read(copy=self.copy), infos
 
     # ------------------------------------------------------------------ step
@@ -279,9 +310,13 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         infos = self._merged_infos() if any(self._session.results.values()) else {}
         if buffers.infos:
             buffers.infos[slot].read(infos, self.copy)
+        if self._has_rows_of_agents:
+            self._session.finished[:] = terminations | truncations
+            self._session.note_agents(slice(None), infos)
         if self._mode is not AutoresetMode.NEXT_STEP or self._settings.validate:
             ended = terminations | truncations
-            self._session.finished[:] = ended
+            if not self._has_rows_of_agents:
+                self._session.finished[:] = ended
             if self._mode is AutoresetMode.SAME_STEP and ended.any():
                 buffers.add_finals(infos, np.arange(self.num_envs), ended)
         return (
@@ -310,7 +345,7 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         written, space = self._buffers.actions, self.single_action_space
         if rows is None and self.action_space.contains(written.read()):
             return
-        ignored = set(self._session.workers.lost)
+        ignored = {*self._session.workers.lost, *np.flatnonzero(self._session.gone).tolist()}
         if self._mode is AutoresetMode.NEXT_STEP:
             ignored.update(np.flatnonzero(self._session.finished).tolist())
         for position, row in enumerate(range(self.num_envs) if rows is None else rows):
@@ -392,8 +427,10 @@ class ManagedVectorEnv(VectorEnv[ObsType, ActType, npt.NDArray[Any]], Generic[Ob
         self._send_recv.check(rows, "send_reset", begins=True)
         if options is not None and not isinstance(options, Mapping):
             raise TypeError(f"options must be a mapping or None, found {show_value(options)}")
-        seeds = spread_seeds(seed, len(rows))
-        starts = {row: (seed, options) for row, seed in zip(rows, seeds, strict=True)}
+        # The agents of one environment have one seed.
+        units = dict.fromkeys(self._unit_of[row] for row in rows)
+        seeds = dict(zip(units, spread_seeds(seed, len(units)), strict=True))
+        starts = {row: (seeds[self._unit_of[row]], options) for row in rows}
         self._session.send_rows(rows, "send_reset", starts)
 
     def recv(self, count: int | None = None, timeout: float | None = None) -> Transition:

@@ -51,12 +51,14 @@ class SendRecv:
         backend: Backend,
         mode: AutoresetMode,
         together: Sequence[range],
+        has_agents: bool,
         batch_size: int | None,
     ) -> None:
         self._session = session
         self._buffers = backend.buffers
         self._mode = mode
         self._together = together
+        self._has_agents = has_agents
         num_envs = self._buffers.plan.num_envs
         self.batch_size = num_envs if batch_size is None else batch_size
         if not 1 <= self.batch_size <= num_envs:
@@ -71,15 +73,16 @@ class SendRecv:
         self._session.check_rows(rows, call, begins=begins)
 
     def _check_together(self, rows: set[int], call: str) -> None:
-        """A vector env among the environments takes all of its actions at once."""
+        """A vector env among the environments takes all of its actions at once, as do agents."""
         for together in self._together:
             if 0 < len(rows.intersection(together)) < len(together):
                 raise InvalidActionError(
                     Message(
-                        "{}: {:envs} are one vector env, which steps as a whole: "
+                        "{}: {:envs} are {}, which steps as a whole: "
                         "send all of its actions together",
                         call,
                         together,
+                        "the agents of one environment" if self._has_agents else "one vector env",
                     )
                 )
 
@@ -91,6 +94,12 @@ class SendRecv:
             count = self.batch_size
         else:
             check_count("count", count)
+        widths = set(map(len, self._together)) if self._has_agents else set()
+        if len(widths) == 1 and count % min(widths):
+            raise ValueError(
+                f"recv: count must be a multiple of {min(widths)}, the agents of one environment, "
+                f"whose rows are ready together; found {count}"
+            )
         expected = len(queue.under_way) + len(queue.ready)
         if expected < count:
             raise NoAsyncCallError(
@@ -138,6 +147,8 @@ class SendRecv:
             buffers.infos[slot].gather(infos, at)
         ended = terminations | truncations
         session.finished[at] = ended
+        if self._has_agents:
+            session.note_agents(at, infos)
         if self._mode is AutoresetMode.SAME_STEP and ended.any():
             buffers.add_finals(infos, at, ended)
         observations = buffers.observations[slot].read(copy=True, at=at)

@@ -24,6 +24,7 @@ class EpisodeBounds(NamedTuple):
     begun: Mask | None  # the first observation of an episode, and no step; None: no row
     fresh: Mask | None  # those of them that follow a reset of the caller, not an autoreset
     ended: Mask  # the last step of an episode
+    gone: Mask | None = None  # rows of agents that are not there, which show zeros
 
 
 class EpisodeWrapper(
@@ -46,6 +47,10 @@ class EpisodeWrapper(
         # Those of them whose first observation `reset` has returned.
         self._shown: Mask = np.zeros(self.num_envs, dtype=np.bool_)
         self._numbers = np.arange(self.num_envs)
+        # Where rows are agents: those whose next action will be used.
+        self._alive: Mask | None = None
+        if getattr(env, "agent_layout", None) == "rows":
+            self._alive = np.ones(self.num_envs, dtype=np.bool_)
 
     def _begin(
         self, observations: ObsType, infos: dict[str, Any], rows: RowChoice
@@ -84,8 +89,9 @@ class EpisodeWrapper(
         rows = ALL if mask is None else np.flatnonzero(mask)
         dones, fresh, shown = self.prev_dones.copy(), self._fresh.copy(), self._shown.copy()
         dones[rows], fresh[rows], shown[rows] = False, True, True
+        alive = self._alive_after(infos, rows, dones[rows])
         changed = self._begin(observations, infos, rows)
-        self.prev_dones, self._fresh, self._shown = dones, fresh, shown
+        self.prev_dones, self._fresh, self._shown, self._alive = dones, fresh, shown, alive
         return changed
 
     def _after_step(self, result: StepResult, env_ids: npt.NDArray[np.int64] | None) -> StepResult:
@@ -94,12 +100,27 @@ class EpisodeWrapper(
     def _after_recv(self, result: StepResult, env_ids: npt.NDArray[np.int64]) -> StepResult:
         return self._advance(result, env_ids, self._fresh[env_ids])
 
+    def _alive_after(self, infos: dict[str, Any], rows: RowChoice, dones: Mask) -> Mask | None:
+        """Return which rows of agents are alive once some were reset or stepped."""
+        if self._alive is None:
+            return None
+        alive = self._alive.copy()
+        # Rows of environments of one agent may lie beside them, and report nothing.
+        at = rows if len(dones) < len(infos.get("alive", dones)) else ALL
+        ended = np.zeros_like(dones) if self._same_step else dones
+        alive[rows] = np.where(infos["_alive"][at], infos["alive"][at], ~ended)
+        return alive
+
     def _advance(self, result: StepResult, rows: RowChoice, fresh: Mask | None) -> StepResult:
         """Follow what some environments returned; those that are fresh were only reset."""
         dones = result[2] | result[3]
-        begun = fresh
-        if not self._same_step:  # the step after an end resets
-            begun = self.prev_dones[rows] if fresh is None else self.prev_dones[rows] | fresh
+        begun = before = fresh
+        if self._alive is not None:  # no action of an agent that is not there is used
+            before = ~self._alive[rows]
+        elif not self._same_step:  # the step after an end resets
+            before = self.prev_dones[rows]
+        if before is not None:
+            begun = before if fresh is None else before | fresh
         ended = dones
         if begun is not None:
             if np.count_nonzero(begun):
@@ -111,6 +132,10 @@ class EpisodeWrapper(
         else:
             prev_dones, still_fresh = self.prev_dones.copy(), self._fresh.copy()
             prev_dones[rows], still_fresh[rows] = dones, False
-        changed = self._follow(result, EpisodeBounds(rows, begun, fresh, ended))
-        self.prev_dones, self._fresh = prev_dones, still_fresh
+        alive = self._alive_after(result[4], rows, dones)
+        gone = None
+        if alive is not None:
+            gone = ~alive[rows] if self._same_step else ~alive[rows] & ~ended
+        changed = self._follow(result, EpisodeBounds(rows, begun, fresh, ended, gone))
+        self.prev_dones, self._fresh, self._alive = prev_dones, still_fresh, alive
         return changed

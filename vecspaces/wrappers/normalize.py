@@ -124,16 +124,21 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
     def _begin(
         self, observations: _Array, infos: dict[str, Any], rows: RowChoice
     ) -> tuple[_Array, dict[str, Any]]:
-        moments = moments_with(self.obs_rms, observations[rows], self.update_running_mean)
-        changed = self._normalize(observations, moments)
+        gone = None if self._alive is None else ~infos["alive"]
+        counted = observations[rows] if gone is None else observations[~gone & _mask_of(rows, gone)]
+        moments = moments_with(self.obs_rms, counted, self.update_running_mean)
+        changed = self._normalize(observations, moments, gone)
         self.obs_rms.mean, self.obs_rms.var, self.obs_rms.count = moments
         return changed, infos
 
     def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, rewards, terminations, truncations, infos = result
-        counted = observations
+        counted, gone = observations, progress.gone
         if progress.fresh is not None:  # what reset returned was counted then
-            counted = observations[~(progress.fresh & self._shown[progress.rows])]
+            new = ~(progress.fresh & self._shown[progress.rows])
+            counted = observations[new if gone is None else new & ~gone]
+        elif gone is not None:
+            counted = observations[~gone]
         if "_final_obs" in infos and infos["_final_obs"].any():
             finals = list(infos["final_obs"][infos["_final_obs"]])
             finals = concatenate(self.env.single_observation_space, finals, None)
@@ -141,13 +146,15 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
         moments = moments_with(self.obs_rms, counted, self.update_running_mean)
         if "_final_obs" in infos:
             infos = self._with_finals(infos, lambda batch, _: self._normalize(batch, moments))
-        changed = self._normalize(observations, moments)
+        changed = self._normalize(observations, moments, gone)
         self.obs_rms.mean, self.obs_rms.var, self.obs_rms.count = moments
         return changed, rewards, terminations, truncations, infos
 
-    def _normalize(self, observations: _Array, moments: Moments) -> _Array:
+    def _normalize(self, observations: _Array, moments: Moments, gone: Any = None) -> _Array:
         mean, var, _ = moments
         changed: _Array = (observations - mean) / np.sqrt(var + self.epsilon)
+        if gone is not None:
+            changed[gone] = 0.0
         return changed.astype(np.float32)
 
 
@@ -223,6 +230,12 @@ class NormalizeReward(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType
         self.return_rms.mean, self.return_rms.var, self.return_rms.count = moments
         self.accumulated_reward = accumulated
         return observations, changed, terminations, truncations, infos
+
+
+def _mask_of(rows: RowChoice, like: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    mask = np.zeros_like(like)
+    mask[rows] = True
+    return mask
 
 
 def _positive(name: str, value: float) -> float:

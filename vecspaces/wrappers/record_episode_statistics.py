@@ -82,7 +82,7 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
 
     def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, rewards, terminations, truncations, infos = result
-        rows, begun, _, ended = progress
+        rows, begun, _, ended, _ = progress
         now = time.perf_counter()
         if begun is None and rows is ALL:  # as it is at nearly every step
             returns, lengths = self.episode_returns + rewards, self.episode_lengths + 1

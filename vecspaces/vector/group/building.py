@@ -11,6 +11,7 @@ from vecspaces.checks import RAISED
 from vecspaces.interop import foreign_values, is_foreign_vector_env, native_space
 from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.equivalence import difference, fingerprint, is_same
+from vecspaces.vector.agents import AgentLayout
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure, Message
 from vecspaces.vector.exchange.info_space import check_info_space
@@ -31,6 +32,7 @@ class WrongSpace:
 
 
 InfoSpace: TypeAlias = Dict[Any] | WrongSpace | None
+Agents: TypeAlias = "tuple[AgentLayout, tuple[str, ...]] | None"
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,20 @@ class Built:
     # Turns actions into those of the library that made the spaces; None if they are the same.
     translate: Callable[[Any], Any] | None
     info_space: InfoSpace = None
+
+    @property
+    def agents(self) -> Agents:
+        """Whether its agents are rows or keys, and their names; None: it has one agent."""
+        try:
+            layout = get_attribute(self.env, "agent_layout")
+            return None if layout is None else (layout, tuple(self.env.agent_names))
+        except AttributeError:
+            return None
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """The number of rows of each environment in it: one, or one per agent."""
+        return tuple(getattr(self.env, "rows_per_env", (1,) * self.count))
 
     @property
     def count(self) -> int:
@@ -142,8 +158,9 @@ def _check_env(env: Any, number: int) -> None:
         raise TypeError(
             Message(
                 "{:env_fn} must return an environment of one agent; it returned {}, a PettingZoo "
-                "environment of {} agents (it has possible_agents): wrap it as one environment "
-                "with Dict spaces, as examples/pettingzoo_env.py does (an AEC environment by "
+                "environment of {} agents (it has possible_agents): make_vec(..., agents='rows') "
+                "gives each agent a row of its own, and agents='dict' makes one row of Dicts by "
+                "agent, for agents that differ (an AEC environment: convert it by "
                 "pettingzoo.utils.aec_to_parallel first)",
                 number,
                 type(env).__name__,
@@ -219,6 +236,8 @@ class GroupDescription:
     observation_spaces: tuple[Space[Any], ...]
     action_spaces: tuple[Space[Any], ...]
     info_spaces: tuple[InfoSpace, ...]  # of each environment
+    agents: tuple[Agents, ...]  # of each environment
+    units: tuple[int, ...]  # the rows of each environment, those in a vector env one by one
     # Those of the first environment.
     metadata: dict[str, Any]
     render_mode: str | None
@@ -232,6 +251,8 @@ class GroupDescription:
             tuple(space for one in built for space in one.observation_spaces),
             tuple(space for one in built for space in one.action_spaces),
             tuple(one.info_space for one in built),
+            tuple(one.agents for one in built),
+            tuple(unit for one in built for unit in one.units),
             dict(getattr(first, "metadata", None) or {}),
             getattr(first, "render_mode", None),
         )

@@ -16,7 +16,7 @@ from vecspaces.layout import Layout, Mismatch
 from vecspaces.seeding import derive_seed
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure, Message
-from vecspaces.vector.exchange.infos import Columns, columns_of, gather, snapshot, split
+from vecspaces.vector.exchange.infos import Column, Columns, columns_of, gather, snapshot, split
 from vecspaces.vector.group.attributes import Call
 from vecspaces.vector.group.building import Built, holds_envs, reaches_each
 from vecspaces.vector.group.form import failed, unpack_reset, wrong_form
@@ -26,6 +26,8 @@ from vecspaces.vector.group.validation import ValidatedVector
 
 class VectorMember(Member):
     """A vector env, ours or Gymnasium's, and its rows; its autoreset stays its own."""
+
+    _OF_VIEWS = (*Member._OF_VIEWS, "_read_actions", "_plain", "_repeats")
 
     def __init__(self, built: Built, mode: AutoresetMode, validate: bool) -> None:
         super().__init__([built], mode, validate)
@@ -52,7 +54,7 @@ class VectorMember(Member):
         self._lost = {row: lost[row] for row in self.rows if row in lost}
         self._first = self._latest = None
         self._starts = {}
-        self._stepper = self._make_stepper()
+        self._make_stepper()
         self.view(views)
 
     @property
@@ -66,12 +68,29 @@ class VectorMember(Member):
     def replace(self, number: int, built: Built) -> None:
         """Use another vector env instead of this one."""
         self.built[number] = built
-        self._stepper = self._make_stepper()
+        self._make_stepper()
         self.view(self._views)
 
-    def _make_stepper(self) -> Any:
-        """Return what resets and steps the vector env."""
-        return ValidatedVector(self.built[0], self.rows) if self._validate else self._env
+    def _make_stepper(self) -> None:
+        """Make what resets and steps the vector env."""
+        self._stepper = ValidatedVector(self.built[0], self.rows) if self._validate else self._env
+        # Of rows of agents, plain steps write only what changes; a wrapper has its own `step`.
+        self._has_plain = not self._validate and hasattr(type(self._env), "step_or_plain")
+
+    def view(self, views: Views) -> None:
+        """Attach to the memory that is used from now on."""
+        super().view(views)
+        buffers, at, (low, high) = views.buffers, self._at, (self.rows.start, self.rows.stop)
+        # What a plain step uses: the actions as a list, and by slot where its results lie; and what
+        # writes its infos again, once they are known.
+        self._read_actions = buffers.actions.reader(low, high)
+        self._plain = [
+            (rows.writer(low, high), buffers.rewards[slot, at], buffers.terminations[slot, at],
+             buffers.truncations[slot, at])
+            for slot, rows in enumerate(buffers.observations)
+            if self._has_plain
+        ]  # fmt: skip
+        self._repeats: dict[int, Callable[[], None]] = {}
 
     # ------------------------------------------------------------------ episodes
 
@@ -174,17 +193,19 @@ class VectorMember(Member):
                 columns = self.reset(slot, self._starts, False)
                 self._write_scalars(slot, 0.0, False, False)
             else:
-                columns = self._go_on(slot)
-                if self._info_writers:
-                    columns = self._write_infos(slot, columns)
+                found = self._go_on(slot)
+                if found is None:
+                    columns = self._write_plain_infos(slot)
+                else:
+                    columns = self._write_infos(slot, found) if self._info_writers else found
         except RAISED as error:
             raise failed(error, self.rows, "step") from None
         if note is not None:
             note(perf_counter_ns())
         return columns
 
-    def _go_on(self, slot: int) -> Columns:
-        """Step the vector env, or hand out what is left of a restart."""
+    def _go_on(self, slot: int) -> Columns | None:
+        """Step the vector env, or hand out what is left of a restart; None: a plain step."""
         if self._lost:
             return self._report_lost(slot)
         if self._first is not None and self._mode is AutoresetMode.NEXT_STEP:
@@ -205,6 +226,20 @@ class VectorMember(Member):
             columns.update(self._final_writer.write_columns(given, sorted(rows)))
         return self._info_writers[slot].write_columns(columns, self.rows)
 
+    def _write_plain_infos(self, slot: int) -> Columns:
+        """Write the infos of a plain step, which are the same in each."""
+        repeat = self._repeats.get(slot)
+        if repeat is not None:
+            repeat()
+            return {}
+        columns = self._columns(self._env.plain_infos())
+        if self._info_writers:
+            writer = self._info_writers[slot]
+            columns = writer.write_columns(columns, self.rows)
+            if not columns and (repeat := writer.repeater()) is not None:
+                self._repeats[slot] = repeat
+        return columns
+
     def _ended(self, slot: int) -> list[int]:
         """Return the rows whose episodes a step ended."""
         buffers, at = self._views.buffers, self._at
@@ -212,13 +247,24 @@ class VectorMember(Member):
         found: list[int] = (ended + self.rows.start).tolist()
         return found
 
-    def _step(self, slot: int) -> Columns:
-        """Step the vector env, and write what it returns."""
-        self._turn_to(slot, "step")
-        actions = self._views.buffers.actions.read(copy=True, at=self._at)
-        if self.built[0].translate is not None:
-            actions = self.built[0].translate(actions)
-        result = self._run("step", self._stepper.step, actions)
+    def _step(self, slot: int) -> Columns | None:
+        """Step the vector env, and write what it returns; None: it was a plain step."""
+        if self._plain:
+            result = self._run("step", self._env.step_or_plain, self._read_actions())
+            if result[4] is None:
+                write, rewards, terminations, truncations = self._plain[slot]
+                write(result[0])
+                rewards[:] = result[1]
+                terminations.fill(False)
+                truncations.fill(False)
+                self._slot, self._latest = slot, None
+                return None
+        else:
+            self._turn_to(slot, "step")
+            actions = self._views.buffers.actions.read(copy=True, at=self._at)
+            if self.built[0].translate is not None:
+                actions = self.built[0].translate(actions)
+            result = self._run("step", self._stepper.step, actions)
         try:
             observations, rewards, terminations, truncations, infos = result
             infos = dict(infos)
@@ -239,7 +285,15 @@ class VectorMember(Member):
         report: dict[str, Any] = {"worker_restarted": True}
         if self._mode is AutoresetMode.SAME_STEP:
             report["final_info"] = {}
+        agents = self.built[0].agents
+        if agents is not None and agents[0] == "rows":
+            report["episode_over"] = True
+            if self._mode is not AutoresetMode.SAME_STEP:
+                report["alive"] = False
         marks = gather(dict.fromkeys(self.rows, report))
+        mask = columns.get("action_mask")
+        if "alive" in report and mask is not None:
+            marks["action_mask"] = Column(mask.rows, np.ones_like(mask.values), mask.form)
         # The caller shows the last known observations of the rows that were lost.
         self._write(slot, observations)
         self._write_scalars(slot, 0.0, False, True)
@@ -384,15 +438,21 @@ class VectorMember(Member):
 
     def _seed(self, seeds: Sequence[int | None]) -> int | list[int | None] | None:
         """Return seeds in the form that the vector env takes: all take an int, only some a list."""
-        known = [seed for seed in seeds if seed is not None]
+        each: list[int | None] = self._by_unit(seeds)
+        known = [seed for seed in each if seed is not None]
         if not known:
             return None
-        if list(seeds) == list(range(known[0], known[0] + len(self.rows))):
+        if each == list(range(known[0], known[0] + len(each))):
             return known[0]
         if holds_envs(self._env):
-            return list(seeds)
+            return each
         # One generator serves all of its environments, and depends on all of their seeds.
         return derive_seed(np.random.SeedSequence(known))
+
+    def _by_unit(self, values: Sequence[Any]) -> list[Any]:
+        """Return one of the values of each environment: the agents of one have the same."""
+        units = self.built[0].units
+        return [values[start] for start in np.cumsum((0, *units[:-1])).tolist()]
 
     def _options(self, options: Sequence[Mapping[str, Any] | None], keep: bool) -> Any:
         """Return options as the vector env takes them: all take one mapping, only ours several.
@@ -400,7 +460,7 @@ class VectorMember(Member):
         `keep`: whether autoresets get them too.
         """
         if keep and reaches_each(self._env) and any(given is not None for given in options):
-            return list(options)
+            return self._by_unit(options)
         if not all(_same(given, options[0]) for given in options):
             raise ValueError(
                 f"{self._env!r} is a vector env: its environments take one mapping of options, "

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from vecspaces.checks import check_count, check_seconds
 from vecspaces.spaces import Dict
 from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.exchange.failures import Message
 from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
 from vecspaces.vector.session.restarts import BUDGET_ARGUMENTS, RestartBudget, choose_budget
@@ -90,9 +91,13 @@ class ResetPlan(NamedTuple):
     is_masked: bool = False
 
 
-def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
-    """Return what the arguments of `reset` mean; the caller's mapping is left as it is."""
-    seeds = spread_seeds(seed, num_envs)
+def plan_reset(seed: Any, options: Any, units: Sequence[int]) -> ResetPlan:
+    """Return what the arguments of `reset` mean; the caller's mapping is left as it is.
+
+    `units` are the numbers of rows of each environment: one, or one for each of its agents.
+    """
+    num_envs = sum(units)
+    seeds = _by_row(spread_seeds(seed, len(units)), units)
     rows = np.arange(num_envs, dtype=np.intp)
     if options is None:
         return ResetPlan(rows, seeds, [None] * num_envs, False)
@@ -100,6 +105,8 @@ def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
         is_masked = "reset_mask" in options
         if is_masked:
             rows = _masked_rows(options["reset_mask"], num_envs)
+            if len(units) < num_envs:
+                _check_whole(options["reset_mask"], units)
             # A mask alone leaves an empty mapping, which environments may refuse as options.
             options = {key: given for key, given in options.items() if key != "reset_mask"} or None
         return ResetPlan(rows, seeds, [options] * num_envs, False, is_masked)
@@ -108,8 +115,10 @@ def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
             f"options must be a mapping, or a sequence of one mapping or None per environment, "
             f"found {type(options).__name__}"
         )
-    if len(options) != num_envs:
-        raise ValueError(f"expected {num_envs} options, one per environment, found {len(options)}")
+    if len(options) != len(units):
+        raise ValueError(
+            f"expected {len(units)} options, one per environment, found {len(options)}"
+        )
     for number, given in enumerate(options):
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(
@@ -120,7 +129,30 @@ def plan_reset(seed: Any, options: Any, num_envs: int) -> ResetPlan:
                 f"options[{number}] holds a reset_mask, which belongs to all environments: give "
                 "one mapping of options, or reset all environments"
             )
-    return ResetPlan(rows, seeds, list(options), True)
+    return ResetPlan(rows, seeds, _by_row(options, units), True)
+
+
+def _by_row(values: Sequence[Any], units: Sequence[int]) -> list[Any]:
+    """Repeat the value of each environment for all of its rows."""
+    if len(units) == sum(units):
+        return list(values)
+    return [value for value, count in zip(values, units, strict=True) for _ in range(count)]
+
+
+def _check_whole(mask: npt.NDArray[Any], units: Sequence[int]) -> None:
+    """Refuse a mask that chooses some agents of an environment, and not the others."""
+    for end, count in zip(np.cumsum(units).tolist(), units, strict=True):
+        rows = range(end - count, end)
+        rest = [row for row in rows if not mask[row]]
+        if 0 < len(rest) < len(rows):
+            raise ValueError(
+                Message(
+                    "options['reset_mask'] chooses some of {:envs}, which are the agents of one "
+                    "environment and begin an episode together: choose {:envs} too",
+                    rows,
+                    rest,
+                )
+            )
 
 
 def _masked_rows(mask: Any, num_envs: int) -> npt.NDArray[np.intp]:

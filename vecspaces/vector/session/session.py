@@ -71,6 +71,7 @@ class Session:
         broken: Rows that failed and must be built again, and what they failed with.
         finished: The rows whose episode ended in their last step; shape `(num_envs,)`. In NEXT_STEP
             mode steps of all rows are not noted, unless actions are checked.
+        gone: The rows of agents whose next action is not used; shape `(num_envs,)`.
         interrupted: Whether an interrupt ended the last wait.
         masked_rows: The rows of the last reset if it had a mask, and wrote into the current slot.
     """
@@ -87,6 +88,7 @@ class Session:
         self.results: dict[int, Any] = {}
         self.broken: dict[int, Failure] = {}
         self.finished: npt.NDArray[np.bool_] = np.zeros(plan.num_envs, dtype=np.bool_)
+        self.gone: npt.NDArray[np.bool_] = np.zeros(plan.num_envs, dtype=np.bool_)
         self.interrupted = self._inherited = False
         self.masked_rows: list[int] | None = None
         # The last command: enough to repeat it for a worker that had to be replaced, the call that
@@ -143,6 +145,13 @@ class Session:
                 text = "{}: {:envs} failed: send_reset or reset() first, which builds {} again"
                 them = "it" if len(failed) == 1 else "them"
                 raise ResetNeededError(Message(text, name, failed, them))
+
+    def note_agents(self, at: Any, infos: Mapping[str, Any]) -> None:
+        """Note which agents are gone, and which are finished: all at the end of the episode."""
+        known = infos.get("_alive", False)
+        if np.any(known):
+            self.gone[at] = np.where(known, ~infos["alive"], self.gone[at])
+            self.finished[at] = np.where(known, infos["episode_over"], self.finished[at])
 
     def disown(self) -> None:
         """In a process that was forked from the caller's: what was inherited can only be closed."""
@@ -642,6 +651,8 @@ class Session:
         buffers, at = self._backend.buffers, np.array(rows, dtype=np.intp)
         shown = buffers.observations[slot] if buffers.finals is None else buffers.finals
         shown.copy_rows(buffers.observations[known], at)
+        # An agent that was gone before its worker died had ended already.
+        buffers.truncations[slot, at[self.gone[at]]] = False
         self.workers.lost.difference_update(rows)
 
     # ------------------------------------------------------------------ faults

@@ -1,0 +1,624 @@
+"""Parallel environments as rows and as Dicts, compared with a bare loop over the environment."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.envs.agents import Crowd
+from vecspaces import evaluate, make_vec
+from vecspaces.adapters.pettingzoo import as_env, as_vector_env
+from vecspaces.errors import InvalidActionError
+from vecspaces.testing import check_env
+from vecspaces.testing.envs import Tag
+from vecspaces.vector import AutoresetMode
+from vecspaces.vector.agents import group_agents
+from vecspaces.wrappers import (
+    FrameStackObservation,
+    NormalizeObservation,
+    NormalizeReward,
+    RecordEpisodeStatistics,
+)
+
+MODES = list(AutoresetMode)
+
+
+def loop(crowd: Crowd, seed: int, mode: AutoresetMode, actions: Any) -> Any:
+    """Step one environment in a bare loop; yield what its rows must show, by agent."""
+    agents = crowd.possible_agents
+
+    def show(seen: Any, infos: Any, rewards: Any = None, ends: Any = None, **more: Any) -> Any:
+        return {
+            "seen": dict(seen),
+            "infos": {agent: dict(infos.get(agent, {})) for agent in agents},
+            "rewards": {agent: (rewards or {}).get(agent, 0.0) for agent in agents},
+            "ends": {agent: (ends or {}).get(agent, (False, False)) for agent in agents},
+            "alive": list(crowd.agents),
+            "over": not crowd.agents,
+            "state": crowd.state(),
+            "finals": {},
+            **more,
+        }
+
+    yield show(*crowd.reset(seed=seed))
+    for action in actions:
+        if not crowd.agents:
+            yield show(*crowd.reset())
+            continue
+        given = {agent: action[n] for n, agent in enumerate(agents) if agent in crowd.agents}
+        seen, rewards, terminations, truncations, infos = crowd.step(given)
+        ends = {agent: (terminations[agent], truncations[agent]) for agent in given}
+        if mode is not AutoresetMode.SAME_STEP:
+            yield show(seen, infos, rewards, ends)
+            continue
+        finals = {agent: (seen[agent], infos.get(agent, {})) for agent in given if any(ends[agent])}
+        if crowd.agents:
+            shown = {agent: seen[agent] for agent in crowd.agents}
+            yield show(shown, infos, rewards, ends, finals=finals)
+        else:
+            first, infos = crowd.reset()
+            yield show(first, infos, rewards, ends, finals=finals, over=True)
+
+
+def dead(like: Any) -> Any:
+    if isinstance(like, dict):
+        return {"observation": np.zeros(4), "action_mask": np.ones(3, np.int8)}
+    return np.zeros(4)
+
+
+def row(batch: Any, number: int) -> Any:
+    if isinstance(batch, dict):
+        return {key: row(part, number) for key, part in batch.items()}
+    return batch[number]
+
+
+def check_rows(expected: Any, agents: list[str], low: int, result: Any, masks: str) -> None:
+    observations, rewards, terminations, truncations, infos = result
+    like = next(iter(expected["seen"].values()), None)
+    for number, agent in enumerate(agents, low):
+        seen = expected["seen"].get(agent)
+        np.testing.assert_equal(row(observations, number), dead(like) if seen is None else seen)
+        alive = agent in expected["alive"]
+        assert infos["alive"][number] == alive
+        assert infos["episode_over"][number] == expected["over"]
+        np.testing.assert_array_equal(infos["state"][number], expected["state"])
+        if rewards is not None:
+            assert rewards[number] == expected["rewards"][agent]
+            assert (terminations[number], truncations[number]) == expected["ends"][agent]
+        own = expected["infos"][agent]
+        if masks:
+            given = own.get("action_mask") if masks == "infos" else (seen or {}).get("action_mask")
+            mask = np.ones(3) if given is None or not alive else given
+            np.testing.assert_array_equal(infos["action_mask"][number], mask)
+        assert bool(infos.get("_age", np.zeros(99))[number]) == ("age" in own)
+        if "age" in own:
+            assert infos["age"][number] == own["age"]
+        final = expected["finals"].get(agent)
+        assert bool(infos.get("_final_obs", np.zeros(99))[number]) == (final is not None)
+        if final is not None:
+            np.testing.assert_equal(infos["final_obs"][number], final[0])
+            if "age" in final[1]:
+                assert infos["final_info"]["age"][number] == final[1]["age"]
+
+
+def play_rows(envs: Any, count: int, mode: AutoresetMode, masks: str, steps: int = 25) -> None:
+    num_envs = envs.num_envs // count
+    rng = np.random.default_rng(5)
+    actions = rng.integers(3, size=(2 * steps, num_envs, count))
+    crowds = [Crowd(count, masks=masks) for _ in range(num_envs)]
+    loops = [loop(crowd, 7 + n, mode, actions[:, n]) for n, crowd in enumerate(crowds)]
+    names = crowds[0].possible_agents
+    observations, infos = envs.reset(seed=7)
+    cursor = np.zeros(num_envs, int)
+    for n, expected in enumerate(map(next, loops)):
+        check_rows(expected, names, n * count, (observations, None, None, None, infos), masks)
+    for _ in range(steps):
+        if mode is AutoresetMode.DISABLED and infos["episode_over"].any():
+            over = infos["episode_over"].copy()
+            observations, infos = envs.reset(options={"reset_mask": over})
+            for n in np.flatnonzero(over[::count]):
+                result = (observations, None, None, None, infos)
+                check_rows(next(loops[n]), names, n * count, result, masks)
+                cursor[n] += 1
+        result = envs.step(np.stack([actions[cursor[n], n] for n in range(num_envs)]).reshape(-1))
+        infos = result[4]
+        for n in range(num_envs):
+            check_rows(next(loops[n]), names, n * count, result, masks)
+        cursor += 1
+
+
+@pytest.mark.parametrize("masks", ["", "infos", "observations"])
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.parametrize("count", [1, 3])
+def test_rows_equal_a_bare_loop(count: int, mode: AutoresetMode, masks: str) -> None:
+    with as_vector_env(Crowd(count, masks=masks), autoreset_mode=mode, state=True) as env:
+        play_rows(env, count, mode, masks)
+
+
+def crowd_rows(count: int, mode: AutoresetMode, masks: str) -> Any:
+    return as_vector_env(Crowd(count, masks=masks), autoreset_mode=mode, state=True)
+
+
+@pytest.mark.parametrize("masks", ["", "infos", "observations"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_rows_of_several_environments(backend: Any, mode: AutoresetMode, masks: str) -> None:
+    factory = partial(crowd_rows, 3, mode, masks)
+    kwargs = {} if backend == "sync" else {"num_workers": 2}
+    with make_vec(
+        factory, 3, backend=backend, autoreset_mode=mode, validate=True, **kwargs
+    ) as envs:
+        play_rows(envs, 3, mode, masks)
+
+
+def test_groups() -> None:
+    assert group_agents(["a_0", "b-1", "a_12", "7"]) == {
+        "a": ["a_0", "a_12"],
+        "b": ["b-1"],
+        "7": ["7"],
+    }
+    assert as_env(Crowd()).groups == {"blue": ["blue_0", "blue_2"], "red": ["red_1"]}
+
+
+# ---------------------------------------------------------------------- a worker that dies
+
+
+class Doomed(Crowd):
+    """Kills its worker in the step that follows the creation of a file, once."""
+
+    def __init__(self, order: Path, masks: str = "infos") -> None:
+        super().__init__(masks=masks)
+        self.order = order
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        if self.order.exists():
+            self.order.unlink()
+            signal.raise_signal(signal.SIGKILL)
+        return super().step(actions)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_restart_ends_agents_that_were_alive(
+    tmp_path: Path, mode: AutoresetMode, streams: bool
+) -> None:
+    """A row that was dead shows no flag; the others are truncated; all begin anew together."""
+    order = tmp_path / "die"
+    with make_vec(
+        [partial(Doomed, order), Crowd], agents="rows", autoreset_mode=mode,
+        num_workers=2, on_worker_death="restart",
+    ) as envs:  # fmt: skip
+        # With this seed one agent of the first environment is dead and the others live on.
+        envs.reset(seed=4)
+        infos = {"alive": np.ones(3)}
+        while infos["alive"][:3].all():
+            observations, *_, infos = envs.step(np.zeros(6, int))
+        alive = infos["alive"][:3].copy()
+        assert alive.any() and not infos["episode_over"][:3].any()
+        order.touch()
+        if streams:
+            envs.send(np.zeros(3, int), [0, 1, 2])
+            shown, rewards, terminations, truncations, infos, _ = envs.recv(3)
+        else:
+            shown, rewards, terminations, truncations, infos = envs.step(np.zeros(6, int))
+        assert not terminations[:3].any() and not rewards[:3].any()
+        np.testing.assert_array_equal(truncations[:3], alive)
+        assert infos["worker_restarted"][:3].all() and infos["episode_over"][:3].all()
+        if mode is AutoresetMode.SAME_STEP:
+            np.testing.assert_array_equal(infos["_final_obs"][:3], alive)
+            for row in np.flatnonzero(alive):
+                np.testing.assert_array_equal(infos["final_obs"][row], observations[row])
+            assert infos["alive"][0]  # of the episode that has begun
+            return
+        assert not infos["alive"][:3].any()
+        assert (infos["action_mask"][:3] == 1).all()
+        np.testing.assert_array_equal(shown[:3], observations[:3])
+        if mode is AutoresetMode.DISABLED:
+            mask = np.arange(6) < 3
+            first, infos = envs.reset(options={"reset_mask": mask})
+        else:
+            first, rewards, *flags, infos = envs.step(np.zeros(3, int), env_ids=[0, 1, 2])
+            assert not rewards.any() and not np.any(flags)
+        assert infos["alive"][0] and not infos["episode_over"][:3].any()
+        assert (first[np.flatnonzero(infos["alive"][:3]), 1] == 0).all()  # their time
+
+
+# ---------------------------------------------------------------------- real environments
+
+REAL = [
+    ("mpe2.simple_spread_v3", "rows", 200),
+    ("mpe2.simple_tag_v3", "dict", 200),
+    ("mpe2.simple_speaker_listener_v4", "dict", 200),
+    ("pettingzoo.butterfly.knights_archers_zombies_v11", "rows", 200),
+    ("pettingzoo.butterfly.pistonball_v6", "rows", 20),
+    ("pettingzoo.sisl.multiwalker_v9", "rows", 200),
+    ("pettingzoo.sisl.pursuit_v5", "rows", 20),
+]
+# Times as many steps: AGENT_STEPS=5 takes four minutes.
+FACTOR = int(os.environ.get("AGENT_STEPS", "1"))
+
+
+def play_dict(envs: Any, crowds: list[Any], names: list[str], actions: Any) -> int:
+    """Compare the dict layout with bare loops; return how many agents ended before the others."""
+    observations, infos = envs.reset(seed=3)
+    seen = [crowd.reset(seed=3 + n) for n, crowd in enumerate(crowds)]
+    results: list[Any] = [(one[0], {}, {}, {}, one[1]) for one in seen]
+    left = 0
+    for t in range(len(actions)):
+        if t:
+            observations, rewards, terminations, truncations, infos = envs.step(actions[t])
+            for n, crowd in enumerate(crowds):
+                if crowd.agents:
+                    given = {agent: actions[t][agent][n] for agent in crowd.agents}
+                    results[n] = crowd.step(given)
+                else:
+                    first, own = crowd.reset()
+                    results[n] = (first, {}, {}, {}, own)
+        for n, (crowd, result) in enumerate(zip(crowds, results, strict=True)):
+            by_agent = infos["agents"]
+            over = not crowd.agents
+            for agent in names:
+                shown = observations[agent][n]
+                np.testing.assert_array_equal(shown, result[0].get(agent, np.zeros_like(shown)))
+                assert by_agent["rewards"][agent][n] == result[1].get(agent, 0.0)
+                ends = [bool(result[part].get(agent)) for part in (2, 3)]
+                assert by_agent["terminations"][agent][n] == ends[0]
+                assert by_agent["truncations"][agent][n] == ends[1]
+                assert by_agent["alive"][agent][n] == (agent in crowd.agents)
+                left += any(ends) and not over
+            if t:
+                assert rewards[n] == sum(result[1].values())
+                assert (terminations[n] or truncations[n]) == (over and bool(result[1]))
+    return left
+
+
+def play_real_rows(envs: Any, crowds: list[Any], names: list[str], actions: Any) -> int:
+    """Compare the rows layout with bare loops; return how many agents ended before the others."""
+    observations, infos = envs.reset(seed=3)
+    results: list[Any] = []
+    for n, crowd in enumerate(crowds):
+        seen, _ = crowd.reset(seed=3 + n)
+        results.append((seen, {}, {}, {}))
+    left = 0
+    for t in range(len(actions)):
+        if t:
+            observations, rewards, terminations, truncations, infos = envs.step(actions[t])
+            for n, crowd in enumerate(crowds):
+                own = actions[t][n * len(names) : (n + 1) * len(names)]
+                if crowd.agents:
+                    given = {a: own[names.index(a)] for a in crowd.agents}
+                    results[n] = crowd.step(given)[:4]
+                else:
+                    results[n] = (crowd.reset()[0], {}, {}, {})
+        for n, (crowd, result) in enumerate(zip(crowds, results, strict=True)):
+            for row, agent in enumerate(names, n * len(names)):
+                shown = observations[row]
+                np.testing.assert_array_equal(shown, result[0].get(agent, np.zeros_like(shown)))
+                assert infos["alive"][row] == (agent in crowd.agents)
+                if t:
+                    assert rewards[row] == result[1].get(agent, 0.0)
+                    assert terminations[row] == bool(result[2].get(agent))
+                    assert truncations[row] == bool(result[3].get(agent))
+                    left += (terminations[row] or truncations[row]) and bool(crowd.agents)
+    return left
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+@pytest.mark.parametrize(("module", "layout", "steps"), REAL)
+def test_real_environments_equal_bare_loops(
+    module: str, layout: Any, steps: int, backend: Any
+) -> None:
+    try:
+        factory = importlib.import_module(module).parallel_env
+        crowds = [factory(), factory()]
+    except ImportError as error:  # which PettingZoo replaces by its own
+        pytest.skip(str(error))
+    for crowd in crowds:
+        crowd.reset(seed=0)
+    kwargs = {} if backend == "sync" else {"num_workers": 2}
+    with make_vec(factory, 2, agents=layout, backend=backend, **kwargs) as envs:
+        envs.action_space.seed(1)
+        actions = [envs.action_space.sample() for _ in range(FACTOR * steps)]
+        names = list(crowds[0].possible_agents)
+        play = play_dict if layout == "dict" else play_real_rows
+        left = play(envs, crowds, names, actions)
+        # In these, agents die one by one, if not in the first steps.
+        assert left or FACTOR == 1 or "knights" not in module
+    for crowd in crowds:
+        crowd.close()
+
+
+# ---------------------------------------------------------------------- make_vec
+
+
+@pytest.mark.parametrize("env", [Tag, "vecspaces.testing.envs:Tag"])
+def test_names_groups_and_rows(env: Any) -> None:
+    with make_vec(env, 2, agents="rows", backend="sync") as envs:
+        assert envs.num_envs == 6 and envs.rows_per_env == (3, 3)
+        assert envs.agent_names == ["red", "green", "blue"] * 2
+        assert envs.rows_of_agent("green").tolist() == [1, 4]
+        assert envs.groups["blue"].tolist() == [2, 5]
+        with pytest.raises(ValueError, match="expected one of red, green, blue; found 'x'"):
+            envs.rows_of_agent("x")
+    with make_vec(partial(Crowd, 3), 2, agents="dict", backend="sync") as envs:
+        assert envs.agent_names == ["blue_0", "red_1", "blue_2"]
+        assert envs.groups == {"blue": ["blue_0", "blue_2"], "red": ["red_1"]}
+        with pytest.raises(ValueError, match="has no rows"):
+            envs.rows_of_agent("red_1")
+    with make_vec(lambda: as_env(Crowd(1)), 1, backend="sync") as envs:
+        assert envs.groups == {"blue": ["blue_0"]}
+        assert not hasattr(make_vec("CartPole-v1", backend="sync"), "agent_names")
+
+
+class Named(Crowd):
+    """Has an argument `agents` of its own."""
+
+    def __init__(self, agents: int) -> None:
+        super().__init__(agents)
+
+
+def scaled(env: Any) -> Any:
+    env.length = 2
+    return env
+
+
+def test_arguments_reach_the_parallel_environment() -> None:
+    with make_vec(
+        Named, 2, agents="rows", backend="sync", env_kwargs={"agents": 4}, wrappers=[scaled]
+    ) as envs:
+        assert envs.num_envs == 8
+        assert envs.get_attr("length") == (2,) * 8
+        envs.reset()
+        assert [state[0] for state in envs.call("state")] == [0] * 8
+
+
+class Turns:
+    """Looks like PettingZoo's AEC environments."""
+
+    possible_agents = ("a",)
+    agent_selection = "a"
+
+    def observation_space(self, agent: str) -> Any: ...
+
+
+@pytest.mark.parametrize(
+    ("env", "arguments", "message"),
+    [
+        (Tag, {}, r"agents='rows'\).*agents='dict'.*aec_to_parallel"),
+        (Tag, {"agents": "columns"}, "expected 'rows', 'dict' or None; found 'columns'"),
+        (Tag, {"state": True}, "state=True needs agents"),
+        (Tag, {"agents": "rows", "state": True}, "needs a state_space"),
+        (Turns, {"agents": "rows"}, "aec_to_parallel"),
+        (object, {"agents": "dict"}, "lacks possible_agents"),
+        (partial(Crowd, different=True), {"agents": "rows"}, "use agents='dict'"),
+    ],
+)
+def test_refusals(env: Any, arguments: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        make_vec(env, 2, backend="sync", **arguments)
+
+
+def test_ids_of_the_registry() -> None:
+    pettingzoo = pytest.importorskip("pettingzoo", "1.27")
+    pettingzoo.register("parallel", "tests/Tag-v0", entry_point="vecspaces.testing.envs:Tag")
+    with make_vec("tests/Tag-v0", 2, agents="rows", backend="sync") as envs:
+        assert envs.reset()[0].shape == (6, 3)
+
+
+@pytest.mark.parametrize("layout", ["rows", "dict"])
+def test_seeds_options_and_parts_of_environments(layout: Any) -> None:
+    with make_vec(Crowd, 3, agents=layout, backend="sync") as envs:
+        first, _ = envs.reset(seed=[5, None, 9], options=[{"a": 1}, None, {"a": 2}])
+        again, _ = envs.reset(seed=[5, 6, 9])
+        alone, _ = as_env(Crowd()).reset(seed=9)
+        if layout == "dict":
+            assert first["blue_0"][2].tolist() == alone["blue_0"].tolist()
+            return
+        assert first[6].tolist() == again[6].tolist() == alone["blue_0"].tolist()
+        assert envs.get_attr("options")[6] == [{"a": 2}, None]
+        with pytest.raises(ValueError, match=r"expected 3 .*found 9"):
+            envs.reset(seed=list(range(9)))
+        with pytest.raises(
+            ValueError, match=r"agents of one environment.* choose environments 4, 5 too"
+        ):
+            envs.reset(options={"reset_mask": np.arange(9) == 3})
+        with pytest.raises(InvalidActionError, match="the agents of one environment"):
+            envs.step(np.zeros(2, int), env_ids=[0, 1])
+        envs.recv()
+        envs.send_reset([3, 4, 5, 0, 1, 2], seed=8)
+        with pytest.raises(ValueError, match=r"a multiple of 3, .* found 4"):
+            envs.recv(4)
+        received = envs.recv(6)
+        assert received.env_ids.tolist() == [3, 4, 5, 0, 1, 2]
+        for place, seed in ((0, 8), (3, 9)):
+            alone, _ = as_env(Crowd()).reset(seed=seed)
+            assert received.observations[place].tolist() == alone["blue_0"].tolist()
+
+
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_other_start_methods(context: Any) -> None:
+    with make_vec(partial(Crowd, masks="infos"), 2, agents="rows", state=True,
+                  context=context, num_workers=2) as envs:  # fmt: skip
+        play_rows(envs, 3, AutoresetMode.NEXT_STEP, "infos", steps=8)
+
+
+def test_a_rollout_holds_what_is_declared() -> None:
+    with make_vec(Crowd, 2, agents="rows", backend="sync", buffers=5, copy=False) as envs:
+        envs.reset(seed=1)
+        alive = [envs.step(np.zeros(6, int))[4]["alive"].copy() for _ in range(4)]
+        np.testing.assert_array_equal(envs.rollout_view().infos["alive"][1:], alive)
+
+
+# ---------------------------------------------------------------------- wrappers and adapters
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_wrappers_follow_each_agent(mode: AutoresetMode) -> None:
+    """Statistics equal those that the infos give, and rows of agents that are gone show zeros."""
+    arguments: Any = {"agents": "rows", "backend": "sync", "autoreset_mode": mode}
+    with (
+        RecordEpisodeStatistics(make_vec(Crowd, 3, **arguments)) as counted,
+        NormalizeObservation(make_vec(Crowd, 3, **arguments)) as normal,
+        NormalizeReward(make_vec(Crowd, 3, **arguments)) as scaled,
+        FrameStackObservation(make_vec(Crowd, 3, **arguments), 2) as stacked,
+    ):
+        every: Any = (counted, normal, scaled, stacked)
+        seen, infos = counted.reset(seed=2)
+        for envs in every[1:]:
+            envs.reset(seed=2)
+        shown = [seen[infos["alive"]]]
+        returns, lengths, alive = np.zeros(9), np.zeros(9, int), infos["alive"].copy()
+        sums: list[float] = []
+        for _ in range(60):
+            actions = counted.action_space.sample()
+            results = [envs.step(actions) for envs in every]
+            seen, rewards, terminations, truncations, infos = results[0]
+            returns, lengths = returns + rewards, lengths + alive
+            ended = terminations | truncations
+            for row in np.flatnonzero(ended):
+                assert infos["episode"]["r"][row] == returns[row]
+                assert infos["episode"]["l"][row] == lengths[row]
+                sums.append(returns[row])
+            returns[ended], lengths[ended] = 0, 0
+            if mode is AutoresetMode.SAME_STEP:
+                shown += [one[None] for one in infos["final_obs"][ended]] if ended.any() else []
+                visible = infos["alive"]
+            else:
+                visible = infos["alive"] | ended
+            shown.append(seen[visible])
+            assert not results[1][0][~visible].any()
+            begun, alive = infos["alive"] & ~alive, infos["alive"].copy()
+            np.testing.assert_array_equal(results[3][0][visible, -1], seen[visible])
+            # The frame before an agent's first one is padding, which repeats it.
+            np.testing.assert_array_equal(results[3][0][begun, 0], seen[begun])
+        assert counted.episode_count == len(sums) > 20
+        rows = np.concatenate(shown)
+        np.testing.assert_allclose(normal.obs_rms.mean, rows.mean(axis=0), rtol=1e-3, atol=1e-3)
+        assert round(normal.obs_rms.count) == len(rows)
+
+
+def test_evaluate_plays_the_dict_layout() -> None:
+    def stay(observations: Any) -> Any:
+        return {agent: np.zeros(len(rows), int) for agent, rows in observations.items()}
+
+    arguments: Any = {"episodes": 6, "seed": 1, "num_envs": 3, "backend": "sync"}
+    result = evaluate(stay, Crowd, agents="dict", **arguments)
+    each = sum(result.infos[f"return/{agent}"] for agent in Crowd().possible_agents)
+    np.testing.assert_allclose(result.returns, each)
+    for wrong, message in (
+        (lambda: evaluate(stay, Crowd, agents="rows", **arguments), "expected 'dict'"),  # type: ignore[arg-type]
+        (
+            lambda: evaluate(stay, lambda: as_vector_env(Crowd()), **arguments),
+            "single environments",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            wrong()
+
+
+class Breach(Tag):
+    """Breaks PettingZoo's contract in one way."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def observation_space(self, agent: str) -> Any:
+        if self.how == "agent-space" and self.agents:  # it was reset
+            return Crowd().observation_space("blue_0")
+        return super().observation_space(agent)
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        observations, rewards, *rest = super().step(actions)
+        if self.how == "agent-missing":
+            observations.pop("red", None)
+        if self.how == "agent-unknown":
+            rewards["white"] = 1.0
+        if self.how == "agent-flag":
+            self.agents = list(self.possible_agents)
+        return observations, rewards, *rest
+
+
+@pytest.mark.parametrize("layout", ["rows", "dict"])
+@pytest.mark.parametrize("how", ["", "agent-missing", "agent-unknown", "agent-flag", "agent-space"])
+def test_check_env_names_breaches_of_the_contract(how: str, layout: Any) -> None:
+    report = check_env(partial(Breach, how), agents=layout, num_steps=40)
+    assert [one.name for one in report.findings] == ([how] if how else [])
+
+
+def test_stable_baselines3() -> None:
+    pytest.importorskip("stable_baselines3")
+    from vecspaces.adapters.stable_baselines3 import as_vec_env
+
+    arguments: Any = {"agents": "rows", "backend": "sync"}
+    spread = "mpe2.simple_spread_v3:parallel_env"
+    for mode in AutoresetMode:
+        vec_env = as_vec_env(make_vec(spread, 2, autoreset_mode=mode, **arguments))
+        vec_env.seed(3)
+        observations = vec_env.reset()
+        with make_vec(spread, 2, **arguments) as envs:
+            np.testing.assert_array_equal(observations, envs.reset(seed=3)[0])
+        for _ in range(60):
+            _, _, dones, infos = vec_env.step([0] * 6)
+            assert all("terminal_observation" in info for info in np.array(infos)[dones])
+        vec_env.close()
+        vec_env = as_vec_env(make_vec(Crowd, 2, autoreset_mode=mode, **arguments))
+        with pytest.raises(ValueError, match=r"no mask for rows.*dead_rows='keep'"):
+            for _ in range(vec_env.reset().shape[0] * 9):
+                vec_env.step([0] * 6)
+        vec_env.close()
+        kept = as_vec_env(make_vec(Crowd, 2, autoreset_mode=mode, **arguments), dead_rows="keep")
+        kept.reset()
+        assert sum(kept.step([0] * 6)[2].sum() for _ in range(30)) > 6
+        kept.close()
+
+
+def test_as_gymnasium() -> None:
+    from vecspaces.adapters.gymnasium import as_gymnasium
+
+    with as_gymnasium(make_vec(Tag, 2, agents="rows", backend="sync")) as envs:
+        assert envs.agent_names[:3] == ["red", "green", "blue"]
+        assert envs.reset(seed=1)[0].shape == (6, 3)
+        assert envs.step(envs.action_space.sample())[4]["alive"].all()
+
+
+def test_frames_are_those_of_the_environment() -> None:
+    with make_vec(Crowd, 2, agents="rows", backend="sync") as envs:
+        envs.reset()
+        envs.step(np.zeros(6, int))
+        assert [frame[0, 0, 0] for frame in envs.render()] == [1] * 6
+
+
+class Odd(Crowd):
+    """All agents die in the first step."""
+
+    def _living(self) -> list[str]:
+        return [] if self.time else list(self.possible_agents)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed, options)
+        return self._observe(self.agents), {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_all_die_in_the_first_step(mode: AutoresetMode) -> None:
+    with make_vec(partial(Odd, length=1), 2, agents="rows", backend="sync",
+                  autoreset_mode=mode) as envs:  # fmt: skip
+        _, infos = envs.reset(seed=1)
+        for _ in range(3):
+            assert infos["alive"].all()
+            _, rewards, terminations, truncations, infos = envs.step(np.zeros(6, int))
+            assert (terminations | truncations).all() and infos["episode_over"].all()
+            if mode is AutoresetMode.DISABLED:
+                _, infos = envs.reset(options={"reset_mask": terminations | truncations})
+            elif mode is AutoresetMode.NEXT_STEP:
+                assert not infos["alive"].any()
+                _, rewards, terminations, truncations, infos = envs.step(np.zeros(6, int))
+                assert not (terminations | truncations).any() and not rewards.any()

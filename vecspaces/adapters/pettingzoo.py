@@ -1,0 +1,583 @@
+"""PettingZoo's parallel environments: a row per agent (`as_vector_env`), or Dicts (`as_env`).
+
+The interface is that of `pettingzoo.ParallelEnv`, which is not imported: any object with its
+members is a parallel environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecspaces import spaces
+from vecspaces.env import Env
+from vecspaces.errors import ResetNeededError
+from vecspaces.interop import foreign_values, native_space, native_values
+from vecspaces.spaces.equivalence import difference
+from vecspaces.vector import AutoresetMode, VectorEnv
+from vecspaces.vector.agents import AgentLayout, HasAgents, group_agents
+from vecspaces.vector.exchange.infos import gather, merge, snapshot
+from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
+
+_MASK = "action_mask"
+_FLAG = spaces.Box(0, 1, (), np.bool_)
+_NUMBER = spaces.Box(-np.inf, np.inf, (), np.float64)
+_REQUIRED = ("possible_agents", "observation_space", "action_space", "reset", "step")
+
+
+def as_vector_env(
+    parallel_env: Any,
+    *,
+    autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+    state: bool = False,
+) -> AgentRows:
+    """Make a parallel environment a vector env with one row per possible agent.
+
+    Args:
+        parallel_env: The environment; all agents have equal spaces.
+        autoreset_mode: When a new episode begins once no agent is left.
+        state: Whether `infos["state"]` holds what `parallel_env.state()` returns.
+
+    Returns:
+        A vector env whose rows are the possible agents, in their order.
+
+    Raises:
+        TypeError: `parallel_env` is no parallel environment.
+        ValueError: The agents' spaces differ, or there is no `state_space`.
+
+    Example:
+        >>> import numpy as np
+        >>> from vecspaces.testing.envs import Tag
+        >>> with as_vector_env(Tag()) as env:
+        ...     observations, infos = env.reset(seed=0)
+        ...     env.agent_names, observations.shape, infos["alive"].tolist()
+        (['red', 'green', 'blue'], (3, 3), [True, True, True])
+    """
+    return AgentRows(parallel_env, autoreset_mode, state)
+
+
+def as_env(parallel_env: Any, *, state: bool = False) -> AgentDict:
+    """Make a parallel environment one environment whose spaces are Dicts by agent.
+
+    Args:
+        parallel_env: The environment.
+        state: Whether `info["state"]` holds what `parallel_env.state()` returns.
+
+    Returns:
+        An environment. Its reward is the sum over the agents. It terminates once no agent is left
+        and each one's last flag was a termination; otherwise it is truncated.
+
+    Raises:
+        TypeError: `parallel_env` is no parallel environment.
+        ValueError: There is no `state_space`.
+
+    Example:
+        >>> from vecspaces.testing.envs import Tag
+        >>> with as_env(Tag()) as env:
+        ...     observation, info = env.reset(seed=0)
+        ...     list(observation), bool(info["agents"]["alive"]["red"])
+        (['red', 'green', 'blue'], True)
+    """
+    return AgentDict(parallel_env, state)
+
+
+class AgentError(ValueError):
+    """A parallel environment breaks PettingZoo's contract.
+
+    Attributes:
+        finding: The name that `vecspaces.testing.check_env` reports it by.
+    """
+
+    def __init__(self, finding: str, message: str) -> None:
+        super().__init__(message)
+        self.finding = finding
+
+
+@dataclass
+class _Moment:
+    """What one reset or step gave, by agent; `masks` is empty where the environment gives none."""
+
+    observations: dict[str, Any]
+    rewards: dict[str, float]
+    terminations: dict[str, bool]
+    truncations: dict[str, bool]
+    infos: dict[str, dict[str, Any]]  # without the masks
+    masks: dict[str, Any]
+    alive: frozenset[str]  # whose next action will be used
+
+
+class _Agents:
+    """A parallel environment, whose every answer is checked; sole owner of who is alive."""
+
+    def __init__(self, parallel_env: Any, state: bool) -> None:
+        _check_parallel(parallel_env)
+        self.env = parallel_env
+        metadata = getattr(parallel_env, "metadata", None) or {}
+        self.title = metadata.get("name", type(parallel_env).__name__)  # for messages
+        self._ids = {str(agent): agent for agent in parallel_env.possible_agents}
+        self.names = list(self._ids)
+        if len(self.names) < len(parallel_env.possible_agents) or not self.names:
+            raise ValueError(
+                f"possible_agents of {self.title} must be different names, at least one; found "
+                f"{parallel_env.possible_agents}"
+            )
+        own = {name: self._space(name, "observation") for name in self.names}
+        actions = {name: self._space(name, "action") for name in self.names}
+        self.observation_spaces = {name: native_space(own[name]) for name in self.names}
+        self.action_spaces = {name: native_space(actions[name]) for name in self.names}
+        self._to_native = _translators(own, native_values)
+        self._to_foreign = _translators(actions, foreign_values)
+        # Where actions are numbered; masks of other actions stay among the infos.
+        self.mask_spaces = {
+            name: spaces.MultiBinary(int(space.n))
+            for name, space in self.action_spaces.items()
+            if isinstance(space, spaces.Discrete)
+        }
+        # What an agent without an observation shows: zeros, and a mask of ones.
+        self.dead = {name: _zeros(space) for name, space in self.observation_spaces.items()}
+        self.state_space = getattr(parallel_env, "state_space", None) if state else None
+        if state and self.state_space is None:
+            raise ValueError(f"state=True needs a state_space, which {self.title} does not have")
+        self.alive: frozenset[str] = frozenset()
+        self._everyone = frozenset(self.names)
+        self._was_reset = self._gives_masks = False
+        self._checks_spaces = 2  # resets
+        # What reads the values of all agents at once.
+        order = self._order = list(self._ids.values())
+        self._take: Any = itemgetter(*order) if len(order) > 1 else lambda each: (each[order[0]],)
+        # Observations with masks, and states, change declared infos in each step.
+        has_masks = any(isinstance(dead, dict) and _MASK in dead for dead in self.dead.values())
+        self._may_be_plain = not (self._to_native or self._to_foreign or has_masks or state)
+
+    def _space(self, name: str, kind: str) -> Any:
+        return getattr(self.env, f"{kind}_space")(self._ids[name])
+
+    def declared(self, infos: dict[str, Any]) -> spaces.Dict[Any]:
+        """Return the info_space of an adapter, with the state if it is wanted."""
+        if self.state_space is not None:
+            infos["state"] = native_space(self.state_space)
+        return spaces.Dict(infos)
+
+    def reset(self, seed: int | None, options: Any) -> _Moment:
+        """Begin an episode."""
+        self.alive = frozenset()
+        result = self.env.reset(seed=seed, options=options)
+        if self._checks_spaces:
+            self._check_spaces()
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise TypeError(
+                f"{self.title} must return observations and infos from reset; it returned "
+                f"{type(result).__name__}"
+            )
+        self._was_reset = True
+        if not self.env.agents:
+            text = f"{self.title} has no agents after reset: an episode needs one"
+            raise AgentError("agent-missing", text)
+        return self._moment(result[0], {}, {}, {}, result[1])
+
+    def step_plainly(self, actions: list[Any]) -> tuple[Any, Any] | _Moment:
+        """Take an action of each agent; return observations and rewards if nothing else changed.
+
+        That is, if all agents were alive and are, no flag is set, and no agent has an info.
+        """
+        order, take, env = self._order, self._take, self.env
+        is_plain = self._may_be_plain and not self._gives_masks and self.alive == self._everyone
+        if not is_plain or env.agents != order:
+            return self.step(dict(zip(self.names, actions, strict=True)))
+        result = env.step(dict(zip(order, actions)))  # noqa: B905  # its rows are the agents
+        try:
+            observations, rewards, terminations, truncations, infos = result
+            if (
+                len(observations) == len(rewards) == len(terminations) == len(order)
+                and len(truncations) == len(order)
+                and not any(take(terminations))
+                and not any(take(truncations))
+                and (not infos or (len(infos) == len(order) and not any(take(infos))))
+                and env.agents == order
+            ):
+                return take(observations), take(rewards)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            pass  # `_read` names what is wrong
+        return self._read(result)
+
+    def step(self, actions: Mapping[str, Any]) -> _Moment:
+        """Take the actions of the agents that are alive."""
+        if not self._was_reset:
+            raise ResetNeededError("step was called before the first reset: call reset() first")
+        given = {}
+        for agent in self.env.agents:
+            name = str(agent)
+            translate = self._to_foreign.get(name)
+            given[agent] = actions[name] if translate is None else translate(actions[name])
+        return self._read(self.env.step(given))
+
+    def _read(self, result: Any) -> _Moment:
+        """Check what a step returned."""
+        before = self.alive
+        if not isinstance(result, tuple) or len(result) != 5:
+            raise TypeError(
+                f"{self.title} must return observations, rewards, terminations, truncations and "
+                f"infos from step; it returned {type(result).__name__}"
+            )
+        moment = self._moment(*result)
+        for name in before:
+            is_over = moment.terminations[name] or moment.truncations[name]
+            if is_over and name in moment.alive:
+                text = "was terminated or truncated, and is among agents still: an agent that ends"
+                raise self._breach("agent-flag", name, f"{text} must leave agents in the same step")
+            if not is_over and name not in moment.alive:
+                text = "left agents, and was neither terminated nor truncated: the step in which"
+                raise self._breach(
+                    "agent-flag", name, f"{text} it leaves must set one of its flags"
+                )
+        return moment
+
+    def _moment(
+        self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any
+    ) -> _Moment:
+        """Check what the environment returned, and bring it into the types of vecspaces."""
+        acted, alive = self.alive, frozenset(map(str, self.env.agents))
+        for name in alive - self._everyone:
+            raise self._breach("agent-unknown", name, "is among agents, and not possible_agents")
+        seen = self._by_name("observations", observations, acted | alive)
+        for name, translate in self._to_native.items():
+            if name in seen:
+                seen[name] = translate(seen[name])
+        own = self._by_name("infos", infos, acted | alive, optional=True)
+        own = {name: dict(info) for name, info in own.items()}
+        masks = {
+            name: own[name].pop(_MASK) for name in self.mask_spaces if _MASK in own.get(name, ())
+        }
+        for name in self.mask_spaces:
+            if isinstance(seen.get(name), dict) and _MASK in seen[name]:
+                masks[name] = seen[name][_MASK]
+        self._gives_masks |= bool(masks)
+        if self._gives_masks:  # an agent that is gone has a mask of ones
+            masks = {
+                name: np.asarray(masks[name], np.int8)
+                if name in masks and name in alive
+                else np.ones(space.shape, np.int8)
+                for name, space in self.mask_spaces.items()
+            }
+        self.alive = alive
+        return _Moment(
+            seen,
+            self._by_name("rewards", rewards, acted),
+            self._by_name("terminations", terminations, acted),
+            self._by_name("truncations", truncations, acted),
+            own,
+            masks,
+            alive,
+        )
+
+    def _by_name(
+        self, what: str, values: Any, needed: frozenset[str], optional: bool = False
+    ) -> dict[str, Any]:
+        """Return the values of the agents that need one, by their names; others are ignored."""
+        if not isinstance(values, Mapping):
+            raise TypeError(
+                f"{self.title} must return {what} as a dict by agent; it returned "
+                f"{type(values).__name__}"
+            )
+        named = {str(agent): value for agent, value in values.items()}
+        for name in named.keys() - self._ids.keys():
+            text = f"has {what}, and is not among possible_agents: {', '.join(self.names)}"
+            raise self._breach("agent-unknown", name, text)
+        for name in () if optional else self.names:
+            if name in needed and name not in named:
+                text = f"has no {what}: every agent that acted needs them, and an agent that will"
+                raise self._breach("agent-missing", name, f"{text} act next needs an observation")
+        return {name: value for name, value in named.items() if name in needed}
+
+    def _breach(self, finding: str, name: str, text: str) -> AgentError:
+        return AgentError(finding, f"agent {name!r} of {self.title} {text}")
+
+    def _check_spaces(self) -> None:
+        """Refuse spaces that are others than at the start; two resets are checked."""
+        self._checks_spaces -= 1
+        for name in self.names:
+            for kind, known in (
+                ("observation", self.observation_spaces[name]),
+                ("action", self.action_spaces[name]),
+            ):
+                found = difference(known, native_space(self._space(name, kind)))
+                if found is not None:
+                    text = f"has another {kind} space than before: {found}"
+                    raise self._breach("agent-space", name, text)
+
+
+class _Adapter:
+    """What both layouts take over from the parallel environment."""
+
+    def __init__(self, parallel_env: Any, state: bool) -> None:
+        self._agents = _Agents(parallel_env, state)
+        self.parallel_env = parallel_env
+        self.metadata = dict(getattr(parallel_env, "metadata", None) or {})
+        self.render_mode = getattr(parallel_env, "render_mode", None)
+
+    @property
+    def unwrapped(self) -> Any:
+        """The parallel environment below all wrappers."""
+        return getattr(self.parallel_env, "unwrapped", self.parallel_env)
+
+
+class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
+    """A parallel environment as a vector env with one row per possible agent (`as_vector_env`)."""
+
+    agent_layout = "rows"
+
+    def __init__(self, parallel_env: Any, autoreset_mode: Any, state: bool) -> None:
+        super().__init__(parallel_env, state)
+        agents = self._agents
+        self._agent_names, self.num_envs = agents.names, len(agents.names)
+        self.rows_per_env = (self.num_envs,)
+        self.metadata["autoreset_mode"] = self._mode = AutoresetMode.of(autoreset_mode)
+        self.single_observation_space = _one_space(agents.observation_spaces, "observation")
+        self.single_action_space = _one_space(agents.action_spaces, "action")
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        declared: dict[str, Any] = {"alive": _FLAG, "episode_over": _FLAG}
+        if agents.mask_spaces:
+            declared[_MASK] = agents.mask_spaces[agents.names[0]]
+        self.info_space = agents.declared(declared)
+        self._is_over = False
+
+    def __getattr__(self, name: str) -> Any:
+        # Only for what no vector env has: the parallel environment's own attributes and methods.
+        if name.startswith("_") or name == "parallel_env":
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self.parallel_env, name)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode of all agents; a `"reset_mask"` among the options must name all rows."""
+        options = dict(options or {})
+        mask = options.pop("reset_mask", None)
+        if mask is not None and not np.all(mask):
+            rest = [name for name, is_chosen in zip(self._agent_names, mask, strict=True)
+                    if not is_chosen]  # fmt: skip
+            raise ValueError(
+                "reset_mask names some agents of a parallel environment, which is reset as a "
+                f"whole: name {', '.join(rest)} too"
+            )
+        moment = self._agents.reset(seed, options or None)
+        self._is_over = False
+        return self._batch(moment.observations), self._infos(moment)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take one action of every agent that is alive; the actions of other rows are ignored."""
+        result = self.step_or_plain(list(iterate(self.action_space, actions)))
+        if result[4] is not None:
+            observations, rewards, terminations, truncations, infos = result
+            return observations, rewards, terminations, truncations, infos
+        observations = self._batch(dict(zip(self._agent_names, result[0], strict=True)))
+        nothing = np.zeros(self.num_envs, np.bool_)
+        return observations, np.array(result[1]), nothing, nothing.copy(), self.plain_infos()
+
+    def step_or_plain(self, actions: list[Any]) -> Any:
+        """Step, for a vector env that writes rows: a plain step returns lists, and None as infos.
+
+        In a plain step nothing but observations and rewards changes: the infos are `plain_infos`.
+        """
+        if self._is_over:
+            if self._mode is AutoresetMode.DISABLED:
+                raise ResetNeededError("the episode is over, and autoreset is DISABLED: call reset")
+            observations, infos = self.reset()
+            nothing = np.zeros(self.num_envs, np.bool_)
+            return observations, np.zeros(self.num_envs), nothing, nothing.copy(), infos
+        moment = self._agents.step_plainly(actions)
+        if isinstance(moment, tuple):
+            return *moment, False, False, None
+        rewards = self._column(moment.rewards, np.float64)
+        terminations = self._column(moment.terminations, np.bool_)
+        truncations = self._column(moment.truncations, np.bool_)
+        self._is_over, infos = not moment.alive, self._infos(moment)
+        ended, shown = terminations | truncations, moment.observations
+        if self._mode is AutoresetMode.SAME_STEP:
+            finals = self._finals(infos, moment, ended) if ended.any() else {}
+            if self._is_over:
+                observations, infos = self.reset()
+                infos["episode_over"][:] = True
+                return observations, rewards, terminations, truncations, {**infos, **finals}
+            shown = {name: seen for name, seen in shown.items() if name in moment.alive}
+            infos.update(finals)
+        return self._batch(shown), rewards, terminations, truncations, infos
+
+    def plain_infos(self) -> dict[str, Any]:
+        """Return the infos of a step in which nothing but observations and rewards changed."""
+        return self._infos(_Moment({}, {}, {}, {}, {}, {}, self._agents.alive))
+
+    def _column(self, values: Mapping[str, Any], dtype: Any) -> npt.NDArray[Any]:
+        return np.array([values.get(name, 0) for name in self._agent_names], dtype)
+
+    def _batch(self, observations: Mapping[str, Any]) -> Any:
+        """Return the batch, with zeros for agents that have no observation."""
+        space, dead = self.single_observation_space, self._agents.dead
+        rows = [observations.get(name, dead[name]) for name in self._agent_names]
+        return concatenate(space, rows, create_empty_array(space, self.num_envs))
+
+    def _infos(self, moment: _Moment) -> dict[str, Any]:
+        """Return the infos of a moment as a vector env does: an array and a mask by key."""
+        names, count = self._agent_names, self.num_envs
+        infos: dict[str, Any] = {}
+        if any(moment.infos.values()):
+            infos = merge([gather({n: moment.infos.get(name, {}) for n, name in enumerate(names)})],
+                          count)  # fmt: skip
+        declared = {
+            "alive": np.array([name in moment.alive for name in names]),
+            "episode_over": np.full(count, not moment.alive),
+        }
+        if moment.masks:
+            declared[_MASK] = np.stack([moment.masks[name] for name in names])
+        if self._agents.state_space is not None:
+            declared["state"] = np.stack([np.asarray(self.parallel_env.state())] * count)
+        for key, values in declared.items():
+            infos[key], infos[f"_{key}"] = values, np.ones(count, np.bool_)
+        return infos
+
+    def _finals(self, infos: dict[str, Any], moment: _Moment, ended: Any) -> dict[str, Any]:
+        """Return the last observations and infos of the agents that ended (SAME_STEP)."""
+        final = np.full(self.num_envs, None, dtype=object)
+        rows: dict[int, dict[str, Any]] = {}
+        for row in np.flatnonzero(ended).tolist():
+            name = self._agent_names[row]
+            final[row] = snapshot(moment.observations[name])  # a reset may write over it
+            declared = {key: infos[key][row] for key in self.info_space or () if key in infos}
+            rows[row] = {**moment.infos.get(name, {}), **declared}
+        last = {"final_obs": final, "final_info": merge([gather(rows)], self.num_envs)}
+        return {**last, **{f"_{key}": ended.copy() for key in last}}
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Render the environment; every row gets the frame."""
+        frame = self.parallel_env.render()
+        return None if frame is None else (frame,) * self.num_envs
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the parallel environment; called by `close`."""
+        self.parallel_env.close()
+
+
+class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
+    """A parallel environment as one environment, with Dicts by agent (`as_env`).
+
+    `info["agents"]` holds `rewards`, `terminations`, `truncations`, `alive`, `action_mask` and
+    `infos` by agent; the info of the last step has each agent's return as `info["return/NAME"]`.
+    """
+
+    agent_layout: AgentLayout = "dict"
+
+    def __init__(self, parallel_env: Any, state: bool) -> None:
+        super().__init__(parallel_env, state)
+        agents = self._agents
+        self.agent_names, self.groups = agents.names, group_agents(agents.names)
+        self.observation_space = spaces.Dict(agents.observation_spaces, sort_keys=False)
+        self.action_space = spaces.Dict(agents.action_spaces, sort_keys=False)
+        kinds: dict[str, Any] = {"rewards": dict.fromkeys(agents.names, _NUMBER)}
+        for kind in ("terminations", "truncations", "alive"):
+            kinds[kind] = dict.fromkeys(agents.names, _FLAG)
+        if agents.mask_spaces:
+            kinds[_MASK] = agents.mask_spaces
+        by_agent = {kind: spaces.Dict(each, sort_keys=False) for kind, each in kinds.items()}
+        self.info_space = agents.declared({"agents": spaces.Dict(by_agent)})
+        # The agents whose last flag in this episode was a truncation, and the sums of rewards.
+        self._truncated: set[str] = set()
+        self._returns: dict[str, float] = {}
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode of all agents."""
+        moment = self._agents.reset(seed, options)
+        self._truncated, self._returns = set(), dict.fromkeys(self.agent_names, 0.0)
+        return {**self._agents.dead, **moment.observations}, self._info(moment)
+
+    def step(
+        self, action: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Take the actions of the agents that are alive; those of others are ignored."""
+        moment = self._agents.step(action)
+        for name, reward in moment.rewards.items():
+            self._returns[name] += float(reward)
+            if moment.terminations[name]:
+                self._truncated.discard(name)
+            elif moment.truncations[name]:
+                self._truncated.add(name)
+        info, is_over = self._info(moment), not moment.alive
+        if is_over:
+            info.update((f"return/{name}", value) for name, value in self._returns.items())
+        truncated = is_over and bool(self._truncated)
+        reward = float(sum(moment.rewards.values()))
+        observation = {**self._agents.dead, **moment.observations}
+        return observation, reward, is_over and not truncated, truncated, info
+
+    def _info(self, moment: _Moment) -> dict[str, Any]:
+        names = self.agent_names
+        by_agent: dict[str, Any] = {
+            "rewards": {name: float(moment.rewards.get(name, 0.0)) for name in names},
+            "terminations": {name: bool(moment.terminations.get(name)) for name in names},
+            "truncations": {name: bool(moment.truncations.get(name)) for name in names},
+            "alive": {name: name in moment.alive for name in names},
+        }
+        if moment.masks:
+            by_agent[_MASK] = moment.masks
+        if any(moment.infos.values()):
+            by_agent["infos"] = moment.infos
+        info: dict[str, Any] = {"agents": by_agent}
+        if self._agents.state_space is not None:
+            info["state"] = self.parallel_env.state()
+        return info
+
+    def render(self) -> Any:
+        """Render the environment in its `render_mode`."""
+        return self.parallel_env.render()
+
+    def close(self) -> None:
+        """Close the parallel environment."""
+        self.parallel_env.close()
+
+
+def _check_parallel(env: Any) -> None:
+    """Refuse what is no parallel environment."""
+    if hasattr(env, "agent_selection") or hasattr(env, "agent_iter"):
+        raise TypeError(
+            f"expected a parallel environment, found {type(env).__name__}, whose agents step one "
+            "after the other (AEC): turn it into one by pettingzoo.utils.aec_to_parallel"
+        )
+    missing = [name for name in _REQUIRED if not hasattr(env, name)]
+    if missing:
+        raise TypeError(
+            f"expected a parallel environment of PettingZoo, found {type(env).__name__}, which "
+            f"lacks {', '.join(missing)}"
+        )
+
+
+def _translators(
+    own: Mapping[str, Any], find: Callable[[Any], Callable[[Any], Any] | None]
+) -> dict[str, Callable[[Any], Any]]:
+    """Return what translates values, of the agents whose values need it."""
+    found = {name: find(space) for name, space in own.items()}
+    return {name: translate for name, translate in found.items() if translate is not None}
+
+
+def _zeros(space: spaces.Space[Any]) -> Any:
+    (zeros,) = iterate(batch_space(space, 1), create_empty_array(space, 1))
+    if isinstance(zeros, dict) and _MASK in zeros:
+        zeros[_MASK] = np.ones_like(zeros[_MASK])
+    return zeros
+
+
+def _one_space(each: Mapping[str, spaces.Space[Any]], kind: str) -> spaces.Space[Any]:
+    """Return the space that all agents share."""
+    (first, space), *others = each.items()
+    for name, other in others:
+        found = difference(space, other)
+        if found is not None:
+            raise ValueError(
+                f"agents='rows' needs equal {kind} spaces, and those of {first!r} and {name!r} "
+                f"differ: {found}: use agents='dict' (as_env)"
+            )
+    return space

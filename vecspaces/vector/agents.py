@@ -1,0 +1,85 @@
+"""The agents of parallel environments among the rows of a vector env: names, groups and rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+#: "rows": each agent has a row of its own; "dict": each agent is a key of Dicts.
+AgentLayout: TypeAlias = Literal["rows", "dict"]
+
+
+def group_agents(names: Sequence[str]) -> dict[str, list[str]]:
+    """Group agents by their names without the number at the end.
+
+    Args:
+        names: The agents' names.
+
+    Returns:
+        The names of each group, in their order.
+
+    Example:
+        >>> group_agents(["adversary_0", "adversary_1", "agent_0"])
+        {'adversary': ['adversary_0', 'adversary_1'], 'agent': ['agent_0']}
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(re.sub(r"[_-]?\d+$", "", name) or name, []).append(name)
+    return groups
+
+
+class HasAgents:
+    """The agents of a vector env of parallel environments, for those that have some.
+
+    Attributes:
+        agent_layout: `"rows"`, `"dict"`, or None where environments have no agents.
+        rows_per_env: The number of rows of each environment: one, or one per agent.
+    """
+
+    agent_layout: AgentLayout | None = None
+    rows_per_env: tuple[int, ...]
+    _agent_names: list[str]
+
+    @property
+    def agent_names(self) -> list[str]:
+        """The agent's name of each row (`agents="rows"`), or of each key (`agents="dict"`)."""
+        if self.agent_layout is None:
+            raise AttributeError(
+                f"{self!r} has no agents: make_vec(..., agents='rows') and agents='dict' make a "
+                "vector env of PettingZoo's parallel environments"
+            )
+        return list(self._agent_names)
+
+    @property
+    def groups(self) -> dict[str, Any]:
+        """Agents by their name without its number: index arrays of rows, or lists of names."""
+        names = self.agent_names
+        groups = group_agents(list(dict.fromkeys(names)))
+        if self.agent_layout == "dict":
+            return groups
+        return {group: np.flatnonzero(np.isin(names, each)) for group, each in groups.items()}
+
+    def rows_of_agent(self, name: str) -> npt.NDArray[np.intp]:
+        """Return the rows of one agent, one in each environment (`agents="rows"`).
+
+        Args:
+            name: The agent's name.
+
+        Returns:
+            An index array.
+
+        Raises:
+            ValueError: There is no such agent, or agents are keys and have no rows.
+            AttributeError: The environments have no agents.
+        """
+        names = self.agent_names
+        if self.agent_layout == "dict":
+            raise ValueError("agents='dict': an agent is a key of observations, and has no rows")
+        if name not in names:
+            known = ", ".join(dict.fromkeys(names))
+            raise ValueError(f"name: expected one of {known}; found {name!r}")
+        return np.flatnonzero(np.array(names) == name)
