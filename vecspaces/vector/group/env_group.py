@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -137,12 +138,21 @@ class EnvGroup:
                 widths,
             )
         self._nothing = Written(range(self.low, self.high), [])
+        # The members if all are parallel environments, whose plain steps are written in one pass.
+        agents = [one for one in self._members if isinstance(one, VectorMember) and one.has_plain]
+        self._agents = agents if len(agents) == len(self._members) else None
+        if self._agents is not None:
+            self._read_actions = buffers.actions.reader(self.low, self.high)
+            self._write_observations = [
+                rows.writer(self.low, self.high) for rows in buffers.observations
+            ]
         return Views(buffers, worker, self._progress, self._timings)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all but the views, which a copy of the group makes anew on a copy of the rows."""
         self.flush_timings()
-        views = ("_progress", "_timings", "_nothing")
+        views = ("_progress", "_timings", "_nothing", "_agents", "_read_actions",
+                 "_write_observations")  # fmt: skip
         return {name: value for name, value in vars(self).items() if name not in views}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -232,8 +242,33 @@ class EnvGroup:
         if len(self._members) == 1:
             columns = self._members[0].step(slot, None, note)
             return [columns] if columns else []
+        if self._agents is not None:
+            return self._step_agents(slot, note)
         parts = [member.step(slot, None, note) for member in self._members]
         return [part for part in parts if part]
+
+    def _step_agents(self, slot: int, note: Note | None) -> list[Columns]:
+        """Step parallel environments; if all steps are plain, write all rows in one pass."""
+        members = self._agents or []
+        if not all(member.is_plain for member in members):
+            return [part for member in members if (part := member.step(slot, None, note))]
+        actions, low, at = self._read_actions(), self.low, slice(self.low, self.high)
+        results = []
+        for member in members:
+            results.append(member.act(actions, low))
+            if note is not None:
+                note(perf_counter_ns())
+        if any(result[4] is not None for result in results):
+            finished = map(VectorMember.finish, members, itertools.repeat(slot), results)
+            return [part for part in finished if part]
+        try:
+            self._write_observations[slot](list(itertools.chain(*[one[0] for one in results])))
+            rewards = list(itertools.chain(*[one[1] for one in results]))
+            self._buffers.rewards[slot, at] = rewards
+        except RAISED as error:
+            raise failed(error, range(self.low, self.high), "step") from None
+        self._buffers.terminations[slot, at] = self._buffers.truncations[slot, at] = False
+        return [part for member in members if (part := member.finish_plainly(slot))]
 
     def _step_some(
         self, slot: int, rows: Sequence[int], note: Note | None, failures: Failures

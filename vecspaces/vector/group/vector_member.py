@@ -27,13 +27,17 @@ from vecspaces.vector.group.validation import ValidatedVector
 class VectorMember(Member):
     """A vector env, ours or Gymnasium's, and its rows; its autoreset stays its own."""
 
-    _OF_VIEWS = (*Member._OF_VIEWS, "_read_actions", "_plain", "_repeats")
+    _OF_VIEWS = (*Member._OF_VIEWS, "_read_actions", "_repeats")
 
     def __init__(self, built: Built, mode: AutoresetMode, validate: bool) -> None:
         super().__init__([built], mode, validate)
+        # Of rows of agents, plain steps write only what changes; a wrapper has its own `step`.
+        self.has_plain = not validate and hasattr(type(built.env), "step_or_plain")
         # The slot that holds its last observations; and a copy of them where it does not hold all.
         self._slot = 0
         self._latest: Any = None
+        # What `act` returned, while `finish` writes it.
+        self._acted: Any = None
         # Rows whose episode died with a worker, until a step has reported it. `_first` is what the
         # reset after that returned, until a step has returned it too.
         self._lost: Starts = {}
@@ -52,7 +56,7 @@ class VectorMember(Member):
     def bind(self, views: Views, lost: Starts) -> None:
         """Begin anew over these rows."""
         self._lost = {row: lost[row] for row in self.rows if row in lost}
-        self._first = self._latest = None
+        self._first = self._latest = self._acted = None
         self._starts = {}
         self._make_stepper()
         self.view(views)
@@ -74,22 +78,12 @@ class VectorMember(Member):
     def _make_stepper(self) -> None:
         """Make what resets and steps the vector env."""
         self._stepper = ValidatedVector(self.built[0], self.rows) if self._validate else self._env
-        # Of rows of agents, plain steps write only what changes; a wrapper has its own `step`.
-        self._has_plain = not self._validate and hasattr(type(self._env), "step_or_plain")
 
     def view(self, views: Views) -> None:
         """Attach to the memory that is used from now on."""
         super().view(views)
-        buffers, at, (low, high) = views.buffers, self._at, (self.rows.start, self.rows.stop)
-        # What a plain step uses: the actions as a list, and by slot where its results lie; and what
-        # writes its infos again, once they are known.
-        self._read_actions = buffers.actions.reader(low, high)
-        self._plain = [
-            (rows.writer(low, high), buffers.rewards[slot, at], buffers.terminations[slot, at],
-             buffers.truncations[slot, at])
-            for slot, rows in enumerate(buffers.observations)
-            if self._has_plain
-        ]  # fmt: skip
+        self._read_actions = views.buffers.actions.reader(self.rows.start, self.rows.stop)
+        # By slot, what writes the infos of a plain step again, once they are known.
         self._repeats: dict[int, Callable[[], None]] = {}
 
     # ------------------------------------------------------------------ episodes
@@ -226,6 +220,30 @@ class VectorMember(Member):
             columns.update(self._final_writer.write_columns(given, sorted(rows)))
         return self._info_writers[slot].write_columns(columns, self.rows)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the next step is one of a parallel environment, and may be plain."""
+        return self.has_plain and not (self._starts or self._lost or self._first)
+
+    def act(self, actions: list[Any], low: int) -> Any:
+        """Step a parallel environment with its part of the actions from row `low` on."""
+        rows = self.rows
+        self._views.progress[0] = rows.start
+        try:
+            return self._env.step_or_plain(actions[rows.start - low : rows.stop - low])
+        except RAISED as error:
+            raise Failure.of_vector_env(error, rows, "step") from None
+
+    def finish(self, slot: int, result: Any) -> Columns:
+        """Write what `act` returned."""
+        self._acted = result
+        return self.step(slot, None, None)
+
+    def finish_plainly(self, slot: int) -> Columns:
+        """End a plain step whose observations and rewards the group has written."""
+        self._slot, self._latest = slot, None
+        return self._write_plain_infos(slot)
+
     def _write_plain_infos(self, slot: int) -> Columns:
         """Write the infos of a plain step, which are the same in each."""
         repeat = self._repeats.get(slot)
@@ -249,14 +267,14 @@ class VectorMember(Member):
 
     def _step(self, slot: int) -> Columns | None:
         """Step the vector env, and write what it returns; None: it was a plain step."""
-        if self._plain:
-            result = self._run("step", self._env.step_or_plain, self._read_actions())
+        if self.has_plain:
+            result, self._acted = self._acted, None
+            if result is None:
+                result = self._run("step", self._env.step_or_plain, self._read_actions())
             if result[4] is None:
-                write, rewards, terminations, truncations = self._plain[slot]
-                write(result[0])
-                rewards[:] = result[1]
-                terminations.fill(False)
-                truncations.fill(False)
+                buffers, at = self._views.buffers, self._at
+                buffers.observations[slot].writer(at.start, at.stop)(list(result[0]))
+                self._write_scalars(slot, result[1], False, False)
                 self._slot, self._latest = slot, None
                 return None
         else:
