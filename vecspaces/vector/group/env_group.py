@@ -31,6 +31,7 @@ from vecspaces.vector.group.building import (
     is_vector_env,
 )
 from vecspaces.vector.group.form import failed
+from vecspaces.vector.group.info_writer import InfoWriter
 from vecspaces.vector.group.members import Failures, Member, Note, Starts, Views
 from vecspaces.vector.group.single_envs import SingleEnvs
 from vecspaces.vector.group.vector_member import VectorMember
@@ -142,6 +143,8 @@ class EnvGroup:
         agents = [one for one in self._members if isinstance(one, VectorMember) and one.has_plain]
         self._agents = agents if len(agents) == len(self._members) else None
         if self._agents is not None:
+            # By slot, what writes the infos of a plain step again.
+            self._repeats: dict[int, Callable[[], None]] = {}
             self._read_actions = buffers.actions.reader(self.low, self.high)
             self._write_observations = [
                 rows.writer(self.low, self.high) for rows in buffers.observations
@@ -152,7 +155,7 @@ class EnvGroup:
         """Return all but the views, which a copy of the group makes anew on a copy of the rows."""
         self.flush_timings()
         views = ("_progress", "_timings", "_nothing", "_agents", "_read_actions",
-                 "_write_observations")  # fmt: skip
+                 "_repeats", "_write_observations")  # fmt: skip
         return {name: value for name, value in vars(self).items() if name not in views}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -268,7 +271,15 @@ class EnvGroup:
         except RAISED as error:
             raise failed(error, range(self.low, self.high), "step") from None
         self._buffers.terminations[slot, at] = self._buffers.truncations[slot, at] = False
-        return [part for member in members if (part := member.finish_plainly(slot))]
+        if slot in self._repeats:
+            self._repeats[slot]()
+            return []
+        parts = [part for member in members if (part := member.finish_plainly(slot))]
+        if not parts and self._buffers.infos:
+            repeat = InfoWriter(self._buffers.infos[slot], self.low, self.high).repeater()
+            if repeat is not None:
+                self._repeats[slot] = repeat
+        return parts
 
     def _step_some(
         self, slot: int, rows: Sequence[int], note: Note | None, failures: Failures
