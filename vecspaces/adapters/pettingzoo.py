@@ -370,18 +370,22 @@ class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take one action of every agent that is alive; the actions of other rows are ignored."""
-        result = self.step_or_plain(list(iterate(self.action_space, actions)))
-        if result[4] is not None:
-            observations, rewards, terminations, truncations, infos = result
+        return self.expand(self.step_or_plain(list(iterate(self.action_space, actions))))
+
+    def expand(self, result: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Return what `step` returns for what `step_or_plain` returned."""
+        observations, rewards, terminations, truncations, infos = result
+        if infos is not None:
             return observations, rewards, terminations, truncations, infos
-        observations = self._batch(dict(zip(self._agent_names, result[0], strict=True)))
+        observations = self._batch(dict(zip(self._agent_names, observations, strict=True)))
         nothing = np.zeros(self.num_envs, np.bool_)
-        return observations, np.array(result[1]), nothing, nothing.copy(), self.plain_infos()
+        infos = self._infos(_Moment({}, {}, {}, {}, {}, {}, self._agents.alive))
+        return observations, np.array(rewards, np.float64), nothing, nothing.copy(), infos
 
     def step_or_plain(self, actions: list[Any]) -> Any:
         """Step, for a vector env that writes rows: a plain step returns lists, and None as infos.
 
-        In a plain step nothing but observations and rewards changes: the infos are `plain_infos`.
+        In a plain step nothing but observations and rewards changes; `expand` returns the rest.
         """
         if self._is_over:
             if self._mode is AutoresetMode.DISABLED:
@@ -406,10 +410,6 @@ class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
             shown = {name: seen for name, seen in shown.items() if name in moment.alive}
             infos.update(finals)
         return self._batch(shown), rewards, terminations, truncations, infos
-
-    def plain_infos(self) -> dict[str, Any]:
-        """Return the infos of a step in which nothing but observations and rewards changed."""
-        return self._infos(_Moment({}, {}, {}, {}, {}, {}, self._agents.alive))
 
     def _column(self, values: Mapping[str, Any], dtype: Any) -> npt.NDArray[Any]:
         return np.array([values.get(name, 0) for name in self._agent_names], dtype)

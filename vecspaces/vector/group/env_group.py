@@ -242,11 +242,11 @@ class EnvGroup:
 
     def _step(self, slot: int, note: Note | None) -> list[Columns]:
         """Step the members, one after the other; return the infos of those that have some."""
+        if self._agents is not None:
+            return self._step_agents(slot, note)
         if len(self._members) == 1:
             columns = self._members[0].step(slot, None, note)
             return [columns] if columns else []
-        if self._agents is not None:
-            return self._step_agents(slot, note)
         parts = [member.step(slot, None, note) for member in self._members]
         return [part for part in parts if part]
 
@@ -261,25 +261,24 @@ class EnvGroup:
             results.append(member.act(actions, low))
             if note is not None:
                 note(perf_counter_ns())
-        if any(result[4] is not None for result in results):
+        is_plain = all(result[4] is None for result in results)
+        if not is_plain or slot not in self._repeats:
             finished = map(VectorMember.finish, members, itertools.repeat(slot), results)
-            return [part for part in finished if part]
+            parts = [part for part in finished if part]
+            if is_plain and not parts and self._buffers.infos:
+                repeat = InfoWriter(self._buffers.infos[slot], low, self.high).repeater()
+                if repeat is not None:
+                    self._repeats[slot] = repeat
+            return parts
         try:
             self._write_observations[slot](list(itertools.chain(*[one[0] for one in results])))
             rewards = list(itertools.chain(*[one[1] for one in results]))
             self._buffers.rewards[slot, at] = rewards
         except RAISED as error:
-            raise failed(error, range(self.low, self.high), "step") from None
+            raise failed(error, range(low, self.high), "step") from None
         self._buffers.terminations[slot, at] = self._buffers.truncations[slot, at] = False
-        if slot in self._repeats:
-            self._repeats[slot]()
-            return []
-        parts = [part for member in members if (part := member.finish_plainly(slot))]
-        if not parts and self._buffers.infos:
-            repeat = InfoWriter(self._buffers.infos[slot], self.low, self.high).repeater()
-            if repeat is not None:
-                self._repeats[slot] = repeat
-        return parts
+        self._repeats[slot]()
+        return []
 
     def _step_some(
         self, slot: int, rows: Sequence[int], note: Note | None, failures: Failures

@@ -27,8 +27,6 @@ from vecspaces.vector.group.validation import ValidatedVector
 class VectorMember(Member):
     """A vector env, ours or Gymnasium's, and its rows; its autoreset stays its own."""
 
-    _OF_VIEWS = (*Member._OF_VIEWS, "_read_actions", "_repeats")
-
     def __init__(self, built: Built, mode: AutoresetMode, validate: bool) -> None:
         super().__init__([built], mode, validate)
         # Of rows of agents, plain steps write only what changes; a wrapper has its own `step`.
@@ -78,13 +76,6 @@ class VectorMember(Member):
     def _make_stepper(self) -> None:
         """Make what resets and steps the vector env."""
         self._stepper = ValidatedVector(self.built[0], self.rows) if self._validate else self._env
-
-    def view(self, views: Views) -> None:
-        """Attach to the memory that is used from now on."""
-        super().view(views)
-        self._read_actions = views.buffers.actions.reader(self.rows.start, self.rows.stop)
-        # By slot, what writes the infos of a plain step again, once they are known.
-        self._repeats: dict[int, Callable[[], None]] = {}
 
     # ------------------------------------------------------------------ episodes
 
@@ -187,19 +178,17 @@ class VectorMember(Member):
                 columns = self.reset(slot, self._starts, False)
                 self._write_scalars(slot, 0.0, False, False)
             else:
-                found = self._go_on(slot)
-                if found is None:
-                    columns = self._write_plain_infos(slot)
-                else:
-                    columns = self._write_infos(slot, found) if self._info_writers else found
+                columns = self._go_on(slot)
+                if self._info_writers:
+                    columns = self._write_infos(slot, columns)
         except RAISED as error:
             raise failed(error, self.rows, "step") from None
         if note is not None:
             note(perf_counter_ns())
         return columns
 
-    def _go_on(self, slot: int) -> Columns | None:
-        """Step the vector env, or hand out what is left of a restart; None: a plain step."""
+    def _go_on(self, slot: int) -> Columns:
+        """Step the vector env, or hand out what is left of a restart."""
         if self._lost:
             return self._report_lost(slot)
         if self._first is not None and self._mode is AutoresetMode.NEXT_STEP:
@@ -239,25 +228,6 @@ class VectorMember(Member):
         self._acted = result
         return self.step(slot, None, None)
 
-    def finish_plainly(self, slot: int) -> Columns:
-        """End a plain step whose observations and rewards the group has written."""
-        self._slot, self._latest = slot, None
-        return self._write_plain_infos(slot)
-
-    def _write_plain_infos(self, slot: int) -> Columns:
-        """Write the infos of a plain step, which are the same in each."""
-        repeat = self._repeats.get(slot)
-        if repeat is not None:
-            repeat()
-            return {}
-        columns = self._columns(self._env.plain_infos())
-        if self._info_writers:
-            writer = self._info_writers[slot]
-            columns = writer.write_columns(columns, self.rows)
-            if not columns and (repeat := writer.repeater()) is not None:
-                self._repeats[slot] = repeat
-        return columns
-
     def _ended(self, slot: int) -> list[int]:
         """Return the rows whose episodes a step ended."""
         buffers, at = self._views.buffers, self._at
@@ -265,18 +235,10 @@ class VectorMember(Member):
         found: list[int] = (ended + self.rows.start).tolist()
         return found
 
-    def _step(self, slot: int) -> Columns | None:
-        """Step the vector env, and write what it returns; None: it was a plain step."""
-        if self.has_plain:
-            result, self._acted = self._acted, None
-            if result is None:
-                result = self._run("step", self._env.step_or_plain, self._read_actions())
-            if result[4] is None:
-                buffers, at = self._views.buffers, self._at
-                buffers.observations[slot].writer(at.start, at.stop)(list(result[0]))
-                self._write_scalars(slot, result[1], False, False)
-                self._slot, self._latest = slot, None
-                return None
+    def _step(self, slot: int) -> Columns:
+        """Step the vector env, and write what it returns."""
+        if self._acted is not None:
+            result, self._acted = self._env.expand(self._acted), None
         else:
             self._turn_to(slot, "step")
             actions = self._views.buffers.actions.read(copy=True, at=self._at)
