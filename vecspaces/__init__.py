@@ -7,6 +7,7 @@ from vecspaces.env import Env
 from vecspaces.evaluation import Evaluation, evaluate
 from vecspaces.make import make_vec
 from vecspaces.sampling import sample_actions
+from vecspaces.shared_array import SharedArray
 from vecspaces.spaces import Space
 
 __version__ = "0.1.0"
@@ -14,6 +15,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Env",
     "Evaluation",
+    "SharedArray",
     "Space",
     "__version__",
     "errors",
