@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+import cloudpickle
+
 from vecspaces.vector.backends.backend import Backend
+from vecspaces.vector.exchange.failures import Failure, Message
 from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.stats import Stats, summarise
-from vecspaces.vector.session.arguments import check_env_ids
+from vecspaces.vector.session.arguments import check_env_ids, list_factories
 from vecspaces.vector.session.session import Session
+from vecspaces.vector.utils import CloudpickleWrapper
 
 Results = tuple[Any, ...]
 
@@ -25,6 +29,9 @@ class Calls:
         # which would keep this object alive until the next garbage collection.
         self._env_ids: list[int] = []
         self._read: Callable[[Calls, int], Results] = Calls._read_nothing
+        # The factories of a pending `replace`, and its first failure, raised once it has ended.
+        self._env_fns: dict[int, Callable[[], Any]] = {}
+        self._failure: Failure | None = None
 
     def call(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> Results:
         """Call a method or function, or get an attribute: one result per environment."""
@@ -39,7 +46,11 @@ class Calls:
 
     def end(self, call: str, timeout: float | None) -> Results:
         """End the pending call."""
-        return self._session.finish("call", call, timeout, partial(self._read, self))
+        results = self._session.finish("call", call, timeout, partial(self._read, self))
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            failure.throw()
+        return results
 
     def set_attr(self, name: str, values: Any, env_ids: Any) -> None:
         """Set an attribute, to one value per environment or to one for all."""
@@ -57,6 +68,35 @@ class Calls:
             worker: (name, {row: chosen[row] for row in rows}) for worker, rows in by_worker.items()
         }
         self._run("set_attr", Op.SET_ATTR, payloads, Calls._read_nothing)
+
+    def replace(self, env_ids: Any, env_fns: Any, together: Iterable[range]) -> None:
+        """Build other environments in some rows, which need a reset afterwards."""
+        by_worker = self._choose("replace_envs", env_ids)
+        ids, factories = self._env_ids, list_factories(env_fns)
+        if len(factories) != len(ids):
+            raise ValueError(
+                f"replace_envs got {len(factories)} env_fns for {len(ids)} environments: give one "
+                "per environment"
+            )
+        for rows in together:
+            if not set(rows).isdisjoint(ids):
+                text = "replace_envs: {:envs} are one vector env; single ones can be replaced"
+                raise ValueError(Message(text, rows))
+        self._env_fns = dict(zip(ids, factories, strict=True))
+        if self._backend.pickles:
+            for number, factory in enumerate(factories):
+                try:
+                    cloudpickle.dumps(factory)
+                except Exception as error:
+                    raise TypeError(
+                        f"env_fns[{number}] cannot be pickled, so no worker that runs can receive "
+                        f"it: {error!r}; no environment was replaced"
+                    ) from error
+        payloads = {
+            worker: CloudpickleWrapper(partial(dict, {row: self._env_fns[row] for row in rows}))
+            for worker, rows in by_worker.items()
+        }
+        self._run("replace_envs", Op.REPLACE, payloads, Calls._read_replaced)
 
     def stats(self) -> Stats:
         """Collect the counters, if no other command is pending, and summarise them."""
@@ -98,7 +138,7 @@ class Calls:
         try:
             self._read = read
             self._session.begin_call(call, op, payloads)
-            return self.end(call, None)
+            return self.end(call, self._session.start_timeout if op is Op.REPLACE else None)
         except BaseException as error:
             self._session.interrupt(error)
             raise
@@ -115,6 +155,18 @@ class Calls:
             if found is not None:
                 rows = self._backend.slices[worker]
                 self._backend.buffers.load_counters(worker, rows.start, rows.stop, found)
+        return ()
+
+    def _read_replaced(self, slot: int) -> Results:
+        found: dict[int, Failure | None] = {}
+        for results in self._session.results.values():
+            found.update(results)
+        failures = {row: failure for row, failure in found.items() if failure is not None}
+        env_fns = {row: self._env_fns[row] for row in found if row not in failures}
+        self._backend.note_factories(env_fns)
+        self._session.note_replaced(env_fns, failures)
+        if failures:
+            self._failure = failures[min(failures)]
         return ()
 
     def _read_nothing(self, slot: int) -> Results:

@@ -290,8 +290,8 @@ class ManagedVectorEnv(
         session = self._session
         if session.state != IDLE:
             session.check("step", call)
-        if session.broken:
-            session.check_rows(range(self.num_envs), call, sends=False)
+        if session.broken or session.replaced:
+            session.check_rows(range(self.num_envs), call)
         if self._mode is AutoresetMode.DISABLED and session.finished.any():
             self._refuse_finished(np.flatnonzero(session.finished))
         try:
@@ -593,6 +593,42 @@ class ManagedVectorEnv(
             ValueError: A wrong number of values.
         """
         self._calls.set_attr(name, values, env_ids)
+
+    def replace_envs(
+        self,
+        env_ids: Sequence[int] | npt.NDArray[Any] | None,
+        env_fns: Sequence[Callable[[], Any]],
+    ) -> None:
+        """Build other environments with equal spaces in place of some, in the same workers.
+
+        Each former environment is closed and collected before its successor is built; the others
+        go on. The new ones must be reset, all together or by a mask, before they are stepped. A
+        later restart builds them by their new factories, and `spec` becomes None.
+
+        Args:
+            env_ids: The environments to replace; None: all.
+            env_fns: One factory per entry of `env_ids`. Workers receive them pickled, also under
+                `fork`.
+
+        Raises:
+            TypeError: A factory cannot be pickled; nothing was closed.
+            ValueError: The number of factories is wrong, or an environment is a vector env.
+            RuntimeError: The new environment has other spaces. It, and one that cannot be built,
+                leaves the row broken: the next reset builds the former factory again.
+
+        Example:
+            >>> from functools import partial
+            >>> from vecspaces.testing.envs import Ledger
+            >>> from vecspaces.vector import SyncVectorEnv
+            >>> with SyncVectorEnv([Ledger] * 2) as envs:
+            ...     _ = envs.reset(seed=0)
+            ...     envs.replace_envs([1], [partial(Ledger, 7)])
+            ...     observations, _ = envs.reset(options={"reset_mask": np.array([False, True])})
+            ...     observations[:, 0].tolist()
+            [0, 7]
+        """
+        self.spec = None
+        self._calls.replace(env_ids, env_fns, self._together)
 
     def render(self, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Render environments.

@@ -17,6 +17,8 @@ from vecspaces.vector.group.env_group import EnvGroup
 class InlineBackend(Backend):
     """Runs every environment in the caller's process."""
 
+    pickles = False
+
     def __init__(
         self,
         env_fns: Sequence[Callable[[], Any]],

@@ -7,6 +7,8 @@ import warnings
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
@@ -20,6 +22,7 @@ from vecspaces.vector.exchange.infos import Columns, from_plain
 from vecspaces.vector.exchange.messages import Op, Reply, Written
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.group.building import GroupDescription
+from vecspaces.vector.utils import CloudpickleWrapper
 
 
 class RemoteBackend(Backend):
@@ -64,6 +67,16 @@ class RemoteBackend(Backend):
     @abstractmethod
     def _end_all(self, unanswered: Collection[int], terminate: bool) -> None:
         """End every worker, and free what it holds; can be repeated."""
+
+    def note_factories(self, env_fns: Mapping[int, Callable[[], Any]]) -> None:
+        """Build workers that are replaced from now on with other factories, given by their rows."""
+        for worker, (rows, setup) in enumerate(zip(self.slices, self._setups, strict=True)):
+            factories, row = setup.env_fns(), rows.start
+            for at, count in enumerate(self._descriptions[worker].counts):
+                factories[at] = env_fns.get(row, factories[at])
+                row += count
+            wrapper = CloudpickleWrapper(partial(list, factories))
+            self._setups[worker] = replace(setup, env_fns=wrapper)
 
     # ------------------------------------------------------------------ starting
 

@@ -26,6 +26,7 @@ class Op(IntEnum):
     SET_ATTR = 7
     FLUSH = 8
     CLOSE = 9
+    REPLACE = 10
     # worker to caller
     BUILT = 16
     BOUND = 17

@@ -7,6 +7,7 @@ and is the same object in each. It consists of members: runs of single environme
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter_ns
@@ -333,22 +334,58 @@ class EnvGroup:
         for member in self._members if wanted else ():
             for number, rows in enumerate(member.whole(member.rows)):
                 index, env_fn = next(factories)
-                if not wanted.intersection(rows):
-                    continue
-                self._progress[0] = rows[0]
-                # An error at the end of a broken environment would hide the first one.
-                close_all([member.built[number]], rows[0])
-                try:
-                    built = self._builder.build(env_fn, index)
-                    change = built.change_since(member.built[number])
-                    if change is not None:
-                        close_all([built], rows[0])
-                        raise RuntimeError(change)
-                    member.replace(number, built)
-                    self._failed.difference_update(rows)
-                except RAISED as error:
-                    failures.append((rows, failed(error, rows, "build")))
+                if wanted.intersection(rows):
+                    failure = self._build_again(member, number, rows, env_fn, index)
+                    if failure is not None:
+                        failures.append((rows, failure))
         return failures
+
+    def _build_again(
+        self, member: Member, number: int, rows: Sequence[int], env_fn: Any, index: int
+    ) -> Failure | None:
+        """Build an environment of a member in place of its present one, which is closed first."""
+        self._progress[0] = rows[0]
+        former = member.built[number]
+        # An error at the end of a broken environment would hide the first one.
+        close_all([former], rows[0])
+        try:
+            built = self._builder.build(env_fn, index)
+            change = built.change_since(former)
+            if change is not None:
+                close_all([built], rows[0])
+                raise RuntimeError(change)
+            member.replace(number, built)
+            self._failed.difference_update(rows)
+        except RAISED as error:
+            return failed(error, rows, "build")
+        return None
+
+    def replace(self, env_fns: Mapping[int, Callable[[], Any]]) -> dict[int, Failure | None]:
+        """Build other environments in some rows, one after the other; return what fails, by row.
+
+        The former one is closed and collected first: two may not fit into memory. A row that fails
+        keeps its former factory, of which the next reset builds it.
+        """
+        results: dict[int, Failure | None] = {}
+        factories = iter(range(len(self._env_fns)))
+        try:
+            for member in self._members:
+                for number, rows in enumerate(member.whole(member.rows)):
+                    at, row = next(factories), rows[0]
+                    if row not in env_fns:
+                        continue
+                    member.release(number)
+                    gc.collect()
+                    index = self._first + at
+                    failure = self._build_again(member, number, rows, env_fns[row], index)
+                    results[row] = failure
+                    if failure is None:
+                        self._env_fns[at] = env_fns[row]
+                    else:
+                        self._failed.add(row)
+        finally:
+            self._progress[0] = -1
+        return results
 
     # ------------------------------------------------------------------ calls and the end
 

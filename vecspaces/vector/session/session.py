@@ -69,6 +69,7 @@ class Session:
         workers: Which workers can be used.
         results: By worker, the payload of its reply to the last command.
         broken: Rows that failed and must be built again, and what they failed with.
+        replaced: Rows whose environment was replaced by another, which was not reset yet.
         finished: The rows whose episode ended in their last step; shape `(num_envs,)`. In NEXT_STEP
             mode steps of all rows are not noted, unless actions are checked.
         gone: The rows of agents whose next action is not used; shape `(num_envs,)`.
@@ -87,6 +88,7 @@ class Session:
         self.workers = Workers(backend, settings)
         self.results: dict[int, Any] = {}
         self.broken: dict[int, Failure] = {}
+        self.replaced: set[int] = set()
         self.finished: npt.NDArray[np.bool_] = np.zeros(plan.num_envs, dtype=np.bool_)
         self.gone: npt.NDArray[np.bool_] = np.zeros(plan.num_envs, dtype=np.bool_)
         self.interrupted = self._inherited = False
@@ -139,6 +141,11 @@ class Session:
                 what = "is not there yet" if busy else "was not received yet"
                 text = "{}: the last reply of {:envs} {}: recv first"
                 raise AlreadyPendingCallError(Message(text, name, busy or unread, what), "send")
+        if self.replaced and begins is False and sends:
+            new = [row for row in rows if row in self.replaced]
+            if new:
+                text = "{}: {:envs} were replaced by other environments: reset them first"
+                raise ResetNeededError(Message(text, name, new))
         if broken and not begins:
             failed = [row for row in rows if row in broken]
             if failed:
@@ -152,6 +159,16 @@ class Session:
         if np.any(known):
             self.gone[at] = np.where(known, ~infos["alive"], self.gone[at])
             self.finished[at] = np.where(known, infos["episode_over"], self.finished[at])
+
+    @property
+    def start_timeout(self) -> float:
+        """How long environments may take to be built, in seconds."""
+        return self._settings.start_timeout
+
+    def note_replaced(self, rows: Iterable[int], failures: Mapping[int, Failure]) -> None:
+        """Note which rows were replaced, and which failed and are to be built as before."""
+        self.replaced.update(rows, failures)
+        self.broken.update(failures)
 
     def disown(self) -> None:
         """In a process that was forked from the caller's: what was inherited can only be closed."""
@@ -278,6 +295,7 @@ class Session:
         }
         for row, (seed, _) in starts.items():
             self.workers.note_start(row, seed, None)
+        self.replaced.difference_update(starts)
         slot = self.ring.current
         self.ring.is_mixed = True
         if self._settings.budget is not None:
@@ -378,6 +396,7 @@ class Session:
         for row in rows:
             self.broken.pop(row, None)
         self.workers.lost.difference_update(rows)
+        self.replaced.difference_update(rows)
         self.finished[rows] = False
         parts = [part for infos in self.results.values() for part in infos or ()]
         self.queue.refill(snapshot(split(parts, rows)))
