@@ -45,7 +45,7 @@ def test_rows_are_replaced_one_by_one_and_the_others_go_on(kind: Any) -> None:
         envs.replace_envs([2, 0], [partial(Ledger, 20), partial(Ledger, 10)])
         assert envs.spec is None
         for call in (envs.step, partial(envs.step, env_ids=[0, 1]), envs.send):
-            with pytest.raises(ResetNeededError, match="environments 0|environment 0"):
+            with pytest.raises(ResetNeededError, match="were replaced by other environments"):
                 call([1] * (2 if "env_ids" in getattr(call, "keywords", {}) else 4))
         assert envs.get_attr("number") == (10, 1, 20, 3)
         observations, infos = envs.reset(
