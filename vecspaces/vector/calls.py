@@ -92,7 +92,7 @@ class Calls:
                         f"env_fns[{number}] cannot be pickled, so no worker that runs can receive "
                         f"it: {error!r}; no environment was replaced"
                     ) from error
-        payloads = {
+        payloads: dict[int, Any] = {
             worker: CloudpickleWrapper(partial(dict, {row: self._env_fns[row] for row in rows}))
             for worker, rows in by_worker.items()
         }

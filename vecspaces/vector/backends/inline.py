@@ -71,6 +71,9 @@ class InlineBackend(Backend):
         """Return the replies so far: every command was executed when it was submitted."""
         return self.replies
 
+    def note_factories(self, env_fns: Mapping[int, Callable[[], Any]]) -> None:
+        """Do nothing: the group itself has them, and no process is replaced."""
+
     def end(self, worker: int) -> None:
         """Do nothing: what bounds no time finds nothing late."""
 

@@ -75,8 +75,8 @@ class RemoteBackend(Backend):
             for at, count in enumerate(self._descriptions[worker].counts):
                 factories[at] = env_fns.get(row, factories[at])
                 row += count
-            wrapper = CloudpickleWrapper(partial(list, factories))
-            self._setups[worker] = replace(setup, env_fns=wrapper)
+            make: Callable[[], list[Callable[[], Any]]] = partial(list, factories)
+            self._setups[worker] = replace(setup, env_fns=CloudpickleWrapper(make))
 
     # ------------------------------------------------------------------ starting
 
