@@ -20,6 +20,7 @@ LAYERS = (
     ("spaces",),
     ("env", "interop"),
     ("memory",),
+    ("shared_array",),
     ("layout",),
     ("vector.autoreset", "vector.vector_env", "vector.agents", "vector.utils"),
     ("vector.exchange",),

@@ -18,8 +18,8 @@ from vecspaces.vector.options import AsyncOptions, RayOptions
 
 PUBLIC = {
     "vecspaces": {
-        "Env", "Evaluation", "Space", "__version__", "errors", "evaluate", "make_vec",
-        "sample_actions", "spaces", "vector", "wrappers",
+        "Env", "Evaluation", "SharedArray", "Space", "__version__", "errors", "evaluate",
+        "make_vec", "sample_actions", "spaces", "vector", "wrappers",
     },
     "vecspaces.spaces": {
         "Box", "Dict", "Discrete", "Graph", "GraphInstance", "MultiBinary", "MultiDiscrete",
