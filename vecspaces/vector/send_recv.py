@@ -15,7 +15,8 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.failures import Message
 from vecspaces.vector.exchange.infos import gather, merge
-from vecspaces.vector.session.session import Ready, Session
+from vecspaces.vector.session.session import Session
+from vecspaces.vector.session.wait import Ready
 
 
 class Transition(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Any
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.vector.backends.backend import Backend, Planner
+from vecspaces.vector.backends.bounded_wait import wait_once
 from vecspaces.vector.backends.slowness import SlowWatch
 from vecspaces.vector.backends.worker_setup import WorkerSetup, assign_rows
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
@@ -103,19 +104,14 @@ class RemoteBackend(Backend):
     def _await_all(self, wanted: Op, deadline: Deadline) -> list[Any]:
         """Wait until every worker has built its environments, or bound its rows."""
         came: dict[int, Any] = {}
+        late = set(range(len(self._setups)))
         slow, began = SlowWatch(self._slow_warning, self), time.monotonic()
-        while len(came) < len(self._setups):
-            late = [worker for worker in range(len(self._setups)) if worker not in came]
-            try:
-                replies = self._take(slow.shorten(deadline.left))
-                if not replies:
-                    slow.look(late, 0, "building")
-            except KeyboardInterrupt as error:
-                ids = self._factories(late)
-                error.add_note(waited("building", began, ids, self.find(late[0])[0]))
-                raise
-            if not replies and deadline.passed:
-                raise self._not_built(late)
+
+        def give_up() -> None:
+            if late:
+                raise self._not_built(sorted(late))
+
+        def take_in(replies: deque[Reply]) -> None:
             for worker, op, _, payload in sorted(replies, key=lambda reply: reply.worker):
                 if op is Op.FAILED:
                     payload.throw()
@@ -123,6 +119,18 @@ class RemoteBackend(Backend):
                     raise payload.error or self._died_in_build(worker, payload)
                 elif op is wanted:
                     came[worker] = payload
+                    late.discard(worker)
+            replies.clear()
+
+        try:
+            while late:
+                bounds = [(deadline, give_up)]
+                wait_once(self, slow, bounds, take_in, lambda: (late, 0, "building"))
+        except KeyboardInterrupt as error:
+            if late:
+                ids = self._factories(sorted(late))
+                error.add_note(waited("building", began, ids, self.find(min(late))[0]))
+            raise
         return [came[worker] for worker in range(len(self._setups))]
 
     def _take(self, timeout: float | None) -> list[Reply]:

@@ -1,6 +1,6 @@
 """The session: sends commands, waits for replies, and decides what errors leave behind.
 
-A command begins (`begin_*`, `send_rows`), is waited for (`run`, `receive`), and ends once its
+A command begins (`begin_*`, `send_rows`), is waited for (`finish`, `receive`), and ends once its
 result was read (`commit`, `commit_rows`); these alone change the state. Every worker that a command
 went to owes one reply. Every wait is bounded, a late reply is never taken for another command's,
 and the command of a dead worker is sent again to its successor.
@@ -13,9 +13,7 @@ gives the right answer.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -29,34 +27,23 @@ from vecspaces.errors import (
     ResetNeededError,
     StepTimeoutError,
 )
-from vecspaces.vector.backends.backend import PATIENCE, Backend
-from vecspaces.vector.backends.slowness import SlowWatch
-from vecspaces.vector.exchange.deadline import Deadline
-from vecspaces.vector.exchange.failures import Failure, Message, died, overdue, waited
+from vecspaces.vector.backends.backend import Backend
+from vecspaces.vector.exchange.failures import Failure, Message, died, waited
 from vecspaces.vector.exchange.infos import Columns, find_endless, snapshot, split
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply, Written
 from vecspaces.vector.group.members import Starts
 from vecspaces.vector.session.arguments import ResetPlan, Settings
-from vecspaces.vector.session.restarts import Late
 from vecspaces.vector.session.ring import Rollout, SlotRing
-from vecspaces.vector.session.row_queue import NEVER, RowQueue
+from vecspaces.vector.session.row_queue import RowQueue
 from vecspaces.vector.session.states import State
+from vecspaces.vector.session.wait import Ready, Wait
 from vecspaces.vector.session.workers import Workers
 
 T = TypeVar("T")
 
-# After a first fault, how long others may take to report theirs, in seconds: then the lowest
-# environment is named.
-_FAULT_GRACE = 0.1
-
 _DONE, _STEP = Op.DONE, Op.STEP  # members of enumerations are found slowly
 IDLE = State()
 _STEPPING, _STREAMING, _CLOSED = State("step"), State("send"), State(closed=True)
-
-#: What a wait for rows is over by: the rows, once they are ready.
-Ready = Callable[[], "list[int] | None"]
-#: Until when something may take, and what happens then.
-WaitBound = tuple[Deadline, Callable[[], object]]
 
 
 class Session:
@@ -95,22 +82,14 @@ class Session:
         self.masked_rows: list[int] | None = None
         # The last command: enough to repeat it for a worker that had to be replaced, the call that
         # the user made, and the slot and the steps of the rollout once it is done.
-        self._op, self._call = Op.RESET, "reset"
+        self._call = "reset"
         self._payloads: Mapping[int, Any] = {}
         self._slot = self._steps = 0
-        # Each command has a number, which its replies carry. All commands to rows, until none is
-        # under way, are one stream with one number (-1: none), beside which a call has its own.
-        self._number, self._stream = 0, -1
-        # The workers that owe a reply to the command, and those whose caller gave up waiting.
-        self._waiting: set[int] = set()
+        # The workers that owe a reply, of which the caller gave up waiting for some.
+        self._wait = Wait(backend, settings, self.workers, self.queue)
         self._late: set[int] = set()
-        self._failures: list[Failure] = []
         # How many rows the last `recv` waited for, as the next one probably will.
         self._wanted = 1
-        budget = settings.budget
-        self._restarts_late = budget is not None and budget.on_step_timeout != "raise"
-        self._slow = SlowWatch(settings.slow_warning, backend)
-        self._since = 0.0  # when the last wait began
 
     # ------------------------------------------------------------------ what is legal
 
@@ -186,24 +165,22 @@ class Session:
         payloads: Mapping[int, Any],
     ) -> None:
         """Send a command to some workers; one that cannot be pickled leaves the state as it is."""
-        self._number += 1
-        self._waiting = set(payloads)
-        self._failures = []
+        self._wait.begin(op, payloads, state.new)
         self.results = {}
         self.interrupted = False
         if state.pending != "call":  # which may be made in a stream
             self._late = set()
-        self._op, self._call, self._payloads = op, call, payloads
+        self._call, self._payloads = call, payloads
         self._slot, self._steps = slot, steps
         try:
-            self._backend.submit(op, slot, self._number, payloads)
+            self._backend.submit(op, slot, self._wait.number, payloads)
             if self.state.closed:
                 self._check_open()
             if state.pending != "call":
-                self._stream = -1
+                self._wait.stream = -1
             self.state = state
         except BaseException as error:
-            self._waiting = set()
+            self._wait.owing = set()
             self._fail_sending(error, payloads)
 
     def _fail_sending(self, error: BaseException, workers: Iterable[int]) -> NoReturn:
@@ -303,12 +280,12 @@ class Session:
             observations, at = self._backend.buffers.observations, np.array(rows, dtype=np.intp)
             observations[self.ring.after[slot]].copy_rows(observations[slot], at)
         if not self.state.pending:
-            self._number += 1
-            self._stream, self._late, self._failures = self._number, set(), []
+            self._wait.begin_stream()
+            self._late = set()
         self._call, self.interrupted = call, False
         try:
-            self._backend.submit(Op.STEP_ROWS, slot, self._stream, payloads)
-            self.queue.send(rows, self._row_deadline())
+            self._backend.submit(Op.STEP_ROWS, slot, self._wait.stream, payloads)
+            self.queue.send(rows, self._wait.row_deadline())
             for row in starts:
                 # The worker builds it again, once: a reset may come before its reply.
                 self.broken.pop(row, None)
@@ -344,14 +321,13 @@ class Session:
     def _replace_unusable(self) -> None:
         """Before a reset, replace workers that are gone, or still busy with a call that is late."""
         workers = self.workers
-        unusable = (
-            workers.gone | workers.deaths.keys() | (self._late & (self._busy(True) | self._waiting))
-        )
+        busy = self._wait.busy(True) | self._wait.owing
+        unusable = workers.gone | workers.deaths.keys() | (self._late & busy)
         if not unusable:
             return
         # After an interrupt from here on, the next reset begins this anew.
         workers.gone |= unusable
-        self._waiting = set()
+        self._wait.owing = set()
         self._move(State(new=self.state.new, broken=True))
         for worker in sorted(unusable):
             workers.replace(worker)
@@ -365,30 +341,27 @@ class Session:
 
         `read` may be called again after an interrupt, so it must change nothing that lasts.
         """
-        slot = self.run(command, call, timeout)
-        try:
-            result = read(slot)
-            self.commit()
-        except BaseException as error:
-            self.suspend(error)
-            raise
-        return result
-
-    def run(self, command: str, call: str, timeout: float | None) -> int:
-        """Wait for the pending command, and return the slot that it wrote; `commit` ends it."""
         if self.state.pending != command:
             self.check(f"{command}_wait", call)
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)
         try:
-            self._wait(None, timeout)
+            self._wait.run(None, timeout, self._take_in)
+            if self._wait.failures:
+                self._raise_failure()
             if command == "reset":
                 self._settle_reset()
         except BaseException as error:
             if self.state.pending in (command, ""):  # else the call failed, beside a stream
                 self._end_early(error)
             raise
-        return self._slot
+        try:
+            result = read(self._slot)
+            self.commit()
+        except BaseException as error:
+            self.suspend(error)
+            raise
+        return result
 
     def _settle_reset(self) -> None:
         """Note that rows were reset: they are in order again, and can be received."""
@@ -423,7 +396,9 @@ class Session:
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)
         try:
-            self._wait(ready, timeout)
+            self._wait.run(ready, timeout, self._take_in)
+            if self._wait.failures:
+                self._raise_failure()
             rows = ready() or []
         except BaseException as error:
             self._end_early(error)
@@ -457,7 +432,7 @@ class Session:
         self._check_open(error)
         if not self.state.pending:
             return
-        self._late |= self._busy(self.state.pending == "send")
+        self._late |= self._wait.busy(self.state.pending == "send")
         self.interrupted = not isinstance(error, StepTimeoutError)
         if self.state.pending != "send":
             self.state = self.state._replace(overdue=True)
@@ -466,12 +441,12 @@ class Session:
         """Note that a wait ended early, and let a Ctrl-C say what was waited for."""
         self.suspend(error)
         streams = self.state.pending == "send"
-        busy = self._busy(streams)
+        busy = self._wait.busy(streams)
         # isinstance would read the exception's __class__, which may raise.
         if busy and issubclass(type(error), KeyboardInterrupt) and not self.state.closed:
-            rows, _ = self._busy_rows(streams)
+            rows, _ = self._wait.busy_rows(streams)
             where, _ = self.workers.find_running(busy)
-            error.add_note(waited(self._verb, self._since, rows, where))
+            error.add_note(waited(self._wait.verb, self._wait.since, rows, where))
 
     def interrupt(self, error: BaseException) -> None:
         """Note that a call was interrupted between its two halves: what it began is pending."""
@@ -479,170 +454,51 @@ class Session:
             self.suspend(error)
         self._check_open(error)
 
-    # ------------------------------------------------------------------ waiting
-
-    def _busy(self, streams: bool) -> set[int]:
-        """Return the workers that owe a reply: of rows that are under way, or to the command."""
-        if not streams:
-            return set(self._waiting)
-        return set(self.workers.of_rows(self.queue.under_way)) if self.queue.under_way else set()
-
-    def _busy_rows(self, streams: bool) -> tuple[list[int], list[int]]:
-        """Return the environments that are waited for, and those of them that are running now."""
-        under_way = self.queue.under_way if streams else None
-        return self.workers.busy_rows(self._busy(streams), under_way)
-
-    @property
-    def _verb(self) -> str:
-        """What is waited for, as errors name it."""
-        return "step" if self.state.pending == "send" else self._op.verb
-
-    def _wait(self, ready: Ready | None, timeout: float | None) -> None:
-        """Take in replies until no worker owes one, or `ready()` is not None; raise failures."""
-        workers, waiting, slow = self.workers, self._waiting, self._slow
-        self._since = time.monotonic()
-        if self._replies or workers.deaths:  # of the caller's own group, or left by an interrupt
-            self._take_in(self._replies)
-            if ready is None and not (waiting or self._failures):
-                return
-        advice = "wait again, call reset() (which kills and builds them again), or close()"
-        restarts = self._restarts_late and timeout is None
-        # In a stream each row has a time of its own, which bounds the wait.
-        by_row = self._restarts_late and ready is not None
-        if timeout is None and not by_row:
-            timeout = self._settings.step_timeout
-            if timeout is None and self._op is Op.RESET and self.state.new:
-                # A renderer or a simulator often starts in the first reset, and may hang there.
-                timeout = self._settings.start_timeout
-                advice += f" (start_timeout bounds the first reset){self._backend.hang_advice}"
-        until = NEVER if timeout is None else Deadline(timeout)
-        if ready is not None and self._since >= slow.due:
-            # Rows that answer at once end each wait before a look at slow ones is due. Those that
-            # answered while the caller did something else are taken in first: they are not slow.
-            self._take_in(self._backend.collect(0.0))
-            slow.look(self._busy(True), self._stream, self._verb)
-        while not self._failures:
-            over = not waiting if ready is None else ready() is not None
-            bounds: list[WaitBound] = []
-            if by_row:
-                late = self.queue.late_from(workers.building_rows())
-                bounds.append((late, self._restart_late_rows))
-                # The wait goes on for a row whose time is up, although others are ready: else one
-                # that hangs would never be found while the others answer.
-                in_grace = self.queue.is_grace(late)
-                over = over and not (late.passed or (in_grace and not until.passed))
-            if over:
-                break
-            if workers.build_by:
-                bounds.append((min(workers.build_by.values()), self._give_up_building))
-                # The time of the command itself counts from when all workers are built.
-                until = until if timeout is None else Deadline(timeout)
-            elif timeout is not None:
-                overrun = partial(self._overrun, ready, timeout, None if restarts else advice)
-                bounds.append((until, overrun))
-            left = slow.interval
-            if bounds:
-                left = slow.shorten(min(bound for bound, _ in bounds).left)
-            if by_row:
-                read_until = Deadline(left)
-            replies = self._backend.collect(left)
-            if not replies:
-                busy = waiting if ready is None else self._busy(True)
-                slow.look(busy, self._number if ready is None else self._stream, self._verb)
-            if by_row and in_grace and (replies or not read_until.passed):
-                self.queue.renew_grace()  # a reply came, or a part of one
-            self._take_in(replies)
-            for bound, act in bounds:
-                if bound.passed:
-                    act()
-        if self._failures:
-            grace = Deadline(_FAULT_GRACE)
-            while self._busy(ready is not None) and not grace.passed:
-                self._take_in(self._backend.collect(grace.left))
-            self._raise_failure()
-
-    def _overrun(self, ready: Ready | None, timeout: float, advice: str | None) -> None:
-        """Raise that a wait took too long; without advice, restart the workers that are late."""
-        streams = ready is not None
-        if not self._waiting if ready is None else ready() is not None:
-            return
-        rows, running = self._busy_rows(streams)
-        if advice is None:
-            self._restart_late(rows, running)
-            return
-        # A wait of a moment, such as timeout=0, does not pay for a stack.
-        where = self.workers.find_running(self._busy(streams), min(PATIENCE, timeout))
-        raise overdue(self._verb, timeout, rows, running, advice, *where)
-
-    def _row_deadline(self) -> Deadline:
-        """Return until when a row may take that is sent a command now."""
-        return Deadline(self._settings.step_timeout) if self._restarts_late else NEVER
-
-    def _restart_late_rows(self) -> None:
-        """Restart the workers of rows under way that are late."""
-        exempt = self.workers.building_rows()
-        if self.queue.late_from(exempt).passed:
-            late = self.workers.of_rows(self.queue.late(exempt))
-            self._restart_late(*self.workers.busy_rows(late, self.queue.under_way))
-
-    def _restart_late(self, rows: Sequence[int], running: Sequence[int]) -> None:
-        """Treat the workers of rows that overran `step_timeout` as dead ones, in one restart."""
-        workers = list(self.workers.of_rows(rows))
-        timeout = self._settings.step_timeout or 0.0
-        advice = "their workers are restarted, with all of their environments"
-        where = self.workers.find_running(workers)
-        error = overdue(self._verb, timeout, rows, running, advice, *where)
-        error.env_ids = tuple(row for worker in workers for row in self._backend.slices[worker])
-        # As one assignment, so that after an interrupt the next wait goes on.
-        self.workers.deaths = dict.fromkeys(workers, Late(error))
-        self._take_in(())
-
-    def _give_up_building(self) -> None:
-        """Note a failure for each worker that was not built in time."""
-        failures = self.workers.give_up_building()
-        self._waiting.difference_update(failure.worker for failure in failures)
-        self._failures += failures
-
     # ------------------------------------------------------------------ replies
 
     def _take_in(self, replies: Any) -> None:
-        """Take in what has come; each reply stays with the backend until it was."""
+        """Take in what has come; a late reply is recognised by its number, and dropped.
+
+        Each reply stays with the backend until it was taken in.
+        """
         if self.state.closed:
             self._check_open()
+        wait = self._wait
         while replies:
-            self._receive(replies[0])
+            worker, op, number, payload = reply = replies[0]
+            if op is not _DONE:
+                self._receive(reply)
+            elif number == wait.number:
+                if self.workers.lost and payload and wait.op is _STEP:
+                    self._show_known(self._slot, self.ring.current, payload)
+                self.results[worker] = payload
+                wait.owing.discard(worker)
             replies.popleft()
         while self.workers.deaths:
             self._handle_death(min(self.workers.deaths))
 
     def _receive(self, reply: Reply) -> None:
-        """Take in one reply; a late one is recognised by its number, and dropped."""
+        """Take in one reply that does not end the command."""
         worker, op, number, payload = reply
-        if op is _DONE:
-            if number == self._number:
-                if self.workers.lost and payload and self._op is _STEP:
-                    self._show_known(self._slot, self.ring.current, payload)
-                self.results[worker] = payload
-                self._waiting.discard(worker)
-        elif op is Op.PART:
-            if number == self._stream:
+        if op is Op.PART:
+            if number == self._wait.stream:
                 self._take_part(worker, payload)
         elif op is Op.BOUND:
             self.workers.build_by.pop(worker, None)
-            self.queue.send_again(self._backend.slices[worker], self._row_deadline())
+            self.queue.send_again(self._backend.slices[worker], self._wait.row_deadline())
         elif op is Op.DIED:
             if worker not in self.workers.gone:
                 self.workers.deaths[worker] = payload
         elif op is Op.FAILED:
             unbuilt = self.workers.build_by.pop(worker, None) is not None
-            if unbuilt or number == self._stream:
+            if unbuilt or number == self._wait.stream:
                 # It is not known which rows of the stream can still answer.
                 self.workers.gone.add(worker)
-            if unbuilt or number in (self._number, self._stream):
-                self._waiting.discard(worker)
+            if unbuilt or number in (self._wait.number, self._wait.stream):
+                self._wait.owing.discard(worker)
                 # A call that failed has ended: late failures of others concern nothing else.
-                if unbuilt or number == self._stream or self.state.pending not in ("", "send"):
-                    self._failures.append(payload)
+                if unbuilt or number == self._wait.stream or self.state.pending not in ("", "send"):
+                    self._wait.failures.append(payload)
 
     def _take_part(self, worker: int, written: Written) -> None:
         """Take in rows of a stream, which have answered or failed before others of their worker."""
@@ -650,7 +506,7 @@ class Session:
         if self.workers.lost and infos:
             slot = self.ring.current
             self._show_known(slot, self.ring.after[slot], infos)
-        self._slow.seen.pop(worker, None)
+        self._wait.slow.seen.pop(worker, None)
         # A group in this process reports the environments' own objects. To split and to copy
         # nothing takes a sixth of the time in which rows without infos are sent and received.
         self.queue.answer(snapshot(split(infos, rows)) if infos else {row: {} for row in rows})
@@ -678,13 +534,13 @@ class Session:
 
     def _handle_death(self, worker: int) -> None:
         """Restart a dead or late worker and repeat its commands, or note the failure."""
-        workers, verb = self.workers, self._verb
+        workers, verb = self.workers, self._wait.verb
         fault = workers.judge(worker, verb)
         if fault is not None:
             for other in workers.give_up(workers.deaths[worker]):
-                self._waiting.discard(other)
+                self._wait.owing.discard(other)
                 lost = tuple(self._backend.slices[other])
-                self._failures.append(Failure(lost, verb, fault, "", other))
+                self._wait.failures.append(Failure(lost, verb, fault, "", other))
                 del workers.deaths[other]
             return
         self._check_open()
@@ -700,13 +556,13 @@ class Session:
     def _repeat(self, worker: int) -> None:
         """Send a new worker what the one before it has not answered."""
         under_way = [row for row in self._backend.slices[worker] if row in self.queue.under_way]
-        if under_way and self._stream >= 0:
+        if under_way and self._wait.stream >= 0:
             # Episodes that were to begin are lost too: their rows report it.
             payloads: dict[int, Any] = {worker: (under_way, {}, [], 1)}
-            self._backend.submit(Op.STEP_ROWS, self.ring.current, self._stream, payloads)
-        if worker in self._waiting:
+            self._backend.submit(Op.STEP_ROWS, self.ring.current, self._wait.stream, payloads)
+        if worker in self._wait.owing:
             payloads = {worker: self._payloads[worker]}
-            self._backend.submit(self._op, self._slot, self._number, payloads)
+            self._backend.submit(self._wait.op, self._slot, self._wait.number, payloads)
 
     def fail_endless(self, infos: Mapping[int, Mapping[str, Any]], streams: bool) -> bool:
         """Note as failed the first row whose info holds itself, and cannot be merged.
@@ -720,16 +576,16 @@ class Session:
         text = "{:envs}: info[{}] holds itself, or is nested too deeply: leave the key out"
         error = InvalidInfoError(Message(text, [row], repr(key)))
         worker = next(iter(self.workers.of_rows([row])))
-        failure = Failure((row,), self._verb, error, "", worker)
+        failure = Failure((row,), self._wait.verb, error, "", worker)
         if streams:
             self.broken[row] = failure
             return True
-        self._failures.append(failure)
+        self._wait.failures.append(failure)
         self._raise_failure()
 
     def _raise_failure(self) -> NoReturn:
         """Raise the failure of the lowest environment, and record which are broken."""
-        failures = sorted(self._failures, key=lambda failure: failure.env_ids[:1])
+        failures = sorted(self._wait.failures, key=lambda failure: failure.env_ids[:1])
         if self.state.pending == "call" and not self.workers.gone:
             # A method that raises breaks nothing, and late replies of others will be dropped.
             self._move(self._after_call())
@@ -738,7 +594,7 @@ class Session:
                 self.broken.update(dict.fromkeys(failure.env_ids, failure))
             self._break(())
         # A wait for no rows, which sends no command, must not find them again.
-        self._failures = []
+        self._wait.failures = []
         failures[0].throw()
 
     # ------------------------------------------------------------------ the end
