@@ -6,7 +6,7 @@ members is a parallel environment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -153,6 +153,8 @@ class _Agents:
         # Observations with masks, and states, change declared infos in each step.
         has_masks = any(isinstance(dead, dict) and _MASK in dead for dead in self.dead.values())
         self._may_be_plain = not (self._to_native or self._to_foreign or has_masks or state)
+        self._is_plain = False
+        self._result: Any = None  # of the last step
 
     def _space(self, name: str, kind: str) -> Any:
         return getattr(self.env, f"{kind}_space")(self._ids[name])
@@ -180,45 +182,47 @@ class _Agents:
             raise AgentError("agent-missing", text)
         return self._moment(result[0], {}, {}, {}, result[1])
 
-    def step_plainly(self, actions: list[Any]) -> tuple[Any, Any] | _Moment:
-        """Take an action of each agent; return observations and rewards if nothing else changed.
+    def act(self, actions: Sequence[Any]) -> tuple[Any, Any] | None:
+        """Take an action per agent, used of those that are alive; `read` returns what came of it.
 
-        That is, if all agents were alive and are, no flag is set, and no agent has an info.
+        A step is plain if nothing but observations and rewards changes: all agents were alive and
+        are, no flag is set, and no agent has an info. These two are then returned, of all agents.
+        No step is made once the episode is over.
         """
         order, take, env = self._order, self._take, self.env
-        is_plain = self._may_be_plain and not self._gives_masks and self.alive == self._everyone
-        if not is_plain or env.agents != order:
-            return self.step(dict(zip(self.names, actions, strict=True)))
-        result = env.step(dict(zip(order, actions)))  # noqa: B905  # its rows are the agents
+        if not self._was_reset:
+            raise ResetNeededError("step was called before the first reset: call reset() first")
+        if not self._is_plain or env.agents != order:
+            if not self.alive:
+                return None
+            given = dict(zip(self.names, actions, strict=True))
+            own, translators = map(str, env.agents), self._to_foreign
+            self._result = env.step(
+                {
+                    agent: translators[name](given[name]) if name in translators else given[name]
+                    for agent, name in zip(env.agents, own, strict=True)
+                }
+            )
+            return None
+        self._result = env.step(dict(zip(order, actions)))  # noqa: B905  # its rows are the agents
         try:
-            observations, rewards, terminations, truncations, infos = result
+            observations, rewards, terminations, truncations, infos = self._result
+            count = len(order)
             if (
-                len(observations) == len(rewards) == len(terminations) == len(order)
-                and len(truncations) == len(order)
-                and not any(take(terminations))
-                and not any(take(truncations))
-                and (not infos or (len(infos) == len(order) and not any(take(infos))))
+                len(observations) == len(rewards) == len(terminations) == len(truncations) == count
+                and True not in take(terminations)
+                and True not in take(truncations)
+                and (not infos or (len(infos) == count and not any(take(infos))))
                 and env.agents == order
             ):
                 return take(observations), take(rewards)
         except (AttributeError, KeyError, TypeError, ValueError):
-            pass  # `_read` names what is wrong
-        return self._read(result)
+            pass  # `read` names what is wrong
+        return None
 
-    def step(self, actions: Mapping[str, Any]) -> _Moment:
-        """Take the actions of the agents that are alive."""
-        if not self._was_reset:
-            raise ResetNeededError("step was called before the first reset: call reset() first")
-        given = {}
-        for agent in self.env.agents:
-            name = str(agent)
-            translate = self._to_foreign.get(name)
-            given[agent] = actions[name] if translate is None else translate(actions[name])
-        return self._read(self.env.step(given))
-
-    def _read(self, result: Any) -> _Moment:
-        """Check what a step returned."""
-        before = self.alive
+    def read(self) -> _Moment:
+        """Check what the last step returned, and return it."""
+        before, result = self.alive, self._result
         if not isinstance(result, tuple) or len(result) != 5:
             raise TypeError(
                 f"{self.title} must return observations, rewards, terminations, truncations and "
@@ -227,14 +231,13 @@ class _Agents:
         moment = self._moment(*result)
         for name in before:
             is_over = moment.terminations[name] or moment.truncations[name]
-            if is_over and name in moment.alive:
-                text = "was terminated or truncated, and is among agents still: an agent that ends"
-                raise self._breach("agent-flag", name, f"{text} must leave agents in the same step")
-            if not is_over and name not in moment.alive:
-                text = "left agents, and was neither terminated nor truncated: the step in which"
-                raise self._breach(
-                    "agent-flag", name, f"{text} it leaves must set one of its flags"
-                )
+            if is_over == (name in moment.alive):
+                text = "was terminated or truncated, and is among agents still: an agent that ends "
+                text += "must leave agents in the same step"
+                if not is_over:
+                    text = "left agents, and was neither terminated nor truncated: the step in "
+                    text += "which it leaves must set one of its flags"
+                raise self._breach("agent-flag", name, text)
         return moment
 
     def _moment(
@@ -265,6 +268,7 @@ class _Agents:
                 for name, space in self.mask_spaces.items()
             }
         self.alive = alive
+        self._is_plain = self._may_be_plain and not self._gives_masks and alive == self._everyone
         return _Moment(
             seen,
             self._by_name("rewards", rewards, acted),
@@ -345,7 +349,7 @@ class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
         if agents.mask_spaces:
             declared[_MASK] = agents.mask_spaces[agents.names[0]]
         self.info_space = agents.declared(declared)
-        self._is_over = False
+        self.has_acted = False
 
     def __getattr__(self, name: str) -> Any:
         # Only for what no vector env has: the parallel environment's own attributes and methods.
@@ -365,51 +369,43 @@ class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
                 f"whole: name {', '.join(rest)} too"
             )
         moment = self._agents.reset(seed, options or None)
-        self._is_over = False
-        return self._batch(moment.observations), self._infos(moment)
+        self.has_acted = False
+        return self._batch(moment.observations), self._merged(self._infos(moment))
+
+    @property
+    def act_ahead(self) -> Callable[[Sequence[Any]], tuple[Any, Any] | None]:
+        """Takes actions ahead of `step`, which is then called with `has_acted`, and takes none.
+
+        Of a plain step it returns observations and rewards, and `step` need not be called.
+        """
+        return self._agents.act
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take one action of every agent that is alive; the actions of other rows are ignored."""
-        return self.expand(self.step_or_plain(list(iterate(self.action_space, actions))))
-
-    def expand(self, result: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Return what `step` returns for what `step_or_plain` returned."""
-        observations, rewards, terminations, truncations, infos = result
-        if infos is not None:
-            return observations, rewards, terminations, truncations, infos
-        observations = self._batch(dict(zip(self._agent_names, observations, strict=True)))
-        nothing = np.zeros(self.num_envs, np.bool_)
-        infos = self._infos(_Moment({}, {}, {}, {}, {}, {}, self._agents.alive))
-        return observations, np.array(rewards, np.float64), nothing, nothing.copy(), infos
-
-    def step_or_plain(self, actions: list[Any]) -> Any:
-        """Step, for a vector env that writes rows: a plain step returns lists, and None as infos.
-
-        In a plain step nothing but observations and rewards changes; `expand` returns the rest.
-        """
-        if self._is_over:
+        if not self.has_acted:
+            self._agents.act(list(iterate(self.action_space, actions)))
+        self.has_acted = False
+        if not self._agents.alive:
             if self._mode is AutoresetMode.DISABLED:
                 raise ResetNeededError("the episode is over, and autoreset is DISABLED: call reset")
-            observations, infos = self.reset()
+            observations, merged = self.reset()
             nothing = np.zeros(self.num_envs, np.bool_)
-            return observations, np.zeros(self.num_envs), nothing, nothing.copy(), infos
-        moment = self._agents.step_plainly(actions)
-        if isinstance(moment, tuple):
-            return *moment, False, False, None
+            return observations, np.zeros(self.num_envs), nothing, nothing.copy(), merged
+        moment = self._agents.read()
         rewards = self._column(moment.rewards, np.float64)
         terminations = self._column(moment.terminations, np.bool_)
         truncations = self._column(moment.truncations, np.bool_)
-        self._is_over, infos = not moment.alive, self._infos(moment)
-        ended, shown = terminations | truncations, moment.observations
+        infos, shown = self._infos(moment), moment.observations
+        merged = self._merged(infos)
         if self._mode is AutoresetMode.SAME_STEP:
-            finals = self._finals(infos, moment, ended) if ended.any() else {}
-            if self._is_over:
-                observations, infos = self.reset()
-                infos["episode_over"][:] = True
-                return observations, rewards, terminations, truncations, {**infos, **finals}
+            finals = self._finals(moment, infos, terminations | truncations)
             shown = {name: seen for name, seen in shown.items() if name in moment.alive}
-            infos.update(finals)
-        return self._batch(shown), rewards, terminations, truncations, infos
+            if not moment.alive:
+                observations, merged = self.reset()
+                merged["episode_over"][:] = True
+                return observations, rewards, terminations, truncations, {**merged, **finals}
+            merged.update(finals)
+        return self._batch(shown), rewards, terminations, truncations, merged
 
     def _column(self, values: Mapping[str, Any], dtype: Any) -> npt.NDArray[Any]:
         return np.array([values.get(name, 0) for name in self._agent_names], dtype)
@@ -420,36 +416,33 @@ class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
         rows = [observations.get(name, dead[name]) for name in self._agent_names]
         return concatenate(space, rows, create_empty_array(space, self.num_envs))
 
-    def _infos(self, moment: _Moment) -> dict[str, Any]:
-        """Return the infos of a moment as a vector env does: an array and a mask by key."""
-        names, count = self._agent_names, self.num_envs
-        infos: dict[str, Any] = {}
-        if any(moment.infos.values()):
-            infos = merge([gather({n: moment.infos.get(name, {}) for n, name in enumerate(names)})],
-                          count)  # fmt: skip
-        declared = {
-            "alive": np.array([name in moment.alive for name in names]),
-            "episode_over": np.full(count, not moment.alive),
-        }
-        if moment.masks:
-            declared[_MASK] = np.stack([moment.masks[name] for name in names])
+    def _infos(self, moment: _Moment) -> dict[int, dict[str, Any]]:
+        """Return the info of each row."""
+        shared: dict[str, Any] = {"episode_over": not moment.alive}
         if self._agents.state_space is not None:
-            declared["state"] = np.stack([np.asarray(self.parallel_env.state())] * count)
-        for key, values in declared.items():
-            infos[key], infos[f"_{key}"] = values, np.ones(count, np.bool_)
+            shared["state"] = self.parallel_env.state()
+        infos = {}
+        for row, name in enumerate(self._agent_names):
+            mask = {_MASK: moment.masks[name]} if moment.masks else {}
+            own = moment.infos.get(name, {})
+            infos[row] = {**own, **shared, **mask, "alive": name in moment.alive}
         return infos
 
-    def _finals(self, infos: dict[str, Any], moment: _Moment, ended: Any) -> dict[str, Any]:
+    def _merged(self, infos: dict[int, dict[str, Any]]) -> dict[str, Any]:
+        return merge([gather(infos)], self.num_envs)
+
+    def _finals(
+        self, moment: _Moment, infos: dict[int, dict[str, Any]], ended: npt.NDArray[np.bool_]
+    ) -> dict[str, Any]:
         """Return the last observations and infos of the agents that ended (SAME_STEP)."""
+        if not ended.any():
+            return {}
+        last = {row: infos[row] for row in np.flatnonzero(ended).tolist()}
         final = np.full(self.num_envs, None, dtype=object)
-        rows: dict[int, dict[str, Any]] = {}
-        for row in np.flatnonzero(ended).tolist():
-            name = self._agent_names[row]
-            final[row] = snapshot(moment.observations[name])  # a reset may write over it
-            declared = {key: infos[key][row] for key in self.info_space or () if key in infos}
-            rows[row] = {**moment.infos.get(name, {}), **declared}
-        last = {"final_obs": final, "final_info": merge([gather(rows)], self.num_envs)}
-        return {**last, **{f"_{key}": ended.copy() for key in last}}
+        for row in last:  # copied, since a reset may write over it
+            final[row] = snapshot(moment.observations[self._agent_names[row]])
+        finals = {"final_obs": final, "final_info": self._merged(last)}
+        return {**finals, **{f"_{key}": ended.copy() for key in finals}}
 
     def render(self) -> tuple[Any, ...] | None:
         """Render the environment; every row gets the frame."""
@@ -499,7 +492,9 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
         self, action: Mapping[str, Any]
     ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Take the actions of the agents that are alive; those of others are ignored."""
-        moment = self._agents.step(action)
+        agents = self._agents
+        agents.act([action[name] if name in agents.alive else None for name in agents.names])
+        moment = agents.read()
         for name, reward in moment.rewards.items():
             self._returns[name] += float(reward)
             if moment.terminations[name]:

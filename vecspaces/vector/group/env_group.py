@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -32,8 +31,8 @@ from vecspaces.vector.group.building import (
     is_vector_env,
 )
 from vecspaces.vector.group.form import failed
-from vecspaces.vector.group.info_writer import InfoWriter
 from vecspaces.vector.group.members import Failures, Member, Note, Starts, Views
+from vecspaces.vector.group.plain_steps import PlainSteps
 from vecspaces.vector.group.single_envs import SingleEnvs
 from vecspaces.vector.group.vector_member import VectorMember
 
@@ -140,23 +139,15 @@ class EnvGroup:
                 widths,
             )
         self._nothing = Written(range(self.low, self.high), [])
-        # The members if all are parallel environments, whose plain steps are written in one pass.
-        agents = [one for one in self._members if isinstance(one, VectorMember) and one.has_plain]
-        self._agents = agents if len(agents) == len(self._members) else None
-        if self._agents is not None:
-            # By slot, what writes the infos of a plain step again.
-            self._repeats: dict[int, Callable[[], None]] = {}
-            self._read_actions = buffers.actions.reader(self.low, self.high)
-            self._write_observations = [
-                rows.writer(self.low, self.high) for rows in buffers.observations
-            ]
+        self._plain_steps = PlainSteps.of(
+            self._members, buffers, range(self.low, self.high), self._progress
+        )
         return Views(buffers, worker, self._progress, self._timings)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all but the views, which a copy of the group makes anew on a copy of the rows."""
         self.flush_timings()
-        views = ("_progress", "_timings", "_nothing", "_agents", "_read_actions",
-                 "_repeats", "_write_observations")  # fmt: skip
+        views = ("_progress", "_timings", "_nothing", "_plain_steps")
         return {name: value for name, value in vars(self).items() if name not in views}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -243,43 +234,13 @@ class EnvGroup:
 
     def _step(self, slot: int, note: Note | None) -> list[Columns]:
         """Step the members, one after the other; return the infos of those that have some."""
-        if self._agents is not None:
-            return self._step_agents(slot, note)
+        if self._plain_steps is not None:
+            return self._plain_steps.step(slot, note)
         if len(self._members) == 1:
             columns = self._members[0].step(slot, None, note)
             return [columns] if columns else []
         parts = [member.step(slot, None, note) for member in self._members]
         return [part for part in parts if part]
-
-    def _step_agents(self, slot: int, note: Note | None) -> list[Columns]:
-        """Step parallel environments; if all steps are plain, write all rows in one pass."""
-        members = self._agents or []
-        if not all(member.is_plain for member in members):
-            return [part for member in members if (part := member.step(slot, None, note))]
-        actions, low, at = self._read_actions(), self.low, slice(self.low, self.high)
-        results = []
-        for member in members:
-            results.append(member.act(actions, low))
-            if note is not None:
-                note(perf_counter_ns())
-        is_plain = all(result[4] is None for result in results)
-        if not is_plain or slot not in self._repeats:
-            finished = map(VectorMember.finish, members, itertools.repeat(slot), results)
-            parts = [part for part in finished if part]
-            if is_plain and not parts and self._buffers.infos:
-                repeat = InfoWriter(self._buffers.infos[slot], low, self.high).repeater()
-                if repeat is not None:
-                    self._repeats[slot] = repeat
-            return parts
-        try:
-            self._write_observations[slot](list(itertools.chain(*[one[0] for one in results])))
-            rewards = list(itertools.chain(*[one[1] for one in results]))
-            self._buffers.rewards[slot, at] = rewards
-        except RAISED as error:
-            raise failed(error, range(low, self.high), "step") from None
-        self._buffers.terminations[slot, at] = self._buffers.truncations[slot, at] = False
-        self._repeats[slot]()
-        return []
 
     def _step_some(
         self, slot: int, rows: Sequence[int], note: Note | None, failures: Failures

@@ -265,15 +265,12 @@ class InfoWriter:
 
     def repeater(self) -> Callable[[], None] | None:
         """Return what writes again what the rows hold now; None where some value is no array."""
-        low, high = self._rows.start, self._rows.stop
-        written = [self._presence[low:high]]
-        for key in self._keys:
-            if key.array is not None:
-                written.append(key.array[low:high])
-            elif key.rows is not None:
-                return None
+        arrays = [self._presence, *(key.array for key in self._keys if key.rows is not None)]
+        own = [each[self._rows.start : self._rows.stop] for each in arrays if each is not None]
+        if len(own) < len(arrays):
+            return None
         # Memoryviews store few bytes in half the time that arrays take.
-        places = [array.reshape(-1).view(np.uint8).data for array in written]
+        places = [each.reshape(-1).view(np.uint8).data for each in own]
         kept = [(place, place.tobytes()) for place in places]
 
         def repeat() -> None:

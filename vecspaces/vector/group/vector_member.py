@@ -29,13 +29,11 @@ class VectorMember(Member):
 
     def __init__(self, built: Built, mode: AutoresetMode, validate: bool) -> None:
         super().__init__([built], mode, validate)
-        # Of rows of agents, plain steps write only what changes; a wrapper has its own `step`.
-        self.has_plain = not validate and hasattr(type(built.env), "step_or_plain")
+        # Whether `PlainSteps` can step it; a wrapper around such a one has a `step` of its own.
+        self.can_act = not validate and hasattr(type(built.env), "act_ahead")
         # The slot that holds its last observations; and a copy of them where it does not hold all.
         self._slot = 0
         self._latest: Any = None
-        # What `act` returned, while `finish` writes it.
-        self._acted: Any = None
         # Rows whose episode died with a worker, until a step has reported it. `_first` is what the
         # reset after that returned, until a step has returned it too.
         self._lost: Starts = {}
@@ -54,7 +52,7 @@ class VectorMember(Member):
     def bind(self, views: Views, lost: Starts) -> None:
         """Begin anew over these rows."""
         self._lost = {row: lost[row] for row in self.rows if row in lost}
-        self._first = self._latest = self._acted = None
+        self._first = self._latest = None
         self._starts = {}
         self._make_stepper()
         self.view(views)
@@ -76,6 +74,7 @@ class VectorMember(Member):
     def _make_stepper(self) -> None:
         """Make what resets and steps the vector env."""
         self._stepper = ValidatedVector(self.built[0], self.rows) if self._validate else self._env
+        self.act_ahead: Any = getattr(self._env, "act_ahead", None) if self.can_act else None
 
     # ------------------------------------------------------------------ episodes
 
@@ -210,22 +209,13 @@ class VectorMember(Member):
         return self._info_writers[slot].write_columns(columns, self.rows)
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the next step is one of a parallel environment, and may be plain."""
-        return self.has_plain and not (self._starts or self._lost or self._first)
+    def takes_action(self) -> bool:
+        """Whether the next step takes an action, and does not begin an episode."""
+        return not (self._starts or self._lost or self._first)
 
-    def act(self, actions: list[Any], low: int) -> Any:
-        """Step a parallel environment with its part of the actions from row `low` on."""
-        rows = self.rows
-        self._views.progress[0] = rows.start
-        try:
-            return self._env.step_or_plain(actions[rows.start - low : rows.stop - low])
-        except RAISED as error:
-            raise Failure.of_vector_env(error, rows, "step") from None
-
-    def finish(self, slot: int, result: Any) -> Columns:
-        """Write what `act` returned."""
-        self._acted = result
+    def finish(self, slot: int) -> Columns:
+        """Step a vector env that has acted ahead, if it takes an action."""
+        self._env.has_acted = self.takes_action
         return self.step(slot, None, None)
 
     def _ended(self, slot: int) -> list[int]:
@@ -237,14 +227,11 @@ class VectorMember(Member):
 
     def _step(self, slot: int) -> Columns:
         """Step the vector env, and write what it returns."""
-        if self._acted is not None:
-            result, self._acted = self._env.expand(self._acted), None
-        else:
-            self._turn_to(slot, "step")
-            actions = self._views.buffers.actions.read(copy=True, at=self._at)
-            if self.built[0].translate is not None:
-                actions = self.built[0].translate(actions)
-            result = self._run("step", self._stepper.step, actions)
+        self._turn_to(slot, "step")
+        actions = self._views.buffers.actions.read(copy=True, at=self._at)
+        if self.built[0].translate is not None:
+            actions = self.built[0].translate(actions)
+        result = self._run("step", self._stepper.step, actions)
         try:
             observations, rewards, terminations, truncations, infos = result
             infos = dict(infos)

@@ -1,0 +1,85 @@
+"""Steps of vector envs in which only observations and rewards change, written in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from vecspaces.checks import RAISED
+from vecspaces.vector.exchange.buffers import Buffers
+from vecspaces.vector.exchange.failures import Failure
+from vecspaces.vector.exchange.infos import Columns, columns_of
+from vecspaces.vector.group.form import failed, reward_writer
+from vecspaces.vector.group.info_writer import InfoWriter
+from vecspaces.vector.group.members import Member, Note
+from vecspaces.vector.group.vector_member import VectorMember
+
+
+class PlainSteps:
+    """The step of a group whose members are all vector envs with a method `act_ahead`.
+
+    Those are the rows of parallel environments. Their members are small, and nearly all of their
+    steps are plain: writing each by itself takes longer than many an environment.
+    """
+
+    def __init__(
+        self, members: Sequence[VectorMember], buffers: Buffers, rows: range, progress: memoryview
+    ) -> None:
+        low, high = rows.start, rows.stop
+        self._rows, self._progress = rows, progress
+        self._parts = [(one, slice(one.rows.start - low, one.rows.stop - low)) for one in members]
+        self._read_actions = buffers.actions.reader(low, high)
+        slots = [buffers.slice(slot, low, high) for slot in range(buffers.plan.slots)]
+        self._slots = [(views, reward_writer(views.rewards, low)) for views in slots]
+        self._info_writers = [InfoWriter(infos, low, high) for infos in buffers.infos]
+        everyone = {
+            "alive": np.ones(len(rows), np.bool_),
+            "episode_over": np.zeros(len(rows), np.bool_),
+        }
+        self._infos = columns_of(everyone, len(rows), low)
+        # By slot, what writes these infos again.
+        self._repeats: dict[int, Callable[[], None]] = {}
+
+    @classmethod
+    def of(
+        cls, members: Sequence[Member], buffers: Buffers, rows: range, progress: memoryview
+    ) -> PlainSteps | None:
+        """Return the steps of these members; None if some have no plain ones."""
+        able = [one for one in members if isinstance(one, VectorMember) and one.can_act]
+        return cls(able, buffers, rows, progress) if len(able) == len(members) else None
+
+    def step(self, slot: int, note: Note | None) -> list[Columns]:
+        """Step all members; return the infos that are not declared."""
+        acted: list[Any] = []
+        actions, progress, member = self._read_actions(), self._progress, self._parts[0][0]
+        try:
+            for member, at in self._parts:
+                progress[0] = member.rows.start
+                acted.append(member.act_ahead(actions[at]) if member.takes_action else None)
+                if note is not None:
+                    note(perf_counter_ns())
+        except RAISED as error:
+            raise Failure.of_vector_env(error, member.rows, "step") from None
+        if None in acted:
+            return [columns for member, _ in self._parts if (columns := member.finish(slot))]
+        views, write_rewards = self._slots[slot]
+        try:
+            views.write(list(chain.from_iterable([observations for observations, _ in acted])))
+            write_rewards(list(chain.from_iterable([rewards for _, rewards in acted])))
+        except RAISED as error:
+            raise failed(error, self._rows, "step") from None
+        views.terminations[:] = views.truncations[:] = False
+        if slot in self._repeats:
+            self._repeats[slot]()
+            return []
+        columns = self._infos
+        if self._info_writers:
+            columns = self._info_writers[slot].write_columns(columns, self._rows)
+            repeat = None if columns else self._info_writers[slot].repeater()
+            if repeat is not None:
+                self._repeats[slot] = repeat
+        return [columns] if columns else []
