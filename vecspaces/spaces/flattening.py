@@ -9,6 +9,7 @@ nesting whose leaves are flat.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -248,16 +249,8 @@ def _(space: OneOf, x: tuple[int, Any]) -> Vector:
     return flat
 
 
-@_flatten.register(Sequence)
-def _(space: Sequence, x: Any) -> Any:
-    return _flatten_batch(space.feature_space, x, space.stack)
-
-
-@_flatten.register(Graph)
-def _(space: Graph, x: GraphInstance) -> GraphInstance:
-    nodes = _flatten_batch(space.node_space, x.nodes)
-    edges = None if x.edges is None else _flatten_batch(space.edge_space, x.edges)
-    return GraphInstance(nodes, edges, x.edge_links)
+_flatten.register(Sequence, lambda space, x: _flatten_batch(space.feature_space, x, space.stack))
+_flatten.register(Graph, lambda space, x: _map_graph(space, x, _flatten_batch))
 
 
 @singledispatch
@@ -346,16 +339,14 @@ def _(space: OneOf, x: Any) -> tuple[np.int64, Any]:
     return index, unflatten(member, x[1 : 1 + flatdim(member)].astype(_flat_dtype(member)))
 
 
-@unflatten.register(Sequence)
-def _(space: Sequence, x: Any) -> Any:
-    return _unflatten_batch(space.feature_space, x, space.stack)
+unflatten.register(Sequence, lambda space, x: _unflatten_batch(space.feature_space, x, space.stack))
+unflatten.register(Graph, lambda space, x: _map_graph(space, x, _unflatten_batch))
 
 
-@unflatten.register(Graph)
-def _(space: Graph, x: GraphInstance) -> GraphInstance:
-    nodes = _unflatten_batch(space.node_space, x.nodes)
-    edges = None if x.edges is None else _unflatten_batch(space.edge_space, x.edges)
-    return GraphInstance(nodes, edges, x.edge_links)
+def _map_graph(space: Graph, x: GraphInstance, change: Callable[[Any, Any], Any]) -> GraphInstance:
+    """Flatten the batches of a graph, or unflatten them."""
+    edges = None if x.edges is None else change(space.edge_space, x.edges)
+    return GraphInstance(change(space.node_space, x.nodes), edges, x.edge_links)
 
 
 def _unknown(operation: str, space: Any) -> str:

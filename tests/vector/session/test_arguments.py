@@ -108,7 +108,7 @@ def test_seeds_that_are_no_integers_are_refused_with_their_place(seed: Any) -> N
 def test_a_mask_chooses_rows_and_is_taken_out(mask: Any, more: bool) -> None:
     options = {"reset_mask": mask, **({"low": 1} if more else {})}
     kept = dict(options)
-    plan = plan_reset(5, options, len(mask))
+    plan = plan_reset(5, options, [1] * len(mask))
     assert plan.rows.tolist() == np.flatnonzero(mask).tolist()
     assert plan.seeds == [5 + number for number in range(len(mask))]
     assert plan.options == [{"low": 1} if more else None] * len(mask)
@@ -117,13 +117,13 @@ def test_a_mask_chooses_rows_and_is_taken_out(mask: Any, more: bool) -> None:
 
 
 def test_without_options_everything_is_reset() -> None:
-    plan = plan_reset(None, None, 3)
+    plan = plan_reset(None, None, [1] * 3)
     assert (plan.rows.tolist(), plan.seeds, plan.options) == ([0, 1, 2], [None] * 3, [None] * 3)
 
 
 def test_options_of_each_are_kept() -> None:
     given_options = ({"a": 1}, None, {})
-    plan = plan_reset(None, given_options, 3)
+    plan = plan_reset(None, given_options, [1] * 3)
     assert plan.options == list(given_options)
     assert plan.keep_options
 
@@ -131,4 +131,4 @@ def test_options_of_each_are_kept() -> None:
 def test_a_mask_among_the_options_of_one_is_refused() -> None:
     mask = np.ones(2, np.bool_)
     with pytest.raises(ValueError, match=r"options\[1\].*reset_mask"):
-        plan_reset(None, [{}, {"reset_mask": mask}], 2)
+        plan_reset(None, [{}, {"reset_mask": mask}], [1, 1])

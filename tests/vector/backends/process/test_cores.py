@@ -24,21 +24,20 @@ def tree(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-V1 = "5:cpuset:/a\n4:cpu,cpuacct:/docker/b/c\n0::/x\n"
 CASES = {
     "no /proc": ({}, math.inf),
     "no quota": ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, math.inf),
     "no such file": ({"proc/self/cgroup": "0::/user.slice\n"}, math.inf),
     "nothing of the cpu": ({"proc/self/cgroup": "5:cpuset:/\n4:memory:/\n"}, math.inf),
-    "v2, own namespace": (
+    "own namespace": (
         {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "250000 100000\n"},
         2.5,
     ),
-    "v2, the group": (
+    "the group": (
         {"proc/self/cgroup": "0::/k/pod\n", "sys/fs/cgroup/k/pod/cpu.max": "150000 50000\n"},
         3.0,
     ),
-    "v2, a group above": (
+    "a group above": (
         {
             "proc/self/cgroup": "0::/k/pod/box\n",
             "sys/fs/cgroup/k/pod/box/cpu.max": "400000 100000\n",
@@ -47,7 +46,7 @@ CASES = {
         },
         1.0,
     ),
-    "v2, a path of the host": (
+    "a path of the host": (
         {"proc/self/cgroup": "0::/docker/f00\n", "sys/fs/cgroup/cpu.max": "200000 100000\n"},
         2.0,
     ),
@@ -55,48 +54,13 @@ CASES = {
         {
             "proc/self/cgroup": "what\n\n4:cpu\n5:cpu:/a\n0::/b\n",
             "sys/fs/cgroup/b/cpu.max": "100000 0\n",
-            "sys/fs/cgroup/cpu/a/cpu.cfs_quota_us": "100000\n",
-            "sys/fs/cgroup/cpu/a/cpu.cfs_period_us": "0\n",
             "sys/fs/cgroup/cpu.max": "200000 100000\n",
         },
         2.0,
     ),
-    "v2, above the namespace": (
+    "above the namespace": (
         {"proc/self/cgroup": "0::/../sibling\n", "sys/fs/cgroup/cpu.max": "200000 100000\n"},
         2.0,
-    ),
-    "hybrid": (
-        {
-            "proc/self/cgroup": "4:memory:/a\n0::/u\n",
-            "sys/fs/cgroup/unified/u/cpu.max": "50000 100000\n",
-        },
-        0.5,
-    ),
-    "v1": (
-        {
-            "proc/self/cgroup": V1,
-            "sys/fs/cgroup/cpu,cpuacct/docker/b/c/cpu.cfs_quota_us": "-1\n",
-            "sys/fs/cgroup/cpu,cpuacct/docker/b/c/cpu.cfs_period_us": "100000\n",
-            "sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_quota_us": "350000\n",
-            "sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_period_us": "100000\n",
-        },
-        3.5,
-    ),
-    "v1, a path of the host": (
-        {
-            "proc/self/cgroup": V1,
-            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000\n",
-            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-        },
-        2.0,
-    ),
-    "v1, no quota": (
-        {
-            "proc/self/cgroup": "1:cpu:/\n",
-            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
-            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-        },
-        math.inf,
     ),
     "nonsense": ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "a lot\n"}, math.inf),
 }
