@@ -142,6 +142,17 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape lone surrogates in a failure, which otherwise ends the run: xdist cannot send them."""
+    report = yield
+    if report.failed:
+        escaped = str(report.longrepr).encode(errors="backslashreplace").decode()
+        if escaped != str(report.longrepr):
+            report.longrepr = escaped
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Look for doctests in the package alone.
 
