@@ -11,10 +11,12 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 from vecspaces.interop import require_extra
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, RayVectorEnv, SyncVectorEnv
+from vecspaces.vector.agents import AgentLayout, check_layout
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 from vecspaces.vector.options import PROCESS_ARGUMENTS
 
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
     from gymnasium.envs.registration import EnvSpec
 
-    from vecspaces.vector.agents import AgentLayout
     from vecspaces.vector.options import AsyncOptions, RayOptions
 
 Factory: TypeAlias = Callable[..., Any]
@@ -148,8 +149,7 @@ def make_vec(
         ...     observations.shape
         (3, 4)
     """
-    if agents not in (None, "rows", "dict"):
-        raise ValueError(f"agents: expected 'rows', 'dict' or None; found {agents!r}")
+    check_layout(agents)
     if state and agents is None:
         raise ValueError("state=True needs agents='rows' or agents='dict'")
     given = dict(vector_kwargs or {})
@@ -192,7 +192,7 @@ def make_vec(
         applied = tuple(wrappers)
         if agents is not None:
             mode = AutoresetMode.of(given.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-            applied += (_AgentAdapter(agents, mode, state),)
+            applied += (partial(_adapt, agents, mode, state),)
         envs = kind([_Recipe(factory, arguments, applied) for factory in factories], **given)
     except TypeError as error:
         # The arguments of a Gymnasium id are checked where one environment is built.
@@ -250,49 +250,37 @@ class GymnasiumFactory:
         return require_extra("gymnasium", "gymnasium").make(spec, **kwargs)
 
 
-@dataclass(frozen=True)
-class _ParallelFactory:
-    """Makes a parallel environment of PettingZoo's registry."""
-
-    env_id: str
-
-    def __call__(self, **kwargs: Any) -> Any:
-        """Make the environment, as `pettingzoo.make` does."""
-        return require_extra("pettingzoo", "pettingzoo").make("parallel", self.env_id, **kwargs)
-
-
-@dataclass(frozen=True)
-class _AgentAdapter:
-    """Makes a parallel environment one that a vector env can step; outside of all wrappers."""
-
-    layout: str
-    mode: AutoresetMode
-    state: bool
-
-    def __call__(self, env: Any) -> Any:
-        adapter = importlib.import_module("vecspaces.adapters.pettingzoo")
-        if self.layout == "rows":
-            return adapter.as_vector_env(env, autoreset_mode=self.mode, state=self.state)
-        return adapter.as_env(env, state=self.state)
-
-
 def find_parallel(env: Any) -> Any:
     """Return the factory for an id of PettingZoo's registry; anything else as it is."""
-    return _ParallelFactory(env) if isinstance(env, str) and ":" not in env else env
+    return partial(_make_parallel, env) if isinstance(env, str) and ":" not in env else env
+
+
+def _make_parallel(env_id: str, **kwargs: Any) -> Any:
+    return require_extra("pettingzoo", "pettingzoo").make("parallel", env_id, **kwargs)
+
+
+def _adapt(layout: str | None, mode: AutoresetMode, state: bool, env: Any) -> Any:
+    """Make a parallel environment one that a vector env can step; outside of all wrappers."""
+    adapter = importlib.import_module("vecspaces.adapters.pettingzoo")
+    if layout == "rows":
+        return adapter.as_vector_env(env, autoreset_mode=mode, state=state)
+    return adapter.as_env(env, state=state)
 
 
 def adapt_factory(make_env: Factory, agents: AgentLayout) -> Factory:
-    """Return a factory of single environments, Dicts by agent, for one of parallel environments."""
-    if agents not in ("rows", "dict"):
-        raise ValueError(f"agents: expected 'rows', 'dict' or None; found {agents!r}")
-    adapter = _AgentAdapter("dict", AutoresetMode.NEXT_STEP, False)
-    return _Recipe(make_env, {}, (_refuse_unlike, adapter) if agents == "rows" else (adapter,))
+    """Return a factory with Dicts by agent for one of parallel environments.
 
+    With `"rows"`, it refuses agents that cannot be rows.
+    """
+    check_layout(agents)
 
-def _refuse_unlike(env: Any) -> Any:
-    """Return a parallel environment whose agents can be rows."""
-    _AgentAdapter("rows", AutoresetMode.NEXT_STEP, False)(env)
-    return env
+    @wraps(make_env)
+    def make(**kwargs: Any) -> Any:
+        env = make_env(**kwargs)
+        _adapt(agents, AutoresetMode.NEXT_STEP, False, env)
+        return _adapt("dict", AutoresetMode.NEXT_STEP, False, env)
+
+    return make
 
 
 @dataclass(frozen=True)
@@ -303,8 +291,8 @@ class _Recipe:
     kwargs: dict[str, Any]
     wrappers: tuple[Callable[[Any], Any], ...]
 
-    def __call__(self, **more: Any) -> Any:
-        env = self.factory(**self.kwargs, **more)
+    def __call__(self) -> Any:
+        env = self.factory(**self.kwargs)
         for wrapper in self.wrappers:
             env = wrapper(env)
         return env

@@ -426,10 +426,12 @@ def test_seeds_options_and_parts_of_environments(layout: Any) -> None:
         with pytest.raises(ValueError, match=r"expected 3 .*found 9"):
             envs.reset(seed=list(range(9)))
         with pytest.raises(
-            ValueError, match=r"agents of one environment.* choose environments 4, 5 too"
+            ValueError, match=r"agents of one environment.* name environments 4, 5 too"
         ):
             envs.reset(options={"reset_mask": np.arange(9) == 3})
-        with pytest.raises(InvalidActionError, match="the agents of one environment"):
+        with pytest.raises(
+            InvalidActionError, match=r"the agents of one environment.* name environment 2 too"
+        ):
             envs.step(np.zeros(2, int), env_ids=[0, 1])
         envs.recv()
         envs.send_reset([3, 4, 5, 0, 1, 2], seed=8)

@@ -56,7 +56,7 @@ def test_it_waits_for_none_that_is_busy(tmp_path: Path) -> None:
 def test_a_vector_env_among_the_environments_begins_as_a_whole(backend: Any) -> None:
     with backend([partial(ledger_vector, 0, 2), partial(ledger_vector, 2, 2)]) as envs:
         envs.reset(seed=0)
-        with pytest.raises(InvalidActionError, match="one vector env, which steps as a whole"):
+        with pytest.raises(InvalidActionError, match="one vector env, or the agents"):
             envs.send_reset([0])
         envs.send_reset([0, 1], seed=[7, 8])
         envs.send(np.zeros(2, np.int64), [2, 3])

@@ -98,9 +98,10 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             to_gymnasium(vector_env.single_observation_space),
             to_gymnasium(vector_env.single_action_space),
         )
-        # The rows of each environment, where they are agents.
-        is_agents = getattr(vector_env, "agent_layout", None) == "rows"
-        self._units: Any = getattr(vector_env, "rows_per_env", None) if is_agents else None
+        # Whether rows are agents; and the first row of each environment.
+        self._are_agents = getattr(vector_env, "agent_layout", None) == "rows"
+        units: Any = getattr(vector_env, "rows_per_env", (1,) * vector_env.num_envs)
+        self._firsts: list[int] = np.cumsum((0, *units[:-1])).tolist()
         self.metadata: dict[str, Any] = {**self.metadata, **vector_env.metadata}
         dtype = self.action_space.dtype
         # The last action masks, and which environments gave one: what an info_space declares as
@@ -122,10 +123,10 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         if any(self._options):
             alike = all(given == self._options[0] for given in self._options)
             each = [given or None for given in self._options]
-            options = self._options[0] if alike else self._by_env(each)
-        seeds: Any = None if all(seed is None for seed in self._seeds) else self._seeds
-        if seeds is not None and self._units is not None:
-            seeds = seeds[: len(self._units)]  # environment k gets seed + k
+            options = self._options[0] if alike else [each[row] for row in self._firsts]
+        # The agents of environment k have one seed: seed + k.
+        seeds: Any = self._seeds[: len(self._firsts)]
+        seeds = None if all(seed is None for seed in seeds) else seeds
         observations, infos = self.vector_env.reset(seed=seeds, options=options)
         self._check_agents(infos)
         self.reset_infos = vector.infos_as_list(infos, self.num_envs)
@@ -135,15 +136,9 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         self._reset_options()
         return observations
 
-    def _by_env(self, each: list[Any]) -> list[Any]:
-        """Return the value of the first row of each environment."""
-        if self._units is None:
-            return each
-        return [each[start] for start in np.cumsum((0, *self._units[:-1])).tolist()]
-
     def _check_agents(self, infos: dict[str, Any]) -> None:
         """Refuse rows of agents that are gone while their environment's episode goes on."""
-        if self._units is None or not self._refuses_dead or "alive" not in infos:
+        if not self._are_agents or not self._refuses_dead or "alive" not in infos:
             return
         dead = infos["_alive"] & ~infos["alive"] & ~infos["episode_over"]
         if dead.any():
@@ -194,7 +189,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             finals = list(vector.utils.iterate(self.vector_env.observation_space, observations))
             for row in ended:
                 infos[row]["terminal_observation"] = finals[row]
-            over = dones if self._units is None else merged["episode_over"]
+            over = merged["episode_over"] if self._are_agents else dones
             if over.any():
                 observations, merged = self.vector_env.reset(options={"reset_mask": over})
                 resets = vector.infos_as_list(merged, self.num_envs)

@@ -186,12 +186,11 @@ def check_env(
     check_count("num_steps", num_steps)
     check_count("seed", seed, least=0)
     check_seconds("timeout", timeout)
-    takes_mode = _takes_mode(make_env)
     if agents is not None:
         make_env = adapt_factory(make_env, agents)
     refuse_imports()
     began = time.monotonic()
-    check = _Check(make_env, num_steps, seed, timeout, takes_mode)
+    check = _Check(make_env, num_steps, seed, timeout)
     check.run()
     if agents is not None:  # the adapter's masks, which environments need not have
         check.findings.pop("info-missing", None)
@@ -203,15 +202,10 @@ class _Check:
     """One check: its findings so far."""
 
     def __init__(
-        self,
-        make_env: Callable[..., Any],
-        num_steps: int,
-        seed: int,
-        timeout: float,
-        takes_mode: bool,
+        self, make_env: Callable[..., Any], num_steps: int, seed: int, timeout: float
     ) -> None:
         self._make_env, self._num_steps, self._seed = make_env, num_steps, seed
-        self._timeout, self._takes_mode = timeout, takes_mode
+        self._timeout = timeout
         self._fast, self._spawn = start_methods()
         self.findings: dict[str, Finding] = {}
         self.cost: Cost | None = None
@@ -242,7 +236,7 @@ class _Check:
             self._compare_processes(trace)
             if alone.extra["binds"] and same_in_company and not _RESULTS & self.findings.keys():
                 self._run(probes.compare_bound, self._seed, self._num_steps, _BUDGET)
-        modes = alone.extra["modes"] if self._takes_mode else [None]
+        modes = alone.extra["modes"] if _takes_mode(self._make_env) else [None]
         self._render(modes, trace if same_in_company else None)
         if "global-random" in self.findings:  # which is the more precise finding
             self.findings.pop("touches-globals", None)

@@ -13,6 +13,12 @@ import numpy.typing as npt
 AgentLayout: TypeAlias = Literal["rows", "dict"]
 
 
+def check_layout(agents: str | None) -> None:
+    """Refuse an argument `agents` that names no layout."""
+    if agents not in (None, "rows", "dict"):
+        raise ValueError(f"agents: expected 'rows', 'dict' or None; found {agents!r}")
+
+
 def group_agents(names: Sequence[str]) -> dict[str, list[str]]:
     """Group agents by their names without the number at the end.
 

@@ -27,7 +27,7 @@ from vecspaces.vector.exchange.infos import merge, split
 from vecspaces.vector.exchange.stats import Stats
 from vecspaces.vector.group.building import Agents, GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
-from vecspaces.vector.session.arguments import Settings, check_env_ids, plan_reset
+from vecspaces.vector.session.arguments import Settings, check_env_ids, plan_reset, rows_of
 from vecspaces.vector.session.batch_spaces import agree, agree_on_infos
 from vecspaces.vector.session.ring import Rollout
 from vecspaces.vector.session.seeds import spread_seeds
@@ -71,12 +71,7 @@ class ManagedVectorEnv(
         self._session = Session(backend, settings)
         try:
             self._send_recv = SendRecv(
-                self._session,
-                backend,
-                self._mode,
-                self._together,
-                self._has_rows_of_agents,
-                batch_size,
+                self._session, backend, self._mode, self._together, self._are_agents, batch_size
             )
         except ValueError:
             self.close(terminate=True)
@@ -97,14 +92,17 @@ class ManagedVectorEnv(
         ) = agree(descriptions, settings.observation_mode)
         self.num_envs = sum(sum(description.counts) for description in descriptions)
         counts = [count for description in descriptions for count in description.counts]
-        ends = np.cumsum(counts).tolist()
         # Rows that step as one, because their environments are one vector env.
-        self._together = [
-            range(end - count, end) for end, count in zip(ends, counts, strict=True) if count > 1
-        ]
+        self._together = rows_of(counts)
         self.rows_per_env = tuple(unit for each in descriptions for unit in each.units)
         self._unit_of = np.arange(len(self.rows_per_env)).repeat(self.rows_per_env).tolist()
         self._name_agents([agents for each in descriptions for agents in each.agents], counts)
+        self._are_agents = self.agent_layout == "rows"
+        # Whether a step of all rows notes which ones ended, and which agents are gone: for checks
+        # of actions, for refusals after an end (DISABLED), and for agents that a death ends.
+        has_budget = self._are_agents and settings.budget is not None
+        is_next = self._mode is AutoresetMode.NEXT_STEP
+        self._notes_ends = not is_next or settings.validate or has_budget
         given = settings.info_space
         self.info_space = (agree_on_infos(descriptions) if given is None else given) or None
         self.metadata = {**descriptions[0].metadata, "autoreset_mode": self._mode}
@@ -127,10 +125,6 @@ class ManagedVectorEnv(
             f"{type(self).__name__} cannot be copied or pickled, since its environments live in "
             f"{self._environments_are_in}: make another one from its env_fns, or use SyncVectorEnv"
         )
-
-    @property
-    def _has_rows_of_agents(self) -> bool:
-        return self.agent_layout == "rows"
 
     def _name_agents(self, agents: Sequence[Agents], counts: Sequence[int]) -> None:
         """Take in the agents of each environment, in the order of the rows."""
@@ -228,7 +222,7 @@ class ManagedVectorEnv(
                 declared.gather(infos, rows, np.isin(rows, masked))
             else:
                 declared.read(infos, self.copy)
-            if self._has_rows_of_agents:
+            if self._are_agents:
                 self._session.note_agents(slice(None), infos)
         return self._buffers.observations[slot].read(copy=self.copy), infos
 
@@ -310,13 +304,11 @@ class ManagedVectorEnv(
         infos = self._merged_infos() if any(self._session.results.values()) else {}
         if buffers.infos:
             buffers.infos[slot].read(infos, self.copy)
-        if self._has_rows_of_agents:
-            self._session.finished[:] = terminations | truncations
-            self._session.note_agents(slice(None), infos)
-        if self._mode is not AutoresetMode.NEXT_STEP or self._settings.validate:
+        if self._notes_ends:
             ended = terminations | truncations
-            if not self._has_rows_of_agents:
-                self._session.finished[:] = ended
+            self._session.finished[:] = ended
+            if self._are_agents:
+                self._session.note_agents(slice(None), infos)
             if self._mode is AutoresetMode.SAME_STEP and ended.any():
                 buffers.add_finals(infos, np.arange(self.num_envs), ended)
         return (

@@ -13,8 +13,8 @@ from vecspaces.checks import check_count
 from vecspaces.errors import InvalidActionError, NoAsyncCallError
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
-from vecspaces.vector.exchange.failures import Message
 from vecspaces.vector.exchange.infos import gather, merge
+from vecspaces.vector.session.arguments import check_whole
 from vecspaces.vector.session.session import Session
 from vecspaces.vector.session.wait import Ready
 
@@ -52,14 +52,14 @@ class SendRecv:
         backend: Backend,
         mode: AutoresetMode,
         together: Sequence[range],
-        has_agents: bool,
+        are_agents: bool,
         batch_size: int | None,
     ) -> None:
         self._session = session
         self._buffers = backend.buffers
         self._mode = mode
         self._together = together
-        self._has_agents = has_agents
+        self._are_agents = are_agents
         num_envs = self._buffers.plan.num_envs
         self.batch_size = num_envs if batch_size is None else batch_size
         if not 1 <= self.batch_size <= num_envs:
@@ -69,23 +69,8 @@ class SendRecv:
 
     def check(self, rows: Sequence[int], call: str, begins: bool = False) -> None:
         """Check that rows may be sent an action now, or one that `begins` an episode."""
-        if self._together:
-            self._check_together(set(rows), call)
+        check_whole(rows, self._together, call, InvalidActionError)
         self._session.check_rows(rows, call, begins=begins)
-
-    def _check_together(self, rows: set[int], call: str) -> None:
-        """A vector env among the environments takes all of its actions at once, as do agents."""
-        for together in self._together:
-            if 0 < len(rows.intersection(together)) < len(together):
-                raise InvalidActionError(
-                    Message(
-                        "{}: {:envs} are {}, which steps as a whole: "
-                        "send all of its actions together",
-                        call,
-                        together,
-                        "the agents of one environment" if self._has_agents else "one vector env",
-                    )
-                )
 
     def recv(self, count: int | None, timeout: float | None) -> Transition:
         """Receive the `count` environments that were ready first."""
@@ -95,7 +80,7 @@ class SendRecv:
             count = self.batch_size
         else:
             check_count("count", count)
-        widths = set(map(len, self._together)) if self._has_agents else set()
+        widths = set(map(len, self._together)) if self._are_agents else set()
         if len(widths) == 1 and count % min(widths):
             raise ValueError(
                 f"recv: count must be a multiple of {min(widths)}, the agents of one environment, "
@@ -148,7 +133,7 @@ class SendRecv:
             buffers.infos[slot].gather(infos, at)
         ended = terminations | truncations
         session.finished[at] = ended
-        if self._has_agents:
+        if self._are_agents:
             session.note_agents(at, infos)
         if self._mode is AutoresetMode.SAME_STEP and ended.any():
             buffers.add_finals(infos, at, ended)

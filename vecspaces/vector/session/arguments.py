@@ -106,7 +106,7 @@ def plan_reset(seed: Any, options: Any, units: Sequence[int]) -> ResetPlan:
         if is_masked:
             rows = _masked_rows(options["reset_mask"], num_envs)
             if len(units) < num_envs:
-                _check_whole(options["reset_mask"], units)
+                check_whole(rows.tolist(), rows_of(units), "options['reset_mask']", ValueError)
             # A mask alone leaves an empty mapping, which environments may refuse as options.
             options = {key: given for key, given in options.items() if key != "reset_mask"} or None
         return ResetPlan(rows, seeds, [options] * num_envs, False, is_masked)
@@ -132,6 +132,13 @@ def plan_reset(seed: Any, options: Any, units: Sequence[int]) -> ResetPlan:
     return ResetPlan(rows, seeds, _by_row(options, units), True)
 
 
+def rows_of(counts: Sequence[int]) -> list[range]:
+    """Return the rows of each of some environments that have several."""
+    ends = np.cumsum(counts).tolist()
+    each = zip(ends, counts, strict=True)
+    return [range(end - count, end) for end, count in each if count > 1]
+
+
 def _by_row(values: Sequence[Any], units: Sequence[int]) -> list[Any]:
     """Repeat the value of each environment for all of its rows."""
     if len(units) == sum(units):
@@ -139,17 +146,20 @@ def _by_row(values: Sequence[Any], units: Sequence[int]) -> list[Any]:
     return [value for value, count in zip(values, units, strict=True) for _ in range(count)]
 
 
-def _check_whole(mask: npt.NDArray[Any], units: Sequence[int]) -> None:
-    """Refuse a mask that chooses some agents of an environment, and not the others."""
-    for end, count in zip(np.cumsum(units).tolist(), units, strict=True):
-        rows = range(end - count, end)
-        rest = [row for row in rows if not mask[row]]
-        if 0 < len(rest) < len(rows):
-            raise ValueError(
+def check_whole(
+    rows: Iterable[int], wholes: Iterable[range], call: str, kind: type[ValueError]
+) -> None:
+    """Refuse some rows of a vector env that is one environment, or of an environment's agents."""
+    chosen = set(rows) if wholes else set()
+    for whole in wholes:
+        rest = [row for row in whole if row not in chosen]
+        if 0 < len(rest) < len(whole):
+            raise kind(
                 Message(
-                    "options['reset_mask'] chooses some of {:envs}, which are the agents of one "
-                    "environment and begin an episode together: choose {:envs} too",
-                    rows,
+                    "{}: {:envs} are one vector env, or the agents of one environment, which steps "
+                    "and is reset as a whole: name {:envs} too",
+                    call,
+                    whole,
                     rest,
                 )
             )
