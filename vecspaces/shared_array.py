@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
-import sys
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,28 +16,28 @@ import numpy.typing as npt
 
 from vecspaces.memory import Arena
 
-#: What pickles an array for actors of a cluster; None: the pickle is for processes of this machine.
-_send: ContextVar[Callable[[SharedArray], tuple[Any, ...]] | None] = ContextVar(
-    "_send", default=None
-)
+# What travels beside a pickle to an actor, in which each array is then a position in this list.
+_beside: ContextVar[list[Any] | None] = ContextVar("_beside", default=None)
 
 
 class SharedArray:
     """A handle of an array whose data lie once in shared memory, for all processes that have it.
 
-    Put it into `env_kwargs` or into the closure of a factory: it is pickled as a handle, under
-    every start method and for several vector envs. The actors of a Ray cluster read the data from
-    the object store of their node. The memory is freed with the last handle and the last view; a
-    forked process keeps what it inherited until it ends.
+    Put it into `env_kwargs` or into the closure of a factory: its pickle holds no data, under every
+    start method and for several vector envs. Other processes of this machine can read the pickle
+    too, on Linux and Windows, while the process that made it has the handle. Ray's actors read the
+    data from the object store of their node. The memory is freed with the last handle and the last
+    view; a forked process keeps what it inherited until it ends.
 
     Args:
-        array: What to share; it is copied once. Any dtype without Python objects.
+        array: What to share, of any dtype without Python objects; it is copied once, in C order.
 
     Attributes:
-        array: The data, read-only.
+        array: The data. Nothing can write into it.
 
     Raises:
         TypeError: The dtype holds Python objects.
+        MemoryError: The machine has not that much memory left.
 
     Example:
         >>> import numpy as np
@@ -45,6 +47,7 @@ class SharedArray:
     """
 
     array: npt.NDArray[Any]
+    _arena: Arena | None
 
     def __init__(self, array: npt.ArrayLike) -> None:
         source = np.asarray(array)
@@ -53,72 +56,79 @@ class SharedArray:
                 f"array: expected a dtype without Python objects, found {source.dtype}: other "
                 "processes cannot follow the pointers"
             )
+        room = _available_bytes()
+        if source.nbytes > room:
+            raise MemoryError(
+                f"array: expected at most the {room / 1e9:.3g} GB of memory that are available, "
+                f"found {source.nbytes / 1e9:.3g} GB"
+            )
         arena = Arena.shared(source.nbytes)
         arena.view(source.dtype, source.shape)[...] = source
-        self._hold(arena, source.dtype, source.shape)
-
-    def _hold(self, arena: Arena | None, dtype: Any, shape: tuple[int, ...]) -> None:
-        self._arena = arena
-        if arena is not None:
-            self.array = arena.view(dtype, shape)
-            self.array.flags.writeable = False
+        self._arena = arena.read_only()
+        self.array = self._arena.view(source.dtype, source.shape)
 
     @classmethod
-    def _of(cls, array: npt.NDArray[Any]) -> SharedArray:
-        """Return a handle of read-only data that another library shares."""
+    def _of(cls, array: npt.NDArray[Any], arena: Arena | None) -> SharedArray:
         shared = cls.__new__(cls)
-        shared._hold(None, array.dtype, array.shape)
-        shared.array = array
-        return shared
-
-    @classmethod
-    def _attach(
-        cls, arena: Arena | tuple[int, int, int], nbytes: int, dtype: Any, shape: tuple[int, ...]
-    ) -> SharedArray:
-        """Return a handle of the memory behind a descriptor of another process."""
-        if isinstance(arena, tuple):
-            arena = Arena.attach(_reopen(*arena), nbytes)
-        shared = cls.__new__(cls)
-        shared._hold(arena, dtype, shape)
+        shared.array, shared._arena = array, arena
         return shared
 
     def __reduce__(self) -> tuple[Any, ...]:
-        send = _send.get()
-        if send is not None:
-            return send(self)
-        arena, array = self._arena, self.array
-        if arena is None:
-            return SharedArray, (array,)
-        handle: Any = arena
-        if sys.platform == "linux" and arena.fd is not None:
-            handle = os.getpid(), arena.fd, os.fstat(arena.fd).st_ino
-        return SharedArray._attach, (handle, arena.nbytes, array.dtype, array.shape)
+        form, beside = (self.array.dtype, self.array.shape), _beside.get()
+        if beside is not None:
+            beside.append(self)
+            return _take, (len(beside) - 1, *form)
+        if self._arena is None:  # in an actor, whose own processes share a copy
+            self._arena = SharedArray(self.array)._arena
+        assert self._arena is not None
+        handle: Any = self._arena.handle
+        if isinstance(handle, int):
+            handle = os.getpid(), handle, os.fstat(handle).st_ino
+        return _open, (handle, self._arena.nbytes, *form)
 
     def __repr__(self) -> str:
         return f"SharedArray(shape={self.array.shape}, dtype={self.array.dtype})"
 
 
-def _reopen(process: int, descriptor: int, inode: int) -> int:
-    """Open the memory that a process of this machine holds under a descriptor."""
-    try:
-        found = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        found = -1
-    if found < 0 or os.fstat(found).st_ino != inode:
-        if found >= 0:
-            os.close(found)
-        raise RuntimeError(
-            f"the SharedArray was pickled by process {process}, which has ended or freed it: keep "
-            "the handle there for as long as others may read the pickle"
-        )
-    return found
+def _open(handle: Any, nbytes: int, dtype: Any, shape: tuple[int, ...]) -> SharedArray:
+    """Return a handle of the memory that a process of this machine holds."""
+    if not isinstance(handle, str):
+        process, descriptor, inode = handle
+        path = f"/proc/{process}/fd/{descriptor}"
+        try:
+            if os.stat(path).st_ino != inode:
+                raise FileNotFoundError(path)
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            raise RuntimeError(
+                f"the SharedArray of process {process} cannot be opened: it has ended or freed it, "
+                "or is no process of this machine (on macOS, context='fork' alone shares it)"
+            ) from None
+    arena = Arena.attach(handle, nbytes, writable=False)
+    return SharedArray._of(arena.view(dtype, shape), arena)
+
+
+def _take(position: int, dtype: Any, shape: tuple[int, ...]) -> SharedArray:
+    """Return a handle of bytes that came beside the pickle, which another library shares."""
+    arrays = _beside.get()
+    assert arrays is not None
+    return SharedArray._of(arrays[position].view(dtype).reshape(shape), None)
 
 
 @contextmanager
-def sent_by(send: Callable[[SharedArray], tuple[Any, ...]]) -> Iterator[None]:
-    """Let pickles that are made inside hold what `send` returns for each array."""
-    token = _send.set(send)
+def beside(arrays: list[Any]) -> Iterator[None]:
+    """Inside, pickling appends each array to a list, and unpickling finds its bytes there."""
+    token = _beside.set(arrays)
     try:
         yield
     finally:
-        _send.reset(token)
+        _beside.reset(token)
+
+
+def _available_bytes() -> float:
+    """Return how much memory this machine can still give; infinity if it does not say."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return math.inf
+    return 1024.0 * sum(map(int, re.findall(r"(?:MemAvailable|SwapFree): +(\d+) kB", text)))

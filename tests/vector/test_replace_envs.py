@@ -90,13 +90,27 @@ def test_what_is_refused_closes_nothing() -> None:
         with pytest.raises(ValueError, match="got 1 env_fns for 2 environments"):
             envs.replace_envs(None, [Ledger])
         envs.step([0, 0])
-    members = [lambda: SyncVectorEnv([Ledger] * 2), Ledger]
-    with SyncVectorEnv(members) as envs:
-        with pytest.raises(ValueError, match="environments 0, 1 are one vector env"):
+
+
+def pair(first: int) -> Any:
+    return SyncVectorEnv([partial(Ledger, first), partial(Ledger, first + 1)])
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_a_vector_env_among_the_environments_is_replaced_as_a_whole(kind: Any) -> None:
+    with kind([partial(pair, 0), partial(Ledger, 2)]) as envs:
+        with pytest.raises(ValueError, match="environments 0, 1 are of one env_fn"):
             envs.replace_envs([0], [Ledger])
+        with pytest.raises(ValueError, match="got 2 env_fns for 1 environments"):
+            envs.replace_envs([1, 0], [Ledger, Ledger])
+        with pytest.raises(RuntimeError, match=r"another kind .* expected a vector env"):
+            envs.replace_envs([1, 0, 2], [Ledger, partial(Ledger, 5)])
         envs.reset(seed=0)
-        envs.replace_envs([2], [partial(Ledger, 5)])
-        assert envs.reset(seed=0)[0][2, 0] == 5
+        envs.replace_envs([1, 0, 2], [partial(pair, 10), partial(Ledger, 12)])
+        with pytest.raises(ResetNeededError, match="environments 0, 1 are of one env_fn"):
+            envs.reset(options={"reset_mask": np.array([True, False, True])})
+        observations, _ = envs.reset(options={"reset_mask": np.array([True] * 3)})
+        assert observations[:, 0].tolist() == [10, 11, 12]
 
 
 def test_the_former_environment_is_collected_before_the_next_is_built() -> None:

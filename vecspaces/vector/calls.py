@@ -9,12 +9,12 @@ from typing import Any
 import cloudpickle
 
 from vecspaces.vector.backends.backend import Backend
-from vecspaces.vector.exchange.failures import Failure, Message
+from vecspaces.vector.backends.remote import RemoteBackend
+from vecspaces.vector.exchange.failures import Message
 from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.stats import Stats, summarise
 from vecspaces.vector.session.arguments import check_env_ids, list_factories
 from vecspaces.vector.session.session import Session
-from vecspaces.vector.utils import CloudpickleWrapper
 
 Results = tuple[Any, ...]
 
@@ -29,9 +29,6 @@ class Calls:
         # which would keep this object alive until the next garbage collection.
         self._env_ids: list[int] = []
         self._read: Callable[[Calls, int], Results] = Calls._read_nothing
-        # The factories of a pending `replace`, and its first failure, raised once it has ended.
-        self._env_fns: dict[int, Callable[[], Any]] = {}
-        self._failure: Failure | None = None
 
     def call(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> Results:
         """Call a method or function, or get an attribute: one result per environment."""
@@ -47,9 +44,8 @@ class Calls:
     def end(self, call: str, timeout: float | None) -> Results:
         """End the pending call."""
         results = self._session.finish("call", call, timeout, partial(self._read, self))
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            failure.throw()
+        if self._read is Calls._read_failures and results:
+            results[0].throw()
         return results
 
     def set_attr(self, name: str, values: Any, env_ids: Any) -> None:
@@ -69,34 +65,42 @@ class Calls:
         }
         self._run("set_attr", Op.SET_ATTR, payloads, Calls._read_nothing)
 
-    def replace(self, env_ids: Any, env_fns: Any, together: Iterable[range]) -> None:
-        """Build other environments in some rows, which need a reset afterwards."""
-        by_worker = self._choose("replace_envs", env_ids)
-        ids, factories = self._env_ids, list_factories(env_fns)
-        if len(factories) != len(ids):
-            raise ValueError(
-                f"replace_envs got {len(factories)} env_fns for {len(ids)} environments: give one "
-                "per environment"
-            )
+    def plan_replacement(
+        self, env_ids: Any, env_fns: Any, together: Iterable[range]
+    ) -> Mapping[int, Any]:
+        """Check the arguments of `replace`; return the factories for each worker, by first row."""
+        by_worker = self._choose("replace_envs", env_ids, begins=True)
+        factories, chosen = list_factories(env_fns), set(self._env_ids)
+        rest: set[int] = set()
         for rows in together:
-            if not set(rows).isdisjoint(ids):
-                text = "replace_envs: {:envs} are one vector env; single ones can be replaced"
+            if 0 < len(chosen.intersection(rows)) < len(rows):
+                text = "replace_envs: {:envs} are of one env_fn: name all of them, and one env_fn"
                 raise ValueError(Message(text, rows))
-        self._env_fns = dict(zip(ids, factories, strict=True))
-        if self._backend.pickles:
-            for number, factory in enumerate(factories):
-                try:
+            rest.update(rows[1:])
+        firsts = [row for row in self._env_ids if row not in rest]
+        if len(factories) != len(firsts):
+            raise ValueError(
+                f"replace_envs got {len(factories)} env_fns for {len(firsts)} environments: give "
+                "one for each"
+            )
+        for number, factory in enumerate(factories):
+            try:
+                if isinstance(self._backend, RemoteBackend):
                     cloudpickle.dumps(factory)
-                except Exception as error:
-                    raise TypeError(
-                        f"env_fns[{number}] cannot be pickled, so no worker that runs can receive "
-                        f"it: {error!r}; no environment was replaced"
-                    ) from error
-        payloads: dict[int, Any] = {
-            worker: CloudpickleWrapper(partial(dict, {row: self._env_fns[row] for row in rows}))
+            except Exception as error:
+                raise TypeError(
+                    f"env_fns[{number}] cannot be pickled, so no worker that runs can receive it: "
+                    f"{error!r}; no environment was replaced"
+                ) from error
+        by_row = dict(zip(firsts, factories, strict=True))
+        return {
+            worker: {row: by_row[row] for row in rows if row in by_row}
             for worker, rows in by_worker.items()
         }
-        self._run("replace_envs", Op.REPLACE, payloads, Calls._read_replaced)
+
+    def replace(self, payloads: Mapping[int, Any], timeout: float) -> None:
+        """Build other environments in some rows, which need a reset afterwards."""
+        self._run("replace_envs", Op.REPLACE, payloads, Calls._read_failures, timeout)
 
     def stats(self) -> Stats:
         """Collect the counters, if no other command is pending, and summarise them."""
@@ -123,22 +127,27 @@ class Calls:
         chosen = self._choose(call, env_ids)
         return {worker: ((name, args, kwargs), rows) for worker, rows in chosen.items()}
 
-    def _choose(self, call: str, env_ids: Any) -> dict[int, list[int]]:
+    def _choose(self, call: str, env_ids: Any, begins: bool = False) -> dict[int, list[int]]:
         """Note the environments of a call that is legal now; return them by worker."""
         self._session.check("call", call)
         rows = check_env_ids(env_ids, self._backend.buffers.plan.num_envs)
-        self._session.check_rows(rows, call, sends=False)
+        self._session.check_rows(rows, call, sends=begins, begins=begins)
         self._env_ids = rows
         return self._session.workers.of_rows(rows)
 
     def _run(
-        self, call: str, op: Op, payloads: Mapping[int, Any], read: Callable[[Calls, int], Results]
+        self,
+        call: str,
+        op: Op,
+        payloads: Mapping[int, Any],
+        read: Callable[[Calls, int], Results],
+        timeout: float | None = None,
     ) -> Results:
         """Begin a command and wait for it."""
         try:
             self._read = read
             self._session.begin_call(call, op, payloads)
-            return self.end(call, self._session.start_timeout if op is Op.REPLACE else None)
+            return self.end(call, timeout)
         except BaseException as error:
             self._session.interrupt(error)
             raise
@@ -157,17 +166,10 @@ class Calls:
                 self._backend.buffers.load_counters(worker, rows.start, rows.stop, found)
         return ()
 
-    def _read_replaced(self, slot: int) -> Results:
-        found: dict[int, Failure | None] = {}
-        for results in self._session.results.values():
-            found.update(results)
-        failures = {row: failure for row, failure in found.items() if failure is not None}
-        env_fns = {row: self._env_fns[row] for row in found if row not in failures}
-        self._backend.note_factories(env_fns)
-        self._session.note_replaced(env_fns, failures)
-        if failures:
-            self._failure = failures[min(failures)]
-        return ()
+    def _read_failures(self, slot: int) -> Results:
+        """Return what replacing environments failed with, in the order of their rows."""
+        found = [item for one in self._session.results.values() for item in one.items()]
+        return tuple(failure for _, failure in sorted(found, key=lambda item: item[0]) if failure)
 
     def _read_nothing(self, slot: int) -> Results:
         return ()

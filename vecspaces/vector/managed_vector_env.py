@@ -207,6 +207,11 @@ class ManagedVectorEnv(
                 f"{call}: a reset_mask was given before the first reset, while a call is pending, "
                 "or while environments are broken: reset all environments first"
             )
+        needed = session.replaced.union(session.broken)
+        for rows in self._together if needed else ():
+            if 0 < len({*plan.rows.tolist()}.intersection(rows)) < len(rows) and needed & {*rows}:
+                text = "{}: {:envs} are of one env_fn and need a reset together, found a part in it"
+                raise ResetNeededError(Message(text, call, rows))
         session.begin_reset(plan, call)
 
     def _end_reset(self, call: str, timeout: float | None) -> tuple[ObsType, dict[str, Any]]:
@@ -599,14 +604,19 @@ class ManagedVectorEnv(
 
         Args:
             env_ids: The environments to replace; None: all.
-            env_fns: One factory per entry of `env_ids`. Workers receive them pickled, also under
+            env_fns: One factory per entry of `env_ids`; one for all rows of a vector env among the
+                environments, or of the agents of one. Workers receive them pickled, also under
                 `fork`.
 
         Raises:
+            AlreadyPendingCallError: An environment has not answered yet, or its results were not
+                received.
             TypeError: A factory cannot be pickled; nothing was closed.
-            ValueError: The number of factories is wrong, or an environment is a vector env.
+            ValueError: The number of factories is wrong, or `env_ids` names a part of the rows of
+                one factory.
             RuntimeError: The new environment has other spaces. It, and one that cannot be built,
-                leaves the row broken: the next reset builds the former factory again.
+                leaves its row broken: the next reset builds the former factory again.
+            StepTimeoutError: It took longer than `start_timeout`.
 
         Example:
             >>> from functools import partial
@@ -619,8 +629,9 @@ class ManagedVectorEnv(
             ...     observations[:, 0].tolist()
             [0, 7]
         """
+        payloads = self._calls.plan_replacement(env_ids, env_fns, self._together)
         self.spec = None
-        self._calls.replace(env_ids, env_fns, self._together)
+        self._calls.replace(payloads, self._settings.start_timeout)
 
     def render(self, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Render environments.

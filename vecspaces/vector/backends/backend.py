@@ -35,14 +35,12 @@ class Backend(Protocol):
         replies: What has come from the workers, oldest first; the session removes each reply once
             it was taken in.
         hang_advice: What an error adds where environments hang before their first step.
-        pickles: Whether what is sent to workers is pickled.
     """
 
     slices: list[range]
     buffers: Buffers
     replies: deque[Reply]
     hang_advice: str = ""
-    pickles: bool = True
 
     def open(self, plan: Planner, timeout: float) -> None:
         """Build every environment, call `plan` with one description per worker, bind the rows."""
@@ -88,8 +86,8 @@ class Backend(Protocol):
         stack, place = self.stack(worker, patience, insist), self.locate(worker)
         return whereabouts(place.env_ids, place.text, stack), stack
 
-    def note_factories(self, env_fns: Mapping[int, Callable[[], Any]]) -> None:
-        """Build workers that are replaced from now on with other factories, given by their rows."""
+    def note_factories(self, worker: int, env_fns: Mapping[int, Callable[[], Any]]) -> None:
+        """Restart a worker with other factories from now on, given by the first rows of theirs."""
 
     def end(self, worker: int) -> None:
         """End a worker at once, which is of no more use; `BUILD` replaces it."""
@@ -121,7 +119,7 @@ def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
     if op is Op.SET_ATTR:
         return group.set_attr(*payload)
     if op is Op.REPLACE:
-        return group.replace(payload())
+        return group.replace(payload)
     if op is Op.FLUSH:
         return group.flush_timings()
     raise ValueError(f"{op!r} is no command for a group")

@@ -17,8 +17,6 @@ from vecspaces.vector.group.env_group import EnvGroup
 class InlineBackend(Backend):
     """Runs every environment in the caller's process."""
 
-    pickles = False
-
     def __init__(
         self,
         env_fns: Sequence[Callable[[], Any]],
@@ -71,8 +69,8 @@ class InlineBackend(Backend):
         """Return the replies so far: every command was executed when it was submitted."""
         return self.replies
 
-    def note_factories(self, env_fns: Mapping[int, Callable[[], Any]]) -> None:
-        """Do nothing: the group itself has them, and no process is replaced."""
+    def note_factories(self, worker: int, env_fns: Mapping[int, Callable[[], Any]]) -> None:
+        """Do nothing: the group itself has them, and no process is restarted."""
 
     def end(self, worker: int) -> None:
         """Do nothing: what bounds no time finds nothing late."""

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
@@ -69,15 +70,13 @@ class RemoteBackend(Backend):
     def _end_all(self, unanswered: Collection[int], terminate: bool) -> None:
         """End every worker, and free what it holds; can be repeated."""
 
-    def note_factories(self, env_fns: Mapping[int, Callable[[], Any]]) -> None:
-        """Build workers that are replaced from now on with other factories, given by their rows."""
-        for worker, (rows, setup) in enumerate(zip(self.slices, self._setups, strict=True)):
-            factories, row = setup.env_fns(), rows.start
-            for at, count in enumerate(self._descriptions[worker].counts):
-                factories[at] = env_fns.get(row, factories[at])
-                row += count
-            make: Callable[[], list[Callable[[], Any]]] = partial(list, factories)
-            self._setups[worker] = replace(setup, env_fns=CloudpickleWrapper(make))
+    def note_factories(self, worker: int, env_fns: Mapping[int, Callable[[], Any]]) -> None:
+        """Restart a worker with other factories from now on, given by the first rows of theirs."""
+        setup, rows = self._setups[worker], self.slices[worker]
+        starts = accumulate(self._descriptions[worker].counts, initial=rows.start)
+        changed = [env_fns.get(row, old) for row, old in zip(starts, setup.env_fns())]  # noqa: B905
+        make: Callable[[], list[Callable[[], Any]]] = partial(list, changed)
+        self._setups[worker] = replace(setup, env_fns=CloudpickleWrapper(make))
 
     # ------------------------------------------------------------------ starting
 

@@ -44,21 +44,16 @@ class Built:
     action_spaces: tuple[Space[Any], ...]
     # Turns actions into those of the library that made the spaces; None if they are the same.
     translate: Callable[[Any], Any] | None
-    info_space: InfoSpace = None
-
-    @property
-    def agents(self) -> Agents:
-        """Whether its agents are rows or keys, and their names; None: it has one agent."""
-        try:
-            layout = get_attribute(self.env, "agent_layout")
-            return None if layout is None else (layout, tuple(self.env.agent_names))
-        except AttributeError:
-            return None
+    info_space: InfoSpace
+    # Whether its agents are rows or keys, and their names; None: it has one agent.
+    agents: Agents
+    # The number of rows of each environment in it, one or one per agent; None: it is one itself.
+    parts: tuple[int, ...] | None = None
 
     @property
     def units(self) -> tuple[int, ...]:
-        """The number of rows of each environment in it: one, or one per agent."""
-        return tuple(getattr(self.env, "rows_per_env", (1,) * self.count))
+        """The number of rows of each environment in it."""
+        return (1,) if self.parts is None else self.parts
 
     @property
     def count(self) -> int:
@@ -67,6 +62,9 @@ class Built:
 
     def change_since(self, other: Built) -> str | None:
         """Say which of its spaces is another than that of the same row of `other`."""
+        kinds = ["an environment" if one.parts is None else "a vector env" for one in (other, self)]
+        if kinds[0] != kinds[1]:
+            return _CHANGED.format("kind", *kinds, "their rows step differently")
         return GroupDescription.of([self]).change_since(GroupDescription.of([other]))
 
 
@@ -77,7 +75,7 @@ class Builder:
         self._mode = mode
         # Equal spaces of several environments become one object, which is found by the fingerprint.
         # A space that environments share is found by its id, since some spaces are equal to nothing
-        # but themselves; it is kept, so that no other object gets this id.
+        # but themselves; the first one is kept, so that no other object gets this id.
         self._equal: dict[Hashable, Space[Any]] = {}
         self._converted: dict[int, tuple[Any, Space[Any]]] = {}
 
@@ -99,6 +97,7 @@ class Builder:
                 (native,),
                 foreign_values(action_space, native),
                 self._info_space(env),
+                _agents_of(env),
             )
         except BaseException:
             with suppress(Exception):  # the first error is the one to report
@@ -122,7 +121,9 @@ class Builder:
             spaces = [[getattr(env, f"single_{name}")] * env.num_envs for name in names]
         observations, actions = (tuple(map(self._native, each)) for each in spaces)
         translate = foreign_values(env.single_action_space)
-        return Built(env, observations, actions, translate, self._info_space(env))
+        parts = tuple(getattr(env, "rows_per_env", (1,) * len(observations)))
+        info_space, agents = self._info_space(env), _agents_of(env)
+        return Built(env, observations, actions, translate, info_space, agents, parts)
 
     def _info_space(self, env: Any) -> InfoSpace:
         """Return the info_space of an environment, one object for all that are equal."""
@@ -137,7 +138,7 @@ class Builder:
             converted = self._equal.get(key)
             if converted is None:
                 converted = self._equal[key] = native_space(space)
-            self._converted[id(space)] = space, converted
+                self._converted[id(space)] = space, converted
         return converted
 
 
@@ -185,6 +186,15 @@ def _check_attributes(env: Any, number: int, required: Sequence[str]) -> None:
                 "" if required is _REQUIRED else ": set them in a wrapper or a subclass",
             )
         )
+
+
+def _agents_of(env: Any) -> Agents:
+    """Return whether the agents of an environment are rows or keys, and their names."""
+    try:
+        layout = get_attribute(env, "agent_layout")
+        return None if layout is None else (layout, tuple(env.agent_names))
+    except AttributeError:
+        return None
 
 
 def _info_space_of(env: Any) -> InfoSpace:
@@ -266,6 +276,8 @@ class GroupDescription:
             _change("observation space", other.observation_spaces, self.observation_spaces)
             or _change("action space", other.action_spaces, self.action_spaces)
             or _change("info_space", other.info_spaces, self.info_spaces)
+            or _change("set of agents", other.agents, self.agents)
+            or _change("number of rows per environment", [other.units], [self.units])
         )
 
 
@@ -277,8 +289,8 @@ def is_same_info_space(one: InfoSpace, other: InfoSpace) -> bool:
 
 
 _CHANGED = (
-    "environments that were built again have another {} than before: expected {}, found {}; {}: "
-    "an env_fn must give the same spaces each time"
+    "environments that were built in place of others have another {} than before: expected {}, "
+    "found {}; {}: it must stay the same"
 )
 
 
@@ -292,7 +304,8 @@ def _change(kind: str, known: Sequence[Any], found: Sequence[Any]) -> str | None
                 detail = f"the first difference: {difference(before, after)}"
                 return _CHANGED.format(kind, before, after, detail)
         elif before != after:
-            return _CHANGED.format(kind, before, after, "one of them is missing")
+            detail = "one of them is missing" if None in (before, after) else "they must be equal"
+            return _CHANGED.format(kind, before, after, detail)
     return None
 
 

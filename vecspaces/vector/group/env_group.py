@@ -7,9 +7,10 @@ and is the same object in each. It consists of members: runs of single environme
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -291,26 +292,59 @@ class EnvGroup:
         """
         wanted = self._failed.intersection(begun).union(broken)
         failures: Failures = []
-        factories = iter(enumerate(self._env_fns, self._first))
-        for member in self._members if wanted else ():
-            for number, rows in enumerate(member.whole(member.rows)):
-                index, env_fn = next(factories)
-                if wanted.intersection(rows):
-                    failure = self._build_again(member, number, rows, env_fn, index)
-                    if failure is not None:
-                        failures.append((rows, failure))
+        for at, member, number, rows in self._each_env() if wanted else ():
+            if wanted.intersection(rows):
+                failure = self._build_again(at, member, number, rows, self._env_fns[at])
+                if failure is not None:
+                    failures.append((rows, failure))
         return failures
 
+    def replace(self, env_fns: Mapping[int, Callable[[], Any]]) -> dict[int, Failure | None]:
+        """Build other environments, given by their first rows; return by row what failed.
+
+        One that fails keeps its former factory, which the next reset builds it with.
+        """
+        results: dict[int, Failure | None] = {}
+        try:
+            for at, member, number, rows in self._each_env():
+                env_fn = env_fns.get(rows[0])
+                if env_fn is not None:
+                    failure = self._build_again(at, member, number, rows, env_fn)
+                    results.update(dict.fromkeys(rows, failure))
+                    if failure is None:
+                        self._env_fns[at] = env_fn
+                    else:
+                        failure.adding("the next reset of it builds the former environment again")
+        finally:
+            self._progress[0] = -1
+        return results
+
+    def _each_env(self) -> Iterator[tuple[int, Member, int, list[int]]]:
+        """Yield the number of each factory; its environment's member, number there, and rows."""
+        at = itertools.count()
+        for member in self._members:
+            for number, rows in enumerate(member.whole(member.rows)):
+                yield next(at), member, number, rows
+
     def _build_again(
-        self, member: Member, number: int, rows: Sequence[int], env_fn: Any, index: int
+        self, at: int, member: Member, number: int, rows: list[int], env_fn: Callable[[], Any]
     ) -> Failure | None:
-        """Build an environment of a member in place of its present one, which is closed first."""
+        """Build an environment in place of one that is closed first: memory may not hold two."""
         self._progress[0] = rows[0]
+        self._failed.update(rows)  # until it is built, even if an interrupt comes
         former = member.built[number]
         # An error at the end of a broken environment would hide the first one.
         close_all([former], rows[0])
+        former = dataclasses.replace(former, env=None)
+        member.replace(number, former)
+        gc.collect()
         try:
+            index, numbers = self._first + at, dict[int, int]()
             built = self._builder.build(env_fn, index)
+            for other, env in enumerate(self.envs, self._first):
+                if env is not None:
+                    check_distinct(env, other, numbers)
+            check_distinct(built.env, index, numbers)
             change = built.change_since(former)
             if change is not None:
                 close_all([built], rows[0])
@@ -320,33 +354,6 @@ class EnvGroup:
         except RAISED as error:
             return failed(error, rows, "build")
         return None
-
-    def replace(self, env_fns: Mapping[int, Callable[[], Any]]) -> dict[int, Failure | None]:
-        """Build other environments in some rows, one after the other; return what fails, by row.
-
-        The former one is closed and collected first: two may not fit into memory. A row that fails
-        keeps its former factory, of which the next reset builds it.
-        """
-        results: dict[int, Failure | None] = {}
-        factories = iter(range(len(self._env_fns)))
-        try:
-            for member in self._members:
-                for number, rows in enumerate(member.whole(member.rows)):
-                    at, row = next(factories), rows[0]
-                    if row not in env_fns:
-                        continue
-                    member.release(number)
-                    gc.collect()
-                    index = self._first + at
-                    failure = self._build_again(member, number, rows, env_fns[row], index)
-                    results[row] = failure
-                    if failure is None:
-                        self._env_fns[at] = env_fns[row]
-                    else:
-                        self._failed.add(row)
-        finally:
-            self._progress[0] = -1
-        return results
 
     # ------------------------------------------------------------------ calls and the end
 

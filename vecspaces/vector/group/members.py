@@ -6,7 +6,6 @@ vector env. The group treats both alike.
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -17,7 +16,7 @@ from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.stats import Timings
 from vecspaces.vector.group.attributes import Call
-from vecspaces.vector.group.building import Built, close_all
+from vecspaces.vector.group.building import Built
 from vecspaces.vector.group.in_place import InPlace
 from vecspaces.vector.group.info_writer import InfoWriter
 
@@ -114,13 +113,7 @@ class Member(ABC):
 
     @abstractmethod
     def replace(self, number: int, built: Built) -> None:
-        """Use another environment instead of `built[number]`."""
-
-    def release(self, number: int) -> None:
-        """Close an environment and let go of it, so that its memory is freed."""
-        former = self.built[number]
-        close_all([former], self.rows.start)
-        self.replace(number, dataclasses.replace(former, env=None))
+        """Use another environment instead of `built[number]`, or none: its `env` is None."""
 
 
 def reset_arguments(seed: Any, options: Any) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class SingleEnvs(Member):
         env, translate = built.env, built.translate
         if translate is not None:
             env = _ActionTranslator(env, translate)
-        if not self._validate:
+        if not self._validate or built.env is None:
             return env
         row, defers = self.rows.start + number, self._boxes is not None
         return Validated(env, built, row, defers)

@@ -29,8 +29,6 @@ class VectorMember(Member):
 
     def __init__(self, built: Built, mode: AutoresetMode, validate: bool) -> None:
         super().__init__([built], mode, validate)
-        # Whether `PlainSteps` can step it; a wrapper around such a one has a `step` of its own.
-        self.can_act = not validate and hasattr(type(built.env), "act_ahead")
         # The slot that holds its last observations; and a copy of them where it does not hold all.
         self._slot = 0
         self._latest: Any = None
@@ -73,8 +71,9 @@ class VectorMember(Member):
 
     def _make_stepper(self) -> None:
         """Make what resets and steps the vector env."""
-        self._stepper = ValidatedVector(self.built[0], self.rows) if self._validate else self._env
-        self.act_ahead: Any = getattr(self._env, "act_ahead", None) if self.can_act else None
+        validates = self._validate and self._env is not None
+        self._stepper = ValidatedVector(self.built[0], self.rows) if validates else self._env
+        self.act_ahead: Any = self._env.act_ahead if self.can_act else _no_plain_step
 
     # ------------------------------------------------------------------ episodes
 
@@ -207,6 +206,11 @@ class VectorMember(Member):
             given = {} if final is None else {"final_info": final}
             columns.update(self._final_writer.write_columns(given, sorted(rows)))
         return self._info_writers[slot].write_columns(columns, self.rows)
+
+    @property
+    def can_act(self) -> bool:
+        """Whether `PlainSteps` can step it; a wrapper around such a one has a `step` of its own."""
+        return not self._validate and hasattr(type(self._env), "act_ahead")
 
     @property
     def takes_action(self) -> bool:
@@ -434,6 +438,10 @@ class VectorMember(Member):
                 "and different ones were given"
             )
         return None if options[0] is None else dict(options[0])
+
+
+def _no_plain_step(actions: Any) -> None:
+    """Leave the step of a vector env that took the place of one with `act_ahead` to its `step`."""
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -120,7 +120,7 @@ class Session:
                 what = "is not there yet" if busy else "was not received yet"
                 text = "{}: the last reply of {:envs} {}: recv first"
                 raise AlreadyPendingCallError(Message(text, name, busy or unread, what), "send")
-        if self.replaced and begins is False and sends:
+        if self.replaced and sends and not begins:
             new = [row for row in rows if row in self.replaced]
             if new:
                 text = "{}: {:envs} were replaced by other environments: reset them first"
@@ -139,15 +139,16 @@ class Session:
             self.gone[at] = np.where(known, ~infos["alive"], self.gone[at])
             self.finished[at] = np.where(known, infos["episode_over"], self.finished[at])
 
-    @property
-    def start_timeout(self) -> float:
-        """How long environments may take to be built, in seconds."""
-        return self._settings.start_timeout
-
-    def note_replaced(self, rows: Iterable[int], failures: Mapping[int, Failure]) -> None:
-        """Note which rows were replaced, and which failed and are to be built as before."""
-        self.replaced.update(rows, failures)
+    def _note_replaced(self, worker: int, results: Mapping[int, Failure | None]) -> None:
+        """Note which rows have other environments, and which failed and are built as before."""
+        failures = {row: failure for row, failure in results.items() if failure is not None}
+        env_fns = self._payloads[worker].items()
+        built = {row: env_fn for row, env_fn in env_fns if row not in failures}
+        self._backend.note_factories(worker, built)
+        for row in results:
+            self.broken.pop(row, None)
         self.broken.update(failures)
+        self.replaced.update(results.keys() - failures)
 
     def disown(self) -> None:
         """In a process that was forked from the caller's: what was inherited can only be closed."""
@@ -471,6 +472,8 @@ class Session:
             elif number == wait.number:
                 if self.workers.lost and payload and wait.op is _STEP:
                     self._show_known(self._slot, self.ring.current, payload)
+                elif payload and wait.op is Op.REPLACE:
+                    self._note_replaced(worker, payload)
                 self.results[worker] = payload
                 wait.owing.discard(worker)
             replies.popleft()

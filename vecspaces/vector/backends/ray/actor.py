@@ -8,6 +8,7 @@ from typing import Any
 import cloudpickle
 
 from vecspaces.interop import require_extra
+from vecspaces.shared_array import beside
 from vecspaces.vector.backends.backend import execute, pack_part, pack_result
 from vecspaces.vector.backends.ray.cluster import name_node
 from vecspaces.vector.backends.worker_setup import WorkerSetup
@@ -33,10 +34,11 @@ class GroupActor:
         """Return the node that it runs on: the first call that every actor gets."""
         return Op.DONE, None, name_node(require_extra("ray", "ray"))
 
-    def build(self, packed: bytes, factories: range) -> Answer:
+    def build(self, packed: bytes, factories: range, *arrays: Any) -> Answer:
         """Build the environments, and describe them."""
         try:
-            setup: WorkerSetup = pickle.loads(packed)
+            with beside([*arrays]):
+                setup: WorkerSetup = pickle.loads(packed)
             self._index, self._group = setup.index, setup.build()
             return Op.BUILT, cloudpickle.dumps(self._group.describe()), None
         except BaseException as error:
@@ -55,7 +57,7 @@ class GroupActor:
                 return Op.FAILED, cloudpickle.dumps(failure), None
         return Op.BOUND, None, None
 
-    def execute(self, number: int, slot: int, packed: bytes) -> Answer:
+    def execute(self, number: int, slot: int, packed: bytes, *arrays: Any) -> Answer:
         """Execute a command; return its reply and what it wrote."""
         op = Op(number)
         group = self._group
@@ -63,7 +65,8 @@ class GroupActor:
             return Op.DONE, None, None
         rows = range(group.low, group.high)
         try:
-            payload, actions = pickle.loads(packed)
+            with beside([*arrays]):
+                payload, actions = pickle.loads(packed)
             if actions is not None:
                 self._buffers.actions.load(group.low, group.high, actions)
             result = execute(group, op, slot, payload)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
+from vecspaces.shared_array import beside
 from vecspaces.vector.backends.ray.actor import GroupActor
 from vecspaces.vector.backends.ray.cluster import Connection, Reservation
 from vecspaces.vector.backends.remote import RemoteBackend
@@ -92,8 +93,16 @@ class RayBackend(RemoteBackend):
         self._nodes[worker] = ""
         setup = self._setups[worker]
         self._request(_Request(worker, None, "here"))
-        build = cloudpickle.dumps(setup), setup.factories
+        packed, *arrays = self._pack(setup)
+        build = packed, setup.factories, *arrays
         self._request(_Request(worker, Op.BUILD, "build", build))
+
+    def _pack(self, value: Any) -> list[Any]:
+        """Pickle what goes to an actor; shared arrays follow as references to the object store."""
+        arrays: list[Any] = []
+        with beside(arrays):
+            packed = cloudpickle.dumps(value)
+        return [packed, *map(self._connection.store, arrays)]
 
     def _make_buffers(self, plan: BufferPlan) -> Buffers:
         self._packed_plan = cloudpickle.dumps(plan)
@@ -173,10 +182,10 @@ class RayBackend(RemoteBackend):
             # Pickled here, so that what cannot be unpickled is a failure with a name; and Ray
             # would take three times as long for arguments other than bytes and numbers.
             try:
-                packed = cloudpickle.dumps((payload, actions))
+                packed = self._pack((payload, actions))
             except Exception as error:
                 raise CannotSend(error) from None
-            command = int(op), slot, packed
+            command = int(op), slot, *packed
             requests.append(_Request(worker, op, "execute", command, seq, slot))
         for request in requests:
             self._request(request)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from vecspaces.interop import require_extra
+from vecspaces.shared_array import SharedArray
 
 PLACEMENTS = ("spread", "pack")
 
@@ -24,6 +28,8 @@ class Connection:
     """
 
     _users = 0
+    # By array, the cluster that it was put into, and the reference to it there.
+    _stored: ClassVar[WeakKeyDictionary[SharedArray, tuple[Any, Any]]] = WeakKeyDictionary()
 
     def __init__(self, address: str | None) -> None:
         self.ray = require_extra("ray", "ray")
@@ -62,6 +68,16 @@ class Connection:
             )
             for node in nodes
         )
+
+    def store(self, shared: SharedArray) -> Any:
+        """Put an array into the object store, once for all vector envs, for as long as it lives."""
+        context = self.ray.get_runtime_context()
+        cluster = context.get_node_id(), context.get_job_id()
+        found, reference = self._stored.get(shared, (None, None))
+        if found != cluster:
+            reference = self.ray.put(shared.array.reshape(-1).view(np.uint8))
+            self._stored[shared] = cluster, reference
+        return reference
 
     def close(self) -> None:
         """Leave the cluster; a second call does nothing."""
