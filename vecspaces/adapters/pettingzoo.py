@@ -7,12 +7,10 @@ members is a parallel environment.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vecspaces import spaces
 from vecspaces.env import Env
@@ -98,55 +96,69 @@ class AgentError(ValueError):
         self.finding = finding
 
 
-@dataclass
-class _Moment:
-    """What one reset or step gave, by agent; `masks` is empty where the environment gives none."""
+class AgentDict(Env[dict[str, Any], dict[str, Any]]):
+    """A parallel environment as one environment, with Dicts by agent (`as_env`).
 
-    observations: dict[str, Any]
-    rewards: dict[str, float]
-    terminations: dict[str, bool]
-    truncations: dict[str, bool]
-    infos: dict[str, dict[str, Any]]  # without the masks
-    masks: dict[str, Any]
-    alive: frozenset[str]  # whose next action will be used
+    `info["agents"]` holds `rewards`, `terminations`, `truncations`, `alive`, `action_mask` and
+    `infos` by agent; the info of the last step has each agent's return as `info["return/NAME"]`.
+    Whatever the parallel environment returns is checked here.
+    """
 
-
-class _Agents:
-    """A parallel environment, whose every answer is checked; sole owner of who is alive."""
+    agent_layout: AgentLayout = "dict"
+    observation_space: spaces.Dict[Any]
+    action_space: spaces.Dict[Any]
 
     def __init__(self, parallel_env: Any, state: bool) -> None:
         _check_parallel(parallel_env)
-        self.env = parallel_env
-        metadata = getattr(parallel_env, "metadata", None) or {}
-        self.title = metadata.get("name", type(parallel_env).__name__)  # for messages
+        self.parallel_env = parallel_env
+        self.metadata = dict(getattr(parallel_env, "metadata", None) or {})
+        self.render_mode = getattr(parallel_env, "render_mode", None)
+        self._title = self.metadata.get("name", type(parallel_env).__name__)  # for messages
         self._ids = {str(agent): agent for agent in parallel_env.possible_agents}
-        self.names = list(self._ids)
-        if len(self.names) < len(parallel_env.possible_agents) or not self.names:
+        names = self.agent_names = list(self._ids)
+        if len(names) < len(parallel_env.possible_agents) or not names:
             raise ValueError(
-                f"possible_agents of {self.title} must be different names, at least one; found "
+                f"possible_agents of {self._title} must be different names, at least one; found "
                 f"{parallel_env.possible_agents}"
             )
-        own = {name: self._space(name, "observation") for name in self.names}
-        actions = {name: self._space(name, "action") for name in self.names}
-        self.observation_spaces = {name: native_space(own[name]) for name in self.names}
-        self.action_spaces = {name: native_space(actions[name]) for name in self.names}
+        self.groups = group_agents(names)
+        own = {name: self._space(name, "observation") for name in names}
+        actions = {name: self._space(name, "action") for name in names}
         self._to_native = _translators(own, native_values)
         self._to_foreign = _translators(actions, foreign_values)
+        self.observation_space = _by_agent({name: native_space(own[name]) for name in names})
+        self.action_space = _by_agent({name: native_space(actions[name]) for name in names})
         # Where actions are numbered; masks of other actions stay among the infos.
         self.mask_spaces = {
             name: spaces.MultiBinary(int(space.n))
-            for name, space in self.action_spaces.items()
+            for name, space in self.action_space.spaces.items()
             if isinstance(space, spaces.Discrete)
         }
         # What an agent without an observation shows: zeros, and a mask of ones.
-        self.dead = {name: _zeros(space) for name, space in self.observation_spaces.items()}
-        self.state_space = getattr(parallel_env, "state_space", None) if state else None
-        if state and self.state_space is None:
-            raise ValueError(f"state=True needs a state_space, which {self.title} does not have")
+        self.dead = {name: _zeros(space) for name, space in self.observation_space.spaces.items()}
+        kinds: dict[str, Any] = {"rewards": _by_agent(dict.fromkeys(names, _NUMBER))}
+        for kind in ("terminations", "truncations", "alive"):
+            kinds[kind] = _by_agent(dict.fromkeys(names, _FLAG))
+        if self.mask_spaces:
+            kinds[_MASK] = _by_agent(self.mask_spaces)
+        # With the state, if it is wanted.
+        self.shared_infos: dict[str, Any] = {}
+        if state:
+            space = getattr(parallel_env, "state_space", None)
+            if space is None:
+                raise ValueError(
+                    f"state=True needs a state_space, which {self._title} does not have"
+                )
+            self.shared_infos["state"] = native_space(space)
+        self.info_space = spaces.Dict({"agents": spaces.Dict(kinds), **self.shared_infos})
+        #: The agents whose next action will be used.
         self.alive: frozenset[str] = frozenset()
-        self._everyone = frozenset(self.names)
+        self._everyone = frozenset(names)
         self._was_reset = self._gives_masks = False
         self._checks_spaces = 2  # resets
+        # The agents whose last flag in this episode was a truncation, and the sums of rewards.
+        self._truncated: set[str] = set()
+        self._returns: dict[str, float] = {}
         # What reads the values of all agents at once.
         order = self._order = list(self._ids.values())
         self._take: Any = itemgetter(*order) if len(order) > 1 else lambda each: (each[order[0]],)
@@ -156,31 +168,52 @@ class _Agents:
         self._is_plain = False
         self._result: Any = None  # of the last step
 
+    @property
+    def unwrapped(self) -> Any:
+        """The parallel environment below all wrappers."""
+        return getattr(self.parallel_env, "unwrapped", self.parallel_env)
+
     def _space(self, name: str, kind: str) -> Any:
-        return getattr(self.env, f"{kind}_space")(self._ids[name])
+        return getattr(self.parallel_env, f"{kind}_space")(self._ids[name])
 
-    def declared(self, infos: dict[str, Any]) -> spaces.Dict[Any]:
-        """Return the info_space of an adapter, with the state if it is wanted."""
-        if self.state_space is not None:
-            infos["state"] = native_space(self.state_space)
-        return spaces.Dict(infos)
-
-    def reset(self, seed: int | None, options: Any) -> _Moment:
-        """Begin an episode."""
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode of all agents."""
         self.alive = frozenset()
-        result = self.env.reset(seed=seed, options=options)
+        result = self.parallel_env.reset(seed=seed, options=options)
         if self._checks_spaces:
             self._check_spaces()
         if not isinstance(result, tuple) or len(result) != 2:
             raise TypeError(
-                f"{self.title} must return observations and infos from reset; it returned "
+                f"{self._title} must return observations and infos from reset; it returned "
                 f"{type(result).__name__}"
             )
         self._was_reset = True
-        if not self.env.agents:
-            text = f"{self.title} has no agents after reset: an episode needs one"
+        if not self.parallel_env.agents:
+            text = f"{self._title} has no agents after reset: an episode needs one"
             raise AgentError("agent-missing", text)
-        return self._moment(result[0], {}, {}, {}, result[1])
+        self._truncated, self._returns = set(), dict.fromkeys(self.agent_names, 0.0)
+        return self._check(result[0], {}, {}, {}, result[1])
+
+    def step(
+        self, action: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Take the actions of the agents that are alive; those of others are ignored."""
+        self.act([action[name] if name in self.alive else None for name in self.agent_names])
+        observation, info = self.read()
+        by_agent, is_over = info["agents"], not self.alive
+        for name, reward in by_agent["rewards"].items():
+            self._returns[name] += reward
+            if by_agent["terminations"][name]:
+                self._truncated.discard(name)
+            elif by_agent["truncations"][name]:
+                self._truncated.add(name)
+        if is_over:
+            info.update((f"return/{name}", value) for name, value in self._returns.items())
+        truncated = is_over and bool(self._truncated)
+        reward = float(sum(by_agent["rewards"].values()))
+        return observation, reward, is_over and not truncated, truncated, info
 
     def act(self, actions: Sequence[Any]) -> tuple[Any, Any] | None:
         """Take an action per agent, used of those that are alive; `read` returns what came of it.
@@ -189,20 +222,16 @@ class _Agents:
         are, no flag is set, and no agent has an info. These two are then returned, of all agents.
         No step is made once the episode is over.
         """
-        order, take, env = self._order, self._take, self.env
+        order, take, env = self._order, self._take, self.parallel_env
         if not self._was_reset:
             raise ResetNeededError("step was called before the first reset: call reset() first")
         if not self._is_plain or env.agents != order:
-            if not self.alive:
-                return None
-            given = dict(zip(self.names, actions, strict=True))
-            own, translators = map(str, env.agents), self._to_foreign
-            self._result = env.step(
-                {
-                    agent: translators[name](given[name]) if name in translators else given[name]
-                    for agent, name in zip(env.agents, own, strict=True)
-                }
-            )
+            if self.alive:
+                given = dict(zip(self.agent_names, actions, strict=True))
+                for name, translate in self._to_foreign.items():
+                    if name in self.alive:
+                        given[name] = translate(given[name])
+                self._result = env.step({agent: given[str(agent)] for agent in env.agents})
             return None
         self._result = env.step(dict(zip(order, actions)))  # noqa: B905  # its rows are the agents
         try:
@@ -220,64 +249,78 @@ class _Agents:
             pass  # `read` names what is wrong
         return None
 
-    def read(self) -> _Moment:
-        """Check what the last step returned, and return it."""
-        before, result = self.alive, self._result
+    def read(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the observation and the info of the last step."""
+        result = self._result
         if not isinstance(result, tuple) or len(result) != 5:
             raise TypeError(
-                f"{self.title} must return observations, rewards, terminations, truncations and "
+                f"{self._title} must return observations, rewards, terminations, truncations and "
                 f"infos from step; it returned {type(result).__name__}"
             )
-        moment = self._moment(*result)
-        for name in before:
-            is_over = moment.terminations[name] or moment.truncations[name]
-            if is_over == (name in moment.alive):
+        return self._check(*result)
+
+    def _check(
+        self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Check what the environment returned; return the observation and the info."""
+        acted, alive = self.alive, frozenset(map(str, self.parallel_env.agents))
+        for name in alive - self._everyone:
+            raise self._breach("agent-unknown", name, "is among agents, and not possible_agents")
+        seen = self._by_name("observations", observations, acted | alive)
+        for name in self._to_native.keys() & seen.keys():
+            seen[name] = self._to_native[name](seen[name])
+        own = self._by_name("infos", infos, acted | alive, optional=True)
+        own = {name: dict(info) for name, info in own.items()}
+        masks = self._masks(seen, own, alive)
+        numbers = self._by_name("rewards", rewards, acted)
+        ends = [
+            self._by_name("terminations", terminations, acted),
+            self._by_name("truncations", truncations, acted),
+        ]
+        for name in acted:
+            is_over = any(each[name] for each in ends)
+            if is_over == (name in alive):
                 text = "was terminated or truncated, and is among agents still: an agent that ends "
                 text += "must leave agents in the same step"
                 if not is_over:
                     text = "left agents, and was neither terminated nor truncated: the step in "
                     text += "which it leaves must set one of its flags"
                 raise self._breach("agent-flag", name, text)
-        return moment
-
-    def _moment(
-        self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any
-    ) -> _Moment:
-        """Check what the environment returned, and bring it into the types of vecspaces."""
-        acted, alive = self.alive, frozenset(map(str, self.env.agents))
-        for name in alive - self._everyone:
-            raise self._breach("agent-unknown", name, "is among agents, and not possible_agents")
-        seen = self._by_name("observations", observations, acted | alive)
-        for name, translate in self._to_native.items():
-            if name in seen:
-                seen[name] = translate(seen[name])
-        own = self._by_name("infos", infos, acted | alive, optional=True)
-        own = {name: dict(info) for name, info in own.items()}
-        masks = {
-            name: own[name].pop(_MASK) for name in self.mask_spaces if _MASK in own.get(name, ())
+        self.alive = alive
+        self._is_plain = self._may_be_plain and not self._gives_masks and alive == self._everyone
+        names = self.agent_names
+        by_agent: dict[str, Any] = {
+            "rewards": {name: float(numbers.get(name, 0.0)) for name in names},
+            "terminations": {name: bool(ends[0].get(name)) for name in names},
+            "truncations": {name: bool(ends[1].get(name)) for name in names},
+            "alive": {name: name in alive for name in names},
         }
+        if masks:
+            by_agent[_MASK] = masks
+        if any(own.values()):
+            by_agent["infos"] = own
+        info = {"agents": by_agent, **{key: self.parallel_env.state() for key in self.shared_infos}}
+        return {**self.dead, **seen}, info
+
+    def _masks(
+        self, seen: dict[str, Any], infos: dict[str, Any], alive: frozenset[str]
+    ) -> dict[str, Any]:
+        """Take the masks out of infos, or read those of observations; of ones for who is gone."""
+        masks = {}
         for name in self.mask_spaces:
+            if _MASK in infos.get(name, ()):
+                masks[name] = infos[name].pop(_MASK)
             if isinstance(seen.get(name), dict) and _MASK in seen[name]:
                 masks[name] = seen[name][_MASK]
         self._gives_masks |= bool(masks)
-        if self._gives_masks:  # an agent that is gone has a mask of ones
-            masks = {
-                name: np.asarray(masks[name], np.int8)
-                if name in masks and name in alive
-                else np.ones(space.shape, np.int8)
-                for name, space in self.mask_spaces.items()
-            }
-        self.alive = alive
-        self._is_plain = self._may_be_plain and not self._gives_masks and alive == self._everyone
-        return _Moment(
-            seen,
-            self._by_name("rewards", rewards, acted),
-            self._by_name("terminations", terminations, acted),
-            self._by_name("truncations", truncations, acted),
-            own,
-            masks,
-            alive,
-        )
+        if not self._gives_masks:
+            return {}
+        return {
+            name: np.asarray(masks[name], np.int8)
+            if name in masks and name in alive
+            else np.ones(space.shape, np.int8)
+            for name, space in self.mask_spaces.items()
+        }
 
     def _by_name(
         self, what: str, values: Any, needed: frozenset[str], optional: bool = False
@@ -285,71 +328,70 @@ class _Agents:
         """Return the values of the agents that need one, by their names; others are ignored."""
         if not isinstance(values, Mapping):
             raise TypeError(
-                f"{self.title} must return {what} as a dict by agent; it returned "
+                f"{self._title} must return {what} as a dict by agent; it returned "
                 f"{type(values).__name__}"
             )
         named = {str(agent): value for agent, value in values.items()}
         for name in named.keys() - self._ids.keys():
-            text = f"has {what}, and is not among possible_agents: {', '.join(self.names)}"
+            text = f"has {what}, and is not among possible_agents: {', '.join(self._ids)}"
             raise self._breach("agent-unknown", name, text)
-        for name in () if optional else self.names:
+        for name in () if optional else self._ids:
             if name in needed and name not in named:
                 text = f"has no {what}: every agent that acted needs them, and an agent that will"
                 raise self._breach("agent-missing", name, f"{text} act next needs an observation")
         return {name: value for name, value in named.items() if name in needed}
 
     def _breach(self, finding: str, name: str, text: str) -> AgentError:
-        return AgentError(finding, f"agent {name!r} of {self.title} {text}")
+        return AgentError(finding, f"agent {name!r} of {self._title} {text}")
 
     def _check_spaces(self) -> None:
         """Refuse spaces that are others than at the start; two resets are checked."""
         self._checks_spaces -= 1
-        for name in self.names:
-            for kind, known in (
-                ("observation", self.observation_spaces[name]),
-                ("action", self.action_spaces[name]),
-            ):
-                found = difference(known, native_space(self._space(name, kind)))
+        for kind, known in (
+            ("observation", self.observation_space),
+            ("action", self.action_space),
+        ):
+            for name, space in known.spaces.items():
+                found = difference(space, native_space(self._space(name, kind)))
                 if found is not None:
                     text = f"has another {kind} space than before: {found}"
                     raise self._breach("agent-space", name, text)
 
+    def render(self) -> Any:
+        """Render the environment in its `render_mode`."""
+        return self.parallel_env.render()
 
-class _Adapter:
-    """What both layouts take over from the parallel environment."""
-
-    def __init__(self, parallel_env: Any, state: bool) -> None:
-        self._agents = _Agents(parallel_env, state)
-        self.parallel_env = parallel_env
-        self.metadata = dict(getattr(parallel_env, "metadata", None) or {})
-        self.render_mode = getattr(parallel_env, "render_mode", None)
-
-    @property
-    def unwrapped(self) -> Any:
-        """The parallel environment below all wrappers."""
-        return getattr(self.parallel_env, "unwrapped", self.parallel_env)
+    def close(self) -> None:
+        """Close the parallel environment."""
+        self.parallel_env.close()
 
 
-class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
+class AgentRows(HasAgents, VectorEnv[Any, Any, Any]):
     """A parallel environment as a vector env with one row per possible agent (`as_vector_env`)."""
 
     agent_layout = "rows"
 
     def __init__(self, parallel_env: Any, autoreset_mode: Any, state: bool) -> None:
-        super().__init__(parallel_env, state)
-        agents = self._agents
-        self._agent_names, self.num_envs = agents.names, len(agents.names)
+        env = self._env = AgentDict(parallel_env, state)
+        self.parallel_env, self.render_mode = parallel_env, env.render_mode
+        self._agent_names, self.num_envs = env.agent_names, len(env.agent_names)
         self.rows_per_env = (self.num_envs,)
-        self.metadata["autoreset_mode"] = self._mode = AutoresetMode.of(autoreset_mode)
-        self.single_observation_space = _one_space(agents.observation_spaces, "observation")
-        self.single_action_space = _one_space(agents.action_spaces, "action")
+        self._mode = AutoresetMode.of(autoreset_mode)
+        self.metadata = {**env.metadata, "autoreset_mode": self._mode}
+        self.single_observation_space = _one_space(env.observation_space, "observation")
+        self.single_action_space = _one_space(env.action_space, "action")
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        declared: dict[str, Any] = {"alive": _FLAG, "episode_over": _FLAG}
-        if agents.mask_spaces:
-            declared[_MASK] = agents.mask_spaces[agents.names[0]]
-        self.info_space = agents.declared(declared)
+        declared: dict[str, Any] = {"alive": _FLAG, "episode_over": _FLAG, **env.shared_infos}
+        if env.mask_spaces:
+            declared[_MASK] = env.mask_spaces[env.agent_names[0]]
+        self.info_space = spaces.Dict(declared)
         self.has_acted = False
+
+    @property
+    def unwrapped(self) -> Any:
+        """The parallel environment below all wrappers."""
+        return self._env.unwrapped
 
     def __getattr__(self, name: str) -> Any:
         # Only for what no vector env has: the parallel environment's own attributes and methods.
@@ -368,9 +410,9 @@ class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
                 "reset_mask names some agents of a parallel environment, which is reset as a "
                 f"whole: name {', '.join(rest)} too"
             )
-        moment = self._agents.reset(seed, options or None)
+        observations, info = self._env.reset(seed=seed, options=options or None)
         self.has_acted = False
-        return self._batch(moment.observations), self._merged(self._infos(moment))
+        return self._batch(observations), self._merge(self._infos(info))
 
     @property
     def act_ahead(self) -> Callable[[Sequence[Any]], tuple[Any, Any] | None]:
@@ -378,161 +420,70 @@ class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
 
         Of a plain step it returns observations and rewards, and `step` need not be called.
         """
-        return self._agents.act
+        return self._env.act
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take one action of every agent that is alive; the actions of other rows are ignored."""
+        env = self._env
         if not self.has_acted:
-            self._agents.act(list(iterate(self.action_space, actions)))
+            env.act(list(iterate(self.action_space, actions)))
         self.has_acted = False
-        if not self._agents.alive:
+        if not env.alive:
             if self._mode is AutoresetMode.DISABLED:
                 raise ResetNeededError("the episode is over, and autoreset is DISABLED: call reset")
             observations, merged = self.reset()
             nothing = np.zeros(self.num_envs, np.bool_)
             return observations, np.zeros(self.num_envs), nothing, nothing.copy(), merged
-        moment = self._agents.read()
-        rewards = self._column(moment.rewards, np.float64)
-        terminations = self._column(moment.terminations, np.bool_)
-        truncations = self._column(moment.truncations, np.bool_)
-        infos, shown = self._infos(moment), moment.observations
-        merged = self._merged(infos)
-        if self._mode is AutoresetMode.SAME_STEP:
-            finals = self._finals(moment, infos, terminations | truncations)
-            shown = {name: seen for name, seen in shown.items() if name in moment.alive}
-            if not moment.alive:
+        seen, info = env.read()
+        rewards, terminations, truncations = (
+            np.array(list(info["agents"][kind].values()))
+            for kind in ("rewards", "terminations", "truncations")
+        )
+        infos, ended = self._infos(info), terminations | truncations
+        merged = self._merge(infos)
+        if self._mode is AutoresetMode.SAME_STEP and ended.any():
+            rows = np.flatnonzero(ended).tolist()
+            final = np.full(self.num_envs, None, dtype=object)
+            for row in rows:  # copied, since a reset may write over it
+                final[row] = snapshot(seen[self._agent_names[row]])
+            last = {"final_obs": final, "final_info": self._merge({n: infos[n] for n in rows})}
+            last.update({f"_{key}": ended.copy() for key in last})
+            if not env.alive:
                 observations, merged = self.reset()
                 merged["episode_over"][:] = True
-                return observations, rewards, terminations, truncations, {**merged, **finals}
-            merged.update(finals)
-        return self._batch(shown), rewards, terminations, truncations, merged
-
-    def _column(self, values: Mapping[str, Any], dtype: Any) -> npt.NDArray[Any]:
-        return np.array([values.get(name, 0) for name in self._agent_names], dtype)
+                return observations, rewards, terminations, truncations, {**merged, **last}
+            merged.update(last)
+            seen = {name: seen[name] if name in env.alive else env.dead[name] for name in seen}
+        return self._batch(seen), rewards, terminations, truncations, merged
 
     def _batch(self, observations: Mapping[str, Any]) -> Any:
-        """Return the batch, with zeros for agents that have no observation."""
-        space, dead = self.single_observation_space, self._agents.dead
-        rows = [observations.get(name, dead[name]) for name in self._agent_names]
+        space, rows = self.single_observation_space, [observations[n] for n in self._agent_names]
         return concatenate(space, rows, create_empty_array(space, self.num_envs))
 
-    def _infos(self, moment: _Moment) -> dict[int, dict[str, Any]]:
+    def _infos(self, info: dict[str, Any]) -> dict[int, dict[str, Any]]:
         """Return the info of each row."""
-        shared: dict[str, Any] = {"episode_over": not moment.alive}
-        if self._agents.state_space is not None:
-            shared["state"] = self.parallel_env.state()
+        by_agent = info["agents"]
+        shared = {key: info[key] for key in self._env.shared_infos}
+        shared["episode_over"] = not self._env.alive
         infos = {}
         for row, name in enumerate(self._agent_names):
-            mask = {_MASK: moment.masks[name]} if moment.masks else {}
-            own = moment.infos.get(name, {})
-            infos[row] = {**own, **shared, **mask, "alive": name in moment.alive}
+            own = by_agent["infos"].get(name, {}) if "infos" in by_agent else {}
+            infos[row] = {**own, **shared, "alive": by_agent["alive"][name]}
+            if _MASK in by_agent:
+                infos[row][_MASK] = by_agent[_MASK][name]
         return infos
 
-    def _merged(self, infos: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    def _merge(self, infos: dict[int, dict[str, Any]]) -> dict[str, Any]:
         return merge([gather(infos)], self.num_envs)
-
-    def _finals(
-        self, moment: _Moment, infos: dict[int, dict[str, Any]], ended: npt.NDArray[np.bool_]
-    ) -> dict[str, Any]:
-        """Return the last observations and infos of the agents that ended (SAME_STEP)."""
-        if not ended.any():
-            return {}
-        last = {row: infos[row] for row in np.flatnonzero(ended).tolist()}
-        final = np.full(self.num_envs, None, dtype=object)
-        for row in last:  # copied, since a reset may write over it
-            final[row] = snapshot(moment.observations[self._agent_names[row]])
-        finals = {"final_obs": final, "final_info": self._merged(last)}
-        return {**finals, **{f"_{key}": ended.copy() for key in finals}}
 
     def render(self) -> tuple[Any, ...] | None:
         """Render the environment; every row gets the frame."""
-        frame = self.parallel_env.render()
+        frame = self._env.render()
         return None if frame is None else (frame,) * self.num_envs
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the parallel environment; called by `close`."""
-        self.parallel_env.close()
-
-
-class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
-    """A parallel environment as one environment, with Dicts by agent (`as_env`).
-
-    `info["agents"]` holds `rewards`, `terminations`, `truncations`, `alive`, `action_mask` and
-    `infos` by agent; the info of the last step has each agent's return as `info["return/NAME"]`.
-    """
-
-    agent_layout: AgentLayout = "dict"
-
-    def __init__(self, parallel_env: Any, state: bool) -> None:
-        super().__init__(parallel_env, state)
-        agents = self._agents
-        self.agent_names, self.groups = agents.names, group_agents(agents.names)
-        self.observation_space = spaces.Dict(agents.observation_spaces, sort_keys=False)
-        self.action_space = spaces.Dict(agents.action_spaces, sort_keys=False)
-        kinds: dict[str, Any] = {"rewards": dict.fromkeys(agents.names, _NUMBER)}
-        for kind in ("terminations", "truncations", "alive"):
-            kinds[kind] = dict.fromkeys(agents.names, _FLAG)
-        if agents.mask_spaces:
-            kinds[_MASK] = agents.mask_spaces
-        by_agent = {kind: spaces.Dict(each, sort_keys=False) for kind, each in kinds.items()}
-        self.info_space = agents.declared({"agents": spaces.Dict(by_agent)})
-        # The agents whose last flag in this episode was a truncation, and the sums of rewards.
-        self._truncated: set[str] = set()
-        self._returns: dict[str, float] = {}
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin an episode of all agents."""
-        moment = self._agents.reset(seed, options)
-        self._truncated, self._returns = set(), dict.fromkeys(self.agent_names, 0.0)
-        return {**self._agents.dead, **moment.observations}, self._info(moment)
-
-    def step(
-        self, action: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Take the actions of the agents that are alive; those of others are ignored."""
-        agents = self._agents
-        agents.act([action[name] if name in agents.alive else None for name in agents.names])
-        moment = agents.read()
-        for name, reward in moment.rewards.items():
-            self._returns[name] += float(reward)
-            if moment.terminations[name]:
-                self._truncated.discard(name)
-            elif moment.truncations[name]:
-                self._truncated.add(name)
-        info, is_over = self._info(moment), not moment.alive
-        if is_over:
-            info.update((f"return/{name}", value) for name, value in self._returns.items())
-        truncated = is_over and bool(self._truncated)
-        reward = float(sum(moment.rewards.values()))
-        observation = {**self._agents.dead, **moment.observations}
-        return observation, reward, is_over and not truncated, truncated, info
-
-    def _info(self, moment: _Moment) -> dict[str, Any]:
-        names = self.agent_names
-        by_agent: dict[str, Any] = {
-            "rewards": {name: float(moment.rewards.get(name, 0.0)) for name in names},
-            "terminations": {name: bool(moment.terminations.get(name)) for name in names},
-            "truncations": {name: bool(moment.truncations.get(name)) for name in names},
-            "alive": {name: name in moment.alive for name in names},
-        }
-        if moment.masks:
-            by_agent[_MASK] = moment.masks
-        if any(moment.infos.values()):
-            by_agent["infos"] = moment.infos
-        info: dict[str, Any] = {"agents": by_agent}
-        if self._agents.state_space is not None:
-            info["state"] = self.parallel_env.state()
-        return info
-
-    def render(self) -> Any:
-        """Render the environment in its `render_mode`."""
-        return self.parallel_env.render()
-
-    def close(self) -> None:
-        """Close the parallel environment."""
-        self.parallel_env.close()
+        self._env.close()
 
 
 def _check_parallel(env: Any) -> None:
@@ -565,9 +516,13 @@ def _zeros(space: spaces.Space[Any]) -> Any:
     return zeros
 
 
-def _one_space(each: Mapping[str, spaces.Space[Any]], kind: str) -> spaces.Space[Any]:
+def _by_agent(each: Mapping[str, spaces.Space[Any]]) -> spaces.Dict[Any]:
+    return spaces.Dict(each, sort_keys=False)  # in the order of possible_agents
+
+
+def _one_space(each: spaces.Dict[Any], kind: str) -> spaces.Space[Any]:
     """Return the space that all agents share."""
-    (first, space), *others = each.items()
+    (first, space), *others = each.spaces.items()
     for name, other in others:
         found = difference(space, other)
         if found is not None:

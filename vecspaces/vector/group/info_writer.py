@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -262,22 +262,6 @@ class InfoWriter:
                 key = self._keys[number]
                 held[key.parent][0][key.name] = Column(at, rest)
         return held[-1][0]
-
-    def repeater(self) -> Callable[[], None] | None:
-        """Return what writes again what the rows hold now; None where some value is no array."""
-        arrays = [self._presence, *(key.array for key in self._keys if key.rows is not None)]
-        own = [each[self._rows.start : self._rows.stop] for each in arrays if each is not None]
-        if len(own) < len(arrays):
-            return None
-        # Memoryviews store few bytes in half the time that arrays take.
-        places = [each.reshape(-1).view(np.uint8).data for each in own]
-        kept = [(place, place.tobytes()) for place in places]
-
-        def repeat() -> None:
-            for place, values in kept:
-                place[:] = values
-
-        return repeat
 
     def _as_dicts(self, key: _Key, rows: Sequence[int], values: Any) -> list[dict[str, Any]]:
         """Return the values of a Dict as dicts that have no more keys than they show."""

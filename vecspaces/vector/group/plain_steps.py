@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from time import perf_counter_ns
 from typing import Any
@@ -12,11 +12,13 @@ import numpy as np
 from vecspaces.checks import RAISED
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.infos import Columns, columns_of
+from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.group.form import failed, reward_writer
-from vecspaces.vector.group.info_writer import InfoWriter
 from vecspaces.vector.group.members import Member, Note
 from vecspaces.vector.group.vector_member import VectorMember
+
+# The infos of every step of agents; in plain ones, the first is True, and there are no others.
+_GIVEN = (("alive",), ("episode_over",))
 
 
 class PlainSteps:
@@ -35,14 +37,15 @@ class PlainSteps:
         self._read_actions = buffers.actions.reader(low, high)
         slots = [buffers.slice(slot, low, high) for slot in range(buffers.plan.slots)]
         self._slots = [(views, reward_writer(views.rewards, low)) for views in slots]
-        self._info_writers = [InfoWriter(infos, low, high) for infos in buffers.infos]
-        everyone = {
-            "alive": np.ones(len(rows), np.bool_),
-            "episode_over": np.zeros(len(rows), np.bool_),
-        }
-        self._infos = columns_of(everyone, len(rows), low)
-        # By slot, what writes these infos again.
-        self._repeats: dict[int, Callable[[], None]] = {}
+        # Views of the infos in each slot, and what a plain step leaves in them.
+        self._infos: list[list[tuple[Any, Any]]] = []
+        for infos in buffers.infos:
+            given = [bound.key.path in _GIVEN for bound in infos.keys]
+            views: list[tuple[Any, Any]] = [(infos.presence[low:high], np.array(given))]
+            for bound in infos.keys:
+                if bound.array is not None:
+                    views.append((bound.array[low:high], bound.key.path == _GIVEN[0]))
+            self._infos.append(views)
 
     @classmethod
     def of(
@@ -50,7 +53,12 @@ class PlainSteps:
     ) -> PlainSteps | None:
         """Return the steps of these members; None if some have no plain ones."""
         able = [one for one in members if isinstance(one, VectorMember) and one.can_act]
-        return cls(able, buffers, rows, progress) if len(able) == len(members) else None
+        # Their infos must be declared, as they are without an argument `info_space`.
+        keys = () if buffers.plan.infos is None else buffers.plan.infos.keys
+        paths = {key.path for key in keys if key.is_array}
+        if len(able) < len(members) or not paths.issuperset(_GIVEN):
+            return None
+        return cls(able, buffers, rows, progress)
 
     def step(self, slot: int, note: Note | None) -> list[Columns]:
         """Step all members; return the infos that are not declared."""
@@ -73,13 +81,6 @@ class PlainSteps:
         except RAISED as error:
             raise failed(error, self._rows, "step") from None
         views.terminations[:] = views.truncations[:] = False
-        if slot in self._repeats:
-            self._repeats[slot]()
-            return []
-        columns = self._infos
-        if self._info_writers:
-            columns = self._info_writers[slot].write_columns(columns, self._rows)
-            repeat = None if columns else self._info_writers[slot].repeater()
-            if repeat is not None:
-                self._repeats[slot] = repeat
-        return [columns] if columns else []
+        for array, value in self._infos[slot]:
+            array[:] = value
+        return []
