@@ -251,12 +251,17 @@ class GymnasiumFactory:
 
 
 def find_parallel(env: Any) -> Any:
-    """Return the factory for an id of PettingZoo's registry; anything else as it is."""
-    return partial(_make_parallel, env) if isinstance(env, str) and ":" not in env else env
+    """Return the factory for an id of PettingZoo's registry; anything else as it is.
+
+    The factory holds the id's spec: another process need not have it registered.
+    """
+    if not isinstance(env, str) or ":" in env:
+        return env
+    return partial(_make_parallel, require_extra("pettingzoo", "pettingzoo").spec("parallel", env))
 
 
-def _make_parallel(env_id: str, **kwargs: Any) -> Any:
-    return require_extra("pettingzoo", "pettingzoo").make("parallel", env_id, **kwargs)
+def _make_parallel(spec: Any, **kwargs: Any) -> Any:
+    return require_extra("pettingzoo", "pettingzoo").make("parallel", spec, **kwargs)
 
 
 def _adapt(layout: str | None, mode: AutoresetMode, state: bool, env: Any) -> Any:

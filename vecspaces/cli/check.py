@@ -11,7 +11,6 @@ from rich.text import Text
 from vecspaces.cli import options
 from vecspaces.cli.console import output, write_json
 from vecspaces.testing import Report, check_env
-from vecspaces.vector.agents import AgentLayout
 
 _COLORS = {"error": "red", "warning": "yellow", "note": "dim"}
 _WIDE = 100
@@ -27,9 +26,7 @@ def check(
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds after which a reset or step counts as hanging.")
     ] = 30.0,
-    agents: Annotated[
-        AgentLayout | None, typer.Option(help="How to check a parallel environment of PettingZoo.")
-    ] = None,
+    agents: options.Agents = None,
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
@@ -37,7 +34,7 @@ def check(
 
     The exit code is 1 if there are errors.
     """
-    make = options.find_env(env, **options.parse_env_args(env_arg))
+    make = options.find_env(env, agents, **options.parse_env_args(env_arg))
     report = check_env(make, num_steps=num_steps, seed=seed, timeout=timeout, agents=agents)
     write_json(json, {"env": env, **report.to_dict()})
     print_report(env, report, json)

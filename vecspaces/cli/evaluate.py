@@ -7,7 +7,7 @@ import importlib
 import operator
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -66,6 +66,10 @@ def evaluate(
         ),
     ] = None,
     num_workers: options.NumWorkers = None,
+    agents: Annotated[
+        Literal["dict"] | None,
+        typer.Option(help="dict, for parallel environments of PettingZoo: returns are sums."),
+    ] = None,
     backend: options.Backend = "async",
     step_timeout: options.StepTimeout = None,
     context: options.StartMethod = None,
@@ -126,7 +130,7 @@ def evaluate(
     env_kwargs = options.parse_env_args(env_arg)
     # An environment that cannot be recorded is refused before the work.
     rendering = {} if record is None else {"render_mode": "rgb_array"}
-    options.find_env(env, **env_kwargs, **rendering)
+    options.find_env(env, agents, **env_kwargs, **rendering)
     vector_kwargs = options.vector_options(backend, context=context, step_timeout=step_timeout)
     try:
         numbers = options.parse_numbers("--episode", chosen or "0", 0)
@@ -162,6 +166,7 @@ def evaluate(
                 vector_kwargs=vector_kwargs,
                 batch_size=batch_size,
                 journal=journal,
+                agents=agents,
             )
         console = output(json_file)
         console.print(make_facts(f"{result.episodes} episodes of {env}", as_facts(result)))
@@ -178,6 +183,7 @@ def evaluate(
                 env,
                 env_kwargs=env_kwargs,
                 batch_size=batch_size,
+                agents=agents,
             )
             console.print(f"{frames} frames in {record}", markup=False, soft_wrap=True)
     except KeyboardInterrupt as interruption:

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from vecspaces.make import Factory, find_factory
+from vecspaces.make import Factory, find_factory, find_parallel
 from vecspaces.vector import RayVectorEnv
+from vecspaces.vector.agents import AgentLayout
 
 STANDARD_OUTPUT = Path("-")
 PICTURES = (".gif", ".mp4")
@@ -50,6 +51,10 @@ Env: TypeAlias = Annotated[
     typer.Argument(
         metavar="ENV", help="A Gymnasium id, or module:factory; the module may be in this folder."
     ),
+]
+Agents: TypeAlias = Annotated[
+    AgentLayout | None,
+    typer.Option(help="For parallel environments of PettingZoo: rows or Dicts by agent."),
 ]
 EnvArg: TypeAlias = Annotated[
     list[str] | None,
@@ -158,10 +163,10 @@ def parse_env_args(given: Sequence[str] | None) -> dict[str, Any]:
     return found
 
 
-def find_env(env: str, /, **arguments: Any) -> Factory:
+def find_env(env: str, agents: AgentLayout | None = None, /, **arguments: Any) -> Factory:
     """Return the factory that ENV names, with these arguments, which it must take."""
     prepare(env)
-    factory = find_factory(env)
+    factory = find_factory(env if agents is None else find_parallel(env))
     try:
         inspect.signature(factory).bind(**arguments)
     except TypeError as error:

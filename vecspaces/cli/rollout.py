@@ -23,6 +23,7 @@ from vecspaces.wrappers import RecordEpisodeStatistics, RecordVideo
 
 if TYPE_CHECKING:
     from vecspaces.vector import VectorEnv
+    from vecspaces.vector.agents import AgentLayout
     from vecspaces.vector.options import Backend
 
 _STATS_KEY = "vecspaces rollout"  # "episode" may be in the environments' own infos
@@ -73,6 +74,7 @@ class Statistics:
     num_envs: int
     num_workers: int
     seed: int | None
+    agents: AgentLayout | None = None
     steps: int = 0
     seconds: float = 0.0
     returns: Summary = field(default_factory=Summary)
@@ -129,6 +131,7 @@ def rollout(
     num_workers: options.NumWorkers = None,
     seed: options.Seed = None,
     autoreset_mode: options.AutoresetMode = None,
+    agents: options.Agents = None,
     step_timeout: options.StepTimeout = None,
     context: options.StartMethod = None,
     json_file: options.Json = None,
@@ -157,15 +160,17 @@ def rollout(
     env_kwargs = options.parse_env_args(env_arg)
     if record is not None:
         env_kwargs["render_mode"] = "rgb_array"
-    options.find_env(env, **env_kwargs)
+    options.find_env(env, agents, **env_kwargs)
     envs: VectorEnv[Any, Any, Any] = make_vec(
         env,
         num_envs,
         backend=cast("Backend", backend),
         vector_kwargs=vector_kwargs,
         env_kwargs=env_kwargs,
+        agents=agents,
     )
-    result = Statistics(env, backend, envs.num_envs, getattr(envs, "num_workers", None) or 0, seed)
+    workers = getattr(envs, "num_workers", None) or 0
+    result = Statistics(env, backend, envs.num_envs, workers, seed, agents)
     with contextlib.ExitStack() as stack:
         if record is not None:
             envs = _record(envs, stack.enter_context(replacing(record)), shown)
@@ -210,8 +215,11 @@ def _step(envs: VectorEnv[Any, Any, Any], result: Statistics, steps: int, show: 
         rng = np.random.default_rng(result.seed)
         last: Any = counted.reset(seed=result.seed)
         while result.steps < steps:
-            resets = int(counted.prev_dones.sum())  # these rows are reset, not stepped
-            masked = MASK in last[-1]
+            infos = last[-1]
+            # These rows are reset, not stepped, or their agents are gone.
+            idle = ~infos["alive"] if result.agents == "rows" else counted.prev_dones
+            resets = int(idle.sum())
+            masked = MASK in infos
             actions = sample_next(envs, last, rng) if masked else envs.action_space.sample()
             last = counted.step(actions)
             infos = last[-1]

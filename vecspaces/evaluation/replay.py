@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,13 +24,16 @@ def record_episodes(
     *,
     env_kwargs: Mapping[str, Any] | None = None,
     batch_size: int | None = None,
+    agents: Literal["dict"] | None = None,
 ) -> int:
     """Play episodes of an evaluation again, record them in a GIF or MP4, and count its frames.
 
     If an episode differs from before, a ValueError is raised and the old file stays.
     """
     rendering = {**(env_kwargs or {}), "render_mode": "rgb_array"}
-    envs = make_vec(env, backend="sync", autoreset_mode="Disabled", env_kwargs=rendering)
+    envs = make_vec(
+        env, backend="sync", autoreset_mode="Disabled", env_kwargs=rendering, agents=agents
+    )
     with replacing(path) as file, envs, RecordVideo(envs, file) as recorded:
         adapter = adapt_policy(policy, envs, batch_size)
         for k in episodes:

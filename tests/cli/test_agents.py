@@ -1,0 +1,73 @@
+"""The commands on parallel environments of PettingZoo (`--agents`)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cli.running import as_json, run
+from tests.envs.agents import Crowd
+from vecspaces import evaluate
+
+CROWD, TAG = "tests.envs.agents:Crowd", "vecspaces.testing.envs:Tag"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def registered() -> str:
+    """Return an id of PettingZoo's registry."""
+    pettingzoo: Any = pytest.importorskip("pettingzoo", "1.27")
+    pettingzoo.register("parallel", "tests/Tag-v0", entry_point=TAG)
+    return "tests/Tag-v0"
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+@pytest.mark.parametrize("layout", ["rows", "dict"])
+def test_check(layout: str, registered: str) -> None:
+    for env in (CROWD, registered):
+        found = as_json(f"check {env} --agents {layout} --num-steps 30")
+        assert not [one for one in found["findings"] if one["severity"] == "error"]
+    assert run(f"check {TAG} --num-steps 5").exit_code == 1
+    assert "columns" in run(f"check {TAG} --agents columns").output
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_rollout(mode: str, registered: str) -> None:
+    arguments = f"--backend sync --seed 1 --steps 200 --autoreset-mode {mode}"
+    rows = as_json(f"rollout {CROWD} --agents rows --num-envs 2 {arguments}")
+    assert rows["num_envs"] == 6 and rows["episodes"] > 20
+    # Crowd's agents earn their number and a quarter of the time; an agent acts at least once.
+    assert 1 <= rows["min_length"] <= rows["max_length"] <= 6
+    # Steps of agents that are gone do not count.
+    assert rows["steps"] >= rows["episodes"] * rows["mean_length"]
+    dicts = as_json(f"rollout {registered} --agents dict --num-envs 2 {arguments}")
+    assert dicts["num_envs"] == 2 and 0 < dicts["episodes"] < rows["episodes"] * 3
+    refused = run(f"rollout {CROWD} --num-envs 2 --steps 10 --backend sync")
+    assert refused.exit_code == 1 and "agents='rows'" in refused.stderr
+
+
+def stay(observations: Any) -> Any:
+    return {agent: np.ones(len(rows), int) for agent, rows in observations.items()}
+
+
+def test_evaluate() -> None:
+    policy = "tests.cli.test_agents:stay"
+    command = f"evaluate {CROWD} --policy {policy} --agents dict --episodes 6 --seed 3"
+    found = as_json(f"{command} --backend sync --num-envs 2 --journal played.jsonl")
+    result = evaluate(stay, Crowd, agents="dict", episodes=6, seed=3, num_envs=3, backend="sync")
+    assert [one["return"] for one in found["episodes"]] == result.returns.tolist()
+    # The journal knows that agents are Dicts, and goes on from there.
+    again = as_json(f"{command} --num-workers 1 --journal played.jsonl")
+    assert again["episodes"] == found["episodes"]
+    lines = Path("played.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["arguments"]["agents"] == "dict" and len(lines) == 7
+    assert run(f"evaluate {CROWD} --policy {policy} --agents rows").exit_code == 2
