@@ -114,7 +114,9 @@ class Calls:
             self._run("stats", Op.FLUSH, everyone, Calls._load_counters)
         counters = backend.buffers.counters
         assert counters is not None
-        return summarise(*counters, tuple(backend.slices))
+        recycling = session.workers.recycling
+        recycled = None if recycling is None else recycling.counts
+        return summarise(*counters, tuple(backend.slices), recycled)
 
     def _payloads(
         self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias
 
 import numpy as np
@@ -29,6 +29,7 @@ from vecspaces.vector.group.building import Agents, GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
 from vecspaces.vector.session.arguments import Settings, check_env_ids, plan_reset, rows_of
 from vecspaces.vector.session.batch_spaces import agree, agree_on_infos
+from vecspaces.vector.session.recycling import check_recycling
 from vecspaces.vector.session.ring import Rollout
 from vecspaces.vector.session.seeds import spread_seeds
 from vecspaces.vector.session.session import IDLE, Session
@@ -68,7 +69,7 @@ class ManagedVectorEnv(
         self._backend = backend
         backend.open(self._plan, settings.start_timeout)
         self._buffers = backend.buffers
-        self._session = Session(backend, settings)
+        self._session = Session(backend, settings, self.rows_per_env)
         try:
             self._send_recv = SendRecv(
                 self._session, backend, self._mode, self._together, self._are_agents, batch_size
@@ -92,6 +93,7 @@ class ManagedVectorEnv(
         ) = agree(descriptions, settings.observation_mode)
         self.num_envs = sum(sum(description.counts) for description in descriptions)
         counts = [count for description in descriptions for count in description.counts]
+        check_recycling(settings, [sum(each.counts) for each in descriptions], self._backend)
         # Rows that step as one, because their environments are one vector env.
         self._together = rows_of(counts)
         self.rows_per_env = tuple(unit for each in descriptions for unit in each.units)
@@ -99,10 +101,11 @@ class ManagedVectorEnv(
         self._name_agents([agents for each in descriptions for agents in each.agents], counts)
         self._are_agents = self.agent_layout == "rows"
         # Whether a step of all rows notes which ones ended, and which agents are gone: for checks
-        # of actions, for refusals after an end (DISABLED), and for agents that a death ends.
+        # of actions, for refusals after an end (DISABLED), for agents that a death ends, and to
+        # count the episodes of workers.
         has_budget = self._are_agents and settings.budget is not None
         is_next = self._mode is AutoresetMode.NEXT_STEP
-        self._notes_ends = not is_next or settings.validate or has_budget
+        self._notes_ends = not is_next or settings.validate or has_budget or settings.recycles
         given = settings.info_space
         self.info_space = (agree_on_infos(descriptions) if given is None else given) or None
         self.metadata = {**descriptions[0].metadata, "autoreset_mode": self._mode}
@@ -473,6 +476,14 @@ class ManagedVectorEnv(
             self._session.interrupt(error)
             raise
         return rows
+
+    def _hand_out(self) -> Callable[[Iterable[int], Collection[int]], set[int]] | None:
+        """Let the caller hand out episodes; None: any row may begin one at any time.
+
+        Else what is returned takes the rows that ended an episode and those that play one, and
+        returns those that must not begin another one yet, since their worker is to be replaced.
+        """
+        return self._session.hand_out()
 
     # ------------------------------------------------------------------ rollouts
 

@@ -76,6 +76,11 @@ class WorkerOptions(BatchOptions, total=False):
         slow_warning: After this many seconds a `SlowEnvironmentWarning` names an environment that
             is busy with one reset, step or call, or is being built, and shows its Python stack (on
             Linux), once per episode. None: never.
+        recycle_after: A worker is closed and replaced after it has ended this many episodes:
+            where episodes are handed out (`evaluate`), at full resets, and, with
+            `num_workers=num_envs`, at the end of an episode; refused elsewhere. None: never.
+        recycle_memory: The same once a worker's own memory, in bytes, is as much: its proportional
+            set size on Linux. When this happens is not reproducible. None: never.
         worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None does not change them.
             Libraries other than PyTorch that the caller has loaded keep their number of threads in
             a forked worker, unless threadpoolctl is installed.
@@ -90,6 +95,8 @@ class WorkerOptions(BatchOptions, total=False):
     on_step_timeout: OnStepTimeout
     start_timeout: float
     slow_warning: float | None
+    recycle_after: int | None
+    recycle_memory: int | None
     worker_threads: int | None
 
 
@@ -147,6 +154,8 @@ _DEFAULTS: Mapping[str, Any] = {
     "on_step_timeout": "raise",
     "start_timeout": 300.0,
     "slow_warning": 60.0,
+    "recycle_after": None,
+    "recycle_memory": None,
     "worker_threads": 1,
     "envs_per_actor": None,
     "address": None,

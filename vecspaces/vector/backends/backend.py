@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import cloudpickle
@@ -88,6 +88,16 @@ class Backend(Protocol):
 
     def note_factories(self, worker: int, env_fns: Mapping[int, Callable[[], Any]]) -> None:
         """Restart a worker with other factories from now on, given by the first rows of theirs."""
+
+    def memory(self, worker: int) -> int | None:
+        """Return a worker's own proportional memory, in bytes; None if it cannot be read."""
+        return None
+
+    def retire(self, workers: Iterable[int], timeout: float) -> list[Reply]:
+        """Let workers close their environments and end; return what went wrong, as `close` does.
+
+        What other workers reply meanwhile is collected later. It can be repeated.
+        """
 
     def end(self, worker: int) -> None:
         """End a worker at once, which is of no more use; `BUILD` replaces it."""

@@ -136,7 +136,9 @@ class Timings:
         busy = int(took[within].sum())
         steps = len(timed) + len(parts) + whole * len(self._rows)
         self._worker[:3] += steps, len(timed), busy
-        self._worker[3] = perf_counter_ns() - self._began
+        now = perf_counter_ns()
+        self._worker[3] += now - self._began
+        self._began = now
         self._short = busy < _SHORT * len(timed)
 
         is_step = within.copy()
@@ -192,6 +194,8 @@ class Stats:
         env_waiting: Share of its worker's time in which an environment did nothing.
         worker_waiting: Share of its time in which a worker did nothing.
         worker_envs: The environments of each worker.
+        recycled_after: How often each worker was replaced because of `recycle_after`.
+        recycled_memory: How often each worker was replaced because of `recycle_memory`.
     """
 
     steps: npt.NDArray[np.int64]
@@ -203,12 +207,19 @@ class Stats:
     env_waiting: npt.NDArray[np.float64]
     worker_waiting: npt.NDArray[np.float64]
     worker_envs: tuple[range, ...]
+    recycled_after: npt.NDArray[np.int64]
+    recycled_memory: npt.NDArray[np.int64]
 
 
 def summarise(
-    environments: npt.NDArray[np.int64], workers: npt.NDArray[np.int64], slices: tuple[range, ...]
+    environments: npt.NDArray[np.int64],
+    workers: npt.NDArray[np.int64],
+    slices: tuple[range, ...],
+    recycled: npt.NDArray[np.int64] | None = None,
 ) -> Stats:
     """Return the `Stats` of the counters of all environments and workers."""
+    if recycled is None:
+        recycled = np.zeros((len(slices), 2), np.int64)
     everything, counts = environments[:, :, _ALL], environments[:, :, _COUNT]
     means = environments[:, :, _TOTAL] * 1e-9 / np.maximum(counts, 1)
     p99 = np.apply_along_axis(_p99, 2, environments[:, :, _HISTOGRAM:])
@@ -230,6 +241,7 @@ def summarise(
         np.clip(1.0 - env_busy / elapsed[owner], 0.0, 1.0),
         np.clip(1.0 - busy / elapsed, 0.0, 1.0),
         slices,
+        *recycled.T.copy(),
     )
 
 

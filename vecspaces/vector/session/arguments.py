@@ -40,6 +40,13 @@ class Settings(NamedTuple):
     step_timeout: float | None = None
     slow_warning: float | None = None
     budget: RestartBudget | None = None
+    recycle_after: int | None = None
+    recycle_memory: int | None = None
+
+    @property
+    def recycles(self) -> bool:
+        """Whether workers are replaced that live."""
+        return self.recycle_after is not None or self.recycle_memory is not None
 
     @classmethod
     def of(cls, num_factories: int, **options: Any) -> Settings:
@@ -54,6 +61,9 @@ class Settings(NamedTuple):
         check_count("buffers", options["buffers"])
         if "variable_capacity" in options:
             check_count("variable_capacity", options["variable_capacity"], least=0)
+        for name in ("recycle_after", "recycle_memory"):
+            if options.get(name) is not None:
+                options[name] = check_count(name, options[name])
         for name in ("step_timeout", "start_timeout", "slow_warning"):
             # Without a start_timeout, a worker that hangs in a factory would hang the caller.
             if options.get(name) is not None or (name == "start_timeout" and name in options):

@@ -13,7 +13,9 @@ gives the right answer.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -27,12 +29,14 @@ from vecspaces.errors import (
     ResetNeededError,
     StepTimeoutError,
 )
+from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.failures import Failure, Message, died, waited
 from vecspaces.vector.exchange.infos import Columns, find_endless, snapshot, split
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply, Written
 from vecspaces.vector.group.members import Starts
 from vecspaces.vector.session.arguments import ResetPlan, Settings
+from vecspaces.vector.session.recycling import Planned, Recycling
 from vecspaces.vector.session.ring import Rollout, SlotRing
 from vecspaces.vector.session.row_queue import RowQueue
 from vecspaces.vector.session.states import State
@@ -64,7 +68,7 @@ class Session:
         masked_rows: The rows of the last reset if it had a mask, and wrote into the current slot.
     """
 
-    def __init__(self, backend: Backend, settings: Settings) -> None:
+    def __init__(self, backend: Backend, settings: Settings, units: Sequence[int]) -> None:
         self._backend = backend
         self._settings = settings
         self._replies = backend.replies
@@ -72,7 +76,8 @@ class Session:
         self.state = State(new=True)
         self.ring = SlotRing(settings.buffers, plan.slots)
         self.queue = RowQueue()
-        self.workers = Workers(backend, settings)
+        self.workers = Workers(backend, settings, units)
+        self._recycling = self.workers.recycling
         self.results: dict[int, Any] = {}
         self.broken: dict[int, Failure] = {}
         self.replaced: set[int] = set()
@@ -88,6 +93,9 @@ class Session:
         # The workers that owe a reply, of which the caller gave up waiting for some.
         self._wait = Wait(backend, settings, self.workers, self.queue)
         self._late: set[int] = set()
+        # Workers that replaced others between two episodes, and reset in place of a step; and of
+        # each the last info of its predecessor (SAME_STEP).
+        self._successors: dict[int, Columns] = {}
         # How many rows the last `recv` waited for, as the next one probably will.
         self._wanted = 1
 
@@ -174,6 +182,10 @@ class Session:
         self._call, self._payloads = call, payloads
         self._slot, self._steps = slot, steps
         try:
+            if self._successors and op is _STEP:
+                for worker in self._successors:
+                    self._submit_reset(worker, slot, self._wait.number)
+                payloads = {one: None for one in payloads if one not in self._successors}
             self._backend.submit(op, slot, self._wait.number, payloads)
             if self.state.closed:
                 self._check_open()
@@ -206,14 +218,17 @@ class Session:
         Any other, and the first one, begins anew with the first slot.
         """
         rows = plan.rows.tolist()
+        if self._recycling is not None:
+            self._recycle_before_reset(self._recycling, rows, call)
         goes_on = plan.is_masked and self.state == IDLE
         self.masked_rows = rows if goes_on else None
         self._replace_unusable()
+        self._successors = {}
         payloads: dict[int, Any] = {}
         for worker, chosen in self.workers.of_rows(rows).items():
             payloads[worker] = (
                 chosen,
-                [plan.seeds[row] for row in chosen],
+                [self.workers.begin_fresh(row, plan.seeds[row])[0] for row in chosen],
                 [plan.options[row] for row in chosen],
                 plan.keep_options,
                 [row for row in chosen if row in self.broken],
@@ -232,6 +247,9 @@ class Session:
         if self.queue.ready:
             self.queue.clear()
         slot = ring.after[ring.current]
+        if self._recycling is not None:
+            everyone = range(len(self.finished))
+            self._successors = self._recycle_ended(self._recycling, everyone)
         self._begin(_STEPPING, call, _STEP, slot, ring.steps + 1, payloads)
 
     def end_rollout(self) -> Rollout:
@@ -262,14 +280,26 @@ class Session:
             return  # nothing would be there to receive
         broken, wanted = self.broken, self._wanted if wanted is None else wanted
         share = max(1, wanted // len(self._backend.slices))
+        successors: dict[int, Columns] = {}
+        if self._recycling is not None:
+            if starts:
+                self._recycle_before_reset(self._recycling, rows, call)
+            else:
+                successors = self._recycle_ended(self._recycling, rows)
+            self._successors.update(successors)
         payloads = {
             worker: (
                 chosen,
-                {row: starts[row] for row in chosen if row in starts},
+                {
+                    row: self.workers.begin_fresh(row, *starts[row])
+                    for row in chosen
+                    if row in starts
+                },
                 [row for row in chosen if row in broken] if broken else [],
                 share,
             )
             for worker, chosen in self.workers.of_rows(rows).items()
+            if worker not in successors
         }
         for row, (seed, _) in starts.items():
             self.workers.note_start(row, seed, None)
@@ -286,7 +316,10 @@ class Session:
         self._call, self.interrupted = call, False
         try:
             self._backend.submit(Op.STEP_ROWS, slot, self._wait.stream, payloads)
+            for worker in successors:
+                self._submit_reset(worker, slot, self._wait.stream)
             self.queue.send(rows, self._wait.row_deadline())
+            self.workers.note_reset(starts)
             for row in starts:
                 # The worker builds it again, once: a reset may come before its reply.
                 self.broken.pop(row, None)
@@ -319,11 +352,14 @@ class Session:
                 "vector env"
             ) from None
 
+    def _find_unusable(self) -> set[int]:
+        """Return the workers that are gone, or still busy with a call that is late."""
+        late = self._late & (self._wait.busy(True) | self._wait.owing)
+        return self.workers.gone | self.workers.deaths.keys() | late
+
     def _replace_unusable(self) -> None:
         """Before a reset, replace workers that are gone, or still busy with a call that is late."""
-        workers = self.workers
-        busy = self._wait.busy(True) | self._wait.owing
-        unusable = workers.gone | workers.deaths.keys() | (self._late & busy)
+        workers, unusable = self.workers, self._find_unusable()
         if not unusable:
             return
         # After an interrupt from here on, the next reset begins this anew.
@@ -369,7 +405,7 @@ class Session:
         rows = [row for payload in self._payloads.values() for row in payload[0]]
         for row in rows:
             self.broken.pop(row, None)
-        self.workers.lost.difference_update(rows)
+        self.workers.note_reset(rows)
         self.replaced.difference_update(rows)
         self.finished[rows] = False
         parts = [part for infos in self.results.values() for part in infos or ()]
@@ -378,11 +414,15 @@ class Session:
     def commit(self) -> None:
         """End the command whose result was read."""
         state = self._after_call() if self.state.pending == "call" else IDLE
-        ring = self.ring
+        ring, recycling, episodes = self.ring, self._recycling, None
+        if recycling is not None and self.state.pending == "step":
+            episodes = self._count_ends(recycling, range(len(self.finished)))
         if self.state.closed:
             self._check_open()
         # Plain assignments alone: an interrupt comes before all of them or after all of them.
         self.state, ring.current, ring.steps = state, self._slot, self._steps
+        if recycling is not None and episodes is not None:
+            self._successors, recycling.episodes = {}, episodes
 
     def _after_call(self) -> State:
         """Return the state that a call leads back to."""
@@ -420,13 +460,20 @@ class Session:
 
     def commit_rows(self, rows: Iterable[int]) -> None:
         """Note that rows were received."""
+        rows, recycling, episodes = list(rows), self._recycling, None
         ready, fresh = self.queue.without(rows)
         streams = self.queue.under_way or ready.keys() - fresh
         state = _STREAMING if streams else IDLE
+        if recycling is not None:
+            episodes = self._count_ends(recycling, [row for row in rows if row not in self.broken])
+            received = self.workers.of_rows(rows)
+            rest = {one: last for one, last in self._successors.items() if one not in received}
         if self.state.closed:
             self._check_open()
         # As in `commit`.
         self.state, self.queue.ready, self.queue.fresh = state, ready, fresh
+        if recycling is not None and episodes is not None:
+            self._successors, recycling.episodes = rest, episodes
 
     def suspend(self, error: BaseException) -> None:
         """Note that a call ended early: what is pending stays so, unless a fault ended it."""
@@ -469,7 +516,15 @@ class Session:
             worker, op, number, payload = reply = replies[0]
             if op is not _DONE:
                 self._receive(reply)
-            elif number == wait.number:
+            elif number == wait.stream:  # the reset of a successor
+                self._take_part(worker, Written(self._backend.slices[worker], payload or []))
+            elif number == wait.number and (
+                self._recycling is None
+                or wait.op is not _STEP
+                or not self._holds_back(worker, self._slot, payload)
+            ):
+                if self._successors and wait.op is _STEP:
+                    payload = self._join_last(worker, payload)
                 if self.workers.lost and payload and wait.op is _STEP:
                     self._show_known(self._slot, self.ring.current, payload)
                 elif payload and wait.op is Op.REPLACE:
@@ -494,6 +549,10 @@ class Session:
                 self.workers.deaths[worker] = payload
         elif op is Op.FAILED:
             unbuilt = self.workers.build_by.pop(worker, None) is not None
+            if number == self._wait.stream and worker in self._successors and not unbuilt:
+                failed = [(self._backend.slices[worker], payload)]
+                self._take_part(worker, Written((), [], failed))
+                return
             if unbuilt or number == self._wait.stream:
                 # It is not known which rows of the stream can still answer.
                 self.workers.gone.add(worker)
@@ -506,6 +565,10 @@ class Session:
     def _take_part(self, worker: int, written: Written) -> None:
         """Take in rows of a stream, which have answered or failed before others of their worker."""
         rows, infos, failures = written
+        if self._recycling is not None and rows:
+            if self._holds_back(worker, self.ring.current, infos):
+                return
+            infos = self._join_last(worker, infos)
         if self.workers.lost and infos:
             slot = self.ring.current
             self._show_known(slot, self.ring.after[slot], infos)
@@ -538,6 +601,7 @@ class Session:
     def _handle_death(self, worker: int) -> None:
         """Restart a dead or late worker and repeat its commands, or note the failure."""
         workers, verb = self.workers, self._wait.verb
+        workers.retire_planned()
         fault = workers.judge(worker, verb)
         if fault is not None:
             for other in workers.give_up(workers.deaths[worker]):
@@ -548,24 +612,125 @@ class Session:
             return
         self._check_open()
         try:
-            workers.restart(worker)
-            self._repeat(worker)
+            is_planned = isinstance(workers.deaths[worker], Planned)
+            workers.restart(worker, is_planned or worker in self._successors)
+            self._repeat(worker, is_planned)
         except Exception:
             # The system refused a new process or its memory: a reset tries again.
             self._break([worker])
             raise
         workers.note_restart(worker)
 
-    def _repeat(self, worker: int) -> None:
+    def _repeat(self, worker: int, is_planned: bool) -> None:
         """Send a new worker what the one before it has not answered."""
         under_way = [row for row in self._backend.slices[worker] if row in self.queue.under_way]
-        if under_way and self._wait.stream >= 0:
+        if worker in self._successors:
+            if under_way and self._wait.stream >= 0:
+                self._submit_reset(worker, self.ring.current, self._wait.stream)
+            elif worker in self._wait.owing and self._wait.op is _STEP:
+                self._submit_reset(worker, self._slot, self._wait.number)
+                return
+        elif under_way and self._wait.stream >= 0 and not is_planned:  # else a reset ends them all
             # Episodes that were to begin are lost too: their rows report it.
             payloads: dict[int, Any] = {worker: (under_way, {}, [], 1)}
             self._backend.submit(Op.STEP_ROWS, self.ring.current, self._wait.stream, payloads)
         if worker in self._wait.owing:
             payloads = {worker: self._payloads[worker]}
             self._backend.submit(self._wait.op, self._slot, self._wait.number, payloads)
+
+    # ------------------------------------------------------------------ planned replacement
+
+    def _recycle_before_reset(self, recycling: Recycling, rows: Sequence[int], call: str) -> None:
+        """Replace the workers that are due, of which all rows are to be reset."""
+        recycling.check_reset(rows, call)
+        if recycling.hands_out and len(rows) < len(self.finished):
+            return  # `drain` did
+        if not (self.state.new or recycling.hands_out):  # a reset ends episodes too
+            recycling.episodes = recycling.with_ends(~self.finished, rows)
+        unusable = self._find_unusable()
+        workers = [worker for worker in self.workers.of_rows(rows) if worker not in unusable]
+        self._replace_planned(recycling.due(workers))
+
+    def _recycle_ended(self, recycling: Recycling, rows: Sequence[int]) -> dict[int, Columns]:
+        """Replace workers due whose episode ended (NEXT_STEP); return those that reset instead."""
+        if self._settings.autoreset_mode is not AutoresetMode.NEXT_STEP:
+            return {}
+        slices, workers = self._backend.slices, list(self.workers.of_rows(rows))
+        ended = [worker for worker in workers if self.finished[slices[worker].start]]
+        self._replace_planned(recycling.due(ended))
+        return {worker: {} for worker in workers if slices[worker].start in self.workers.fresh}
+
+    def _replace_planned(self, due: Mapping[int, Planned]) -> None:
+        """Replace workers; after an interrupt, the next wait goes on."""
+        self.workers.deaths.update(due)
+        if self.workers.deaths:
+            self._take_in(deque())
+
+    def _submit_reset(self, worker: int, slot: int, number: int) -> None:
+        """Let the worker that replaced another one begin an episode, where that one would have."""
+        row, buffers = self._backend.slices[worker].start, self._backend.buffers
+        if self._settings.autoreset_mode is AutoresetMode.NEXT_STEP:
+            buffers.rewards[slot, row] = 0.0
+            buffers.terminations[slot, row] = buffers.truncations[slot, row] = False
+        seed, options = self.workers.autoreset_start(row)
+        payload = [row], [seed], [options], options is not None, ()
+        self._backend.submit(Op.RESET, slot, number, {worker: payload})
+
+    def _holds_back(self, worker: int, slot: int, infos: list[Columns] | None) -> bool:
+        """In SAME_STEP mode, let a worker that is due be replaced before its row has answered."""
+        workers, buffers = self.workers, self._backend.buffers
+        if self._settings.autoreset_mode is not AutoresetMode.SAME_STEP:
+            return False
+        if not isinstance(workers.deaths.get(worker), Planned):  # else it is taken in once more
+            if self._recycling is None or worker in self._successors:
+                return False
+            at = slot, self._backend.slices[worker].start
+            if not (buffers.terminations[at] or buffers.truncations[at]):
+                return False
+            due = self._recycling.due([worker], more=1)
+            if not due:
+                return False
+            workers.deaths.update(due)
+        last = [columns["final_info"] for columns in infos or () if "final_info" in columns]
+        self._successors[worker] = {"final_info": last[0]} if last else {}
+        return True
+
+    def _join_last(self, worker: int, infos: Any) -> Any:
+        """Add the last info of an episode to the infos of the reset that another worker made."""
+        last = self._successors.get(worker)
+        return [{**columns, **last} for columns in infos or [{}]] if last else infos
+
+    def _count_ends(self, recycling: Recycling, rows: Sequence[int]) -> Any:
+        """Return the episodes of the workers once some rows have answered."""
+        reset = [self._backend.slices[worker].start for worker in self._successors]
+        self.workers.note_reset(set(reset).intersection(rows))
+        return recycling.with_ends(self.finished, [row for row in rows if row not in reset])
+
+    def hand_out(self) -> Callable[[Iterable[int], Collection[int]], set[int]] | None:
+        """Let the caller hand out episodes; return what it asks before, if workers are replaced."""
+        if self._recycling is None:
+            return None
+        self._recycling.hands_out = True
+        return partial(self._drain, self._recycling)
+
+    def _drain(
+        self, recycling: Recycling, ended: Iterable[int], playing: Collection[int]
+    ) -> set[int]:
+        """Return rows that get no other episode yet, given those that ended one and that play.
+
+        Their workers are replaced once none of their rows plays an episode.
+        """
+        ended = list(ended)
+        recycling.episodes = recycling.with_ends(~self.finished, ended)  # cut by the caller
+        slices, draining = self._backend.slices, recycling.draining
+        draining |= recycling.due(self.workers.of_rows(ended).keys() - draining)
+        idle = {
+            worker: why
+            for worker, why in draining.items()
+            if not any(row in playing for row in slices[worker])
+        }
+        self._replace_planned(idle)
+        return {row for worker in draining for row in slices[worker]}
 
     def fail_endless(self, infos: Mapping[int, Mapping[str, Any]], streams: bool) -> bool:
         """Note as failed the first row whose info holds itself, and cannot be merged.

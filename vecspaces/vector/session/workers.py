@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
@@ -11,6 +11,7 @@ from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, Message, died
 from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.session.arguments import Settings
+from vecspaces.vector.session.recycling import CLOSE_SECONDS, Planned, Recycling
 from vecspaces.vector.session.restarts import Late
 from vecspaces.vector.session.seeds import restart_seed
 
@@ -23,15 +24,21 @@ class Workers:
         deaths: Those that were found dead or late, until that is dealt with.
         build_by: Those that are being built again, and until when they may take.
         lost: Rows whose episode died with their worker, until a step has reported it.
+        fresh: Rows whose worker was replaced between two episodes, and their seeds, until a reset.
+        recycling: Which workers are to be replaced although they live; None: none.
     """
 
-    def __init__(self, backend: Backend, settings: Settings) -> None:
+    def __init__(self, backend: Backend, settings: Settings, units: Sequence[int]) -> None:
         self._backend, self._slices = backend, backend.slices
         self._settings, self._budget = settings, settings.budget
         self.gone: set[int] = set()
-        self.deaths: dict[int, Death | Late] = {}
+        self.deaths: dict[int, Death | Late | Planned] = {}
         self.build_by: dict[int, Deadline] = {}
         self.lost: set[int] = set()
+        self.fresh: dict[int, int | None] = {}
+        self.recycling: Recycling | None = None
+        if settings.recycles:
+            self.recycling = Recycling(settings, backend, units)
         self._restarts = [0] * len(self._slices)
         self._of = [worker for worker, rows in enumerate(self._slices) for _ in rows]
         self._seeds: list[int | None] = [None] * len(self._of)
@@ -72,6 +79,8 @@ class Workers:
     def _build(self, worker: int, lost: Mapping[int, Any] | None) -> None:
         """Start a worker in place of another; its next command waits until it is built."""
         self.build_by.pop(worker, None)
+        if self.recycling is not None:
+            self.recycling.begin(worker, len(lost or ()))
         self._backend.submit(Op.BUILD, 0, 0, {worker: lost})
         self.build_by[worker] = Deadline(self._settings.start_timeout)
 
@@ -95,6 +104,8 @@ class Workers:
         """Return what the death of a worker raises; None where the worker is to be restarted."""
         self.build_by.pop(worker, None)
         death, budget = self.deaths[worker], self._budget
+        if isinstance(death, Planned):
+            return None
         error: StepTimeoutError | WorkerDiedError
         if isinstance(death, Late):
             error, restarts = death.error, True
@@ -121,7 +132,14 @@ class Workers:
             return fault
         return None
 
-    def give_up(self, death: Death | Late) -> list[int]:
+    def retire_planned(self) -> None:
+        """Let all workers that are to be replaced close their environments, together."""
+        planned = [worker for worker, why in self.deaths.items() if isinstance(why, Planned)]
+        for reply in self._backend.retire(planned, CLOSE_SECONDS) if planned else ():
+            assert self.recycling is not None
+            self.recycling.note_unclosed(reply)
+
+    def give_up(self, death: Death | Late | Planned) -> list[int]:
         """Let a worker that died, or all that were late together, be gone; return them."""
         workers = [worker for worker in self.deaths if self.deaths[worker] is death]
         for worker in workers:
@@ -130,17 +148,39 @@ class Workers:
             self.gone.add(worker)
         return workers
 
-    def restart(self, worker: int) -> None:
-        """Start a worker in place of a dead one; its rows begin with seeds that follow from it."""
+    def restart(self, worker: int, between_episodes: bool) -> None:
+        """Start a worker in place of another; its rows begin with seeds that follow from it."""
         rows, count = self._slices[worker], self._restarts[worker] + 1
-        again = {row: (restart_seed(self._seeds[row], count), self._options[row]) for row in rows}
+        seeds = {row: restart_seed(self._seeds[row], count) for row in rows}
+        if between_episodes:
+            self.fresh.update(seeds)
+            self._build(worker, None)
+            return
         self.lost.update(rows)
-        self._build(worker, again)
+        for row in rows:
+            self.fresh.pop(row, None)
+        self._build(worker, {row: (seed, self._options[row]) for row, seed in seeds.items()})
 
     def note_restart(self, worker: int) -> None:
         """Note that a restart is complete; an interrupt before this repeats the whole of it."""
         self._restarts[worker] += 1
-        del self.deaths[worker]
+        why = self.deaths.pop(worker)
+        if self.recycling is not None and isinstance(why, Planned):
+            self.recycling.note(worker, why)
+
+    def note_reset(self, rows: Iterable[int]) -> None:
+        """Note that rows were reset."""
+        self.lost.difference_update(rows)
+        for row in rows if self.fresh else ():
+            self.fresh.pop(row, None)
+
+    def begin_fresh(self, row: int, seed: int | None, options: Any = None) -> tuple[Any, Any]:
+        """Return the seed and the options of a reset; after a replacement, a seed of its own."""
+        return self.fresh.get(row) if seed is None else seed, options
+
+    def autoreset_start(self, row: int) -> tuple[int | None, Mapping[str, Any] | None]:
+        """Return with what a row is reset whose worker was replaced in place of an autoreset."""
+        return self.fresh.get(row), self._options[row]
 
     # ------------------------------------------------------------------ busy workers
 

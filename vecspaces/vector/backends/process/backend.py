@@ -19,10 +19,11 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from threading import get_ident
 from typing import Any
 
@@ -318,6 +319,43 @@ class ProcessBackend(RemoteBackend):
             if exported is None and spilled is None:  # row numbers alone
                 return pack_frame(op, slot, seq, (payload, None, None), way=way)
         return pack_frame(op, slot, seq, (payload, exported, spilled), self._pickling.dumps, way)
+
+    def memory(self, worker: int) -> int | None:
+        """Read a worker's proportional set size, which counts shared pages in part."""
+        try:
+            path = f"/proc/{self._handles[worker].process.process.pid}/smaps_rollup"
+            text = Path(path).read_text(encoding="ascii")
+            return int(text.partition("Pss:")[2].split()[0]) * 1024
+        except (OSError, ValueError, IndexError):  # another system, or it has just ended
+            return None
+
+    def retire(self, workers: Iterable[int], timeout: float) -> list[Reply]:
+        """Ask workers to close, and read from their pipes alone until they have."""
+        deadline, wrong = Deadline(timeout), list[Reply]()
+        handles = {index: self._handles[index] for index in workers}
+        unanswered = {index for index, one in handles.items() if one.alive and one.built}
+        for index in unanswered:
+            handles[index].channel.send(pack_frame(Op.CLOSE, 0, 0))
+        for index in sorted(unanswered):
+            poller, handle = Poller(), handles[index]
+            for descriptor in handle.descriptors:
+                poller.add(descriptor)
+            # Until it has answered, or a signal handler has closed everything.
+            while index in unanswered and not deadline.passed and self._has_workers:
+                poller.wait(deadline.left)
+                if handle.process.closed:
+                    break
+                frames, handle.channel.inbox, ended = handle.channel.receive()
+                for frame in frames:
+                    reply = self._understand(index, Op.CLOSE, *frame[:3], frame.load)
+                    self._note_closed(reply, unanswered, wrong)
+                if ended and index in unanswered:
+                    reply = Reply(index, Op.DIED, 0, None)
+                    self._note_closed(reply, unanswered, wrong)
+            if index not in unanswered:  # it is on its way out
+                handle.process.wait(_TERMINATE_SECONDS)
+                handle.alive = False
+        return wrong + [Reply(index, Op.CLOSE, 0, None) for index in sorted(unanswered)]
 
     def end(self, worker: int) -> None:
         """Kill a worker, and drop what it has replied; can be repeated."""

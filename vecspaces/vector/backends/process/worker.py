@@ -133,6 +133,7 @@ class Worker:
         while True:
             message = receive()
             if message is None or message[0] is Op.CLOSE:
+                group.flush_timings()  # a worker that replaces this one goes on counting
                 return message
             if channel.way:
                 return_to_core()

@@ -15,7 +15,7 @@ import math
 import pickle
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -189,6 +189,19 @@ class RayBackend(RemoteBackend):
             requests.append(_Request(worker, op, "execute", command, seq, slot))
         for request in requests:
             self._request(request)
+
+    def retire(self, workers: Iterable[int], timeout: float) -> list[Reply]:
+        """Ask actors to close."""
+        wrong, unanswered = list[Reply](), set(workers) - self._build_by.keys()
+        answers = {self.actors[worker].close.remote(): worker for worker in sorted(unanswered)}
+        if answers:
+            ready, _ = self._ray.wait(list(answers), num_returns=len(answers), timeout=timeout)
+            for answer in ready:
+                self._requests[answer] = _Request(answers[answer], Op.CLOSE, "close")
+                reply = self._reply(answer)
+                if reply is not None:
+                    self._note_closed(reply, unanswered, wrong)
+        return wrong + [Reply(worker, Op.CLOSE, 0, None) for worker in sorted(unanswered)]
 
     def end(self, worker: int) -> None:
         """End an actor, and drop its requests."""

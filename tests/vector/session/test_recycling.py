@@ -1,0 +1,583 @@
+"""Workers that are replaced although they live: when, with which seeds, and what goes wrong."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compare import assert_identical
+from tests.crosses import ordinarily
+from tests.interrupts import Places
+from tests.vector.bounds import stretched
+from vecspaces import Env, evaluate, make_vec
+from vecspaces.errors import (
+    ClosedEnvironmentError,
+    NoAsyncCallError,
+    ResetNeededError,
+    StepTimeoutError,
+    WorkerDiedError,
+)
+from vecspaces.spaces import Box, Dict, Discrete
+from vecspaces.testing.contract.workers import restart_seed
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode
+
+MODES = list(AutoresetMode)
+NEXT_STEP, SAME_STEP, DISABLED = MODES
+NUM_ENVS, AFTER, STEPS = 3, 2, 40
+ENDED = np.array([True, False])
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+on_posix = pytest.mark.skipif(sys.platform == "win32", reason="kills by signals")
+
+
+class Errand(Env[Any, Any]):
+    """Its values depend on its seed; it notes in a file what happens to it, and fails on demand.
+
+    Args:
+        number: Which one it is; the length of its episodes.
+        folder: Where it notes that it was built and closed, and finds what it is to do.
+        leak: How many bytes each episode leaks.
+    """
+
+    observation_space = Box(-np.inf, np.inf, (3,), np.float64)
+    action_space = Discrete(9)
+    info_space = Dict({"length": Discrete(99)})
+
+    def __init__(self, number: int = 0, folder: Path | None = None, leak: int = 0) -> None:
+        self.number, self.folder, self.leak = number, folder, leak
+        self.leaked: list[bytes] = []
+        self.note("built")
+
+    def note(self, what: str) -> None:
+        if self.folder is not None:
+            if (self.folder / f"fail {what}").exists():
+                (self.folder / f"fail {what}").unlink()
+                raise OSError(f"no licence when {what}")
+            if (self.folder / f"die {what}").exists():
+                (self.folder / f"die {what}").unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+            if (self.folder / f"hang {what}").exists():
+                (self.folder / f"hang {what}").unlink()
+                signal.pause()
+            with (self.folder / "notes").open("a") as file:
+                file.write(f"{what} {self.number} {os.getpid()}\n")
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.note("first reset" if not self.leaked else "reset")
+        super().reset(seed=seed)
+        self.leaked.append(os.urandom(self.leak))
+        self.time, self.options = 0, float((options or {}).get("x", 0))
+        return self.observe(), {"seed": -1 if seed is None else seed}
+
+    def observe(self) -> Any:
+        return np.array([self.np_random.random(), self.time, self.options])
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        ends = self.time == 2 + self.number
+        info = {"length": self.time, "state": f"{self.number}:{self.time}"} if ends else {}
+        return self.observe(), float(self.time + action), ends, False, info
+
+    def close(self) -> None:
+        self.note("closed")
+
+
+def play_alone(number: int, mode: AutoresetMode, after: int) -> list[Any]:
+    """Step one environment by hand, with the seeds that its documentation promises."""
+    env, found, ended, replaced = Errand(number), [], 0, 0
+    observation, info = env.reset(seed=7 + number, options={"x": 5})
+    found.append((observation, info))
+    over = False
+    arguments: dict[str, Any] = {"options": {"x": 5}}
+
+    def begin() -> Any:
+        nonlocal env, replaced
+        if ended % after:
+            return env.reset(**arguments)
+        replaced += 1
+        env = Errand(number)
+        return env.reset(seed=restart_seed(7 + number, replaced), **arguments)
+
+    for step in range(STEPS):
+        if over and mode is not SAME_STEP:
+            observation, info = begin()
+            over = False
+            if mode is NEXT_STEP:
+                found.append((observation, 0.0, False, info, None))
+                continue
+        observation, reward, over, _, info = env.step(step % 3)
+        ended += over
+        last = None
+        if over and mode is SAME_STEP:
+            last = observation, info
+            observation, info = begin()
+        found.append((observation, reward, over, info, last))
+    return found
+
+
+def stream(envs: Any, actions: Any) -> Any:
+    """Step all environments, one by one."""
+    envs.send(actions)
+    got = [envs.recv(1) for _ in range(NUM_ENVS)]
+    order = np.argsort(np.concatenate([one.env_ids for one in got]))
+    arrays = [np.concatenate([one[at] for one in got])[order] for at in range(4)]
+    infos: dict[str, Any] = {}
+    for one in got:
+        (row,) = one.env_ids
+        for key, values in one.infos.items():
+            whole = infos.setdefault(key, {} if isinstance(values, dict) else [None] * NUM_ENVS)
+            if isinstance(values, dict):
+                for inner, value in values.items():
+                    whole.setdefault(inner, [None] * NUM_ENVS)[row] = value[0]
+            else:
+                whole[row] = values[0]
+    return *arrays, infos
+
+
+def value(infos: Any, key: str, row: int) -> Any:
+    """Return what an info holds for a row; None where it holds nothing."""
+    given = infos.get(f"_{key}", [False] * NUM_ENVS)[row]
+    return infos[key][row] if given else None
+
+
+@pytest.mark.parametrize(
+    ("mode", "step", "shared", "context"),
+    ordinarily(
+        lambda mode, step, shared, context: (
+            context == "fork" if shared and step is AsyncVectorEnv.step else mode is SAME_STEP
+        ),
+        product(MODES, [AsyncVectorEnv.step, stream], [True, False], ["fork", "spawn"]),
+    ),
+)
+def test_results_are_those_of_environments_that_are_given_the_same_seeds(
+    mode: AutoresetMode, step: Any, shared: bool, context: Any
+) -> None:
+    expected = [play_alone(number, mode, AFTER) for number in range(NUM_ENVS)]
+    with AsyncVectorEnv(
+        [partial(Errand, number) for number in range(NUM_ENVS)],
+        num_workers=NUM_ENVS,
+        context=context,
+        shared_memory=shared,
+        autoreset_mode=mode,
+        recycle_after=AFTER,
+        stats=True,
+    ) as envs:
+        options = [{"x": 5}] * NUM_ENVS
+        observations, _ = envs.reset(seed=7, options=options)
+        assert_identical(observations, np.array([one[0][0] for one in expected]))
+        ended = np.zeros(NUM_ENVS, np.bool_)
+        for time in range(1, STEPS + 1):
+            if mode is DISABLED and ended.any():
+                envs.reset(options={"reset_mask": ended, "x": 5})
+            observations, rewards, terminations, _, infos = step(
+                envs, np.full(NUM_ENVS, (time - 1) % 3)
+            )
+            ended = terminations
+            for row, one in enumerate(expected):
+                observation, reward, over, info, last = one[time]
+                assert_identical(observations[row], observation)
+                assert (rewards[row], terminations[row]) == (reward, over)
+                for key in ("seed", "state", "length"):
+                    found = value(infos, key, row)
+                    assert found == info.get(key), key
+                if last is not None:
+                    assert_identical(infos["final_obs"][row], last[0])
+                    assert infos["final_info"]["length"][row] == last[1]["length"]
+                    assert infos["final_info"]["state"][row] == last[1]["state"]
+        ends = [sum(bool(one[2]) for one in row[1:]) for row in expected]
+        replaced = [count // AFTER for count in ends]
+        if mode is not SAME_STEP:  # the last one is replaced when its next episode begins
+            last = [
+                bool(row[-1][2]) and count % AFTER == 0
+                for row, count in zip(expected, ends, strict=True)
+            ]
+            replaced = [count - at_end for count, at_end in zip(replaced, last, strict=True)]
+        stats = envs.stats()
+        assert stats.recycled_after.tolist() == replaced and min(replaced) > 1
+        assert stats.recycled_memory.tolist() == [0] * NUM_ENVS
+        if shared:
+            resets = [sum("seed" in one[3] for one in row[1:]) for row in expected]
+            assert stats.steps.tolist() == [
+                STEPS - (count if mode is NEXT_STEP else 0) for count in resets
+            ]
+
+
+def notes(folder: Path, what: str) -> list[str]:
+    lines = (folder / "notes").read_text().splitlines()
+    return [line for line in lines if line.startswith(what)]
+
+
+def test_a_full_reset_replaces_workers_and_closes_their_environments(tmp_path: Path) -> None:
+    with AsyncVectorEnv(
+        [partial(Errand, number, tmp_path) for number in range(4)],
+        num_workers=2,
+        autoreset_mode="Disabled",
+        recycle_after=4,
+        stats=True,
+    ) as envs:
+        envs.reset(seed=7)
+        pids = [process.pid for process in envs.processes]
+        envs.step([0] * 4)
+        envs.step([0] * 4)  # the episode of environment 0 has ended
+        envs.reset()  # and those of the others are given up: 2 episodes each
+        assert [process.pid for process in envs.processes] == pids
+        observations, infos = envs.reset(seed=[None, 1, None, None])
+        assert not {process.pid for process in envs.processes} & set(pids)
+        seeds = [restart_seed(7, 1), 1, *(restart_seed(7 + row, 1) for row in (2, 3))]
+        assert infos["seed"].tolist() == seeds
+        first = [Errand().reset(seed=seed)[0] for seed in seeds]
+        assert_identical(observations, np.array(first))
+        assert len(notes(tmp_path, "closed")) == 4
+        assert envs.stats().recycled_after.tolist() == [1, 1]
+        # Later resets go on with the environments' own generators.
+        assert envs.reset()[1]["seed"].tolist() == [-1] * 4
+
+
+def test_evaluate_drains_a_worker_before_it_is_replaced(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def policy(observations: Any) -> Any:
+        seen.append(len(observations))
+        return np.zeros(len(observations), np.int64)
+
+    play = partial(evaluate, policy, episodes=60, seed=1, num_envs=6, num_workers=2)
+    alone = evaluate(policy, Errand, episodes=60, seed=1, backend="sync", max_episode_steps=5)
+    for limits in ({"max_episode_steps": 5}, {}):
+        for number, kwargs in enumerate(({"recycle_after": 5}, {"recycle_memory": 1})):
+            if sys.platform != "linux" and number:
+                continue
+            folder = tmp_path / f"{number}{len(limits)}"
+            folder.mkdir()
+            found = play(
+                partial(Errand, 0, folder),
+                vector_kwargs=kwargs,
+                **({**limits, "env_kwargs": {}} if limits else {}),
+            )
+            assert found.returns.tobytes() == alone.returns.tobytes()
+            built = len(notes(folder, "built"))
+            assert len(notes(folder, "reset")) + len(notes(folder, "first reset")) == 60
+            # A worker of 3 plays 5 to 7 episodes; its memory is not read at each end of one.
+            least, most = (3, 62) if number else (60 / 7, 60 / 5 + 2)
+            assert least <= built / 3 <= most
+            assert len(notes(folder, "closed")) == built
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_vector_env_as_environment_is_replaced_at_full_resets(rows: int) -> None:
+    inner = partial(make_vec, Errand, rows, backend="sync", autoreset_mode="Disabled")
+    with AsyncVectorEnv(
+        [inner] * 2, num_workers=2, autoreset_mode="Disabled", recycle_after=2 * rows
+    ) as envs:
+        envs.reset(seed=7)
+        pids = {process.pid for process in envs.processes}
+        for _ in range(2):
+            envs.step([0] * 2 * rows)
+            envs.step([0] * 2 * rows)
+            envs.reset(seed=7)
+        assert not pids & {process.pid for process in envs.processes}
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize("name", ["recycle_after", "recycle_memory"])
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_workers_of_several_environments_that_reset_one_by_one_are_refused(
+    name: str, mode: Any
+) -> None:
+    if name == "recycle_memory" and sys.platform != "linux":
+        pytest.skip("where no memory can be read, that is what is refused")
+    with pytest.raises(ValueError, match="replace a worker where episodes are handed out"):
+        AsyncVectorEnv([Errand] * 3, num_workers=2, autoreset_mode=mode, **{name: 5})
+    make_vec(Errand, 3, backend="sync", autoreset_mode=mode, **{name: 5}).close()
+
+
+def test_resets_of_some_environments_of_a_worker_are_refused() -> None:
+    with AsyncVectorEnv(
+        [Errand] * 3, num_workers=2, autoreset_mode="Disabled", recycle_after=1
+    ) as envs:
+        envs.reset()
+        mask = np.array([True, False, False])
+        for reset in (
+            partial(envs.reset, options={"reset_mask": mask}),
+            partial(envs.send_reset, [0]),
+        ):
+            with pytest.raises(ValueError, match="cannot be reset one by one"):
+                reset()
+        envs.reset()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"recycle_after": 0}, "recycle_after must be an integer of at least 1, found 0"),
+        ({"recycle_memory": 1.5}, "recycle_memory must be an integer of at least 1, found 1.5"),
+    ],
+)
+def test_limits_are_checked(arguments: Any, error: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=error):
+        AsyncVectorEnv([Errand], **arguments)
+
+
+def test_memory_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> str:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(ValueError, match=r"recycle_memory needs .*: use recycle_after"):
+        AsyncVectorEnv([Errand], recycle_memory=10**9)
+
+
+# ---------------------------------------------------------------------- what goes wrong
+
+
+def make(folder: Path, mode: AutoresetMode = NEXT_STEP, **arguments: Any) -> Any:
+    arguments = {"recycle_after": 1, **arguments}
+    return AsyncVectorEnv(
+        [partial(Errand, number, folder) for number in range(2)],
+        num_workers=2,
+        autoreset_mode=mode,
+        **arguments,
+    )
+
+
+def play(envs: Any, steps: int = 8) -> list[float]:
+    """Step, reset what has ended, and return the sums of rewards so far."""
+    rewards = []
+    for _ in range(steps):
+        _, got, terminations, truncations, _ = envs.step([0, 0])
+        rewards.append(float(got.sum()))
+        ended = terminations | truncations
+        if envs.autoreset_mode is DISABLED and ended.any():
+            envs.reset(options={"reset_mask": ended})
+    return rewards
+
+
+@on_posix
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("deed", "line"),
+    [
+        ("fail", "raised while it closed: OSError: no licence when closed; it is replaced"),
+        ("die", "ended before its environments were closed; it is replaced"),
+        ("hang", "did not close within"),
+    ],
+)
+def test_what_goes_wrong_while_it_closes_is_logged(
+    deed: str,
+    line: str,
+    mode: AutoresetMode,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vecspaces.vector.session.workers.CLOSE_SECONDS", stretched(0.3))
+    caplog.set_level(logging.INFO, "vecspaces")
+    with make(tmp_path, mode) as envs:
+        envs.reset(seed=7)
+        (tmp_path / f"{deed} closed").touch()
+        found = play(envs)
+    with make(tmp_path, mode) as envs:
+        envs.reset(seed=7)
+        assert play(envs) == found
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(lines) == 1 and line in lines[0] and lines[0].startswith("worker ")
+    reasons = {record.getMessage() for record in caplog.records if record.levelname == "INFO"}
+    assert reasons == {
+        f"worker {row} (environment {row}) was replaced after 1 episodes (recycle_after=1)"
+        for row in range(2)
+    }
+
+
+@on_posix
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("deed", ["fail built", "fail first reset", "die built", "die first reset"])
+def test_a_replacement_that_fails_raises_and_a_reset_builds_it_again(
+    deed: str, mode: AutoresetMode, tmp_path: Path
+) -> None:
+    with make(tmp_path, mode) as envs:
+        envs.reset(seed=7)
+        envs.step([0, 0])
+        (tmp_path / deed).touch()
+        with pytest.raises(OSError if "fail" in deed else WorkerDiedError) as caught:
+            play(envs, 4)
+        if "fail" in deed:
+            verb = "build" if "built" in deed else ("step" if mode is DISABLED else "reset")
+            assert "environment 0 (worker 0) failed in " in str(caught.value.__cause__), verb
+        envs.reset(seed=7)
+        play(envs)
+        assert not (tmp_path / deed).exists()
+
+
+@on_posix
+@pytest.mark.parametrize(
+    ("mode", "place"),
+    [(mode, place) for mode in MODES for place in ("built", "first reset")],
+)
+def test_a_replacement_that_dies_is_restarted_and_no_episode_is_lost(
+    mode: AutoresetMode, place: str, tmp_path: Path
+) -> None:
+    rewards = []
+    for deed in ("die", "ignore"):
+        with make(tmp_path, mode, on_worker_death="restart", max_restarts=1) as envs:
+            envs.reset(seed=7)
+            envs.step([0, 0])
+            (tmp_path / f"{deed} {place}").touch()
+            rewards.append(play(envs))
+    assert rewards[0] == rewards[1]
+    assert not (tmp_path / f"die {place}").exists()
+
+
+@on_posix
+def test_an_episode_that_a_crash_ends_does_not_count(tmp_path: Path) -> None:
+    with make(tmp_path, on_worker_death="restart", recycle_after=2, stats=True) as envs:
+        envs.reset(seed=7)
+        envs.step([0, 0])
+        envs.processes[0].kill()
+        envs.processes[0].join()
+        *_, truncations, _ = envs.step([0, 0])
+        assert truncations.tolist() == [True, False]
+        # Twice a reset and 2 steps; the worker is replaced at the next step.
+        for count in (0, 0, 0, 0, 0, 0, 0, 1):
+            assert envs.stats().recycled_after[0] == count
+            envs.step([0, 0])
+
+
+@on_posix
+@pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP])
+def test_a_replacement_that_hangs_overruns_step_timeout(
+    mode: AutoresetMode, tmp_path: Path
+) -> None:
+    for action in ("raise", "restart"):
+        bounds = {"on_step_timeout": action, "step_timeout": stretched(0.4)}
+        with make(tmp_path, mode, **bounds) as envs:
+            envs.reset(seed=7)
+            envs.step([0, 0])
+            (tmp_path / "hang first reset").touch()
+            if action == "restart":
+                play(envs)
+                continue
+            with pytest.raises(StepTimeoutError):
+                play(envs)
+            envs.reset(seed=7)
+            play(envs)
+
+
+@on_posix
+@pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP])
+def test_close_while_a_worker_is_replaced_ends_the_call(
+    mode: AutoresetMode, tmp_path: Path
+) -> None:
+    envs = make(tmp_path, mode)
+    envs.reset(seed=7)
+    (tmp_path / "hang closed").touch()
+    before = signal.signal(signal.SIGALRM, lambda *_: envs.close(timeout=0.1))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, stretched(0.5))
+        with pytest.warns(RuntimeWarning), pytest.raises(ClosedEnvironmentError):
+            while True:
+                play(envs)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@on_posix
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("stride", [97, pytest.param(2, marks=pytest.mark.full)])
+def test_an_interrupt_at_any_point_of_a_replacement(
+    mode: AutoresetMode, stride: int, tmp_path: Path
+) -> None:
+    """Whether it had begun or not, it ends then, and nothing of the old worker is left."""
+    count = 0
+    with make(tmp_path, mode, recycle_after=1) as envs:
+        places, reached = Places(stride), True
+        while reached:
+            count += 1
+            begin(envs)
+            pids = [process.pid for process in envs.processes]
+            call, wait = (lambda: envs.step([0, 0])), envs.step_wait
+            if mode is DISABLED:
+                call, wait = (lambda: envs.reset(options={"reset_mask": ENDED})), envs.reset_wait
+            reached, done, result = places.interrupt(call)
+            try:
+                if not done:
+                    try:
+                        result = wait()
+                    except NoAsyncCallError:  # it had not begun
+                        result = call()
+            except ResetNeededError:  # some workers may have received it
+                continue
+            observations, infos = result[0], result[-1]
+            (expected, _) = Errand().reset(seed=int(infos["seed"][0]))
+            assert_identical(observations[0], expected)
+            if mode is not DISABLED:
+                assert result[1].tolist() == [
+                    0.0 if mode is NEXT_STEP else 2.0,
+                    3.0 - (mode is SAME_STEP),
+                ]
+            now = [process.pid for process in envs.processes]
+            assert now[0] != pids[0] and now[1] == pids[1]
+            assert envs.step([0, 0])[0][0, 1] == 1.0
+    assert count > 5 and len(notes(tmp_path, "built")) >= count
+
+
+def begin(envs: Any) -> None:
+    """Step until the next step or reset replaces worker 0, and not the other."""
+    envs.reset(seed=5)
+    envs.step([0, 0])
+    if envs.autoreset_mode is not SAME_STEP:
+        envs.step([0, 0])
+
+
+# ---------------------------------------------------------------------- memory
+
+
+def read_memory(pid: int) -> int:
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(text.partition("Pss:")[2].split()[0]) * 1024
+
+
+@on_linux
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("argument", ["recycle_after", "recycle_memory"])
+@pytest.mark.parametrize("episodes", [240, pytest.param(100_000, marks=pytest.mark.full)])
+def test_an_environment_that_leaks_runs_in_bounded_memory(episodes: int, argument: str) -> None:
+    """It leaks a megabyte per episode."""
+    limit, most = 60, [0]
+    megabyte = 1 << 20
+
+    def policy(observations: Any) -> Any:
+        return np.zeros(len(observations), np.int64)
+
+    def look(finished: int, _: int) -> None:
+        if finished % 10 == 0:
+            for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+                try:
+                    most.append(read_memory(int(child)))
+                except (OSError, IndexError):  # it has just ended
+                    continue
+
+    found = evaluate(
+        policy,
+        partial(Errand, leak=megabyte),
+        episodes=episodes,
+        seed=1,
+        num_envs=4,
+        num_workers=2,
+        progress=look,
+        vector_kwargs={
+            "context": "fork",
+            argument: limit if argument == "recycle_after" else 150 * megabyte,
+        },
+    )
+    assert (found.lengths == 2).all()
+    assert 0 < max(most) < 250 * megabyte
