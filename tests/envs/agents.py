@@ -109,3 +109,19 @@ class Crowd:
 
     def close(self) -> None:
         self.closed = True
+
+
+class Steady(Crowd):
+    """Agents without infos, who all live until two steps before the end: most steps are plain."""
+
+    def __init__(self, count: int = 3, length: int = 6, masks: str = "") -> None:
+        super().__init__(count, length, masks)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed, options)
+        self.acts[:, : self.length - 2] = True
+        self.agents = self._living()
+        return self._observe(self.agents), {}
+
+    def _infos(self, agents: list[str]) -> Any:
+        return {agent: {} for agent in agents}

@@ -96,7 +96,23 @@ class AgentError(ValueError):
         self.finding = finding
 
 
-class AgentDict(Env[dict[str, Any], dict[str, Any]]):
+class _Adapter:
+    """Passes on what an environment has not: the parallel environment's attributes and methods."""
+
+    parallel_env: Any
+
+    @property
+    def unwrapped(self) -> Any:
+        """The parallel environment below all wrappers."""
+        return getattr(self.parallel_env, "unwrapped", self.parallel_env)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "parallel_env":
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self.parallel_env, name)
+
+
+class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
     """A parallel environment as one environment, with Dicts by agent (`as_env`).
 
     `info["agents"]` holds `rewards`, `terminations`, `truncations`, `alive`, `action_mask` and
@@ -167,11 +183,6 @@ class AgentDict(Env[dict[str, Any], dict[str, Any]]):
         self._may_be_plain = not (self._to_native or self._to_foreign or has_masks or state)
         self._is_plain = False
         self._result: Any = None  # of the last step
-
-    @property
-    def unwrapped(self) -> Any:
-        """The parallel environment below all wrappers."""
-        return getattr(self.parallel_env, "unwrapped", self.parallel_env)
 
     def _space(self, name: str, kind: str) -> Any:
         return getattr(self.parallel_env, f"{kind}_space")(self._ids[name])
@@ -357,6 +368,13 @@ class AgentDict(Env[dict[str, Any], dict[str, Any]]):
                     text = f"has another {kind} space than before: {found}"
                     raise self._breach("agent-space", name, text)
 
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Set an attribute of the parallel environment."""
+        is_set = force or hasattr(self, name)
+        if is_set:
+            setattr(self.unwrapped, name, value)
+        return is_set
+
     def render(self) -> Any:
         """Render the environment in its `render_mode`."""
         return self.parallel_env.render()
@@ -366,7 +384,7 @@ class AgentDict(Env[dict[str, Any], dict[str, Any]]):
         self.parallel_env.close()
 
 
-class AgentRows(HasAgents, VectorEnv[Any, Any, Any]):
+class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
     """A parallel environment as a vector env with one row per possible agent (`as_vector_env`)."""
 
     agent_layout = "rows"
@@ -387,17 +405,6 @@ class AgentRows(HasAgents, VectorEnv[Any, Any, Any]):
             declared[_MASK] = env.mask_spaces[env.agent_names[0]]
         self.info_space = spaces.Dict(declared)
         self.has_acted = False
-
-    @property
-    def unwrapped(self) -> Any:
-        """The parallel environment below all wrappers."""
-        return self._env.unwrapped
-
-    def __getattr__(self, name: str) -> Any:
-        # Only for what no vector env has: the parallel environment's own attributes and methods.
-        if name.startswith("_") or name == "parallel_env":
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return getattr(self.parallel_env, name)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode of all agents; a `"reset_mask"` among the options must name all rows."""

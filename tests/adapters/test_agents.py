@@ -1,0 +1,629 @@
+"""Parallel environments in every part of a vector env: both layouts, beside bare loops."""
+
+from __future__ import annotations
+
+import copy
+import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.adapters.test_pettingzoo import Breach, Doomed, play_rows
+from tests.envs.agents import Crowd, Steady
+from vecspaces import evaluate, make_vec, sample_actions, spaces
+from vecspaces.adapters.pettingzoo import as_env, as_vector_env
+from vecspaces.env import Env
+from vecspaces.errors import InvalidObservationError, InvalidRewardError, ResetNeededError
+from vecspaces.testing.envs import Tag
+from vecspaces.vector import AutoresetMode, SyncVectorEnv
+from vecspaces.wrappers import RecordEpisodeStatistics
+
+NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
+MODES = [NEXT, SAME, DISABLED]
+BACKENDS = [{"backend": "sync"}, {"num_workers": 2}]
+
+
+class Shadow:
+    """A bare loop over one parallel environment: what the dict layout must show of it."""
+
+    def __init__(self, crowd: Crowd) -> None:
+        self.crowd, self.gives_masks = crowd, bool(crowd.masks)
+        self.is_over = True
+
+    def _show(self, seen: Any, infos: Any, rewards: Any, ends: Any) -> tuple[Any, Any]:
+        crowd = self.crowd
+        observation = {}
+        for agent in crowd.possible_agents:
+            space = crowd.observation_space(agent)
+            if agent in seen:
+                observation[agent] = seen[agent]
+            elif crowd.masks == "observations":
+                plain = np.zeros(space["observation"].shape)
+                observation[agent] = {"observation": plain, "action_mask": np.ones(3, np.int8)}
+            else:
+                observation[agent] = np.zeros(space.shape)
+        masks = {}
+        for agent in crowd.possible_agents:
+            given = observation[agent] if crowd.masks == "observations" else infos.get(agent, {})
+            is_alive = agent in crowd.agents
+            masks[agent] = given["action_mask"] if is_alive and crowd.masks else np.ones(3)
+        info = {
+            "rewards": {a: rewards.get(a, 0.0) for a in crowd.possible_agents},
+            "terminations": {a: ends.get(a, (0, 0))[0] for a in crowd.possible_agents},
+            "truncations": {a: ends.get(a, (0, 0))[1] for a in crowd.possible_agents},
+            "alive": {a: a in crowd.agents for a in crowd.possible_agents},
+            "action_mask": masks if crowd.masks else None,
+            "age": {a: infos.get(a, {}).get("age") for a in crowd.possible_agents},
+            "state": crowd.state(),
+        }
+        return observation, info
+
+    def reset(self, seed: int | None = None) -> tuple[Any, Any]:
+        seen, infos = self.crowd.reset(seed=seed)
+        self.flags: dict[str, tuple[bool, bool]] = {}
+        self.returns = dict.fromkeys(self.crowd.possible_agents, 0.0)
+        self.is_over = False
+        return self._show(seen, infos, {}, {})
+
+    def step(self, actions: dict[str, Any]) -> tuple[Any, float, bool, bool, Any]:
+        given = {agent: actions[agent] for agent in self.crowd.agents}
+        seen, rewards, terminations, truncations, infos = self.crowd.step(given)
+        ends = {agent: (terminations[agent], truncations[agent]) for agent in given}
+        self.flags.update((agent, flags) for agent, flags in ends.items() if any(flags))
+        for agent, reward in rewards.items():
+            self.returns[agent] += reward
+        self.is_over = not self.crowd.agents
+        observation, info = self._show(seen, infos, rewards, ends)
+        terminated = self.is_over and not any(cut for _, cut in self.flags.values())
+        total = sum(rewards.values())
+        return observation, total, terminated, self.is_over and not terminated, info
+
+
+def part(batch: Any, number: int) -> Any:
+    if isinstance(batch, dict):
+        return {key: part(own, number) for key, own in batch.items()}
+    return batch[number]
+
+
+def check_dict(observations: Any, infos: Any, number: int, observation: Any, info: Any) -> None:
+    np.testing.assert_equal(part(observations, number), observation)
+    check_infos(infos, number, info)
+
+
+def check_infos(infos: Any, number: int, info: Any) -> None:
+    by_agent = infos["agents"]
+    for kind in ("rewards", "terminations", "truncations", "alive", "action_mask"):
+        if info[kind] is None:
+            assert kind not in by_agent
+            continue
+        for agent, value in info[kind].items():
+            values = by_agent[kind][agent]
+            assert values.dtype != object and values.shape[1:] == np.shape(value)
+            np.testing.assert_array_equal(values[number], value)
+    for agent, age in info["age"].items():
+        own = by_agent.get("infos", {}).get(agent, {})
+        is_given = bool(own.get("_age", np.zeros(99))[number])
+        assert is_given == (age is not None) and (age is None or own["age"][number] == age)
+    np.testing.assert_array_equal(infos["state"][number], info["state"])
+
+
+def play_dicts(envs: Any, shadows: list[Shadow], mode: AutoresetMode, steps: int = 25) -> None:
+    """Compare each step of all environments with bare loops."""
+    observations, infos = envs.reset(seed=7)
+    for n, shadow in enumerate(shadows):
+        check_dict(observations, infos, n, *shadow.reset(7 + n))
+    envs.action_space.seed(3)
+    ended = 0
+    for _ in range(steps):
+        over = np.array([shadow.is_over for shadow in shadows])
+        if mode is DISABLED and over.any():
+            observations, infos = envs.reset(options={"reset_mask": over})
+            for n in np.flatnonzero(over):
+                check_dict(observations, infos, n, *shadows[n].reset())
+        actions = envs.action_space.sample()
+        observations, rewards, terminations, truncations, infos = envs.step(actions)
+        for n, shadow in enumerate(shadows):
+            if shadow.is_over:
+                expected: Any = shadow.reset()
+                expected = expected[0], 0.0, False, False, expected[1]
+            else:
+                expected = shadow.step(part(actions, n))
+                if shadow.is_over:
+                    ended += 1
+                    for agent, total in shadow.returns.items():
+                        holder = infos["final_info"] if mode is SAME else infos
+                        assert holder[f"return/{agent}"][n] == total
+                if shadow.is_over and mode is SAME:
+                    np.testing.assert_equal(infos["final_obs"][n], expected[0])
+                    last = infos["final_info"]
+                    check_infos(last, n, expected[4])
+                    first = shadow.reset()
+                    expected = first[0], *expected[1:4], first[1]
+            found = rewards[n], terminations[n], truncations[n]
+            assert found == expected[1:4]
+            check_dict(observations, infos, n, expected[0], expected[4])
+    assert ended > 3
+
+
+@pytest.mark.parametrize("masks", ["", "infos", "observations"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_dicts_equal_a_bare_loop(backend: Any, mode: AutoresetMode, masks: str) -> None:
+    make = partial(Crowd, masks=masks, different=not masks)
+    arguments: Any = {"agents": "dict", "state": True, "autoreset_mode": mode, **backend}
+    with make_vec(make, 3, **arguments) as envs:
+        play_dicts(envs, [Shadow(make()) for _ in range(3)], mode)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_dicts_of_few_agents(count: int) -> None:
+    with make_vec(partial(Crowd, count), 2, agents="dict", state=True, backend="sync") as envs:
+        play_dicts(envs, [Shadow(Crowd(count)) for _ in range(2)], NEXT)
+
+
+# ---------------------------------------------------------------------- steps without an end
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("arguments", [{}, {"copy": False}, {"buffers": 4}, {"validate": True},
+                                       {"num_workers": 2}, {"stats": True}])  # fmt: skip
+def test_plain_steps_equal_a_bare_loop(mode: AutoresetMode, arguments: Any) -> None:
+    """Some environments take plain steps while agents of others end."""
+    given = arguments if "num_workers" in arguments else {"backend": "sync", **arguments}
+    with make_vec(Steady, 4, agents="rows", autoreset_mode=mode, **given) as envs:
+        play_rows(envs, 3, mode, "", kind=Steady)
+        play_rows(envs, 3, mode, "", kind=Steady, steps=9)
+
+
+@pytest.mark.parametrize(
+    "info_space",
+    [
+        spaces.Dict(other=spaces.Box(0, 1, (2,))),
+        spaces.Dict(age=spaces.Box(0, 9, (), np.int64), alive=spaces.MultiBinary(())),
+    ],
+)
+@pytest.mark.parametrize("kind", [Crowd, Steady])
+def test_an_info_space_of_the_callers(kind: Any, info_space: Any) -> None:
+    with make_vec(kind, 3, agents="rows", backend="sync", info_space=info_space) as envs:
+        play_rows(envs, 3, NEXT, "", kind=kind)
+
+
+def test_a_copy_goes_on_by_itself() -> None:
+    with make_vec(Steady, 2, agents="rows", backend="sync") as envs:
+        envs.reset(seed=1)
+        envs.step(np.zeros(6, int))
+        with copy.deepcopy(envs) as other:
+            for turn in range(9):
+                one, two = (each.step(np.full(6, turn % 3)) for each in (envs, other))
+                np.testing.assert_equal(one, two)
+
+
+class Faulty(Steady):
+    """Returns something wrong in its third step, or raises."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def step(self, actions: Any) -> Any:
+        observations, rewards, *rest = super().step(actions)
+        if self.time == 3:
+            if self.how == "raises":
+                raise RuntimeError("a fault")
+            if self.how == "observation":
+                observations["red_1"] = np.zeros(2)
+            if self.how == "reward":
+                rewards["red_1"] = "much"
+        return observations, rewards, *rest
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "where"),
+    [
+        ("raises", RuntimeError, "a fault"),
+        ("observation", InvalidObservationError, "environment 4 "),
+        ("reward", (InvalidRewardError, ValueError), "much"),
+    ],
+)
+def test_a_fault_in_a_plain_step(how: str, kind: Any, where: str) -> None:
+    """The error names the row, and the next reset begins anew: no result is left over."""
+    with make_vec([Steady, partial(Faulty, how)], agents="rows", backend="sync") as envs:
+        for _ in range(2):
+            envs.reset(seed=1)
+            with pytest.raises(kind, match=where):
+                for _ in range(4):
+                    envs.step(np.zeros(6, int))
+        observations, infos = envs.reset(seed=1)
+        assert infos["alive"].all()
+        observations = envs.step(np.full(6, 2))[0]
+        assert observations[:, 1].tolist() == [1] * 6  # the time
+        assert observations[:, 2].tolist() == [2] * 6  # the last action
+
+
+# ---------------------------------------------------------------------- streams and parts
+
+
+def follow(envs: Any, mode: AutoresetMode, turns: Iterator[Any]) -> None:
+    """Step whole environments in any order, and compare each with its bare loop."""
+    crowds = [Steady() for _ in range(3)]
+    over = [False] * 3
+    for n, crowd in enumerate(crowds):
+        crowd.reset(seed=5 + n)
+    for env_ids, actions, result in turns:
+        observations, rewards, terminations, truncations, infos = result
+        for n in dict.fromkeys((env_ids // 3).tolist()):
+            crowd, at = crowds[n], np.flatnonzero(env_ids // 3 == n)
+            assert env_ids[at].tolist() == [3 * n, 3 * n + 1, 3 * n + 2]
+            names = crowd.possible_agents
+            if over[n]:
+                seen, rest = crowd.reset()[0], ({}, {}, {})
+            else:
+                given = {a: actions[at[k]] for k, a in enumerate(names) if a in crowd.agents}
+                seen, *rest = crowd.step(given)[:4]
+            over[n] = not crowd.agents
+            for place, agent in zip(at, names, strict=True):
+                if mode is SAME and any(each.get(agent) for each in rest[1:]):
+                    np.testing.assert_array_equal(infos["final_obs"][place], seen[agent])
+                if mode is SAME and agent not in crowd.agents:
+                    seen.pop(agent, None)
+                assert rewards[place] == rest[0].get(agent, 0.0)
+                assert terminations[place] == rest[1].get(agent, False)
+                assert truncations[place] == rest[2].get(agent, False)
+                assert infos["episode_over"][place] == over[n]
+            if over[n] and mode is SAME:
+                seen, over[n] = crowd.reset()[0], False
+            for place, agent in zip(at, names, strict=True):
+                shown = observations[place]
+                np.testing.assert_array_equal(shown, seen.get(agent, np.zeros(4)))
+                assert infos["alive"][place] == (agent in crowd.agents)
+
+
+@pytest.mark.parametrize("mode", [NEXT, SAME])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_environments_of_a_stream_equal_bare_loops(backend: Any, mode: AutoresetMode) -> None:
+    def turns(envs: Any) -> Iterator[Any]:
+        rng = np.random.default_rng(2)
+        envs.reset(seed=5)
+        waiting = {}
+        envs.recv()
+        for n in range(3):
+            waiting[n] = rng.integers(3, size=3)
+            envs.send(waiting[n], np.arange(3) + 3 * n)
+        for _ in range(40):
+            *result, env_ids = envs.recv(3)
+            n = env_ids[0] // 3
+            yield env_ids, waiting[n], result
+            waiting[n] = rng.integers(3, size=3)
+            envs.send(waiting[n], env_ids)
+
+    with make_vec(Steady, 3, agents="rows", autoreset_mode=mode, **backend) as envs:
+        follow(envs, mode, turns(envs))
+
+
+@pytest.mark.parametrize("mode", [NEXT, SAME])
+def test_steps_of_some_environments_equal_bare_loops(mode: AutoresetMode) -> None:
+    def turns(envs: Any) -> Iterator[Any]:
+        rng = np.random.default_rng(2)
+        envs.reset(seed=5)
+        for turn in range(40):
+            chosen = rng.permutation(3)[: 1 + turn % 3]
+            env_ids = np.concatenate([np.arange(3) + 3 * n for n in chosen])
+            actions = rng.integers(3, size=len(env_ids))
+            if len(chosen) == 3:  # plain steps of all lie between those of some
+                env_ids = np.arange(9)
+                yield env_ids, actions, envs.step(actions)
+            else:
+                yield env_ids, actions, envs.step(actions, env_ids=env_ids)
+
+    with make_vec(Steady, 3, agents="rows", autoreset_mode=mode, backend="sync") as envs:
+        follow(envs, mode, turns(envs))
+
+
+def test_disabled_refuses_steps_after_the_end_and_parts_of_an_environment() -> None:
+    with make_vec(Steady, 2, agents="rows", autoreset_mode=DISABLED, backend="sync") as envs:
+        _, infos = envs.reset(seed=3)
+        while not infos["episode_over"].any():
+            *_, infos = envs.step(np.zeros(6, int))
+        over = infos["episode_over"]
+        with pytest.raises(ResetNeededError, match="autoreset is DISABLED"):
+            envs.step(np.zeros(6, int))
+        some = over.copy()
+        some[int(over.argmax())] = False
+        with pytest.raises(ValueError, match=f"name environment {int(over.argmax())} too"):
+            envs.reset(options={"reset_mask": some})
+        _, infos = envs.reset(options={"reset_mask": over})
+        assert not infos["episode_over"].any() and infos["alive"][over].all()
+        envs.step(np.zeros(6, int))
+    with as_vector_env(Steady(length=3), autoreset_mode="Disabled") as env:
+        env.reset(seed=1)
+        with pytest.raises(ResetNeededError, match="the episode is over"):
+            for _ in range(9):
+                env.step(np.zeros(3, int))
+        with pytest.raises(ValueError, match="name red_1, blue_2 too"):
+            env.reset(options={"reset_mask": np.array([True, False, False])})
+    with as_vector_env(Tag()) as env, pytest.raises(ResetNeededError, match="first reset"):
+        env.step(np.zeros(3, int))
+
+
+# ---------------------------------------------------------------------- members, seeds, options
+
+
+class Lone(Env[Any, Any]):
+    """One agent, with the spaces of a row of Crowd."""
+
+    observation_space, action_space = Crowd().observation_space(""), spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.array([seed or 0.0, 0, 0, 0]), {}
+
+    def step(self, action: Any) -> Any:
+        return np.full(4, float(action)), 1.0, False, False, {}
+
+
+def test_members_have_consecutive_seeds() -> None:
+    """The k-th environment gets seed + k, whatever lies beside it, and however deeply."""
+    members = [lambda: as_vector_env(Crowd()), Lone, lambda: as_vector_env(Crowd())]
+    inner = partial(make_vec, Crowd, 2, agents="rows", backend="sync")
+    declared = as_vector_env(Crowd()).info_space
+    with SyncVectorEnv([*members, inner], info_space=declared) as envs:
+        assert envs.rows_per_env == (3, 1, 3, 3, 3)
+        assert envs.agent_names[:4] == ["blue_0", "red_1", "blue_2", ""]
+        observations, infos = envs.reset(seed=10)
+        for low, seed in ((0, 10), (4, 12), (7, 13), (10, 14)):
+            alone, _ = as_env(Crowd()).reset(seed=seed)
+            np.testing.assert_array_equal(observations[low], alone["blue_0"])
+        assert observations[3, 0] == 11
+        assert not infos["_alive"][3] and infos["_alive"][[0, 4, 7, 10]].all()
+        for _ in range(20):
+            observations, rewards, *_, infos = envs.step(np.full(13, 2))
+            assert rewards[3] == 1 and (observations[3] == 2).all()
+        mask = np.arange(13) == 3
+        assert envs.reset(options={"reset_mask": mask})[0][3, 0] == 0
+        with pytest.raises(ValueError, match="name environments 7, 9 too"):
+            envs.reset(options={"reset_mask": np.arange(13) == 8})
+
+
+def test_seeds_and_options_of_dicts() -> None:
+    with make_vec(Crowd, 3, agents="dict", backend="sync") as envs:
+        first, _ = envs.reset(seed=[5, None, 9], options=[{"a": 1}, None, {"a": 2}])
+        assert [one[-1] for one in envs.get_attr("options")] == [{"a": 1}, None, {"a": 2}]
+        for n, seed in ((0, 5), (2, 9)):
+            alone, _ = as_env(Crowd()).reset(seed=seed)
+            np.testing.assert_array_equal(first["blue_0"][n], alone["blue_0"])
+        envs.set_attr("length", [4, 5, 6])
+        assert envs.get_attr("length") == (4, 5, 6)
+        assert envs.call(lambda env: env.parallel_env.length) == (4, 5, 6)
+        assert [time for time, _ in envs.call("state")] == [0] * 3
+        envs.reset(seed=4, options={"b": 3})
+        assert [one[-1] for one in envs.get_attr("options")] == [{"b": 3}] * 3
+
+
+# ---------------------------------------------------------------------- rollouts, restarts
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_rollout_holds_rows_masks_and_state(backend: Any) -> None:
+    make = partial(Crowd, masks="infos")
+    with make_vec(make, 2, agents="rows", state=True, buffers=6, copy=False, **backend) as envs:
+        observations, infos = envs.reset(seed=1)
+        keys = ("alive", "episode_over", "action_mask", "state")
+        for _ in range(3):
+            shown = [observations.copy()]
+            held = [{key: infos[key].copy() for key in keys}]
+            taken = []
+            for turn in range(5):
+                observations, rewards, *flags, infos = envs.step(np.full(6, turn % 3))
+                shown.append(observations.copy())
+                taken.append((rewards, *flags))
+                held.append({key: infos[key].copy() for key in keys})
+            rollout = envs.rollout_view()
+            np.testing.assert_array_equal(rollout.observations, shown)
+            for name, own in zip(("rewards", "terminations", "truncations"),
+                                 zip(*taken, strict=True), strict=True):  # fmt: skip
+                np.testing.assert_array_equal(getattr(rollout, name), own)
+            for key in keys:
+                np.testing.assert_array_equal(rollout.infos[key], [one[key] for one in held])
+
+
+def test_a_rollout_of_plain_steps() -> None:
+    """The first slot of a rollout is the last one of the former: it may hold other infos."""
+    with make_vec(Steady, 2, agents="rows", buffers=4, backend="sync") as envs:
+        _, infos = envs.reset(seed=1)
+        held = [infos["alive"]]
+        for _ in range(8):
+            for _ in range(3):
+                held.append(envs.step(np.zeros(6, int))[4]["alive"])
+            rollout = envs.rollout_view()
+            np.testing.assert_array_equal(rollout.infos["alive"], held[-4:])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_restart_of_dicts_while_some_are_dead(tmp_path: Path, mode: AutoresetMode) -> None:
+    order = tmp_path / "die"
+    with make_vec(
+        [partial(Doomed, order), partial(Crowd, masks="infos")], agents="dict",
+        autoreset_mode=mode, num_workers=2, on_worker_death="restart",
+    ) as envs:  # fmt: skip
+        nothing = {agent: np.zeros(2, int) for agent in envs.agent_names}
+        observations, infos = envs.reset(seed=4)
+        while all(alive[0] for alive in infos["agents"]["alive"].values()):
+            observations, *_, infos = envs.step(nothing)
+        order.touch()
+        shown, rewards, terminations, truncations, infos = envs.step(nothing)
+        assert (rewards[0], terminations[0], truncations[0]) == (0, False, True)
+        assert infos["worker_restarted"][0] and not infos["_worker_restarted"][1]
+        if mode is SAME:
+            np.testing.assert_equal(infos["final_obs"][0], part(observations, 0))
+            return
+        np.testing.assert_equal(part(shown, 0), part(observations, 0))
+        if mode is DISABLED:
+            shown, infos = envs.reset(options={"reset_mask": np.array([True, False])})
+        else:
+            shown, *_, infos = envs.step(nothing)
+        assert infos["agents"]["alive"]["blue_0"][0] and shown["blue_0"][0, 1] == 0
+
+
+class Mortal(Steady):
+    """Kills its worker at a time of an episode, if a file says so; once."""
+
+    def __init__(self, order: Path) -> None:
+        super().__init__()
+        self.order = order
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        if self.order.exists():
+            self.order.unlink()
+            signal.raise_signal(signal.SIGKILL)
+        return super().step(actions)
+
+
+def test_plain_steps_go_on_after_a_restart(tmp_path: Path) -> None:
+    order = tmp_path / "die"
+    with make_vec([partial(Mortal, order)] * 2 + [Steady], agents="rows", num_workers=2,
+                  on_worker_death="restart") as envs:  # fmt: skip
+        envs.reset(seed=1)
+        for _ in range(3):
+            envs.step(np.zeros(9, int))
+        order.touch()
+        *_, truncations, infos = envs.step(np.zeros(9, int))
+        lost = infos["episode_over"]
+        assert truncations[lost].all() and 3 <= lost.sum() <= 6 and not infos["alive"][lost].any()
+        observations, *_, infos = envs.step(np.zeros(9, int))
+        assert (observations[lost, 1] == 0).all() and infos["alive"][lost].all()
+        for time in range(1, 4):
+            observations = envs.step(np.zeros(9, int))[0]
+            assert (observations[lost, 1] == time).all()
+
+
+# ---------------------------------------------------------------------- breaches, other parts
+
+
+@pytest.mark.parametrize("layout", ["rows", "dict"])
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("agent-missing", "agent 'red' of Breach has no observations"),
+        ("agent-unknown", "agent 'white' of Breach has rewards, and is not among possible_agents"),
+        ("agent-flag", "was terminated or truncated, and is among agents still"),
+        ("agent-space", "has another observation space than before"),
+    ],
+)
+def test_a_breach_is_an_error_that_names_the_agent(how: str, message: str, layout: Any) -> None:
+    with make_vec([Tag, partial(Breach, how)], agents=layout, backend="sync") as envs:
+        ends = {agent: np.full(2, 2) for agent in Tag.possible_agents}
+        actions: Any = ends if layout == "dict" else np.full(6, 2)
+        with pytest.raises(ValueError, match=message):
+            envs.reset(seed=1)
+            for _ in range(4):
+                envs.step(actions)
+
+
+class Vanishing(Tag):
+    """An agent leaves without a flag."""
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        result = super().step(actions)
+        self.agents = self.agents[:1]
+        return result
+
+
+class Unborn(Tag):
+    """An episode begins without agents."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        result = super().reset()
+        self.agents = []
+        return result
+
+
+class Formless(Tag):
+    """Returns something else than PettingZoo's five dicts."""
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        return super().step(actions)[:4]
+
+
+@pytest.mark.parametrize("layout", ["rows", "dict"])
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (Vanishing, "left agents, and was neither terminated nor truncated"),
+        (Unborn, "has no agents after reset"),
+        (Formless, "must return observations, rewards, terminations, truncations and infos"),
+    ],
+)
+def test_other_breaches(make: Any, message: str, layout: Any) -> None:
+    with make_vec(make, 2, agents=layout, backend="sync") as envs:
+        actions: Any = envs.action_space.sample()
+        with pytest.raises((TypeError, ValueError), match=message):
+            envs.reset()
+            envs.step(actions)
+
+
+def test_validate_names_the_row() -> None:
+    class Wide(Steady):
+        def _observe(self, agents: list[str]) -> Any:
+            seen = super()._observe(agents)
+            if self.time == 2:
+                seen["red_1"][0] = 1e9
+            return seen
+
+    with make_vec([Steady, Wide], agents="rows", backend="sync", validate=True) as envs:
+        envs.reset()
+        with pytest.raises(InvalidObservationError, match="environment 4"):
+            for _ in range(3):
+                envs.step(np.zeros(6, int))
+
+
+def test_random_actions_lie_within_the_masks() -> None:
+    class Strict(Crowd):
+        def step(self, actions: dict[str, Any]) -> Any:
+            for agent, action in actions.items():
+                assert self._mask(self.possible_agents.index(agent))[action]
+            return super().step(actions)
+
+    with make_vec(partial(Strict, masks="infos"), 3, agents="rows", backend="sync") as envs:
+        _, infos = envs.reset(seed=1)
+        rng = np.random.default_rng(0)
+        for _ in range(30):
+            actions = sample_actions(envs.single_action_space, envs.num_envs, infos, rng=rng)
+            *_, infos = envs.step(actions)
+
+
+def test_wrappers_and_evaluate_of_dicts() -> None:
+    with RecordEpisodeStatistics(make_vec(Crowd, 2, agents="dict", backend="sync")) as envs:
+        envs.reset(seed=2)
+        found = []
+        for _ in range(30):
+            *_, infos = envs.step(envs.action_space.sample())
+            for n in np.flatnonzero(infos.get("_episode", ())):
+                own = sum(infos[f"return/{agent}"][n] for agent in envs.agent_names)
+                found.append((infos["episode"]["r"][n], own))
+        assert len(found) > 4
+        np.testing.assert_allclose(*zip(*found, strict=True))
+    arguments: Any = {"agents": "dict", "episodes": 8, "seed": 4}
+    one = evaluate("random", Crowd, backend="sync", num_envs=1, **arguments)
+    assert one.episodes == 8 and set(one.infos) >= {f"return/{a}" for a in Crowd().possible_agents}
+
+    def stay(observations: Any) -> Any:
+        return {agent: np.zeros(len(rows), int) for agent, rows in observations.items()}
+
+    alone = evaluate(stay, Crowd, backend="sync", num_envs=1, **arguments)
+    others = evaluate(stay, Crowd, num_workers=2, num_envs=4, **arguments)
+    assert alone.returns.tolist() == others.returns.tolist()
+    for agent in Crowd().possible_agents:
+        assert (alone.infos[f"return/{agent}"] == others.infos[f"return/{agent}"]).all()
+
+
+def test_dicts_as_gymnasium() -> None:
+    from vecspaces.adapters.gymnasium import as_gymnasium
+
+    with as_gymnasium(make_vec(Crowd, 2, agents="dict", backend="sync")) as envs:
+        observations, infos = envs.reset(seed=1)
+        assert envs.single_observation_space["blue_0"].contains(observations["blue_0"][0])
+        assert infos["agents"]["alive"]["blue_0"].all()
+        envs.step(envs.action_space.sample())

@@ -1,0 +1,55 @@
+"""Parallel environments in Ray's actors, beside bare loops."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.adapters.test_agents import Shadow, play_dicts
+from tests.adapters.test_pettingzoo import play_rows
+from tests.envs.agents import Crowd, Steady
+from vecspaces import make_vec
+from vecspaces.vector import AutoresetMode
+
+pytest.importorskip("ray", reason='needs Ray: pip install "vecspaces[ray]"')
+
+pytestmark = pytest.mark.usefixtures("lent_actors")
+RAY: Any = {"backend": "ray", "num_workers": 2}
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize(("kind", "masks"), [(Crowd, "infos"), (Steady, "")])
+def test_rows(kind: Any, masks: str, mode: AutoresetMode) -> None:
+    make = partial(kind, masks=masks)
+    with make_vec(make, 3, agents="rows", state=True, autoreset_mode=mode, **RAY) as envs:
+        play_rows(envs, 3, mode, masks, kind=kind)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_dicts(mode: AutoresetMode) -> None:
+    make = partial(Crowd, masks="observations")
+    with make_vec(make, 2, agents="dict", state=True, autoreset_mode=mode, **RAY) as envs:
+        play_dicts(envs, [Shadow(make()) for _ in range(2)], mode)
+
+
+@pytest.mark.parametrize("kind", [Crowd, Steady])
+def test_processes_in_actors(kind: Any) -> None:
+    """The environments of an actor are one vector env there, which holds rows of agents."""
+    with make_vec(kind, 4, agents="rows", processes_per_actor=2, **RAY) as envs:
+        assert envs.rows_per_env == (3, 3, 3, 3)
+        play_rows(envs, 3, AutoresetMode.NEXT_STEP, "", kind=kind, steps=12)
+
+
+def test_environments_of_a_stream() -> None:
+    with make_vec(Steady, 2, agents="rows", **RAY) as envs:
+        envs.reset(seed=1)
+        envs.recv()
+        for time in range(1, 4):
+            envs.send(np.full(6, time % 3))
+            for _ in range(2):
+                received = envs.recv(3)
+                assert len(set(received.env_ids // 3)) == 1
+                assert received.observations[:, 1].tolist() == [time] * 3
