@@ -345,6 +345,8 @@ def provoke(example: doctest.Example) -> str:
     texts = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        # Other tests of this process may have left threads, such as those of libraries.
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
         try:
             result = eval(example.source, namespace)
             if isinstance(result, str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import signal
 import threading
 import warnings
@@ -12,6 +13,7 @@ import typer
 
 from vecspaces.cli.console import write_json
 from vecspaces.cli.errors import describe_place, interrupted_line
+from vecspaces.vector.backends.process.interrupts import start_fork_server
 from vecspaces.vector.exchange.failures import Message
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ def reported() -> Iterator[None]:
         try:
             if replaced:
                 signal.signal(signal.SIGINT, interrupt)
+            start_fork_server(multiprocessing.get_start_method())
             yield
         except KeyboardInterrupt as interruption:
             details = "; ".join([*map(str, interruption.args), *_find_hanging(interruption)])

@@ -17,6 +17,7 @@ import typer
 from vecspaces.make import Factory, find_factory, find_parallel
 from vecspaces.vector import RayVectorEnv
 from vecspaces.vector.agents import AgentLayout
+from vecspaces.vector.backends.process.interrupts import start_fork_server
 
 STANDARD_OUTPUT = Path("-")
 PICTURES = (".gif", ".mp4")
@@ -104,6 +105,7 @@ StartMethod: TypeAlias = Annotated[
         "--start-method",
         "--context",
         metavar="METHOD",
+        callback=start_fork_server,
         help="How workers start: fork, spawn or forkserver.",
         show_default="Python's own",
     ),

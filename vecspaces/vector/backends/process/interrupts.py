@@ -77,6 +77,21 @@ def blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def start_fork_server(start_method: str | None) -> str | None:
+    """Start multiprocessing's fork server, if workers come from it, and block Ctrl-C in it.
+
+    While it imports its modules, Ctrl-C would end it with a traceback. Processes that it starts for
+    others inherit the block: this is for programs whose processes are ours, as the command line.
+    """
+    if start_method == "forkserver":
+        from multiprocessing import forkserver, resource_tracker
+
+        resource_tracker.ensure_running()  # which would unblock Ctrl-C
+        with blocked():
+            forkserver.ensure_running()
+    return start_method
+
+
 def _install(number: int, handler: _Handler) -> None:
     """Let Python call a function, and the system know its C handler with the flags of before."""
     signal.signal(number, handler.function)
