@@ -27,9 +27,10 @@ PUBLIC = {
         "flatten_space", "from_description", "to_description", "unflatten",
     },
     "vecspaces.vector": {
-        "AsyncVectorEnv", "AutoresetMode", "RayVectorEnv", "Rollout", "Stats", "SyncVectorEnv",
-        "Transition", "VectorActionWrapper", "VectorEnv", "VectorObservationWrapper",
-        "VectorRewardWrapper", "VectorWrapper", "infos_as_list", "utils",
+        "AsyncVectorEnv", "AutoresetMode", "Chunk", "RayVectorEnv", "Rollout", "Stats",
+        "SyncVectorEnv", "Transition", "VectorActionWrapper", "VectorEnv",
+        "VectorObservationWrapper", "VectorRewardWrapper", "VectorWrapper", "infos_as_list",
+        "utils",
     },
     "vecspaces.vector.utils": {
         "CloudpickleWrapper", "batch_differing_spaces", "batch_space", "clear_mpi_env_vars",

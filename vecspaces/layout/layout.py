@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, TypeAlias
 
@@ -145,9 +145,16 @@ class Layout:
             space, n, slots, variable_capacity, tuple(leaves), nbytes, offset, end - offset, node
         )
 
-    def of_rows(self, n: int) -> Layout:
+    def of_rows(self, n: int, offset: int = 0) -> Layout:
         """Return the layout of n values by themselves, those of variable size spilled."""
-        return self._arrange(self.space, self._node, n, 1, 0, 0)
+        return self._arrange(self.space, self._node, n, 1, 0, offset)
+
+    def of_chunks(self, n: int, length: int) -> Layout:
+        """Return the layout of n rows of `length` values each, which all are arrays.
+
+        The values lie in its memory as `of_rows(n * length)` lays them out.
+        """
+        return self._arrange(self.space, _repeated(self._node, length), n, 1, 0, 0)
 
     @property
     def has_variable(self) -> bool:
@@ -283,6 +290,14 @@ def _is_fixed(node: Node) -> bool:
     if isinstance(node, Record):
         return all(map(_is_fixed, node.children))
     return isinstance(node, Array)
+
+
+def _repeated(node: Node, length: int) -> Node:
+    """Return the node of `length` values of a node; a batch has them along its second axis."""
+    if isinstance(node, Record):
+        return replace(node, children=tuple(_repeated(child, length) for child in node.children))
+    assert isinstance(node, Array)
+    return replace(node, shape=(length, *node.shape))
 
 
 def _unpack(name: str, packed: bytes, *numbers: int) -> Layout:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ from vecspaces.vector.agents import HasAgents
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.calls import Calls
+from vecspaces.vector.chunks import Chunk, Chunks
 from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import Message, name_envs
 from vecspaces.vector.exchange.infos import merge, split
@@ -79,6 +81,7 @@ class ManagedVectorEnv(
             raise
         self.batch_size = self._send_recv.batch_size
         self._calls = Calls(self._session, backend)
+        self._chunks = Chunks(self._session, backend, self._send_recv)
         # The payloads of a step: nothing for every worker.
         self._everyone: dict[int, None] = dict.fromkeys(range(len(backend.slices)))
 
@@ -96,6 +99,8 @@ class ManagedVectorEnv(
         check_recycling(settings, [sum(each.counts) for each in descriptions], self._backend)
         # Rows that step as one, because their environments are one vector env.
         self._together = rows_of(counts)
+        vectors = [is_one for description in descriptions for is_one in description.are_vector]
+        self._in_vector_envs = np.flatnonzero(np.repeat(vectors, counts)).tolist()
         self.rows_per_env = tuple(unit for each in descriptions for unit in each.units)
         self._unit_of = np.arange(len(self.rows_per_env)).repeat(self.rows_per_env).tolist()
         self._name_agents([agents for each in descriptions for agents in each.agents], counts)
@@ -280,13 +285,89 @@ class ManagedVectorEnv(
             timeout: The longest wait, in seconds; None: `step_timeout`.
 
         Returns:
-            What `step` returns.
+            What `step` returns; the chunk, if it ends a `step_chunk` whose own wait ended early.
 
         Raises:
             NoAsyncCallError: No step is pending.
             StepTimeoutError: It took too long; the step stays pending.
         """
-        return self._session.finish("step", "step_wait", timeout, self._read_step)
+        read: Callable[[int], Any] = self._read_step
+        if self._session.takes_chunk:
+            read = self._chunks.read
+        result: ManagedStep[ObsType] = self._session.finish("step", "step_wait", timeout, read)
+        return result
+
+    def step_chunk(
+        self,
+        actions: Any,
+        infos: str = "last",
+        *,
+        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
+    ) -> Chunk:
+        """Take up to k actions in every environment, or in some, without looking in between.
+
+        An environment stops where its episode ends. In NEXT_STEP mode, the chunk after an end
+        resets the environment and takes no step; in SAME_STEP mode, the observation is that of the
+        reset. `step_timeout` bounds the whole chunk. An environment whose worker is restarted loses
+        its chunk: rewards and steps are 0, and it is truncated. An environment with an attribute
+        `needs_observation` finds False in it while nobody looks at the next observation, unless
+        the step ends the episode.
+
+        Args:
+            actions: A batch with an axis more: each leaf has shape `(num_envs, k, ...)`.
+            infos: `"last"` for the infos of each environment's last step, or of its reset; `"all"`
+                for what the `info_space` declares, of all steps.
+            env_ids: The environments; None: all. The arrays then have one row per entry.
+
+        Returns:
+            The chunk, all of it copies. With `copy=False`, it overwrites the last observations.
+
+        Raises:
+            InvalidActionError: The actions do not fit; no environment was stepped.
+            ResetNeededError: An environment is finished (DISABLED mode) or broken, or no
+                environment was reset yet.
+            StepTimeoutError: It took longer than `step_timeout`; `step_wait` returns the chunk.
+            ValueError: Actions are not arrays of one size, an environment is a vector env, or there
+                is no `info_space` for `"all"`.
+
+        Example:
+            >>> from vecspaces import make_vec
+            >>> with make_vec("CartPole-v1", 2, backend="sync") as envs:
+            ...     _ = envs.reset(seed=0)
+            ...     chunk = envs.step_chunk(np.ones((2, 3), int))
+            ...     chunk.rewards.tolist(), chunk.steps.tolist()
+            ([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]], [3, 3])
+        """
+        session, call = self._session, "step_chunk"
+        try:
+            if infos not in ("last", "all"):
+                raise ValueError(f"infos: expected 'last' or 'all', found {infos!r}")
+            if infos == "all" and self.info_space is None:
+                raise ValueError("infos='all' returns what an info_space declares; there is none")
+            session.check("step", call)
+            rows = check_env_ids(env_ids, self.num_envs)
+            if self._settings.recycles:
+                raise ValueError(
+                    "step_chunk: recycle_after and recycle_memory replace workers between two "
+                    "steps, and an episode may end inside a chunk: use step"
+                )
+            if self._in_vector_envs:
+                text = "step_chunk: {:envs} are rows of vector envs, which step together and so "
+                text += "cannot stop each at the end of its episode: use step"
+                raise ValueError(Message(text, self._in_vector_envs))
+            session.check_rows(rows, call)
+            if self._mode is AutoresetMode.DISABLED:
+                self._refuse_finished(rows)
+            check = partial(self._check_actions, call) if self._settings.validate else None
+            try:
+                payloads = self._chunks.pack(actions, rows, infos == "all", check)
+            except Mismatch as error:
+                raise self._action_error(error, rows, in_chunks=True) from None
+            session.begin_chunk(call, rows, payloads)
+            return session.finish("step", call, None, self._chunks.read)
+        except BaseException as error:
+            session.interrupt(error)
+            raise
 
     def _begin_step(self, call: str, actions: Any) -> None:
         session = self._session
@@ -294,8 +375,8 @@ class ManagedVectorEnv(
             session.check("step", call)
         if session.broken or session.replaced:
             session.check_rows(range(self.num_envs), call)
-        if self._mode is AutoresetMode.DISABLED and session.finished.any():
-            self._refuse_finished(np.flatnonzero(session.finished))
+        if self._mode is AutoresetMode.DISABLED:
+            self._refuse_finished(slice(None))
         try:
             self._buffers.write_actions(actions)
         except Mismatch as error:
@@ -327,41 +408,54 @@ class ManagedVectorEnv(
             infos,
         )
 
-    def _action_error(self, error: Mismatch, rows: Sequence[int] | None) -> InvalidActionError:
+    def _action_error(
+        self, error: Mismatch, rows: Sequence[int] | None, in_chunks: bool = False
+    ) -> InvalidActionError:
         """Return the error for actions that do not fit; no environment was stepped."""
         finding = Mismatch(error.expected, error.found, error.path, name="actions")
         where: str = ""
         if error.row is not None:
             where = Message(" for {:envs}", [error.row if rows is None else rows[error.row]])
-        return InvalidActionError(
-            Message("{}{}: a batch must fit action_space {}", finding, where, self.action_space)
-        )
+        if in_chunks:
+            text = Message("a chunk holds k actions of {}", self.single_action_space)
+        else:
+            text = Message("a batch must fit action_space {}", self.action_space)
+        return InvalidActionError(Message("{}{}: {}", finding, where, text))
 
     def _validate_actions(self, call: str, rows: Sequence[int] | None) -> None:
-        """Refuse actions that were written, and lie outside of the action space.
+        """Refuse actions that were written, and lie outside of the action space."""
+        written = self._buffers.actions
+        if rows is None and self.action_space.contains(written.read()):
+            return
+        chosen = range(self.num_envs) if rows is None else rows
+        self._check_actions(call, ((at, row, written.item(row)) for at, row in enumerate(chosen)))
+
+    def _check_actions(self, call: str, actions: Iterable[tuple[int, int, Any]]) -> None:
+        """Refuse actions, each with its position and its row, that lie outside of the action space.
 
         Any action is accepted where the step begins an episode, since no environment sees it.
         """
-        written, space = self._buffers.actions, self.single_action_space
-        if rows is None and self.action_space.contains(written.read()):
-            return
+        space = self.single_action_space
         ignored = {*self._session.workers.lost, *np.flatnonzero(self._session.gone).tolist()}
         if self._mode is AutoresetMode.NEXT_STEP:
             ignored.update(np.flatnonzero(self._session.finished).tolist())
-        for position, row in enumerate(range(self.num_envs) if rows is None else rows):
-            found = space.explain(written.item(row), name=f"actions[{position}]")
+        for position, row, action in actions:
+            found = space.explain(action, name=f"actions[{position}]")
             if found is not None and row not in ignored:
                 message = "{}: {} for {:envs}: no environment was stepped; actions must lie in {}"
                 raise InvalidActionError(Message(message, call, found, [row], space))
 
-    def _refuse_finished(self, rows: npt.NDArray[Any]) -> None:
-        raise ResetNeededError(
-            Message(
-                "{:envs} finished an episode, and autoreset is DISABLED: reset with "
-                "options={{'reset_mask': terminations | truncations}} first",
-                rows.tolist(),
+    def _refuse_finished(self, rows: slice | Sequence[int]) -> None:
+        """Raise if some rows are finished, for calls that take steps in DISABLED mode."""
+        finished = np.arange(self.num_envs)[rows][self._session.finished[rows]]
+        if finished.size:
+            raise ResetNeededError(
+                Message(
+                    "{:envs} finished an episode, and autoreset is DISABLED: reset with "
+                    "options={{'reset_mask': terminations | truncations}} first",
+                    finished.tolist(),
+                )
             )
-        )
 
     def _merged_infos(self) -> dict[str, Any]:
         """Merge what the environments of all workers reported, in their order."""
@@ -461,9 +555,9 @@ class ManagedVectorEnv(
             self._session.check("send", call)
             rows = check_env_ids(env_ids, self.num_envs)
             self._send_recv.check(rows, call)
+            if self._mode is AutoresetMode.DISABLED:
+                self._refuse_finished(rows)
             at = np.array(rows, dtype=np.intp)
-            if self._mode is AutoresetMode.DISABLED and self._session.finished[at].any():
-                self._refuse_finished(at[self._session.finished[at]])
             try:
                 self._buffers.write_some_actions(actions, at=at)
             except Mismatch as error:

@@ -116,6 +116,15 @@ class SendRecv:
 
     def _read(self, rows: list[int]) -> Transition:
         """Gather the results of rows that are ready."""
+        queue = self._session.queue
+        given = {place: queue.ready[row] for place, row in enumerate(rows) if queue.ready[row]}
+        infos = merge([gather(given)], len(rows)) if given else {}
+        return self.read_rows(rows, infos)
+
+    def read_rows(
+        self, rows: list[int], infos: dict[str, Any], declared: bool = True
+    ) -> Transition:
+        """Gather what rows wrote into the current slot, and the infos that were merged for them."""
         at = np.array(rows, dtype=np.int64)
         buffers, session = self._buffers, self._session
         slot, queue = session.ring.current, session.queue
@@ -127,9 +136,7 @@ class SendRecv:
             fresh = [place for place, row in enumerate(rows) if row in queue.fresh]
             rewards[fresh] = 0.0
             terminations[fresh] = truncations[fresh] = False
-        given = {place: queue.ready[row] for place, row in enumerate(rows) if queue.ready[row]}
-        infos = merge([gather(given)], len(rows)) if given else {}
-        if buffers.infos:
+        if buffers.infos and declared:
             buffers.infos[slot].gather(infos, at)
         ended = terminations | truncations
         session.finished[at] = ended

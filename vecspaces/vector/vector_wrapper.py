@@ -27,9 +27,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.errors import AlreadyPendingCallError, NoAsyncCallError, StepTimeoutError
+from vecspaces.errors import (
+    AlreadyPendingCallError,
+    InvalidActionError,
+    NoAsyncCallError,
+    StepTimeoutError,
+)
 from vecspaces.spaces import Dict, Space
 from vecspaces.typevars import TypeVar
+from vecspaces.vector.chunks import Chunk
 from vecspaces.vector.send_recv import Transition
 from vecspaces.vector.utils import batch_space, concatenate, iterate
 from vecspaces.vector.vector_env import ActType, ArrayType, ObsType, Seed, StepResult, VectorEnv
@@ -48,6 +54,7 @@ _RESET = ("reset",)
 _RESET_PARTS = ("reset_async", "reset_wait")
 _STREAM = ("send", "recv")
 _ROLLOUT = ("rollout_view",)
+_CHUNK = ("step_chunk",)
 _EVERY_STEP = (*_STEP, *_STEP_PARTS, *_RESET, *_RESET_PARTS)
 # Methods -> the methods whose overrides they would go around if they are inherited from further up.
 _GO_AROUND = {
@@ -57,6 +64,10 @@ _GO_AROUND = {
     _RESET_PARTS: _RESET,
     _STREAM: _EVERY_STEP,
     _ROLLOUT: _EVERY_STEP,
+    _CHUNK: (*_STEP, *_STEP_PARTS),
+    # A wrapper that states how it changes a step has to state how it changes a chunk.
+    ("_before_chunk",): ("_before_step",),
+    ("_after_chunk",): ("_after_step",),
 }
 
 
@@ -147,6 +158,14 @@ class VectorWrapper(
     def _after_recv(self, result: StepResult, env_ids: npt.NDArray[np.int64]) -> StepResult:
         """Change the five values of `recv`, which may also be those of a reset."""
         return self._after_step(result, env_ids)
+
+    def _before_chunk(self, actions: Any) -> Any:
+        """Change the actions of a chunk, each leaf of shape `(rows, k, ...)`."""
+        return actions
+
+    def _after_chunk(self, chunk: Chunk) -> Chunk:
+        """Change what a chunk returned."""
+        return chunk
 
     def _after_reset(
         self, observations: ObsType, infos: dict[str, Any], mask: Mask | None
@@ -252,8 +271,11 @@ class VectorWrapper(
         """End a `step` that `step_async` began."""
         if _STEP_PARTS in self._bypassed:
             return self.step(*self._take_deferred("step", timeout).values())
-        if self._kept is None or self._kept[0] != "step":
-            self._kept = "step", self._wrapped.step_wait(timeout), None
+        if self._kept is None or self._kept[0] not in ("step", "chunk"):
+            result = self._wrapped.step_wait(timeout)
+            self._kept = "chunk" if isinstance(result, Chunk) else "step", result, None
+        if self._kept[0] == "chunk":
+            return self._end_chunk()  # type: ignore[return-value]  # of an interrupted step_chunk
         return self._end_step()
 
     def send(self, actions: Any, env_ids: EnvIds | None = None) -> None:
@@ -312,6 +334,26 @@ class VectorWrapper(
         rollout: Rollout = self._wrapped.rollout_view()
         return rollout
 
+    def step_chunk(
+        self, actions: Any, infos: str = "last", *, env_ids: EnvIds | None = None
+    ) -> Chunk:
+        """Take up to k actions in every environment, or in some; see `SyncVectorEnv.step_chunk`.
+
+        Raises:
+            TypeError: The wrapper needs to see every step.
+        """
+        for methods in (_CHUNK, ("_before_chunk",), ("_after_chunk",)):
+            if methods in self._bypassed:
+                raise TypeError(
+                    f"step_chunk would go around {type(self).__name__}.{self._bypassed[methods]}, "
+                    "which sees every step: wrap each environment instead, in its env_fn, or call "
+                    "step_chunk of the wrapped vector env"
+                )
+        self._check_idle("step_chunk")
+        changed = self._before_chunk(actions)
+        self._kept = "chunk", self._wrapped.step_chunk(changed, infos, env_ids=env_ids), None
+        return self._end_chunk()
+
     def _end_reset(self) -> tuple[WrapperObsType, dict[str, Any]]:
         """Change the reset that is kept, and return it: until then, a wait can be repeated."""
         assert self._kept is not None
@@ -328,9 +370,17 @@ class VectorWrapper(
         self._kept = None
         return changed
 
+    def _end_chunk(self) -> Chunk:
+        """Change the chunk that is kept, and return it: until then, `step_wait` can return it."""
+        assert self._kept is not None
+        changed = self._after_chunk(self._kept[1])
+        self._kept = None
+        return changed
+
     def _check_kept(self, kept: tuple[str, Any, Any], count: int | None) -> None:
         """Refuse a `recv` that is not answered by the result that is kept."""
         call, result, env_ids = kept
+        call = "step" if call == "chunk" else call
         if call in ("step", "reset"):
             raise NoAsyncCallError(
                 f"recv was called while a {call} is still pending: call {call}_wait first", "recv"
@@ -350,8 +400,9 @@ class VectorWrapper(
             pending, advice = self._deferred[0], f"call {self._deferred[0]}_wait first"
         elif self._kept is None or mask is None or np.all(mask):
             return
-        elif self._kept[0] in ("step", "reset"):
-            pending, advice = self._kept[0], f"call {self._kept[0]}_wait first, or reset()"
+        elif self._kept[0] in ("step", "chunk", "reset"):
+            pending = "reset" if self._kept[0] == "reset" else "step"
+            advice = f"call {pending}_wait first, or reset()"
         else:
             pending, advice = "send", "recv its results first, or reset()"
         raise AlreadyPendingCallError(
@@ -440,6 +491,10 @@ class VectorObservationWrapper(VectorWrapper[WrapperObsType, ActType, ObsType, A
             infos = self._with_finals(infos, lambda batch, ended: self.observations(batch))
         return self.observations(observations), rewards, terminations, truncations, infos
 
+    def _after_chunk(self, chunk: Chunk) -> Chunk:
+        changed = self._after_step((*chunk[:4], chunk.infos), None)
+        return chunk._replace(observations=changed[0], infos=changed[4])
+
     def observations(self, observations: ObsType) -> WrapperObsType:
         """Change a batch of observations.
 
@@ -463,6 +518,20 @@ class VectorActionWrapper(VectorWrapper[ObsType, WrapperActType, ObsType, ActTyp
     def _before_step(self, actions: WrapperActType) -> ActType:
         return self.actions(actions)
 
+    def _before_chunk(self, actions: Any) -> Any:
+        shapes: set[tuple[int, ...]] = set()
+        _map_leaves(actions, lambda leaf: shapes.add(leaf.shape[:2]))
+        if len(shapes) != 1 or len(min(shapes)) < 2:
+            raise InvalidActionError(
+                "step_chunk: expected actions of shape (rows, k, ...) in every leaf, found "
+                f"{' and '.join(map(str, sorted(shapes)))}"
+            )
+        # As a batch of rows x k rows.
+        (shape,) = shapes
+        rows = _map_leaves(actions, lambda leaf: leaf.reshape(-1, *leaf.shape[2:]))
+        changed = self.actions(rows)
+        return _map_leaves(changed, lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]))
+
     def actions(self, actions: WrapperActType) -> ActType:
         """Change a batch of actions.
 
@@ -484,6 +553,12 @@ class VectorRewardWrapper(VectorWrapper[ObsType, ActType, ObsType, ActType, Arra
         observations, rewards, terminations, truncations, infos = result
         return observations, self.rewards(rewards), terminations, truncations, infos
 
+    def _after_chunk(self, chunk: Chunk) -> Chunk:
+        taken = np.arange(chunk.rewards.shape[1]) < chunk.steps[:, None]
+        rewards, own = np.zeros_like(chunk.rewards), cast("ArrayType", chunk.rewards[taken])
+        rewards[taken] = np.asarray(self.rewards(own))
+        return chunk._replace(rewards=rewards)
+
     def rewards(self, rewards: ArrayType) -> ArrayType:
         """Change a batch of rewards.
 
@@ -501,6 +576,15 @@ def check_vector_env(env: Any) -> Any:
     if not isinstance(env, VectorEnv):
         raise TypeError(f"env must be a vecspaces.vector.VectorEnv, found {type(env).__name__}")
     return env
+
+
+def _map_leaves(batch: Any, change: Callable[[npt.NDArray[Any]], Any]) -> Any:
+    """Change each array of a batch, nested as they are."""
+    if isinstance(batch, Mapping):
+        return {key: _map_leaves(part, change) for key, part in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(_map_leaves(part, change) for part in batch)
+    return change(np.asarray(batch))
 
 
 def as_rows(env_ids: EnvIds) -> npt.NDArray[Any]:

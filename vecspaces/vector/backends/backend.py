@@ -128,6 +128,8 @@ def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
         return group.call(*payload)
     if op is Op.SET_ATTR:
         return group.set_attr(*payload)
+    if op is Op.STEP_CHUNK:
+        return group.step_chunk(slot, *payload)
     if op is Op.REPLACE:
         return group.replace(payload)
     if op is Op.FLUSH:

@@ -9,7 +9,7 @@ of bools, `presence`, says which keys each row has. Other keys of an info travel
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ from vecspaces.spaces import Box, Dict, Space
 
 Mask = npt.NDArray[np.bool_]
 
-# Keys with which a vector env itself reports something.
-_RESERVED = frozenset(("final_obs", "final_info", "worker_restarted"))
+#: Keys with which a vector env itself reports something.
+RESERVED = frozenset(("final_obs", "final_info", "worker_restarted"))
 
 
 def check_info_space(space: Any) -> Dict[Any] | None:
@@ -54,7 +54,7 @@ def check_info_space(space: Any) -> Dict[Any] | None:
                 f"{where}: in merged infos, a key that begins with '_' is the mask of another: "
                 "choose another name, or leave it to the infos that are not declared"
             )
-        if len(path) == 1 and key in _RESERVED:
+        if len(path) == 1 and key in RESERVED:
             raise ValueError(f"{where}: vector envs use this key themselves: choose another name")
     return native
 
@@ -121,6 +121,16 @@ class InfoLayout:
         flags = Box(0, 1, (len(keys),), np.bool_)
         presence = Layout.compile(flags, n, slots=slots, offset=offset)
         return cls(tuple(keys), n, slots, presence, offset + presence.size)
+
+    def of_rows(self, n: int) -> InfoLayout:
+        """Return the layout of n rows by themselves, values of variable size spilled."""
+        keys, end = [], 0
+        for key in self.keys:
+            layout = None if key.layout is None else key.layout.of_rows(n, end)
+            end += 0 if layout is None else layout.size
+            keys.append(replace(key, layout=layout))
+        presence = self.presence.of_rows(n, end)
+        return InfoLayout(tuple(keys), n, 1, presence, end + presence.size)
 
     @property
     def has_variable(self) -> bool:

@@ -27,6 +27,7 @@ class Op(IntEnum):
     FLUSH = 8
     CLOSE = 9
     REPLACE = 10
+    STEP_CHUNK = 11
     # worker to caller
     BUILT = 16
     BOUND = 17
@@ -41,6 +42,9 @@ class Op(IntEnum):
         """The command as errors name it."""
         return self.name.lower().removesuffix("_rows")
 
+
+#: The commands that write rows.
+WRITES = (Op.STEP, Op.STEP_ROWS, Op.STEP_CHUNK, Op.RESET)
 
 # One message is this header and then its payload. A reply carries the sequence number of its
 # command, so that a late one is recognised and never taken for the reply to another command.

@@ -57,10 +57,10 @@ class Positions:
         rows[row, _BEGAN] = self.steps[worker]
         rows[row, _COUNT] += 1
 
-    def step(self, rows: Sequence[int]) -> None:
+    def step(self, rows: Sequence[int], count: int = 1) -> None:
         """Note that some rows step, and others of their worker do not."""
         for row in rows:
-            self._rows[row, _BEGAN] -= 1
+            self._rows[row, _BEGAN] -= count
 
     def place(self, worker: int, row: int) -> Place:
         """Return where a worker is that is busy with an environment."""

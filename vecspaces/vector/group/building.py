@@ -248,6 +248,7 @@ class GroupDescription:
     info_spaces: tuple[InfoSpace, ...]  # of each environment
     agents: tuple[Agents, ...]  # of each environment
     units: tuple[int, ...]  # the rows of each environment, those in a vector env one by one
+    are_vector: tuple[bool, ...]  # whether each environment is a vector env
     # Those of the first environment.
     metadata: dict[str, Any]
     render_mode: str | None
@@ -263,6 +264,7 @@ class GroupDescription:
             tuple(one.info_space for one in built),
             tuple(one.agents for one in built),
             tuple(unit for one in built for unit in one.units),
+            tuple(is_vector_env(one.env) for one in built),
             dict(getattr(first, "metadata", None) or {}),
             getattr(first, "render_mode", None),
         )

@@ -31,6 +31,7 @@ from vecspaces.vector.group.building import (
     close_all,
     is_vector_env,
 )
+from vecspaces.vector.group.chunk_stepper import GroupChunk
 from vecspaces.vector.group.form import failed
 from vecspaces.vector.group.members import Failures, Member, Note, Starts, Views
 from vecspaces.vector.group.plain_steps import PlainSteps
@@ -86,7 +87,7 @@ class EnvGroup:
                 self._members.extend(VectorMember(one, autoreset_mode, validate) for one in run)
             else:
                 self._members.append(SingleEnvs(list(run), autoreset_mode, validate))
-        self._mode = autoreset_mode
+        self._mode, self._validate = autoreset_mode, validate
         self._failed: set[int] = set()  # rows that failed in a stream
         self._place(0)
 
@@ -139,6 +140,8 @@ class EnvGroup:
                 np.array(self._starts(range(self.low, self.high)), dtype=np.intp),
                 widths,
             )
+        # The last chunk, and what tells whether the next one has the same form.
+        self._chunk: tuple[Any, GroupChunk] | None = None
         self._nothing = Written(range(self.low, self.high), [])
         self._plain_steps = PlainSteps.of(
             self._members, buffers, range(self.low, self.high), self._progress
@@ -148,7 +151,7 @@ class EnvGroup:
     def __getstate__(self) -> dict[str, Any]:
         """Return all but the views, which a copy of the group makes anew on a copy of the rows."""
         self.flush_timings()
-        views = ("_progress", "_timings", "_nothing", "_plain_steps")
+        views = ("_progress", "_timings", "_nothing", "_plain_steps", "_chunk")
         return {name: value for name, value in vars(self).items() if name not in views}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -232,6 +235,39 @@ class EnvGroup:
         if rows is None:
             return Written(self._nothing.rows, infos) if infos else self._nothing
         return Written(_without(rows, failures) if failures else rows, infos, failures)
+
+    def step_chunk(
+        self,
+        slot: int,
+        rows: Sequence[int],
+        length: int,
+        first: int,
+        exported: Sequence[Any],
+        keeps_infos: bool,
+    ) -> Written:
+        """Take up to `length` steps of some rows, each until its episode ends; see `GroupChunk`.
+
+        The results of all steps are the last columns of what is returned. The steps are numbered
+        from `first`.
+        """
+        form = rows, length, keeps_infos
+        if self._chunk is None or self._chunk[0] != form:
+            self._chunk = form, GroupChunk(self._buffers, *form, self._validate)
+        chunk = self._chunk[1]
+        planned = chunk.begin(exported)
+        is_whole = len(rows) == self.high - self.low
+        # A place that is asked for meanwhile names the last step; `step` counts one of some rows.
+        self._buffers.positions.step(rows, length if is_whole else length - 1)
+        try:
+            for member in self._members:
+                member.planned = planned
+            written = self.step(slot, None if is_whole else rows)
+        finally:
+            for member in self._members:
+                member.planned = None
+        for _, failure in written.failures:
+            raise failure
+        return Written(rows, [*written.infos, chunk.end(first)])
 
     def _step(self, slot: int, note: Note | None) -> list[Columns]:
         """Step the members, one after the other; return the infos of those that have some."""

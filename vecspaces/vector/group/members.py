@@ -17,6 +17,7 @@ from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.stats import Timings
 from vecspaces.vector.group.attributes import Call
 from vecspaces.vector.group.building import Built
+from vecspaces.vector.group.chunk_stepper import Planned
 from vecspaces.vector.group.in_place import InPlace
 from vecspaces.vector.group.info_writer import InfoWriter
 
@@ -45,6 +46,8 @@ class Member(ABC):
 
     def __init__(self, built: Sequence[Built], mode: AutoresetMode, validate: bool) -> None:
         self.built = list(built)
+        # The chunks of actions that the next step takes in place of one action each.
+        self.planned: Mapping[int, Planned] | None = None
         self._mode, self._validate = mode, validate
 
     def place(self, low: int) -> None:

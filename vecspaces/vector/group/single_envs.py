@@ -18,6 +18,7 @@ from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import Columns, snapshot
 from vecspaces.vector.group.attributes import Call, call_env, set_attribute
 from vecspaces.vector.group.building import Built
+from vecspaces.vector.group.chunk_stepper import ChunkStepper, Planned
 from vecspaces.vector.group.form import (
     as_info,
     failed,
@@ -36,7 +37,7 @@ EnvStep = tuple[Any, Any, Any, Any, Any]
 class SingleEnvs(Member):
     """A run of single environments, and their rows."""
 
-    _OF_VIEWS = (*Member._OF_VIEWS, "_slots", "_take_actions")
+    _OF_VIEWS = (*Member._OF_VIEWS, "_slots", "_take_actions", "_chunks")
 
     def __init__(self, built: Sequence[Built], mode: AutoresetMode, validate: bool) -> None:
         super().__init__(built, mode, validate)
@@ -82,6 +83,8 @@ class SingleEnvs(Member):
             for slot, info_writer in enumerate(infos)
         ]
         self._take_actions = buffers.actions.reader(self.rows.start, self.rows.stop)
+        # What takes the steps of chunks, made when the first one comes.
+        self._chunks: list[ChunkStepper] = []
 
     @property
     def _targets(self) -> Sequence[int | slice]:
@@ -216,7 +219,9 @@ class SingleEnvs(Member):
     ) -> Columns:
         """Step all environments, or those of some rows."""
         low, progress = self.rows.start, self._views.progress
-        if rows is None:
+        if self.planned is not None:
+            actions, steppers = self._plan_chunks(rows or self.rows, self.planned)
+        elif rows is None:
             actions, steppers = self._take_actions(), self._steppers
         else:
             actions = [self._views.buffers.actions.item(row) for row in rows]
@@ -272,6 +277,17 @@ class SingleEnvs(Member):
                 rows = [one for one in rows if one not in gone]
                 infos = {one: info for one, info in infos.items() if one not in gone}
                 ended[:] = [one for one in ended if one[0] not in gone]
+
+    def _plan_chunks(
+        self, rows: Sequence[int], planned: Mapping[int, Planned]
+    ) -> tuple[list[Any], list[Any]]:
+        """Return the chunks of some rows, and the objects that take them or begin an episode."""
+        if not self._chunks:
+            self._chunks = list(map(ChunkStepper, self._envs, [one.env for one in self.built]))
+        low, steppers, envs, chunks = self.rows.start, self._steppers, self._envs, self._chunks
+        places = [row - low for row in rows]
+        takers = [chunks[at] if steppers[at] is envs[at] else steppers[at] for at in places]
+        return [planned[row] for row in rows], takers
 
     # ------------------------------------------------------------------ lost episodes
 

@@ -188,6 +188,14 @@ class Validated(_Validating):
         self._raise(find_in_info(info), self._row)
         return parts
 
+    def step_alone(self, action: Any) -> Any:
+        """Take an action, and check the observation too, which no other row's is checked with."""
+        dtype, self._dtype = self._dtype, None
+        try:
+            return self.step(action)
+        finally:
+            self._dtype = dtype
+
 
 class ValidatedVector(_Validating):
     """Resets and steps a vector env; raises where one of its rows is what it must not be."""

@@ -252,6 +252,19 @@ class Session:
             self._successors = self._recycle_ended(self._recycling, everyone)
         self._begin(_STEPPING, call, _STEP, slot, ring.steps + 1, payloads)
 
+    def begin_chunk(self, call: str, rows: Sequence[int], payloads: Mapping[int, Any]) -> None:
+        """Send chunks of actions; their results overwrite the rows of the current slot."""
+        ring, queue = self.ring, self.queue
+        queue.ready, queue.fresh = queue.without(rows)
+        ring.is_mixed = True
+        self._keep_known(rows)
+        self._begin(_STEPPING, call, Op.STEP_CHUNK, ring.current, ring.steps, payloads)
+
+    @property
+    def takes_chunk(self) -> bool:
+        """Whether the last command was a chunk."""
+        return self._wait.op is Op.STEP_CHUNK
+
     def end_rollout(self) -> Rollout:
         """Return the steps of a complete rollout; the next step begins another."""
         self.check("step", "rollout_view")
@@ -306,10 +319,7 @@ class Session:
         self.replaced.difference_update(starts)
         slot = self.ring.current
         self.ring.is_mixed = True
-        if self._settings.budget is not None:
-            # The other slot keeps what was known, in case a worker dies while it writes.
-            observations, at = self._backend.buffers.observations, np.array(rows, dtype=np.intp)
-            observations[self.ring.after[slot]].copy_rows(observations[slot], at)
+        self._keep_known(rows)
         if not self.state.pending:
             self._wait.begin_stream()
             self._late = set()
@@ -328,6 +338,13 @@ class Session:
             self.state = _STREAMING
         except BaseException as error:
             self._fail_sending(error, payloads)
+
+    def _keep_known(self, rows: Sequence[int]) -> None:
+        """Keep the last observations in the other slot, in case a worker dies while it writes."""
+        if self._settings.budget is not None:
+            ring, at = self.ring, np.array(rows, dtype=np.intp)
+            observations = self._backend.buffers.observations
+            observations[ring.after[ring.current]].copy_rows(observations[ring.current], at)
 
     def _break(self, workers: Iterable[int]) -> None:
         """Note that workers may be in any state: a reset replaces them."""
@@ -525,8 +542,10 @@ class Session:
             ):
                 if self._successors and wait.op is _STEP:
                     payload = self._join_last(worker, payload)
-                if self.workers.lost and payload and wait.op is _STEP:
-                    self._show_known(self._slot, self.ring.current, payload)
+                if self.workers.lost and payload and wait.op in (_STEP, Op.STEP_CHUNK):
+                    ring = self.ring
+                    known = ring.current if wait.op is _STEP else ring.after[ring.current]
+                    self._show_known(self._slot, known, payload)
                 elif payload and wait.op is Op.REPLACE:
                     self._note_replaced(worker, payload)
                 self.results[worker] = payload

@@ -48,7 +48,15 @@ from vecspaces.vector.backends.worker_setup import plan_workers
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Message, died
-from vecspaces.vector.exchange.messages import HEADER, CannotSend, Op, Reply, dumps, make_reply
+from vecspaces.vector.exchange.messages import (
+    HEADER,
+    WRITES,
+    CannotSend,
+    Op,
+    Reply,
+    dumps,
+    make_reply,
+)
 from vecspaces.vector.exchange.positions import Place
 
 _UNGUARDED = (
@@ -272,7 +280,7 @@ class ProcessBackend(RemoteBackend):
         if op is Op.BUILD:
             self._replace_all(payloads)
             return
-        if op in (Op.STEP, Op.STEP_ROWS, Op.RESET):
+        if op in WRITES:
             self._seq = seq
         self._op, self._policy = op, self._policies.get(op) or self._make_policy(op)
         way = self._policy.begin()
@@ -316,8 +324,9 @@ class ProcessBackend(RemoteBackend):
                 spilled = self.buffers.actions.take_spilled(rows.start, rows.stop) or None
             else:
                 exported = self.buffers.actions.export(rows.start, rows.stop)
-            if exported is None and spilled is None:  # row numbers alone
-                return pack_frame(op, slot, seq, (payload, None, None), way=way)
+        if op in (Op.STEP, Op.STEP_ROWS, Op.STEP_CHUNK) and exported is None and spilled is None:
+            # Row numbers and arrays alone.
+            return pack_frame(op, slot, seq, (payload, None, None), way=way)
         return pack_frame(op, slot, seq, (payload, exported, spilled), self._pickling.dumps, way)
 
     def memory(self, worker: int) -> int | None:

@@ -29,7 +29,7 @@ from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, Message, died_within
-from vecspaces.vector.exchange.messages import CannotSend, Op, Reply
+from vecspaces.vector.exchange.messages import WRITES, CannotSend, Op, Reply
 
 # The pause before another actor is started in place of one that never started.
 _PAUSE_SECONDS = 0.05
@@ -171,7 +171,7 @@ class RayBackend(RemoteBackend):
         if op is Op.BUILD:
             self._replace_all(payloads)
             return
-        if op in (Op.STEP, Op.STEP_ROWS, Op.RESET):
+        if op in WRITES:
             self._seq = seq
         requests = []
         for worker, payload in payloads.items():
