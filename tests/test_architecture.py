@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "vecspaces"
 # A package may import from itself and from those above it in this list. Inside `vector`, each
 # folder has a place of its own: session > backends > group > exchange.
 LAYERS = (
-    ("errors", "checks", "files", "pickling", "typevars"),
+    ("errors", "checks", "files", "log", "pickling", "typevars"),
     ("seeding",),
     ("spaces",),
     ("env", "interop"),

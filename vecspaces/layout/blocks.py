@@ -69,10 +69,10 @@ class VariableBlock(ArrayBlock):
         "_bytes",
         "_capacity",
         "_path",
-        "_shares",
         "_sizes",
         "_spill",
         "_stride",
+        "shares",
         "spilled",
     )
 
@@ -80,7 +80,7 @@ class VariableBlock(ArrayBlock):
         self, array: NDArray[np.uint8], spill: bool, path: Path = (), shares: int = 1
     ) -> None:
         super().__init__(array)
-        self._spill, self._path, self._shares = spill, path, shares
+        self._spill, self._path, self.shares = spill, path, shares
         self._stride = array.shape[1]
         self._capacity = self._stride - SIZE_BYTES
         # Memoryviews read and store single numbers in half the time that arrays take.
@@ -91,7 +91,7 @@ class VariableBlock(ArrayBlock):
     def like(self, n: int) -> VariableBlock:
         """Return a block of `n` rows of the same kind in memory of its own."""
         array: NDArray[np.uint8] = np.zeros((n, self._stride), np.uint8)
-        return VariableBlock(array, self._spill, self._path, self._shares)
+        return VariableBlock(array, self._spill, self._path, self.shares)
 
     def store(self, row: int, data: bytes | bytearray) -> None:
         """Write the bytes of one value; raise ValueError if they do not fit and may not spill."""
@@ -101,7 +101,7 @@ class VariableBlock(ArrayBlock):
                 where = f"row {row}: {show_path(self._path)}".removesuffix(": ")
                 raise ValueError(
                     f"{where}: this value needs {size} bytes, its place has {self._capacity}; "
-                    f"pass variable_capacity={size * self._shares} or more"
+                    f"pass variable_capacity={size * self.shares} or more"
                 )
             self.spilled[row] = data
             self._sizes[row] = _SPILLED

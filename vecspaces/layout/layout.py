@@ -410,6 +410,10 @@ class Rows:
             for row, data in block.take(low, high)
         ]
 
+    def capacity_for(self, parts: list[tuple[int, int, bytes | bytearray]]) -> int:
+        """Return the `variable_capacity` with which nothing of `parts` would have been spilled."""
+        return max(len(data) * self._variable[leaf].shares for leaf, _, data in parts)
+
     def put_spilled(self, parts: list[tuple[int, int, bytes | bytearray]]) -> None:
         """Keep what the rows of another process spilled, for later reads."""
         for leaf, row, data in parts:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from vecspaces.layout import Layout, Rows
 from vecspaces.layout.packing import Dumps, dumping_by
+from vecspaces.log import log
 from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Dict, Space
 from vecspaces.vector.exchange.info_space import InfoLayout, InfoRows, objects_of
@@ -123,6 +124,7 @@ class Buffers:
         self, plan: BufferPlan, arena: Arena | None = None, dumps: Dumps | None = None
     ) -> None:
         self.plan = plan
+        self._has_logged_spill = False
         self.arena = Arena(plan.size) if arena is None else arena
         self.observations = plan.observations.bind(self.arena, spill=True)
         (self.actions,) = plan.actions.bind(self.arena, spill=True)
@@ -224,6 +226,19 @@ class Buffers:
         """Put back what `take_spilled` took in another process."""
         for part, values in zip([*self._written(slot), *self._ends], spilled, strict=True):
             part.put_spilled(values)
+            self.note_spilled(part, values)
+
+    def note_spilled(self, part: Rows, values: list[tuple[int, int, bytes | bytearray]]) -> None:
+        """Log, once, that values did not fit into the arena, and which capacity they need."""
+        if not values or self._has_logged_spill:
+            return
+        self._has_logged_spill = True
+        log.warning(
+            "environment %d: a value of %d bytes exceeds its share of variable_capacity=%d and "
+            "goes through the pipe, which takes longer: pass variable_capacity=%d or more",
+            *(values[0][1], len(values[0][2]), self.plan.observations.variable_capacity),
+            part.capacity_for(values),
+        )
 
     def export(self, slot: int, rows: Sequence[int], scalars: bool = True) -> list[Any]:
         """Copy what was written to some rows, and to no others, into a few picklable arrays.

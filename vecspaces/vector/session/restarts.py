@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from vecspaces.checks import check_count, check_seconds
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
+from vecspaces.log import log
 from vecspaces.vector.exchange.failures import Death, Message, reworded, without_advice
 
 #: What `on_worker_death` may be besides a word: called with each death, in the caller's process.
@@ -27,8 +27,6 @@ BUDGET_ARGUMENTS = (
     "max_restarts",
     "restart_window",
 )
-
-_log = logging.getLogger("vecspaces")
 
 
 class Late(NamedTuple):
@@ -74,7 +72,7 @@ class RestartBudget:
         spent = len(self._history)
         if spent <= self.max_restarts:
             if is_new:
-                _log.warning(
+                log.warning(
                     "%s: restarted; restarts left%s: %d of %d",
                     without_advice(error),
                     self._within(),

@@ -29,9 +29,10 @@ from vecspaces.errors import (
     ResetNeededError,
     StepTimeoutError,
 )
+from vecspaces.log import log
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
-from vecspaces.vector.exchange.failures import Failure, Message, died, waited
+from vecspaces.vector.exchange.failures import Failure, Message, died, name_envs, waited
 from vecspaces.vector.exchange.infos import Columns, find_endless, snapshot, split
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply, Written
 from vecspaces.vector.group.members import Starts
@@ -157,6 +158,8 @@ class Session:
             self.broken.pop(row, None)
         self.broken.update(failures)
         self.replaced.update(results.keys() - failures)
+        if built:
+            log.info("%s: replaced by replace_envs", name_envs(sorted(results.keys() - failures)))
 
     def disown(self) -> None:
         """In a process that was forked from the caller's: what was inherited can only be closed."""

@@ -7,11 +7,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from vecspaces.log import log
 from vecspaces.vector.backends.backend import PATIENCE, Backend
 from vecspaces.vector.backends.bounded_wait import Awaited, WaitBound, wait_once
 from vecspaces.vector.backends.slowness import SlowWatch
 from vecspaces.vector.exchange.deadline import Deadline
-from vecspaces.vector.exchange.failures import Failure, overdue
+from vecspaces.vector.exchange.failures import Failure, overdue, without_advice
 from vecspaces.vector.exchange.messages import Op, Reply
 from vecspaces.vector.session.arguments import Settings
 from vecspaces.vector.session.restarts import Late
@@ -159,7 +160,11 @@ class Wait:
             return
         # A wait of a moment, such as timeout=0, does not pay for a stack.
         where = self._workers.find_running(self.busy(self._for_rows), min(PATIENCE, timeout))
-        raise overdue(self.verb, timeout, rows, running, advice, *where)
+        error = overdue(self.verb, timeout, rows, running, advice, *where)
+        # The bound of a single wait may be a way to look whether something is ready.
+        if timeout in (self._settings.step_timeout, self._settings.start_timeout):
+            log.warning("%s", without_advice(error))
+        raise error
 
     def _restart_late_rows(self, take_in: TakeIn) -> None:
         """Restart the workers of rows under way that are late."""

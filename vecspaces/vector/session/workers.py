@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
+from vecspaces.log import log
 from vecspaces.vector.backends.backend import PATIENCE, Backend
 from vecspaces.vector.exchange.deadline import Deadline
-from vecspaces.vector.exchange.failures import Death, Failure, Message, died
+from vecspaces.vector.exchange.failures import Death, Failure, Message, died, name_envs
 from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.session.arguments import Settings
 from vecspaces.vector.session.recycling import CLOSE_SECONDS, Planned, Recycling
@@ -96,6 +97,7 @@ class Workers:
             message = Message(text, rows, f"{self._settings.start_timeout:g}", where)
             error = StepTimeoutError(message, rows, stack=stack)
             failures.append(Failure(tuple(rows), "build", error, "", worker))
+            log.warning("%s: not built again within start_timeout", name_envs(rows))
         return failures
 
     # ------------------------------------------------------------------ deaths

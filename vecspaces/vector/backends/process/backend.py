@@ -322,6 +322,7 @@ class ProcessBackend(RemoteBackend):
         if op in (Op.STEP, Op.STEP_ROWS):
             if self._shared_memory:
                 spilled = self.buffers.actions.take_spilled(rows.start, rows.stop) or None
+                self.buffers.note_spilled(self.buffers.actions, spilled or [])
             else:
                 exported = self.buffers.actions.export(rows.start, rows.stop)
         if op in (Op.STEP, Op.STEP_ROWS, Op.STEP_CHUNK) and exported is None and spilled is None:
