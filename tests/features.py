@@ -30,11 +30,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
+from tests.envs import Ledger
 from tests.envs.agents import Crowd
 from tests.envs.masked import Always
-from vecspaces import Env, evaluate, make_vec, sample_actions, spaces
-from vecspaces.errors import SlowEnvironmentWarning, StepTimeoutError, WorkerDiedError
+from vecspaces import Env, SharedArray, evaluate, make_vec, sample_actions, spaces
+from vecspaces.errors import (
+    ResetNeededError,
+    SlowEnvironmentWarning,
+    StepTimeoutError,
+    WorkerDiedError,
+)
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
 from vecspaces.vector.options import PROCESS_ARGUMENTS
 from vecspaces.vector.utils import batch_space, iterate
@@ -435,3 +442,41 @@ def _stack(column: Column, folder: Path, seconds: Any, kind: Any, **arguments: A
             assert "in step" in error.stack
         else:
             raise NoEffect
+
+
+# ---------------------------------------------------------------------- long runs
+
+
+@feature("`replace_envs`")
+def _replaces(column: Column, folder: Path) -> None:
+    other: Any = partial(Ledger, 7)
+    if isinstance(column, VectorMember):
+        other = partial(make_vec, other, 1, backend="sync")
+    with column.make(Ledger) as envs:
+        column.play(envs, zeros, steps=2)
+        envs.replace_envs([1], [other])
+        with pytest.raises(ResetNeededError, match="environment 1 were replaced"):
+            column.step(envs, [(rows, zeros(None, rows)) for rows in column.units(envs)])
+        envs.reset()  # in a stream, environment 0 was sent an action
+        numbers = [[row[0][0] for row in rows] for rows in column.play(envs, zeros, steps=2)]
+    assert numbers == [[0, 7]] * 3
+
+
+class Reader(Ledger):
+    """Observes an entry of a table as its number."""
+
+    def __init__(self, table: SharedArray) -> None:
+        super().__init__(int(table.array[3]))
+        self.table = table
+
+    def may_write(self) -> bool:
+        return self.table.array.flags.writeable
+
+
+@feature("`SharedArray`")
+def _shares(column: Column, folder: Path) -> None:
+    table = SharedArray(np.arange(5.0))
+    with column.make(partial(Reader, table)) as envs:
+        assert envs.call("may_write") == (False, False)
+        numbers = [[row[0][0] for row in rows] for rows in column.play(envs, zeros, steps=2)]
+    assert numbers == [[3, 3]] * 3

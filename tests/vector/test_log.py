@@ -1,0 +1,149 @@
+"""What the logger `vecspaces` says, and that the documentation lists every message."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import re
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vecspaces
+from tests.envs import Ledger
+from tests.interrupts import Counting
+from vecspaces import Env, make_vec, spaces
+from vecspaces.errors import StepTimeoutError
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+
+PACKAGE = Path(vecspaces.__file__).parent
+PAGE = (PACKAGE.parent / "docs" / "reliability.md").read_text(encoding="utf-8")
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    found = [one for one in caplog.records if one.name == "vecspaces"]
+    return [(record.levelname, record.getMessage()) for record in found]
+
+
+def messages() -> list[tuple[str, str]]:
+    """The level and the text of each message in the package; `...` stands for a value."""
+    found = []
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id in ("log", "_log")
+                and node.func.attr in ("info", "warning", "error")
+                and isinstance(node.args[0], ast.Constant)
+            ):
+                text = re.sub(r"%[ds]", "...", str(node.args[0].value))
+                found.append((node.func.attr.upper(), text))
+    return found
+
+
+def test_the_table_lists_every_message() -> None:
+    texts = [(level, text) for level, text in messages() if text != "..."]
+    assert len(texts) >= 4
+    for level, text in texts:
+        assert f"| {level} | `{text}` |" in PAGE
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
+def test_environments_that_are_replaced_are_named(
+    kind: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "vecspaces")
+    with kind([Ledger] * 3) as envs:
+        envs.reset(seed=0)
+        envs.replace_envs([1], [Ledger])
+        assert logged(caplog) == [("INFO", "environment 1: replaced by replace_envs")]
+        with pytest.raises(ZeroDivisionError):
+            envs.replace_envs([1], [lambda: 1 / 0])
+    assert len(logged(caplog)) == 1
+
+
+def test_the_bound_of_all_steps_is_logged_and_that_of_one_wait_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with make_vec(Counting, 1, num_workers=1, env_kwargs={"number": 0}, step_timeout=0.2) as envs:
+        envs.reset(seed=0)
+        envs.set_attr("seconds", 1.0)
+        envs.step_async([0])
+        with pytest.raises(StepTimeoutError):
+            envs.step_wait(timeout=0.01)
+        assert logged(caplog) == []
+        with pytest.raises(StepTimeoutError):
+            envs.step_wait()
+        text = "step did not end within 0.2 s: environment 0 still busy"
+        assert logged(caplog) == [("WARNING", text)]
+        envs.close(terminate=True)
+
+
+class Slow(Ledger):
+    """Is built quickly once, and slowly from then on."""
+
+    def __init__(self, built: Path) -> None:
+        super().__init__()
+        if built.exists():
+            time.sleep(60)
+        built.touch()
+
+
+def test_a_worker_that_is_not_built_again_in_time_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options: Any = {"num_workers": 1, "on_worker_death": "restart", "start_timeout": 3.0}
+    with AsyncVectorEnv([partial(Slow, tmp_path / "built")], **options) as envs:
+        envs.reset(seed=0)
+        envs.processes[0].kill()
+        with pytest.raises(StepTimeoutError):
+            envs.step([0])
+        (_, restarted), late = logged(caplog)
+        assert restarted.endswith("0 of 1") or "restarts left" in restarted
+        assert late == ("WARNING", "environment 0: not built again within start_timeout")
+        envs.close(terminate=True)
+
+
+class Wordy(Env[Any, Any]):
+    """Observes a sequence of some length, and takes one as its action."""
+
+    observation_space = spaces.Sequence(spaces.Discrete(9), stack=True)
+    action_space = spaces.Sequence(spaces.Discrete(9), stack=True)
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return np.zeros(1, np.int64), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(self.length, np.int64), 0.0, False, False, {}
+
+
+def play(lengths: tuple[int, int], capacity: int) -> None:
+    """Take steps with observations and actions of two lengths."""
+    observed, acted = lengths
+    arguments: Any = {"num_workers": 1, "variable_capacity": capacity}
+    with make_vec(partial(Wordy, observed), 2, **arguments) as envs:
+        envs.reset(seed=0)
+        for _ in range(3):
+            envs.step((np.zeros(acted, np.int64),) * 2)
+
+
+@pytest.mark.parametrize("lengths", [(200, 1), (1, 200)])
+def test_values_beyond_the_capacity_are_logged_once_with_the_capacity_that_fits(
+    lengths: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    play(lengths, 400)
+    ((level, text),) = logged(caplog)
+    assert level == "WARNING" and text.startswith("environment 0: a value of ")
+    assert "variable_capacity=400" in text
+    caplog.clear()
+    play(lengths, int(text.split("variable_capacity=")[-1].split()[0]))
+    assert logged(caplog) == []
