@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vecspaces.log import log
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.failures import Message
@@ -25,7 +25,6 @@ _WHERE = (
     "recycle_after and recycle_memory replace a worker where episodes are handed out (evaluate), "
     "at full resets, and, with num_workers=num_envs, at the end of an episode"
 )
-_log = logging.getLogger("vecspaces")
 
 
 class Planned(NamedTuple):
@@ -128,7 +127,7 @@ class Recycling:
         """Note that a worker was replaced."""
         self.counts[worker, int(planned.by_memory)] += 1
         rows = self._slices[worker]
-        _log.info(
+        log.info(
             "%s", Message("{:worker} ({:envs}) was replaced after {}", worker, rows, planned.reason)
         )
 
@@ -141,4 +140,4 @@ class Recycling:
         elif op is Op.FAILED:
             what = f"raised while it closed: {(failure.text.strip().splitlines() or [''])[-1]}"
         rows = self._slices[worker]
-        _log.warning("%s", Message("{:worker} ({:envs}) {}; it is replaced", worker, rows, what))
+        log.warning("%s", Message("{:worker} ({:envs}) {}; it is replaced", worker, rows, what))
