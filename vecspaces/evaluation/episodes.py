@@ -87,6 +87,12 @@ class EpisodeQueue:
             self._add_note(error)
             raise
 
+    def repeat(self) -> None:
+        """Let all episodes be played once more, in another environment."""
+        self.waiting.extend(range(len(self._seeds)))
+        self._retries = [0] * len(self._seeds)
+        self._deaths = [0] * len(self._seeds)
+
     @property
     def _active(self) -> int:
         return len(self._playing) - self._playing.count(_IDLE)

@@ -6,8 +6,9 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -48,11 +49,45 @@ _CHOSEN_HERE = (
 _SECONDS_BETWEEN_LINES = 1.0
 
 
+class _Options(TypedDict, total=False):
+    """The arguments of `evaluate` that do not decide what it returns."""
+
+    seed: int | Sequence[int] | np.random.SeedSequence | None
+    num_envs: int | None
+    num_workers: int | None
+    backend: Backend
+    max_episode_steps: int | None
+    max_retries: int
+    progress: bool | Progress
+    env_kwargs: Mapping[str, Any] | None
+    vector_kwargs: Mapping[str, Any] | None
+    batch_size: int | None
+    journal: str | Path | None
+    agents: Literal["dict"] | None
+
+
+@overload
 def evaluate(
     policy: Policy | str,
     env: str | EnvSpec | Factory,
     *,
     episodes: int,
+    **options: Unpack[_Options],
+) -> Evaluation: ...
+@overload
+def evaluate(
+    policy: Policy | str,
+    *,
+    episodes: int,
+    tasks: Mapping[str, str | EnvSpec | Factory],
+    **options: Unpack[_Options],
+) -> dict[str, Evaluation]: ...
+def evaluate(
+    policy: Policy | str,
+    env: str | EnvSpec | Factory | None = None,
+    *,
+    episodes: int,
+    tasks: Mapping[str, str | EnvSpec | Factory] | None = None,
     seed: int | Sequence[int] | np.random.SeedSequence | None = None,
     num_envs: int | None = None,
     num_workers: int | None = None,
@@ -65,7 +100,7 @@ def evaluate(
     batch_size: int | None = None,
     journal: str | Path | None = None,
     agents: Literal["dict"] | None = None,
-) -> Evaluation:
+) -> Evaluation | dict[str, Evaluation]:
     """Play seeded episodes with a policy, and return the result of each.
 
     If policy and environment are deterministic given the seed, and the policy treats the rows of a
@@ -85,6 +120,8 @@ def evaluate(
         env: A Gymnasium id, an `EnvSpec`, `"module:factory"` or a factory of single environments,
             as for `make_vec`, but no list.
         episodes: The number of episodes.
+        tasks: Environments by name, instead of `env`: each is evaluated as by itself, one after the
+            other in the same workers, in which `replace_envs` builds it. Their spaces are equal.
         seed: Episode k has seed k of `numpy.random.SeedSequence(seed).generate_state(episodes) &
             0x7fffffff`, so a shorter evaluation has the first of these seeds. A sequence contains
             the seeds themselves. None: fresh entropy.
@@ -114,13 +151,16 @@ def evaluate(
             `infos["return/NAME"]` those of each agent.
 
     Returns:
-        Returns and lengths in the order of the seeds, and their statistics.
+        Returns and lengths in the order of the seeds, and their statistics; with `tasks`, a dict of
+        them by name.
 
     Raises:
         WorkerDiedError: An episode lost its worker more than `max_retries` times.
         StepTimeoutError: An episode overran `step_timeout`; with `"restart"`, more often than
             `max_retries`.
         InvalidActionError: The actions of the policy do not fit the action space.
+        TypeError: Neither `env` nor `tasks` was given, or both.
+        RuntimeError: The spaces of two tasks differ.
         ValueError: An argument is out of its range; or the journal belongs to other arguments, or
             another evaluation writes it.
         Exception: An error of the policy, or of an environment with a note that names episode and
@@ -143,7 +183,16 @@ def evaluate(
             f"agents: expected 'dict' or None, found {agents!r}: an episode is one of the "
             "environment as a whole, and its rows would begin one together"
         )
-    factory = _find(env if agents is None else find_parallel(env))
+    if (env is None) == (tasks is None):
+        raise TypeError(
+            "evaluate needs either env or tasks, found " + ("neither" if env is None else "both")
+        )
+    named = {"": env} if tasks is None else dict(tasks)
+    if not named:
+        raise ValueError("tasks must hold at least one environment, found none")
+    if tasks is not None and journal is not None:
+        raise ValueError("journal: it holds one evaluation: call evaluate for each of the tasks")
+    factories = [_find(one if agents is None else find_parallel(one)) for one in named.values()]
     episodes = check_count("episodes", episodes)
     if max_episode_steps is not None:
         check_count("max_episode_steps", max_episode_steps)
@@ -161,6 +210,7 @@ def evaluate(
     seeds = make_seeds(seed, episodes)
     num_envs, num_workers = choose_num_envs(num_envs, num_workers, backend, episodes)
     finished: dict[int, EpisodeResult] = {}
+    results: dict[str, Evaluation] = {}
     with contextlib.ExitStack() as stack:
         file = None
         if journal is not None:
@@ -185,11 +235,11 @@ def evaluate(
         )
         if queue.waiting:
             report: Any = _Lines() if progress is True else progress or (lambda *_: None)
-            report(len(finished), episodes)
+            report(len(finished), episodes * len(named))
             playing = play_episodes(
                 queue,
                 policy,
-                factory,
+                factories,
                 num_envs=min(num_envs, len(queue.waiting)),
                 num_workers=num_workers,
                 backend=backend,
@@ -199,18 +249,34 @@ def evaluate(
                 agents=agents,
             )
             stack.enter_context(contextlib.closing(playing))
+            if tasks is not None:
+                stack.enter_context(_naming(tasks, results))
             for one in playing:
                 if file is not None:
                     file.add(one)
                 finished[one.episode] = one
-                report(len(finished), episodes)
-    return summarize(finished, time.monotonic() - began)
+                report(len(results) * episodes + len(finished), episodes * len(named))
+                if len(finished) == episodes and tasks is not None:
+                    now = time.monotonic()
+                    results[list(tasks)[len(results)]] = summarize(finished, now - began)
+                    finished, began = {}, now
+    return results if tasks is not None else summarize(finished, time.monotonic() - began)
+
+
+@contextlib.contextmanager
+def _naming(tasks: Iterable[str], results: Collection[str]) -> Iterator[None]:
+    """Add the name of the task that is played to an error."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"evaluate was playing the task {list(tasks)[len(results)]!r}")
+        raise
 
 
 def play_episodes(
     queue: EpisodeQueue,
     policy: Policy | str,
-    factory: Factory,
+    factories: Sequence[Factory],
     *,
     num_envs: int,
     num_workers: int | None,
@@ -220,21 +286,24 @@ def play_episodes(
     batch_size: int | None,
     agents: str | None = None,
 ) -> Generator[EpisodeResult, None, None]:
-    """Yield the episodes of a queue as they finish; closing the generator closes the workers."""
+    """Yield the episodes of a queue as they finish, in one environment after the other.
+
+    Closing the generator closes the workers.
+    """
     given = {
         **vector_kwargs,
         "autoreset_mode": "Disabled",
         # The others have no effect with "sync".
         "num_workers": None if num_workers is None else min(num_workers, num_envs),
         "on_worker_death": queue.judge,
-        "max_restarts": queue.max_losses + num_envs,
+        "max_restarts": (queue.max_losses + num_envs) * len(factories),
         "restart_window": math.inf,
     }
     if given.get("on_step_timeout") == "restart":
         given["on_step_timeout"] = queue.judge
     make: Any = make_vec  # of any backend
     with make(
-        factory,
+        factories[0],
         num_envs,
         backend=backend,
         env_kwargs=env_kwargs,
@@ -242,8 +311,13 @@ def play_episodes(
         agents=agents,
         vector_kwargs=given,
     ) as envs:
-        adapter = adapt_policy(policy, envs, batch_size)
-        yield from queue.play(envs, adapter, in_turns=backend != "sync")
+        for number, factory in enumerate(factories):
+            if number:
+                env_fn = replace(envs.env_fns[0], factory=factory)
+                envs.replace_envs(None, [env_fn] * envs.num_envs)
+                queue.repeat()
+            adapter = adapt_policy(policy, envs, batch_size)
+            yield from queue.play(envs, adapter, in_turns=backend != "sync")
 
 
 def _check_policy(policy: Any) -> None:
