@@ -564,6 +564,57 @@ def test_other_breaches(make: Any, message: str, layout: Any) -> None:
             envs.step(actions)
 
 
+class Misfit(Crowd):
+    """Returns something else for an agent than PettingZoo and its spaces say."""
+
+    def __init__(self, part: int, value: Any) -> None:
+        super().__init__()
+        self.part, self.value = part, value
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        result = super().step(actions)
+        result[self.part]["blue_0"] = self.value
+        return result
+
+
+@pytest.mark.parametrize("layout", ["rows", "dict"])
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        (0, None, "blue_0.*expected float64 array of shape"),
+        (0, np.zeros(2), r"blue_0.*expected float64 array of shape \(4,\), found"),
+        (1, None, "agent 'blue_0' of crowd has the reward None: expected a float"),
+        (4, None, "agent 'blue_0' of crowd has the info None: expected a dict"),
+        (4, {"action_mask": np.ones(5)}, r"action_mask.*expected int8 array of shape \(3,\)"),
+    ],
+)
+def test_values_that_do_not_fit(part: int, value: Any, message: str, layout: Any) -> None:
+    with make_vec([Crowd, partial(Misfit, part, value)], agents=layout, backend="sync") as envs:
+        envs.reset(seed=1)
+        with pytest.raises(ValueError, match=message):
+            envs.step(envs.action_space.sample())
+        with pytest.raises(ValueError, match=message):
+            envs.reset(seed=1)
+            envs.step(envs.action_space.sample())
+
+
+class Numbered(Tag):
+    """Agents that are numbers."""
+
+    possible_agents: Any = (0, 1, 2)
+
+
+@pytest.mark.parametrize("layout", ["rows", "dict"])
+def test_agents_need_not_be_strings(layout: Any) -> None:
+    with make_vec(Numbered, 2, agents=layout, backend="sync") as envs:
+        envs.reset(seed=1)
+        assert envs.agent_names[:3] == ["0", "1", "2"]
+        ends = {agent: np.full(2, 2) for agent in "012"}
+        for _ in range(3):
+            *_, terminations, _, _ = envs.step(ends if layout == "dict" else np.full(6, 2))
+        assert terminations.all()
+
+
 def test_validate_names_the_row() -> None:
     class Wide(Steady):
         def _observe(self, agents: list[str]) -> Any:

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from vecspaces import spaces
+from vecspaces.checks import show_value
 from vecspaces.env import Env
-from vecspaces.errors import ResetNeededError
+from vecspaces.errors import InvalidObservationError, ResetNeededError
 from vecspaces.interop import foreign_values, native_space, native_values
+from vecspaces.layout import Mismatch
 from vecspaces.spaces.equivalence import difference
 from vecspaces.vector import AutoresetMode, VectorEnv
 from vecspaces.vector.agents import AgentLayout, HasAgents, group_agents
@@ -281,7 +283,7 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
         for name in self._to_native.keys() & seen.keys():
             seen[name] = self._to_native[name](seen[name])
         own = self._by_name("infos", infos, acted | alive, optional=True)
-        own = {name: dict(info) for name, info in own.items()}
+        own = {name: self._cast(dict, name, "info", info) for name, info in own.items()}
         masks = self._masks(seen, own, alive)
         numbers = self._by_name("rewards", rewards, acted)
         ends = [
@@ -301,7 +303,9 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
         self._is_plain = self._may_be_plain and not self._gives_masks and alive == self._everyone
         names = self.agent_names
         by_agent: dict[str, Any] = {
-            "rewards": {name: float(numbers.get(name, 0.0)) for name in names},
+            "rewards": {
+                name: self._cast(float, name, "reward", numbers.get(name, 0.0)) for name in names
+            },
             "terminations": {name: bool(ends[0].get(name)) for name in names},
             "truncations": {name: bool(ends[1].get(name)) for name in names},
             "alive": {name: name in alive for name in names},
@@ -351,6 +355,14 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
                 text = f"has no {what}: every agent that acted needs them, and an agent that will"
                 raise self._breach("agent-missing", name, f"{text} act next needs an observation")
         return {name: value for name, value in named.items() if name in needed}
+
+    def _cast(self, kind: type[Any], name: str, what: str, value: Any) -> Any:
+        """Return an agent's value as the type that PettingZoo has for it."""
+        try:
+            return kind(value)
+        except (TypeError, ValueError):
+            text = f"has the {what} {show_value(value)}: expected a {kind.__name__}"
+            raise self._breach(what, name, text) from None
 
     def _breach(self, finding: str, name: str, text: str) -> AgentError:
         return AgentError(finding, f"agent {name!r} of {self._title} {text}")
@@ -465,7 +477,12 @@ class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
 
     def _batch(self, observations: Mapping[str, Any]) -> Any:
         space, rows = self.single_observation_space, [observations[n] for n in self._agent_names]
-        return concatenate(space, rows, create_empty_array(space, self.num_envs))
+        try:
+            return concatenate(space, rows, create_empty_array(space, self.num_envs))
+        except Mismatch as error:
+            name, reason = self._agent_names[error.row or 0], error.called("observation")
+            text = f"agent {name!r} returned an invalid {reason}: expected {space}"
+            raise InvalidObservationError(text) from None
 
     def _infos(self, info: dict[str, Any]) -> dict[int, dict[str, Any]]:
         """Return the info of each row."""
