@@ -369,6 +369,60 @@ def _evaluates(column: Column, folder: Path) -> None:
     assert result.returns.tolist() == expected.returns.tolist()
 
 
+# ---------------------------------------------------------------------- chunks
+
+
+class Walk(Env[Any, Any]):
+    """Adds its actions up, and ends after four to six steps."""
+
+    observation_space = spaces.Box(-99, 99, (2,), np.float64)
+    action_space = spaces.Box(-1, 1, (1,), np.float64)
+    info_space = spaces.Dict(time=spaces.Box(0, 99, (), np.int64))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.time, self.place, self.length = 0, 0.0, int(self.np_random.integers(4, 7))
+        return np.array([self.time, self.place]), {"time": 0}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        self.place += float(action[0])
+        observation, info = np.array([self.time, self.place]), {"time": self.time}
+        return observation, self.place, self.time == self.length, False, info
+
+
+@feature("`step_chunk`")
+def _chunks(column: Column, folder: Path) -> None:
+    actions = np.linspace(-1, 1, 30).reshape(2, 15, 1)
+    bare = [Walk(), Walk()]
+    with column.make(Walk, autoreset_mode="Disabled") as envs:
+        envs.reset(seed=3)
+        for row, env in enumerate(bare):
+            env.reset(seed=3 + row)
+        if isinstance(column, SendRecv):
+            envs.send(actions[:1, 0], [0])
+            envs.step_chunk(actions[1:], env_ids=[1])
+        for first, last in ((0, 3), (3, 15)):
+            for rows in column.units(envs):
+                ids = rows if isinstance(column, EnvIds) else None
+                chunk = envs.step_chunk(actions[rows, first:last], "all", env_ids=ids)
+                for place, row in enumerate(rows):
+                    env, rewards = bare[row], []
+                    while len(rewards) < last - first:
+                        result = env.step(actions[row, first + len(rewards)])
+                        rewards.append(result[1])
+                        if result[2]:
+                            break
+                    count = len(rewards)
+                    assert chunk.steps[place] == count and chunk.terminations[place] == result[2]
+                    assert chunk.observations[place].tolist() == result[0].tolist()
+                    assert chunk.rewards[place].tolist() == rewards + [0.0] * (last - first - count)
+                    times = chunk.infos["time"][place]
+                    assert times[:count].tolist() == list(range(env.time - count + 1, env.time + 1))
+        if isinstance(column, Ring):
+            envs.rollout_view()
+
+
 # ---------------------------------------------------------------------- hangs and crashes
 
 

@@ -12,6 +12,7 @@ import pytest
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 BRIEFLY = {
     "cleanrl_style_ppo": ["--num-envs", "4", "--num-steps", "32", "--total-timesteps", "256"],
+    "action_chunks": ["--num-envs", "4", "--plans", "4"],
     "async_rollout": ["--num-envs", "4", "--steps", "200"],
     "dict_observations": ["--num-envs", "3", "--steps", "10"],
     "evaluate": ["--episodes", "20", "--num-envs", "1", "64", "--repetitions", "2"],
@@ -32,6 +33,7 @@ NEEDS = {
 }
 OUTPUTS = {
     "cleanrl_style_ppo": "steps     256",
+    "action_chunks": "images per step",
     "async_rollout": "send/recv",
     "dict_observations": "obeyed 100% of the orders",
     "evaluate": "environments  first finished  seeded episodes",
