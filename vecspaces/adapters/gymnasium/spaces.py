@@ -138,6 +138,7 @@ _NEWER: dict[str, tuple[str, Any]] = {
     "Discrete": ("dtype", np.dtype(np.int64)),
     "Dict": ("sort_keys", True),
 }
+_OLD_DICT = not hasattr(gymnasium.spaces.Dict(), "sort_keys")
 
 
 class _Known(NamedTuple):
@@ -184,7 +185,8 @@ def _make(kind: str, space: Any, path: str, direction: _Direction, known: _Known
         KINDS[kind], arguments, path, lambda member, at: _convert(member, at, direction, known)
     )
     name, default = _NEWER.get(kind, ("", None))
-    if arguments.get(name) == default:
+    is_old = kind == "Dict" and _OLD_DICT  # `map_members` has kept the order of the keys
+    if arguments.get(name) == default or (is_old and direction.target is gymnasium.spaces):
         arguments.pop(name, None)
     converted = getattr(direction.target, kind)(**arguments)
     if kind == "Box":

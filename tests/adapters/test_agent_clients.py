@@ -1,0 +1,306 @@
+"""The programs of docs/multi_agent_libraries.md, run and compared with what the libraries do."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.envs.agents import Crowd
+from tests.leaks import possessions
+from vecspaces import make_vec
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "multi_agent_libraries.md").read_text(encoding="utf-8")
+OURS = "/memfd:vecspaces"
+SPREAD = "mpe2.simple_spread_v3:parallel_env"
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    """Fail a test that leaves a process or memory of ours; AgileRL keeps descriptors of its own."""
+    before = possessions()
+    yield
+    gc.collect()
+    give_up = time.monotonic() + 5
+    while left := {
+        one for one in possessions() - before if one.startswith("process") or OURS in one
+    }:
+        assert time.monotonic() < give_up, f"the test left behind: {', '.join(sorted(left))}"
+        time.sleep(0.02)
+
+
+def code_of(section: str, replaced: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the code of a section, with other text in place of some."""
+    text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    for found, other in replaced.items():
+        assert found in code
+        code = code.replace(found, other)
+    return code
+
+
+def run(section: str) -> dict[str, Any]:
+    """Return what the code of a section defines."""
+    found: dict[str, Any] = {"__name__": "page"}
+    exec(compile(code_of(section), f"<{section}>", "exec"), found)
+    return found
+
+
+def run_program(section: str, folder: Path, replaced: Mapping[str, str]) -> str:
+    """Run the code of a section as a program of its own; return what it prints."""
+    program = folder / "program.py"
+    program.write_text(code_of(section, replaced), encoding="utf-8")
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", program],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class Leaving(Crowd):
+    """All agents are there at the beginning; those that leave do not come back."""
+
+    def observation_space(self, agent: str) -> Any:
+        return foreign(super().observation_space(agent))
+
+    def action_space(self, agent: str) -> Any:
+        return foreign(super().action_space(agent))
+
+    @property
+    def unwrapped(self) -> Any:
+        return self
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed, options)
+        self.acts[:, 0] = True
+        self.acts = np.logical_and.accumulate(self.acts, axis=1)
+        self.agents = self._living()
+        return self._observe(self.agents), self._infos(self.agents)
+
+
+def foreign(space: Any) -> Any:
+    from vecspaces.adapters.gymnasium import to_gymnasium
+
+    return to_gymnasium(space)
+
+
+def test_stable_baselines3_trains(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3")
+    run_program("Stable-Baselines3", tmp_path, {"100_000": "200", "envs)).": "envs), n_steps=16)."})
+
+
+# ---------------------------------------------------------------------- RLlib
+
+
+def test_rllib_gets_the_agents_that_are_there() -> None:
+    """Step by step what a bare loop gives; `__all__` once nobody is left, and then a reset."""
+    pytest.importorskip("ray.rllib", reason="RLlib is not installed")
+    envs = run("RLlib")["RLlibEnvs"](
+        partial(Leaving, masks="infos"), 3, num_workers=2, context="fork"
+    )
+    crowds = [Leaving(masks="infos") for _ in range(3)]
+    rng = np.random.default_rng(0)
+    shown, infos = envs.reset(seed=4)
+    for k, crowd in enumerate(crowds):
+        np.testing.assert_equal((shown[k], infos[k]), crowd.reset(seed=4 + k))
+    ends = 0
+    for _ in range(60):
+        given = [{agent: rng.integers(3) for agent in crowd.agents} for crowd in crowds]
+        found = envs.step(given)
+        for k, crowd in enumerate(crowds):
+            observations, rewards, terminations, truncations, infos = (each[k] for each in found)
+            over = terminations.pop("__all__") or truncations.pop("__all__")
+            if not given[k]:
+                np.testing.assert_equal((observations, infos), crowd.reset())
+                assert not over and not rewards and not truncations.pop("__all__", False)
+                continue
+            truncations.pop("__all__", None)
+            expected = crowd.step(given[k])
+            for agent in expected[4].keys() - set(crowd.agents):
+                del expected[4][agent]["action_mask"]  # it takes no action any more
+            result = (observations, rewards, terminations, truncations)
+            np.testing.assert_equal(result, expected[:4])
+            filled = {agent: info for agent, info in expected[4].items() if info}
+            np.testing.assert_equal({a: info for a, info in infos.items() if info}, filled)
+            assert over == (not crowd.agents)
+            ends += over
+    assert ends > 10
+    envs.close()
+
+
+def test_rllib_gets_what_its_own_vector_env_gives() -> None:
+    pytest.importorskip("ray.rllib", reason="RLlib is not installed")
+    from mpe2 import simple_spread_v3
+    from ray.rllib.env.vector.sync_vector_multi_agent_env import SyncVectorMultiAgentEnv
+    from ray.rllib.env.wrappers.pettingzoo_env import ParallelPettingZooEnv
+
+    ours = run("RLlib")["RLlibEnvs"](SPREAD, 2, backend="sync")
+    env_fn = lambda: ParallelPettingZooEnv(simple_spread_v3.parallel_env())  # noqa: E731
+    theirs = SyncVectorMultiAgentEnv([env_fn] * 2)
+    np.testing.assert_equal(ours.reset(seed=4)[0], theirs.reset(seed=4)[0])
+    rng = np.random.default_rng(0)
+    for step in range(60):
+        actions = [{agent: rng.integers(5) for agent in ours.vector_env.agent_names}] * 2
+        found, expected = ours.step(actions), theirs.step(actions)
+        np.testing.assert_equal(found[0], list(expected[0]))
+        if step % 26 != 25:  # a reset, of which ours lists no agent as having acted
+            for one, other in zip(found[1:4], expected[1:4], strict=True):
+                np.testing.assert_equal(one, list(other))
+    ours.close()
+    theirs.close()
+
+
+def test_rllib_trains(tmp_path: Path) -> None:
+    pytest.importorskip("ray.rllib", reason="RLlib is not installed")
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    short = ".training(train_batch_size=400, minibatch_size=100, num_epochs=1)"
+    printing = 'print(algorithm.train()["env_runners"]["episode_return_mean"])'
+    output = run_program(
+        "RLlib",
+        tmp_path,
+        {".multi_agent(": f"{short}.multi_agent(", "algorithm.train()": printing},
+    )
+    assert -300 < float(output.split()[-1]) < -20  # of a random policy: -80
+
+
+# ---------------------------------------------------------------------- TorchRL
+
+
+@pytest.mark.parametrize("name", ["simple_spread_v3", "simple_tag_v3", "simple_crypto_v3"])
+def test_torchrl_groups_agents_alike_and_sees_the_same(name: str) -> None:
+    pytest.importorskip("torchrl", reason="TorchRL is not installed")
+    import torch
+    from torchrl.envs.libs.pettingzoo import PettingZooWrapper
+
+    grouped = run("TorchRL")["grouped"]
+    theirs = PettingZooWrapper(importlib.import_module(f"mpe2.{name}").parallel_env())
+    with make_vec(f"mpe2.{name}:parallel_env", 2, agents="dict", backend="sync") as envs:
+        assert envs.groups == theirs.group_map
+        observations, infos = envs.reset(seed=3)
+        ours = grouped(observations, envs.groups, 2)
+        assert ours.batch_size == (2,)
+        for k in range(2):
+            theirs._env.reset(seed=3 + k)
+            seen = theirs._env.reset(seed=3 + k)[0]
+            for group, agents in theirs.group_map.items():
+                expected = torch.stack([torch.as_tensor(seen[agent]) for agent in agents])
+                assert torch.equal(ours[group][k], expected)
+        rewards = grouped(infos["agents"]["rewards"], envs.groups, 2)
+        assert all(rewards[group].shape == (2, len(each)) for group, each in envs.groups.items())
+    theirs.close()
+
+
+# ---------------------------------------------------------------------- AgileRL
+
+
+@pytest.mark.parametrize("masks", ["", "infos"])
+def test_agilerl_gets_what_its_own_vector_env_gives(masks: str) -> None:
+    """Value by value, with NaN for agents that are gone."""
+    pytest.importorskip("agilerl", reason="AgileRL is not installed")
+    from agilerl.vector.pz_async_vec_env import AsyncPettingZooVecEnv
+
+    factory = partial(Leaving, masks=masks)
+    theirs = AsyncPettingZooVecEnv([factory] * 3, context="fork")
+    ours = run("AgileRL")["AgileEnvs"](factory, 3, num_workers=2, context="fork")
+    assert ours.single_observation_space("red_1") == theirs.single_observation_space("red_1")
+    assert ours.action_space("red_1") == theirs.action_space("red_1")
+    rng = np.random.default_rng(0)
+    found, expected = ours.reset(seed=5), theirs.reset(seed=5)
+    gone = 0
+    for _ in range(60):
+        assert list(found[0]) == list(expected[0])
+        for one, other in zip(found[:-1], expected[:-1], strict=True):
+            for agent in ours.agents:
+                np.testing.assert_array_equal(one[agent], other[agent])
+        for agent in ours.agents if masks else ():
+            there = ours.alive[agent]
+            if there.any():
+                np.testing.assert_array_equal(
+                    found[-1][agent]["action_mask"][there],
+                    expected[-1][agent]["action_mask"][there],
+                )
+        actions = {
+            agent: np.where(alive, rng.integers(3, size=3), np.nan)
+            for agent, alive in ours.alive.items()
+        }
+        gone += sum(int(np.isnan(each).sum()) for each in actions.values())
+        found, expected = ours.step(actions), theirs.step(actions)
+    assert gone > 30
+    ours.close()
+    theirs.close()
+
+
+def test_agilerl_trains(tmp_path: Path) -> None:
+    pytest.importorskip("agilerl", reason="AgileRL is not installed")
+    short = {"100_000": "800", "8_000": "800", "env.close()": "print(*agent.fitness)"}
+    output = run_program("AgileRL", tmp_path, short)
+    assert -300 < float(output.split()[-1]) < -20  # of a random policy: -80
+
+
+def test_agilerl_trains_where_agents_leave(tmp_path: Path) -> None:
+    pytest.importorskip("agilerl", reason="AgileRL is not installed")
+    leaving = '"tests.adapters.test_agent_clients:Leaving"'
+    finite = "print(all(each.isfinite().all() for one in agent.actors.values() for each in"
+    short = {
+        f'"{SPREAD}", 16': f"{leaving}, 8",
+        "100_000": "400",
+        "8_000": "400",
+        "env.close()": f"{finite} one.parameters()))",
+    }
+    assert run_program("AgileRL", tmp_path, short).split()[-1] == "True"
+
+
+# ---------------------------------------------------------------------- EPyMARL
+
+
+def test_epymarl_gets_arrays_by_environment() -> None:
+    step = run("EPyMARL")["step_as_epymarl"]
+    rng = np.random.default_rng(0)
+    crowds = [Crowd(masks="infos"), Crowd(masks="infos")]
+    with make_vec(
+        partial(Crowd, masks="infos"), 2, agents="rows", state=True, backend="sync"
+    ) as envs:
+        envs.reset(seed=4)
+        for k, crowd in enumerate(crowds):
+            crowd.reset(seed=4 + k)
+        for _ in range(30):
+            actions = rng.integers(3, size=(2, 3))
+            found = step(envs, actions)
+            assert found["obs"].shape == (2, 3, 4) and found["avail_actions"].shape == (2, 3, 3)
+            for k, crowd in enumerate(crowds):
+                rewards: dict[str, float] = {}
+                if crowd.agents:
+                    names = crowd.possible_agents
+                    given = {agent: actions[k, names.index(agent)] for agent in crowd.agents}
+                    seen, rewards, *_, infos = crowd.step(given)
+                else:
+                    seen, infos = crowd.reset()
+                for place, agent in enumerate(crowd.possible_agents):
+                    np.testing.assert_array_equal(
+                        found["obs"][k, place], seen.get(agent, np.zeros(4))
+                    )
+                    mask = infos[agent]["action_mask"] if agent in crowd.agents else np.ones(3)
+                    np.testing.assert_array_equal(found["avail_actions"][k, place], mask)
+                assert found["reward"][k] == sum(rewards.values())
+                assert found["terminated"][k] == (not crowd.agents)
+                np.testing.assert_array_equal(found["state"][k], crowd.state())
