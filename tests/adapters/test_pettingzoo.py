@@ -248,6 +248,8 @@ REAL = [
     ("pettingzoo.butterfly.pistonball_v6", "rows", 20),
     ("pettingzoo.sisl.multiwalker_v9", "rows", 200),
     ("pettingzoo.sisl.pursuit_v5", "rows", 20),
+    ("magent2.environments.battle_v4", "rows", 20),
+    ("magent2.environments.adversarial_pursuit_v4", "dict", 20),
 ]
 # Times as many steps: AGENT_STEPS=5 takes four minutes.
 FACTOR = int(os.environ.get("AGENT_STEPS", "1"))
