@@ -509,7 +509,7 @@ def _replaces(column: Column, folder: Path) -> None:
     with column.make(Ledger) as envs:
         column.play(envs, zeros, steps=2)
         envs.replace_envs([1], [other])
-        with pytest.raises(ResetNeededError, match="environment 1 were replaced"):
+        with pytest.raises(ResetNeededError, match="built environment 1 anew"):
             column.step(envs, [(rows, zeros(None, rows)) for rows in column.units(envs)])
         envs.reset()  # in a stream, environment 0 was sent an action
         numbers = [[row[0][0] for row in rows] for rows in column.play(envs, zeros, steps=2)]

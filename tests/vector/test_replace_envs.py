@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
+import time
 import weakref
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.envs import Ledger
-from vecspaces import spaces
-from vecspaces.errors import ResetNeededError
-from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from tests.envs.agents import Crowd
+from tests.interrupts import Interrupts, interrupt_at
+from vecspaces import make_vec, spaces
+from vecspaces.adapters.pettingzoo import as_vector_env
+from vecspaces.errors import (
+    AlreadyPendingCallError,
+    ResetNeededError,
+    StepTimeoutError,
+    WorkerDiedError,
+)
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.wrappers import FrameStackObservation, RecordEpisodeStatistics
 
 
 class Wider(Ledger):
@@ -45,7 +57,7 @@ def test_rows_are_replaced_one_by_one_and_the_others_go_on(kind: Any) -> None:
         envs.replace_envs([2, 0], [partial(Ledger, 20), partial(Ledger, 10)])
         assert envs.spec is None
         for call in (envs.step, partial(envs.step, env_ids=[0, 1]), envs.send):
-            with pytest.raises(ResetNeededError, match="were replaced by other environments"):
+            with pytest.raises(ResetNeededError, match="replace_envs built environment"):
                 call([1] * (2 if "env_ids" in getattr(call, "keywords", {}) else 4))
         assert envs.get_attr("number") == (10, 1, 20, 3)
         observations, infos = envs.reset(
@@ -107,7 +119,7 @@ def test_a_vector_env_among_the_environments_is_replaced_as_a_whole(kind: Any) -
             envs.replace_envs([1, 0, 2], [Ledger, partial(Ledger, 5)])
         envs.reset(seed=0)
         envs.replace_envs([1, 0, 2], [partial(pair, 10), partial(Ledger, 12)])
-        with pytest.raises(ResetNeededError, match="environments 0, 1 are of one env_fn"):
+        with pytest.raises(ResetNeededError, match="environments 0, 1 have one env_fn"):
             envs.reset(options={"reset_mask": np.array([True, False, True])})
         observations, _ = envs.reset(options={"reset_mask": np.array([True] * 3)})
         assert observations[:, 0].tolist() == [10, 11, 12]
@@ -143,3 +155,305 @@ def test_streams_go_on_beside_a_replacement() -> None:
         envs.send_reset([1], seed=4)
         received = envs.recv(3)
         assert received.observations[received.env_ids == 1][0, 0] == 11
+
+
+# ---------------------------------------------------------------------- arguments and states
+
+
+def test_nothing_happens_for_no_environments_and_for_wrong_numbers() -> None:
+    with SyncVectorEnv([Ledger] * 3) as envs:
+        envs.replace_envs([], [])  # also before the first reset
+        envs.reset(seed=0)
+        for env_ids, env_fns, error in [
+            ([1, 1], [Ledger, Ledger], ValueError),
+            ([3], [Ledger], ValueError),
+            ([True], [Ledger], TypeError),
+            ([0], Ledger, TypeError),
+            ([0], [Ledger()], TypeError),
+            ([0], [], ValueError),
+        ]:
+            with pytest.raises(error):
+                envs.replace_envs(env_ids, env_fns)
+        envs.step([0] * 3)
+
+
+def test_spec_is_kept_until_something_is_replaced() -> None:
+    with make_vec("CartPole-v1", 2, backend="sync") as envs:
+        with pytest.raises(ValueError, match="got 0 env_fns for 2 environments"):
+            envs.replace_envs(None, [])
+        assert envs.spec is not None
+        envs.replace_envs([1], [lambda: make_vec("CartPole-v1", 1, backend="sync").envs[0]])
+        assert envs.spec is None
+
+
+def test_environments_are_replaced_before_the_first_reset() -> None:
+    with SyncVectorEnv([Ledger] * 2) as envs:
+        envs.replace_envs([1], [partial(Ledger, 4)])
+        assert envs.reset(seed=0)[0][:, 0].tolist() == [0, 4]
+
+
+def test_rows_under_way_or_unread_are_refused_and_others_of_their_worker_are_not() -> None:
+    with AsyncVectorEnv([partial(Ledger, n) for n in range(4)], num_workers=2) as envs:
+        envs.reset(seed=0)
+        envs.recv(4)
+        envs.send([1, 1], [0, 2])
+        with pytest.raises(AlreadyPendingCallError, match=r"environment 0 .* recv first"):
+            envs.replace_envs([0, 1], [Ledger, Ledger])
+        envs.replace_envs([1, 3], [partial(Ledger, 11), partial(Ledger, 13)])
+        envs.send_reset([3, 1], seed=[8, 9])
+        rows: dict[int, Any] = {}
+        for _ in range(4):
+            received = envs.recv(1)
+            rows[int(received.env_ids[0])] = received.observations[0]
+        assert [rows[row][0] for row in range(4)] == [0, 11, 2, 13]
+        assert rows[0][2] == rows[2][2] == 1  # they have stepped
+
+
+def test_one_environment_cannot_be_in_two_rows() -> None:
+    with SyncVectorEnv([Ledger] * 2) as envs:
+        envs.reset(seed=0)
+        other = envs.envs[0]
+        with pytest.raises(ValueError, match="returned one and the same environment"):
+            envs.replace_envs([1], [lambda: other])
+        envs.step([1], env_ids=[0])  # it was not closed
+        envs.reset(seed=0)
+
+
+# ---------------------------------------------------------------------- what is replaced
+
+
+class Noting(Ledger):
+    """Writes its observations in place, and declares its infos."""
+
+    info_space = spaces.Dict({"own": spaces.Discrete(99)})
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.view: Any = None
+
+    def bind(self, observation: Any) -> None:
+        self.view = observation
+
+    def _place(self, observation: Any) -> Any:
+        self.view[:] = observation
+        return self.view
+
+    def reset(self, **arguments: Any) -> Any:
+        observation, _ = super().reset(**arguments)
+        return self._place(observation), {"own": self.number}
+
+    def step(self, action: Any) -> Any:
+        observation, *rest, _ = super().step(action)
+        return self._place(observation), *rest, {"own": self.number}
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_results_equal_those_of_a_vector_env_of_the_new_environments(kind: Any, mode: Any) -> None:
+    options: Any = {"autoreset_mode": mode, "validate": True, "buffers": 2}
+    runs = []
+    for start, replaced in [([0, 1, 2], True), ([20, 21, 22], False)]:
+        with kind([partial(Noting, number) for number in start], **options) as envs:
+            if replaced:
+                envs.reset(seed=9)
+                for _ in range(3):
+                    envs.step([1] * 3)
+                envs.replace_envs([2, 0, 1], [partial(Noting, n) for n in (22, 20, 21)])
+            run = [envs.reset(seed=4)]
+            for _ in range(12):
+                *step, infos = envs.step([1] * 3)
+                run.append((*step, infos["own"]))
+                if mode is AutoresetMode.DISABLED and (step[2] | step[3]).any():
+                    envs.reset(options={"reset_mask": step[2] | step[3]})
+            runs.append(run)
+    np.testing.assert_equal(runs[0], runs[1])
+
+
+def test_rows_of_agents_are_replaced_with_their_environment() -> None:
+    def crowd(**arguments: Any) -> Any:
+        return as_vector_env(Crowd(**arguments))
+
+    with make_vec(Crowd, 2, agents="rows", num_workers=2) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(ValueError, match="environments 3 to 5 are of one env_fn"):
+            envs.replace_envs([3], [crowd])
+        envs.replace_envs([3, 4, 5], [crowd])
+        with pytest.raises(ValueError, match="agents of one environment"):
+            envs.reset(options={"reset_mask": np.arange(6) == 4})
+        observations, infos = envs.reset(seed=3)
+        for _ in range(4):
+            *_, infos = envs.step(np.zeros(6, np.int64))
+        assert infos["alive"].shape == (6,)
+        with pytest.raises(TypeError, match="must return"):
+            envs.replace_envs([3, 4, 5], [Crowd])
+        envs.reset(seed=3)
+        again, _ = envs.reset(seed=3)
+        np.testing.assert_array_equal(observations, again)
+
+
+def test_wrappers_forget_rows_that_were_replaced() -> None:
+    with FrameStackObservation(
+        RecordEpisodeStatistics(SyncVectorEnv([partial(Ledger, n) for n in range(2)])), 3
+    ) as envs:
+        envs.reset(seed=0)
+        envs.step([1, 1])
+        envs.replace_envs([1], [partial(Ledger, 8)])
+        observations, _ = envs.reset(options={"reset_mask": np.array([False, True])})
+        assert observations[1, :, 0].tolist() == [8, 8, 8] and observations[0, -1, 0] == 0
+
+
+def test_many_replacements_keep_nothing_of_the_former_environments() -> None:
+    class Own(Ledger):
+        """Has spaces of its own, as most environments have."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            shared = Ledger.observation_space
+            self.observation_space = spaces.Box(shared.low, shared.high, dtype=shared.dtype)
+
+    with SyncVectorEnv([Ledger, Own]) as envs:
+
+        def count() -> int:
+            gc.collect()
+            return sum(type(one) in (spaces.Box, Own) for one in gc.get_objects())
+
+        before = None
+        for _ in range(20):
+            envs.replace_envs([1], [Own])
+            envs.reset(seed=0)
+            before = before or count()
+        assert count() <= before + 1
+
+
+# ---------------------------------------------------------------------- failures
+
+
+def test_a_row_that_failed_can_be_replaced_again_without_a_reset() -> None:
+    with SyncVectorEnv([Ledger] * 2) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(OSError, match="no licence") as caught:
+            envs.replace_envs([1], [fails])
+        assert caught.value.__notes__ == [
+            "the next reset of it builds the former environment again"
+        ]
+        with pytest.raises(ResetNeededError, match="environment 1 failed"):
+            envs.get_attr("number")
+        envs.replace_envs([1], [partial(Ledger, 3)])
+        assert envs.get_attr("number") == (0, 3)
+        assert envs.reset(seed=0)[0][:, 0].tolist() == [0, 3]
+
+
+def test_an_environment_with_another_space_is_closed() -> None:
+    closed = []
+
+    class Closing(Wider):
+        def close(self) -> None:
+            closed.append(self)
+
+    with SyncVectorEnv([Ledger]) as envs:
+        with pytest.raises(RuntimeError, match="another observation space than before: expected"):
+            envs.replace_envs([0], [Closing])
+        assert len(closed) == 1
+        assert envs.reset(seed=0)[0].shape == (1, 5)
+
+
+def dies_once(order: Path, number: int) -> Any:
+    """Make an environment, but not in the first process that tries to."""
+    if order.exists():
+        order.unlink()
+        os._exit(3)
+    return Ledger(number)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
+def test_a_worker_that_dies_while_it_replaces(context: Any, restarts: bool, tmp_path: Path) -> None:
+    order = tmp_path / "die"
+    order.touch()
+    options: Any = {"on_worker_death": "restart" if restarts else "raise", "context": context}
+    with AsyncVectorEnv([partial(Ledger, n) for n in range(4)], num_workers=2, **options) as envs:
+        envs.reset(seed=0)
+        change = partial(
+            envs.replace_envs,
+            [0, 2, 3],
+            [partial(Ledger, 10), partial(dies_once, order, 12), Ledger],
+        )
+        if restarts:
+            change()
+            expected = (10, 1, 12, 0)
+        else:
+            with pytest.raises(WorkerDiedError):
+                change()
+            # The other worker had replaced its environment, or not yet.
+            time.sleep(0.1)
+            expected = (10, 1, 2, 3)
+        envs.reset(seed=0)
+        assert envs.get_attr("number")[1:] == expected[1:]
+        first = envs.get_attr("number", env_ids=[0])
+        assert first in ((10,), (0,)) if not restarts else first == (10,)
+        if restarts:
+            envs.processes[0].kill()
+            envs.step([0] * 4)
+        assert envs.get_attr("number", env_ids=[0]) == first
+
+
+def hangs(gate: Path) -> Any:
+    while not gate.exists():
+        time.sleep(0.01)
+    return Ledger(5)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_replacing_is_bounded_by_start_timeout(waits: bool, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with AsyncVectorEnv([Ledger] * 2, num_workers=2, start_timeout=2.0) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(
+            StepTimeoutError, match=r"replace did not end within 2 s: environment 1"
+        ):
+            envs.replace_envs([0, 1], [partial(Ledger, 4), partial(hangs, gate)])
+        if waits:
+            gate.touch()
+            assert envs.call_wait() == ()
+            with pytest.raises(ResetNeededError, match="built environments 0, 1 anew"):
+                envs.step([0, 0])
+        envs.reset(seed=0)
+        assert envs.get_attr("number") == (4, 5 if waits else 0)
+
+
+# ---------------------------------------------------------------------- interrupts
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_after_an_interrupt_rows_have_the_one_environment_or_the_other(kind: Any) -> None:
+    with kind([Ledger] * 2) as envs, Interrupts(seed=3, longest=0.03) as interrupts:
+        numbers = [0, 0]
+        for turn in range(1, 41):
+            wanted = [2 * turn, 2 * turn + 1]
+            change = partial(
+                envs.replace_envs, None, [partial(Ledger, number) for number in wanted]
+            )
+            ended, _ = interrupts.during(change)
+            if ended:
+                with pytest.raises(ResetNeededError):
+                    envs.step([0, 0])
+            seen = envs.reset(seed=0)[0][:, 0].tolist()
+            assert all(one in pair for one, *pair in zip(seen, numbers, wanted, strict=True))
+            assert not ended or seen == wanted
+            envs.step([0, 0])
+            numbers = seen
+        assert interrupts.count > 5
+
+
+def test_an_interrupt_at_any_point_leaves_no_row_without_an_environment() -> None:
+    reached, k = True, 1
+    with SyncVectorEnv([Ledger] * 2) as envs:
+        envs.reset(seed=0)
+        while reached:
+            change = partial(envs.replace_envs, [1], [partial(Ledger, k)])
+            reached, ended, _ = interrupt_at(k, change)
+            number = envs.reset(seed=0)[0][1, 0]
+            assert number == k or not ended
+            envs.step([0, 0])
+            k += 7
+    assert k > 100

@@ -218,7 +218,7 @@ class ManagedVectorEnv(
         needed = session.replaced.union(session.broken)
         for rows in self._together if needed else ():
             if 0 < len({*plan.rows.tolist()}.intersection(rows)) < len(rows) and needed & {*rows}:
-                text = "{}: {:envs} are of one env_fn and need a reset together, found a part in it"
+                text = "{}: {:envs} have one env_fn and were built anew: let reset_mask choose all"
                 raise ResetNeededError(Message(text, call, rows))
         session.begin_reset(plan, call)
 

@@ -64,7 +64,7 @@ class Built:
         """Say which of its spaces is another than that of the same row of `other`."""
         kinds = ["an environment" if one.parts is None else "a vector env" for one in (other, self)]
         if kinds[0] != kinds[1]:
-            return _CHANGED.format("kind", *kinds, "their rows step differently")
+            return _CHANGED.format("kind", *kinds, "the rows of a vector env step together")
         return GroupDescription.of([self]).change_since(GroupDescription.of([other]))
 
 

@@ -132,7 +132,7 @@ class Session:
         if self.replaced and sends and not begins:
             new = [row for row in rows if row in self.replaced]
             if new:
-                text = "{}: {:envs} were replaced by other environments: reset them first"
+                text = "{}: replace_envs built {:envs} anew: reset or send_reset first"
                 raise ResetNeededError(Message(text, name, new))
         if broken and not begins:
             failed = [row for row in rows if row in broken]

@@ -82,7 +82,7 @@ def test_environments_are_replaced_in_their_actors(cluster: Cluster) -> None:
         actors = envs.call(actor_of)
         envs.replace_envs([3, 0], [partial(Ledger, 13), partial(Ledger, 10)])
         assert envs.call(actor_of) == actors
-        with pytest.raises(ResetNeededError, match="environments 0, 3 were replaced"):
+        with pytest.raises(ResetNeededError, match="built environments 0, 3 anew"):
             envs.step([1] * 4)
         mask = np.array([True, False, False, True])
         observations, _ = envs.reset(options={"reset_mask": mask})
