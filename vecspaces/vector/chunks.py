@@ -82,7 +82,9 @@ class Chunks:
         payloads, first = {}, 0
         for worker, own in self._by_worker.items():
             end = first + len(own) * length
-            payloads[worker] = own, length, first, steps.export(first, end), all_infos
+            # Bytes are pickled in a tenth of an array's time.
+            exported = [part.tobytes() for part in steps.export(first, end)]
+            payloads[worker] = own, length, first, exported, all_infos
             first = end
         return payloads
 

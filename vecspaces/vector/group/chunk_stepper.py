@@ -80,8 +80,9 @@ class GroupChunk:
     ) -> None:
         self._rows, self._length, self._count = rows, length, len(rows) * length
         layout = buffers.plan.actions.of_rows(self._count)
-        (self._actions,) = layout.bind(np.zeros(layout.size, np.uint8))
-        self._read = self._actions.reader(0, self._count)
+        memory = np.zeros(layout.size, np.uint8)
+        self._memory, self._offsets = memory.data, [leaf.offset for leaf in layout.leaves]
+        self._read = layout.bind(memory)[0].reader(0, self._count)
         self._rewards: list[list[Any]] = []
         self._declared = None
         if keeps_infos and buffers.plan.infos is not None:
@@ -89,9 +90,10 @@ class GroupChunk:
             (self._declared,) = infos.bind(Arena(infos.end))
             self._writer = InfoWriter(self._declared, 0, self._count, validate)
 
-    def begin(self, exported: Sequence[Any]) -> dict[int, Planned]:
-        """Take in the actions of all rows; return those of each."""
-        self._actions.load(0, self._count, list(exported))
+    def begin(self, exported: Sequence[bytes]) -> dict[int, Planned]:
+        """Take in the bytes of the actions of all rows, by leaf; return the actions of each."""
+        for offset, part in zip(self._offsets, exported, strict=True):
+            self._memory[offset : offset + len(part)] = part
         actions, length = self._read(), self._length
         self._rewards = [[] for _ in self._rows]
         record: Any = None

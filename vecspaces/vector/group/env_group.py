@@ -242,7 +242,7 @@ class EnvGroup:
         rows: Sequence[int],
         length: int,
         first: int,
-        exported: Sequence[Any],
+        exported: Sequence[bytes],
         keeps_infos: bool,
     ) -> Written:
         """Take up to `length` steps of some rows, each until its episode ends; see `GroupChunk`.
