@@ -58,7 +58,6 @@ QUICK = (
     "tests/vector/test_contract.py::TestRefusals",
     "tests/vector/test_contract.py::TestTwoWorkers",
     "tests/vector/test_vector_env.py",
-    "tests/vector/test_wrappers.py",
     "tests/test_architecture.py",
     "tests/test_env.py",
     "tests/test_messages.py",

@@ -52,6 +52,8 @@ _FATAL = "Fatal Python error: "
 _THREAD = re.compile(r"^(C?)(?:urrent t|T)hread 0x([0-9a-f]+).*\n((?:  .*\n?)*)", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)', re.MULTILINE)
 
+# Of /proc/PID/status. A forked worker would compile it, and import a codec, in each start.
+_MASKS = re.compile(r"^Sig(\w+):\s*([0-9a-f]+)", re.MULTILINE)
 _ESCAPED = re.compile(r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\U[0-9a-f]{8}")
 
 _PACKAGE = f"{Path(__file__).parents[3]}{os.sep}"
@@ -120,7 +122,7 @@ class StackFile:
             # A second opening, since only what `faulthandler` writes is to be appended.
             path = f"/proc/self/fd/{self._file}"
             (self._log,) = forking.acquire(lambda: (os.open(path, os.O_WRONLY | os.O_APPEND),))
-            taken = _signals("self", "Blk|Ign|Cgt")
+            taken = _signals("self", "Blk", "Ign", "Cgt")
         except OSError:  # no /proc
             return
         if faulthandler.is_enabled() or not taken & _CRASHES:
@@ -256,15 +258,15 @@ def _receive(*sent: Any) -> StackFile:
 def _read_proc(name: str) -> str:
     """Read a file of /proc, which an interrupt would leave open for a while."""
     with uninterrupted():
-        return Path("/proc", name).read_text(encoding="ascii", errors="replace")
+        return Path("/proc", name).read_text(encoding="utf-8", errors="replace")
 
 
-def _signals(pid: int | str, kinds: str) -> set[int]:
+def _signals(pid: int | str, *kinds: str) -> set[int]:
     """Return the signals that a process blocks (Blk), ignores (Ign) or catches (Cgt)."""
     status = _read_proc(f"{pid}/status")
     bits = 0
-    for mask in re.findall(rf"^Sig(?:{kinds}):\s*([0-9a-f]+)", status, re.MULTILINE):
-        bits |= int(mask, 16)
+    for kind, mask in _MASKS.findall(status):
+        bits |= int(mask, 16) if kind in kinds else 0
     return {number for number in range(1, signal.NSIG) if bits >> (number - 1) & 1}
 
 
