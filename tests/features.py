@@ -534,3 +534,51 @@ def _shares(column: Column, folder: Path) -> None:
         assert envs.call("may_write") == (False, False)
         numbers = [[row[0][0] for row in rows] for rows in column.play(envs, zeros, steps=2)]
     assert numbers == [[3, 3]] * 3
+
+
+def _recycle(column: Column, **limits: int) -> None:
+    """Play three episodes of each environment, each in a worker of its own."""
+    with column.make(partial(Ledger, length=2), **limits) as envs:
+        before = envs.call(_process)
+        shown = column.play(envs, zeros, steps=8)
+        after = envs.call(_process)
+    with COLUMNS["Sync"].make(partial(Ledger, length=2)) as envs:
+        expected = Column().play(envs, zeros, steps=8)
+    times = [[[row[0][2] for row in rows] for rows in one] for one in (shown, expected)]
+    assert times[0] == times[1]
+    if before == after:
+        raise NoEffect
+    assert not set(before) & set(after)
+
+
+def _process(env: Any) -> int:
+    return os.getpid()
+
+
+@feature("`recycle_after`")
+def _recycles_after(column: Column, folder: Path) -> None:
+    _recycle(column, recycle_after=1)
+
+
+@feature("`recycle_memory`")
+def _recycles_memory(column: Column, folder: Path) -> None:
+    _recycle(column, recycle_memory=1)
+
+
+@feature("`evaluate` of `tasks`")
+def _evaluates_tasks(column: Column, folder: Path) -> None:
+    def stand(observations: Any) -> Any:
+        return np.zeros(len(observations), np.int64)
+
+    arguments: Any = {"episodes": 6, "seed": 1, "num_envs": 3, "num_workers": 2}
+    tasks: Any = {"long": partial(Ledger, length=3), "short": partial(Ledger, length=2)}
+    if isinstance(column, EnvIds):
+        raise DoesNotMeet("evaluate steps its vector env itself")
+    if isinstance(column, Ring):
+        arguments["vector_kwargs"] = {"buffers": 3, "copy": False}
+    elif isinstance(column, VectorMember):
+        tasks = {name: partial(SyncVectorEnv, [env] * 2) for name, env in tasks.items()}
+    elif isinstance(column, Wrappers):
+        tasks = {name: partial(_wrapped, env) for name, env in tasks.items()}
+    results = evaluate(stand, tasks=tasks, backend=column.backend, **arguments)
+    assert [set(result.lengths.tolist()) for result in results.values()] == [{3}, {2}]

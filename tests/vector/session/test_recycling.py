@@ -32,7 +32,7 @@ from vecspaces.vector import AsyncVectorEnv, AutoresetMode
 
 MODES = list(AutoresetMode)
 NEXT_STEP, SAME_STEP, DISABLED = MODES
-NUM_ENVS, AFTER, STEPS = 3, 2, 40
+NUM_ENVS, AFTER, STEPS = 3, 2, 24
 ENDED = np.array([True, False])
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 on_posix = pytest.mark.skipif(sys.platform == "win32", reason="kills by signals")
@@ -73,7 +73,7 @@ class Errand(Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self.note("first reset" if not self.leaked else "reset")
         super().reset(seed=seed)
-        self.leaked.append(os.urandom(self.leak))
+        self.leaked.append(b"x" * self.leak)
         self.time, self.options = 0, float((options or {}).get("x", 0))
         return self.observe(), {"seed": -1 if seed is None else seed}
 
@@ -152,9 +152,12 @@ def value(infos: Any, key: str, row: int) -> Any:
     ("mode", "step", "shared", "context"),
     ordinarily(
         lambda mode, step, shared, context: (
-            context == "fork" if shared and step is AsyncVectorEnv.step else mode is SAME_STEP
+            (context == "fork" and shared and step is AsyncVectorEnv.step)
+            or (context == "fork" and mode is SAME_STEP and shared is (step is stream))
         ),
-        product(MODES, [AsyncVectorEnv.step, stream], [True, False], ["fork", "spawn"]),
+        product(
+            MODES, [AsyncVectorEnv.step, stream], [True, False], ["fork", "spawn", "forkserver"]
+        ),
     ),
 )
 def test_results_are_those_of_environments_that_are_given_the_same_seeds(
@@ -362,14 +365,20 @@ def play(envs: Any, steps: int = 8) -> list[float]:
 
 
 @on_posix
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("deed", "line"),
-    [
-        ("fail", "raised while it closed: OSError: no licence when closed; it is replaced"),
-        ("die", "ended before its environments were closed; it is replaced"),
-        ("hang", "did not close within"),
-    ],
+    ("deed", "line", "mode"),
+    ordinarily(
+        lambda deed, line, mode: (deed, mode) in zip(("fail", "die", "hang"), MODES, strict=True),
+        [
+            (*deed, mode)
+            for deed in (
+                ("fail", "raised while it closed: OSError: no licence when closed; it is replaced"),
+                ("die", "ended before its environments were closed; it is replaced"),
+                ("hang", "did not close within"),
+            )
+            for mode in MODES
+        ],
+    ),
 )
 def test_what_goes_wrong_while_it_closes_is_logged(
     deed: str,
@@ -398,8 +407,13 @@ def test_what_goes_wrong_while_it_closes_is_logged(
 
 
 @on_posix
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("deed", ["fail built", "fail first reset", "die built", "die first reset"])
+@pytest.mark.parametrize(
+    ("deed", "mode"),
+    ordinarily(
+        lambda deed, mode: mode is SAME_STEP or deed == "fail built",
+        product(["fail built", "fail first reset", "die built", "die first reset"], MODES),
+    ),
+)
 def test_a_replacement_that_fails_raises_and_a_reset_builds_it_again(
     deed: str, mode: AutoresetMode, tmp_path: Path
 ) -> None:
@@ -410,8 +424,8 @@ def test_a_replacement_that_fails_raises_and_a_reset_builds_it_again(
         with pytest.raises(OSError if "fail" in deed else WorkerDiedError) as caught:
             play(envs, 4)
         if "fail" in deed:
-            verb = "build" if "built" in deed else ("step" if mode is DISABLED else "reset")
-            assert "environment 0 (worker 0) failed in " in str(caught.value.__cause__), verb
+            verb = "build" if "built" in deed else "reset"
+            assert f"environment 0 (worker 0) failed in {verb}" in str(caught.value.__cause__)
         envs.reset(seed=7)
         play(envs)
         assert not (tmp_path / deed).exists()
@@ -420,7 +434,10 @@ def test_a_replacement_that_fails_raises_and_a_reset_builds_it_again(
 @on_posix
 @pytest.mark.parametrize(
     ("mode", "place"),
-    [(mode, place) for mode in MODES for place in ("built", "first reset")],
+    ordinarily(
+        lambda mode, place: mode is not DISABLED and place == "first reset",
+        product(MODES, ("built", "first reset")),
+    ),
 )
 def test_a_replacement_that_dies_is_restarted_and_no_episode_is_lost(
     mode: AutoresetMode, place: str, tmp_path: Path
@@ -452,7 +469,7 @@ def test_an_episode_that_a_crash_ends_does_not_count(tmp_path: Path) -> None:
 
 
 @on_posix
-@pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP])
+@pytest.mark.parametrize("mode", [pytest.param(NEXT_STEP, marks=pytest.mark.full), SAME_STEP])
 def test_a_replacement_that_hangs_overruns_step_timeout(
     mode: AutoresetMode, tmp_path: Path
 ) -> None:
@@ -472,7 +489,7 @@ def test_a_replacement_that_hangs_overruns_step_timeout(
 
 
 @on_posix
-@pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP])
+@pytest.mark.parametrize("mode", [pytest.param(NEXT_STEP, marks=pytest.mark.full), SAME_STEP])
 def test_close_while_a_worker_is_replaced_ends_the_call(
     mode: AutoresetMode, tmp_path: Path
 ) -> None:
@@ -492,7 +509,7 @@ def test_close_while_a_worker_is_replaced_ends_the_call(
 
 @on_posix
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("stride", [97, pytest.param(2, marks=pytest.mark.full)])
+@pytest.mark.parametrize("stride", [293, pytest.param(3, marks=pytest.mark.full)])
 def test_an_interrupt_at_any_point_of_a_replacement(
     mode: AutoresetMode, stride: int, tmp_path: Path
 ) -> None:
@@ -527,7 +544,7 @@ def test_an_interrupt_at_any_point_of_a_replacement(
             now = [process.pid for process in envs.processes]
             assert now[0] != pids[0] and now[1] == pids[1]
             assert envs.step([0, 0])[0][0, 1] == 1.0
-    assert count > 5 and len(notes(tmp_path, "built")) >= count
+    assert count > 2 and len(notes(tmp_path, "built")) >= count
 
 
 def begin(envs: Any) -> None:

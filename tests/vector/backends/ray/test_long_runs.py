@@ -13,14 +13,17 @@ import pytest
 
 from tests.envs import Ledger
 from tests.vector.backends.ray.clusters import actor_of
+from tests.vector.session.test_recycling import Errand, notes, play_alone
 from vecspaces import SharedArray, spaces
 from vecspaces.errors import ResetNeededError
-from vecspaces.vector import RayVectorEnv, SyncVectorEnv
+from vecspaces.vector import AutoresetMode, RayVectorEnv, SyncVectorEnv
 from vecspaces.vector.backends.ray.cluster import Connection
 
 ray = pytest.importorskip("ray", reason='needs Ray: pip install "vecspaces[ray]"')
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ray.cluster_utils import Cluster
 
 
@@ -116,3 +119,36 @@ def test_the_environments_of_an_actor_with_processes_are_replaced_together(
         pair = partial(SyncVectorEnv, [partial(Ledger, 5), partial(Ledger, 6)])
         envs.replace_envs(None, [pair])
         assert envs.reset(seed=0)[0][:, 0].tolist() == [5, 6]
+
+
+@pytest.mark.parametrize("mode", ["SameStep", pytest.param("NextStep", marks=pytest.mark.full)])
+def test_actors_are_replaced_between_episodes(mode: str, cluster: Cluster, tmp_path: Path) -> None:
+    expected = [play_alone(number, AutoresetMode.of(mode), 2) for number in range(2)]
+    with RayVectorEnv(
+        [partial(Errand, number, tmp_path) for number in range(2)],
+        num_workers=2,
+        autoreset_mode=mode,
+        recycle_after=2,
+        stats=True,
+    ) as envs:
+        envs.reset(seed=7, options=[{"x": 5}] * 2)
+        for time in range(1, 9):
+            actions = np.full(2, (time - 1) % 3)
+            if time % 3:
+                observations, rewards, *_ = envs.step(actions)
+            else:
+                envs.send(actions)
+                got = envs.recv()
+                order = np.argsort(got.env_ids)
+                observations, rewards = got.observations[order], got.rewards[order]
+            for row, one in enumerate(expected):
+                np.testing.assert_array_equal(observations[row], one[time][0])
+                assert rewards[row] == one[time][1]
+        replaced = envs.stats().recycled_after.tolist()
+        assert replaced == ([2, 1] if mode == "SameStep" else [1, 1])
+        assert len(notes(tmp_path, "closed")) == sum(replaced)
+
+
+def test_the_memory_of_actors_cannot_be_read(cluster: Cluster) -> None:
+    with pytest.raises(ValueError, match="recycle_memory needs workers whose memory can be read"):
+        RayVectorEnv([Ledger], num_workers=1, recycle_memory=10**9)
