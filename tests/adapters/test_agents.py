@@ -348,7 +348,7 @@ def test_disabled_refuses_steps_after_the_end_and_parts_of_an_environment() -> N
         with pytest.raises(ResetNeededError, match="the episode is over"):
             for _ in range(9):
                 env.step(np.zeros(3, int))
-        with pytest.raises(ValueError, match="name red_1, blue_2 too"):
+        with pytest.raises(ValueError, match="name environments 1, 2 too"):
             env.reset(options={"reset_mask": np.array([True, False, False])})
     with as_vector_env(Tag()) as env, pytest.raises(ResetNeededError, match="first reset"):
         env.step(np.zeros(3, int))
@@ -513,7 +513,7 @@ def test_plain_steps_go_on_after_a_restart(tmp_path: Path) -> None:
     [
         ("agent-missing", "agent 'red' of Breach has no observations"),
         ("agent-unknown", "agent 'white' of Breach has rewards, and is not among possible_agents"),
-        ("agent-flag", "was terminated or truncated, and is among agents still"),
+        ("agent-flag", "agent 'red' of Breach has a flag, and is among agents still"),
         ("agent-space", "has another observation space than before"),
     ],
 )
@@ -556,7 +556,7 @@ class Formless(Tag):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (Vanishing, "left agents, and was neither terminated nor truncated"),
+        (Vanishing, "left without a flag: an agent leaves agents in the step"),
         (Unborn, "has no agents after reset"),
         (Formless, "must return observations, rewards, terminations, truncations and infos"),
     ],

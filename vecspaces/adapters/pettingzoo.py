@@ -22,6 +22,7 @@ from vecspaces.spaces.equivalence import difference
 from vecspaces.vector import AutoresetMode, VectorEnv
 from vecspaces.vector.agents import AgentLayout, HasAgents, group_agents
 from vecspaces.vector.exchange.infos import gather, merge, snapshot
+from vecspaces.vector.session.arguments import check_whole
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 _MASK = "action_mask"
@@ -277,7 +278,7 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Check what the environment returned; return the observation and the info."""
         acted, alive = self.alive, frozenset(map(str, self.parallel_env.agents))
-        for name in alive - self._everyone:
+        for name in sorted(alive - self._everyone):
             raise self._breach("agent-unknown", name, "is among agents, and not possible_agents")
         seen = self._by_name("observations", observations, acted | alive)
         for name in self._to_native.keys() & seen.keys():
@@ -290,14 +291,11 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
             self._by_name("terminations", terminations, acted),
             self._by_name("truncations", truncations, acted),
         ]
-        for name in acted:
+        for name in [each for each in self.agent_names if each in acted]:
             is_over = any(each[name] for each in ends)
             if is_over == (name in alive):
-                text = "was terminated or truncated, and is among agents still: an agent that ends "
-                text += "must leave agents in the same step"
-                if not is_over:
-                    text = "left agents, and was neither terminated nor truncated: the step in "
-                    text += "which it leaves must set one of its flags"
+                text = "has a flag, and is among agents still" if is_over else "left without a flag"
+                text += ": an agent leaves agents in the step that terminates or truncates it"
                 raise self._breach("agent-flag", name, text)
         self.alive = alive
         self._is_plain = self._may_be_plain and not self._gives_masks and alive == self._everyone
@@ -347,7 +345,7 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
                 f"{type(values).__name__}"
             )
         named = {str(agent): value for agent, value in values.items()}
-        for name in named.keys() - self._ids.keys():
+        for name in sorted(named.keys() - self._ids.keys()):
             text = f"has {what}, and is not among possible_agents: {', '.join(self._ids)}"
             raise self._breach("agent-unknown", name, text)
         for name in () if optional else self._ids:
@@ -422,13 +420,9 @@ class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
         """Begin an episode of all agents; a `"reset_mask"` among the options must name all rows."""
         options = dict(options or {})
         mask = options.pop("reset_mask", None)
-        if mask is not None and not np.all(mask):
-            rest = [name for name, is_chosen in zip(self._agent_names, mask, strict=True)
-                    if not is_chosen]  # fmt: skip
-            raise ValueError(
-                "reset_mask names some agents of a parallel environment, which is reset as a "
-                f"whole: name {', '.join(rest)} too"
-            )
+        if mask is not None:
+            rows = np.flatnonzero(mask).tolist()
+            check_whole(rows, [range(self.num_envs)], "options['reset_mask']", ValueError)
         observations, info = self._env.reset(seed=seed, options=options or None)
         self.has_acted = False
         return self._batch(observations), self._merge(self._infos(info))

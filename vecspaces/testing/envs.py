@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -358,9 +359,7 @@ class Tag:
     """A parallel environment: agents on a line, who leave at its ends, each at its own time."""
 
     possible_agents = ("red", "green", "blue")
-
-    def __init__(self) -> None:
-        self.agents: list[str] = []
+    agents: Any = ()
 
     def observation_space(self, agent: str) -> Any:
         return spaces.Box(-3, 3, (3,), np.float32)
@@ -371,26 +370,23 @@ class Tag:
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         self.agents = list(self.possible_agents)
         self.places = dict.fromkeys(self.agents, 0)
-        return self._observe(), {agent: {} for agent in self.agents}
+        return self._by_agent(self._observe), self._by_agent(dict)
 
     def step(self, actions: dict[str, Any]) -> Any:
         for agent, action in actions.items():
             self.places[agent] += int(action) - 1
         gone = {agent: abs(self.places[agent]) == 3 for agent in self.agents}
-        observations = self._observe()
-        self.agents = [agent for agent in self.agents if not gone[agent]]
         rewards = {agent: float(is_gone) for agent, is_gone in gone.items()}
-        return (
-            observations,
-            rewards,
-            gone,
-            dict.fromkeys(gone, False),
-            {agent: {} for agent in gone},
-        )
+        result = self._by_agent(self._observe), rewards, gone, self._by_agent(bool)
+        infos = self._by_agent(dict)
+        self.agents = [agent for agent in self.agents if not gone[agent]]
+        return *result, infos
 
     def _observe(self) -> Any:
-        places = np.array(list(self.places.values()), np.float32)
-        return {agent: places.copy() for agent in self.agents}
+        return np.array(list(self.places.values()), np.float32)
+
+    def _by_agent(self, make: Callable[[], Any]) -> Any:
+        return {agent: make() for agent in self.agents}
 
     def close(self) -> None:
         pass
