@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import multiprocessing
 import os
 import pickle
@@ -151,3 +153,45 @@ def test_environments_of_this_process_share_the_handle() -> None:
     table = SharedArray(np.ones(3))
     with SyncVectorEnv([partial(Reading, table)] * 2) as envs:
         assert all(env.table is table for env in envs.envs)
+
+
+def count_mappings(env: Any) -> int:
+    return memory_files()
+
+
+def test_a_worker_frees_a_table_with_the_environment_that_read_it() -> None:
+    table = SharedArray(np.ones(3))
+    options: Any = {"num_workers": 1, "context": "forkserver"}
+    with AsyncVectorEnv([partial(Reading, table), Ledger], **options) as envs:
+        before = envs.call(count_mappings)[0]
+        envs.reset(seed=0)
+        envs.replace_envs([0], [Ledger])
+        assert envs.call(count_mappings)[0] == before - 1
+        del table
+        gc.collect()
+        assert memory_files() == 1  # that of the vector env
+        envs.replace_envs([1], [partial(Reading, SharedArray(np.full(2, 7.0)))])
+        assert envs.call("total", env_ids=[1]) == (14.0,)
+
+
+def test_nothing_is_left_where_a_vector_env_cannot_be_made() -> None:
+    before = memory_files()
+
+    def fails(table: SharedArray) -> Any:
+        raise OSError("no licence")
+
+    with pytest.raises(OSError, match="no licence"):
+        make_vec(fails, 2, num_workers=2, env_kwargs={"table": SharedArray(np.ones(9))})
+    gc.collect()
+    assert memory_files() == before
+
+
+def test_a_copy_and_processes_of_a_pool_read_the_same_memory() -> None:
+    table = SharedArray(np.arange(4))
+    assert copy.deepcopy(table).array.tolist() == [0, 1, 2, 3]
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(sum_of, (table,)) == 6
+
+
+def sum_of(table: SharedArray) -> int:
+    return int(table.array.sum())

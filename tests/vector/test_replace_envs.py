@@ -118,7 +118,9 @@ def test_a_vector_env_among_the_environments_is_replaced_as_a_whole(kind: Any) -
         with pytest.raises(RuntimeError, match=r"another kind .* expected a vector env"):
             envs.replace_envs([1, 0, 2], [Ledger, partial(Ledger, 5)])
         envs.reset(seed=0)
-        envs.replace_envs([1, 0, 2], [partial(pair, 10), partial(Ledger, 12)])
+        fns = [partial(pair, 10), partial(Ledger, 12)]
+        envs.replace_envs([1, 0, 2], fns)
+        assert envs.env_fns == fns
         with pytest.raises(ResetNeededError, match="environments 0, 1 have one env_fn"):
             envs.reset(options={"reset_mask": np.array([True, False, True])})
         observations, _ = envs.reset(options={"reset_mask": np.array([True] * 3)})
@@ -338,8 +340,13 @@ def test_a_row_that_failed_can_be_replaced_again_without_a_reset() -> None:
         ]
         with pytest.raises(ResetNeededError, match="environment 1 failed"):
             envs.get_attr("number")
+        assert envs.env_fns == [Ledger, Ledger]
         envs.replace_envs([1], [partial(Ledger, 3)])
         assert envs.get_attr("number") == (0, 3)
+        with pytest.raises(OSError, match="no licence"):
+            envs.replace_envs([1], [fails])
+        with pytest.raises(ResetNeededError, match="environment 1 failed"):
+            envs.step([0, 0])
         assert envs.reset(seed=0)[0][:, 0].tolist() == [0, 3]
 
 

@@ -154,12 +154,13 @@ class Session:
         env_fns = self._payloads[worker].items()
         built = {row: env_fn for row, env_fn in env_fns if row not in failures}
         self._backend.note_factories(worker, built)
-        for row in results:
+        others = results.keys() - failures
+        for row in others:
             self.broken.pop(row, None)
         self.broken.update(failures)
-        self.replaced.update(results.keys() - failures)
-        if built:
-            log.info("%s: replaced by replace_envs", name_envs(sorted(results.keys() - failures)))
+        self.replaced = (self.replaced | others) - failures.keys()
+        if others:
+            log.info("%s: replaced by replace_envs", name_envs(sorted(others)))
 
     def disown(self) -> None:
         """In a process that was forked from the caller's: what was inherited can only be closed."""

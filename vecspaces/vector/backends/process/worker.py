@@ -73,7 +73,9 @@ def worker_main(
         if setup.busy_polls:
             channel.allow_busy_polling()
         channel.send(built)
-        Worker(channel, group, setup).run()
+        worker = Worker(channel, group, setup)
+        del setup  # whose factories may hold data, and may be replaced
+        worker.run()
 
 
 class Worker:
