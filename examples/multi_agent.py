@@ -59,8 +59,10 @@ def main(num_envs: int, num_workers: int, updates: int, steps: int, seed: int) -
         num_workers=num_workers,
     ) as envs:
         rows = envs.num_envs
-        width = envs.single_observation_space.shape[0]
-        actor = network(width, int(envs.single_action_space.n), 0.01)
+        observation_space: Any = envs.single_observation_space  # a Box
+        action_space: Any = envs.single_action_space  # a Discrete
+        width = observation_space.shape[0]
+        actor = network(width, int(action_space.n), 0.01)
         critic = network(width, 1, 1.0)
         parameters = [*actor.parameters(), *critic.parameters()]
         optimizer = torch.optim.Adam(parameters, lr=1e-3)
