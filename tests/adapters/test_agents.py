@@ -683,3 +683,79 @@ def test_dicts_as_gymnasium() -> None:
         assert envs.single_observation_space["blue_0"].contains(observations["blue_0"][0])
         assert infos["agents"]["alive"]["blue_0"].all()
         envs.step(envs.action_space.sample())
+
+
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_dicts_under_other_start_methods(context: Any) -> None:
+    make = partial(Crowd, masks="observations")
+    with make_vec(make, 2, agents="dict", state=True, context=context, num_workers=2) as envs:
+        play_dicts(envs, [Shadow(make()) for _ in range(2)], NEXT, steps=20)
+
+
+def test_a_rollout_of_dicts() -> None:
+    make = partial(Crowd, masks="infos")
+    with make_vec(make, 2, agents="dict", state=True, buffers=5, backend="sync") as envs:
+        _, infos = envs.reset(seed=1)
+        held = [infos["agents"]]
+        for _ in range(4):
+            held.append(envs.step(envs.action_space.sample())[4]["agents"])
+        found = envs.rollout_view().infos
+        assert found["state"].shape == (5, 2, 2)
+        for kind in ("rewards", "terminations", "truncations", "alive", "action_mask"):
+            for agent in envs.agent_names:
+                expected = [one[kind][agent] for one in held]
+                np.testing.assert_array_equal(found["agents"][kind][agent], expected)
+
+
+def test_rows_in_any_order() -> None:
+    """The rows of an environment need not be named in order, nor next to each other."""
+    order = np.array([5, 0, 3, 1, 4, 2])
+    arguments: Any = {"agents": "rows", "backend": "sync"}
+    with make_vec(Steady, 2, **arguments) as one, make_vec(Steady, 2, **arguments) as other:
+        one.reset(seed=3)
+        other.reset(seed=3)
+        rng = np.random.default_rng(0)
+        for _ in range(20):
+            actions = rng.integers(3, size=6)
+            expected, found = one.step(actions), other.step(actions[order], env_ids=order)
+            for part_of, own in zip(expected[:4], found, strict=False):
+                np.testing.assert_array_equal(part_of[order], own)
+            np.testing.assert_array_equal(expected[4]["alive"][order], found[4]["alive"])
+        other.reset()
+        other.recv()
+        other.send_reset(order, seed=[7, 9])  # of the environments in the order of their first row
+        received = other.recv(6)
+        for row, seed in ((3, 7), (0, 9)):
+            place = received.env_ids.tolist().index(row)
+            alone, _ = as_env(Steady()).reset(seed=seed)
+            np.testing.assert_array_equal(received.observations[place], alone["blue_0"])
+
+
+def test_environments_whose_agents_take_turns() -> None:
+    spread: Any = pytest.importorskip("mpe2.simple_spread_v3")
+    for layout in ("rows", "dict"):
+        with pytest.raises(TypeError, match="aec_to_parallel"):
+            make_vec(spread.env, 1, agents=layout, backend="sync")
+    with pytest.raises(TypeError, match=r"agents='rows'.*agents='dict'.*aec_to_parallel"):
+        make_vec(spread.env, 1, backend="sync")
+    utils: Any = pytest.importorskip("pettingzoo.utils")
+
+    def convert() -> Any:
+        return utils.aec_to_parallel(spread.env())
+
+    with make_vec(convert, 2, agents="rows", backend="sync") as envs:
+        assert envs.reset(seed=1)[0].shape == (6, 18)
+        for _ in range(30):
+            *_, infos = envs.step(envs.action_space.sample())
+        assert infos["alive"].all()
+
+
+def test_replaced_environments_of_agents() -> None:
+    with make_vec(Steady, 2, agents="rows", num_workers=2) as envs:
+        envs.reset(seed=1)
+        envs.step(np.zeros(6, int))
+        envs.replace_envs([0, 1, 2], [lambda: as_vector_env(Steady(length=3))])
+        envs.reset(options={"reset_mask": np.arange(6) < 3})
+        for _ in range(3):
+            *_, infos = envs.step(np.zeros(6, int))
+        assert infos["episode_over"].tolist() == [True] * 3 + [False] * 3
