@@ -46,10 +46,8 @@ class Reach(Env[dict[str, Array], Array]):
 
     def observe(self) -> dict[str, Array]:
         x, y = np.meshgrid(np.linspace(-1, 1, 64), np.linspace(-1, 1, 64))
-        for _ in range(5):
-            self.camera = np.uint8(
-                255 * np.exp(-((x - self.hand[0]) ** 2 + (y - self.hand[1]) ** 2))
-            )
+        blob = np.exp(-((x - self.hand[0]) ** 2) - (y - self.hand[1]) ** 2)
+        self.camera = (255 * blob).astype(np.uint8)
         self.rendered += 1
         return {"camera": self.camera, "hand": self.hand, "goal": self.goal}
 
