@@ -25,6 +25,7 @@ from vecspaces.testing.contract import assert_same_infos
 from vecspaces.testing.envs import Echo
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
 from vecspaces.vector.exchange.infos import (
+    Column,
     Columns,
     columns_of,
     from_plain,
@@ -504,3 +505,23 @@ def _is_real(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.shape == () and value.dtype.kind in "biuf"
     return isinstance(value, (numbers.Real, np.bool_)) and not isinstance(value, np.timedelta64)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(6.0).reshape(2, 3)[:, ::2],
+        np.ma.masked_equal([1, 2], 2),
+        np.arange(2, dtype=">i4"),
+        np.array(["a", "bc"]),
+        np.array([True, False]),
+    ],
+    ids=["strided", "masked", "swapped", "text", "bools"],
+)
+def test_an_array_arrives_as_it_was_sent(values: Any) -> None:
+    sent = pickle.loads(pickle.dumps(to_plain({"key": Column(range(2), values)})))
+    found = from_plain(sent)["key"].values
+    assert type(found) is type(values) and found.dtype == values.dtype
+    np.testing.assert_array_equal(found, values)
+    if isinstance(values, np.ma.MaskedArray):
+        assert found.mask.tolist() == values.mask.tolist()

@@ -130,7 +130,11 @@ def _take_apart(columns: Columns) -> list[tuple[Any, ...]]:
             plain.append((key, where, *_pack(values, rows)))
         elif isinstance(values, dict):
             plain.append((key, where, _take_apart(values), _NESTED, None, None))
-        elif values.dtype.kind in _NUMERIC and values.dtype.isnative:
+        elif (
+            values.__class__ is np.ndarray
+            and values.dtype.kind in _NUMERIC
+            and values.dtype.isnative
+        ):
             shape = values.shape[1:]
             plain.append((key, where, values.tobytes(), column.form, values.dtype.char, shape))
         else:
