@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,3 +86,16 @@ def test_ppo_reaches_a_mean_return_of_475_in_three_minutes() -> None:
         [sys.executable, str(path)], capture_output=True, text=True, timeout=180, check=True
     )
     assert float(run.stdout.split()[-1]) >= 475.0
+
+
+@pytest.mark.full
+@pytest.mark.timeout(240)
+def test_a_shared_policy_of_many_agents_is_better_than_random_actions() -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    (path,) = [example for example in EXAMPLES if example.stem == "multi_agent"]
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", str(path), "--updates", "60"],
+        capture_output=True, text=True, timeout=200, check=True,
+    )  # fmt: skip
+    learned, random = re.findall(r"learned: mean return (-[\d.]+), random (-[\d.]+)", run.stdout)[0]
+    assert float(learned) > float(random) + 10
