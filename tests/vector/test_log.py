@@ -68,6 +68,21 @@ def test_environments_that_are_replaced_are_named(
     assert len(logged(caplog)) == 1
 
 
+class Clinging(Ledger):
+    def close(self) -> None:
+        raise OSError("still busy")
+
+
+def test_an_error_at_the_end_of_the_former_environment_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with SyncVectorEnv([Clinging]) as envs:
+        envs.replace_envs([0], [partial(Ledger, 3)])
+        text = "environment 0: raised while it was closed: OSError: still busy"
+        assert logged(caplog) == [("WARNING", text)]
+        assert envs.reset(seed=0)[0][0, 0] == 3
+
+
 def test_the_bound_of_all_steps_is_logged_and_that_of_one_wait_is_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -17,6 +17,7 @@ from vecspaces.vector.session.arguments import check_env_ids, list_factories
 from vecspaces.vector.session.session import Session
 
 Results = tuple[Any, ...]
+Read = Callable[["Calls", int], Results]
 
 
 class Calls:
@@ -28,7 +29,7 @@ class Calls:
         # The environments of the pending call, and what reads its results. It is no bound method,
         # which would keep this object alive until the next garbage collection.
         self._env_ids: list[int] = []
-        self._read: Callable[[Calls, int], Results] = Calls._read_nothing
+        self._read: Read = Calls._read_nothing
 
     def call(self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any) -> Results:
         """Call a method or function, or get an attribute: one result per environment."""
@@ -138,18 +139,13 @@ class Calls:
         return self._session.workers.of_rows(rows)
 
     def _run(
-        self,
-        call: str,
-        op: Op,
-        payloads: Mapping[int, Any],
-        read: Callable[[Calls, int], Results],
-        timeout: float | None = None,
+        self, call: str, op: Op, payloads: Mapping[int, Any], read: Read, seconds: Any = None
     ) -> Results:
-        """Begin a command and wait for it."""
+        """Begin a command and wait for it, for `step_timeout` if no number of seconds is given."""
         try:
             self._read = read
             self._session.begin_call(call, op, payloads)
-            return self.end(call, timeout)
+            return self.end(call, seconds)
         except BaseException as error:
             self._session.interrupt(error)
             raise

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from vecspaces.checks import RAISED
+from vecspaces.log import log
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure
+from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure, name_envs
 from vecspaces.vector.exchange.infos import Columns
 from vecspaces.vector.exchange.messages import Written
 from vecspaces.vector.exchange.stats import Timings
@@ -345,7 +346,7 @@ class EnvGroup:
             for at, member, number, rows in self._each_env():
                 env_fn = env_fns.get(rows[0])
                 if env_fn is not None:
-                    failure = self._build_again(at, member, number, rows, env_fn)
+                    failure = self._build_again(at, member, number, rows, env_fn, logs=True)
                     results.update(dict.fromkeys(rows, failure))
                     if failure is None:
                         self._env_fns[at] = env_fn
@@ -363,14 +364,16 @@ class EnvGroup:
                 yield next(at), member, number, rows
 
     def _build_again(
-        self, at: int, member: Member, number: int, rows: list[int], env_fn: Callable[[], Any]
+        self, at: int, member: Member, number: int, rows: list[int], env_fn: Any, logs: bool = False
     ) -> Failure | None:
         """Build an environment in place of one that is closed first: memory may not hold two."""
         self._progress[0] = rows[0]
         self._failed.update(rows)  # until it is built, even if an interrupt comes
         former = member.built[number]
-        # An error at the end of a broken environment would hide the first one.
-        close_all([former], rows[0])
+        failure = close_all([former], rows[0])
+        if failure is not None and logs:  # that of a broken environment would hide the first one
+            reason = (failure.text.strip().splitlines() or [""])[-1]
+            log.warning("%s: raised while it was closed: %s", name_envs(rows), reason)
         former = dataclasses.replace(former, env=None)
         member.replace(number, former)
         gc.collect()
