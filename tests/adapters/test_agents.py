@@ -350,6 +350,12 @@ def test_disabled_refuses_steps_after_the_end_and_parts_of_an_environment() -> N
                 env.step(np.zeros(3, int))
         with pytest.raises(ValueError, match="name environments 1, 2 too"):
             env.reset(options={"reset_mask": np.array([True, False, False])})
+        with pytest.raises(ValueError, match="reset_mask"):
+            env.reset(options={"reset_mask": np.zeros(3, bool)})
+        one, _ = env.reset(seed=[4], options=[{"a": 1}])
+        assert env.parallel_env.options[-1] == {"a": 1}
+        alone, _ = as_env(Steady(length=3)).reset(seed=4)
+        np.testing.assert_array_equal(one[0], alone["blue_0"])
     with as_vector_env(Tag()) as env, pytest.raises(ResetNeededError, match="first reset"):
         env.step(np.zeros(3, int))
 

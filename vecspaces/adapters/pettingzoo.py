@@ -22,7 +22,7 @@ from vecspaces.spaces.equivalence import difference
 from vecspaces.vector import AutoresetMode, VectorEnv
 from vecspaces.vector.agents import AgentLayout, HasAgents, group_agents
 from vecspaces.vector.exchange.infos import gather, merge, snapshot
-from vecspaces.vector.session.arguments import check_whole
+from vecspaces.vector.session.arguments import plan_reset
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 _MASK = "action_mask"
@@ -194,7 +194,7 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin an episode of all agents."""
-        self.alive = frozenset()
+        self.alive, self._is_plain = frozenset(), False
         result = self.parallel_env.reset(seed=seed, options=options)
         if self._checks_spaces:
             self._check_spaces()
@@ -418,12 +418,9 @@ class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode of all agents; a `"reset_mask"` among the options must name all rows."""
-        options = dict(options or {})
-        mask = options.pop("reset_mask", None)
-        if mask is not None:
-            rows = np.flatnonzero(mask).tolist()
-            check_whole(rows, [range(self.num_envs)], "options['reset_mask']", ValueError)
-        observations, info = self._env.reset(seed=seed, options=options or None)
+        plan = plan_reset(seed, options, self.rows_per_env)
+        given: Any = plan.options[0]
+        observations, info = self._env.reset(seed=plan.seeds[0], options=given)
         self.has_acted = False
         return self._batch(observations), self._merge(self._infos(info))
 
