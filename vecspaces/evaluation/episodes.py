@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,6 @@ from vecspaces.vector.exchange.failures import Failure, Message, reworded, witho
 from vecspaces.vector.managed_vector_env import ManagedVectorEnv
 
 _IDLE = -1
-# What `ManagedVectorEnv._hand_out` returns.
-Drain: TypeAlias = Callable[[Iterable[int], Collection[int]], set[int]]
 
 
 class EpisodeQueue:
@@ -73,7 +71,6 @@ class EpisodeQueue:
         self._lengths = np.zeros(count, dtype=np.int64)
         self._playing = [self.waiting.popleft() for _ in range(count)]
         self._starting = set(range(count))
-        drain = envs._hand_out()
         try:
             self._resetting = True
             envs.reset(seed=[self._seeds[k] for k in self._playing])
@@ -82,7 +79,7 @@ class EpisodeQueue:
                 ready = self._active
                 if in_turns and not policy.waits_for_all:
                     ready = (ready + 1) // 2
-                yield from self._advance(envs, policy, envs.recv(ready), drain)
+                yield from self._advance(envs, policy, envs.recv(ready))
         except Exception as error:
             self._add_note(error)
             raise
@@ -98,11 +95,7 @@ class EpisodeQueue:
         return len(self._playing) - self._playing.count(_IDLE)
 
     def _advance(
-        self,
-        envs: ManagedVectorEnv[Any, Any],
-        policy: PolicyAdapter,
-        received: Transition,
-        drain: Drain | None,
+        self, envs: ManagedVectorEnv[Any, Any], policy: PolicyAdapter, received: Transition
     ) -> Iterator[EpisodeResult]:
         """Take in the results of some rows, yield what ended, and send resets and actions."""
         rows: list[int] = received.env_ids.tolist()
@@ -124,12 +117,9 @@ class EpisodeQueue:
         observations, infos = received.observations, received.infos
         going = rows
         if free:
-            begins = free
-            if drain is not None and self.waiting:
-                playing = {row for row, k in enumerate(self._playing) if k != _IDLE}
-                held = drain([rows[number] for number in over], playing)
-                begins = lost | ({*range(envs.num_envs)} - playing - held)
-            self._begin(envs, sorted(begins))
+            idle = {row for row, k in enumerate(self._playing) if k == _IDLE and self.waiting}
+            held = envs._drain([rows[number] for number in over], {*range(envs.num_envs)} - idle)
+            self._begin(envs, sorted(lost | idle - held))
             numbers = [number for number, row in enumerate(rows) if row not in free]
             going = [rows[number] for number in numbers]
             observations = pick(envs.single_observation_space, observations, numbers)

@@ -572,13 +572,9 @@ class ManagedVectorEnv(
             raise
         return rows
 
-    def _hand_out(self) -> Callable[[Iterable[int], Collection[int]], set[int]] | None:
-        """Let the caller hand out episodes; None: any row may begin one at any time.
-
-        Else what is returned takes the rows that ended an episode and those that play one, and
-        returns those that must not begin another one yet, since their worker is to be replaced.
-        """
-        return self._session.hand_out()
+    def _drain(self, ended: Sequence[int], playing: Collection[int]) -> set[int]:
+        """Return the rows that must not begin an episode yet, for a caller that hands them out."""
+        return self._session.drain(ended, playing)
 
     # ------------------------------------------------------------------ rollouts
 

@@ -98,6 +98,7 @@ class Backend(Protocol):
 
         What other workers reply meanwhile is collected later. It can be repeated.
         """
+        return []
 
     def end(self, worker: int) -> None:
         """End a worker at once, which is of no more use; `BUILD` replaces it."""

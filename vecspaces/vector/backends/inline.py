@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vecspaces.vector.autoreset import AutoresetMode
@@ -71,10 +71,6 @@ class InlineBackend(Backend):
 
     def note_factories(self, worker: int, env_fns: Mapping[int, Callable[[], Any]]) -> None:
         """Do nothing: the group itself has them, and no process is restarted."""
-
-    def retire(self, workers: Iterable[int], timeout: float) -> list[Reply]:
-        """Do nothing: the caller's own process is not replaced."""
-        return []
 
     def end(self, worker: int) -> None:
         """Do nothing: what bounds no time finds nothing late."""

@@ -57,7 +57,7 @@ class Recycling:
 
     Attributes:
         exact: Whether each worker has one row, so that it can be replaced between two episodes.
-        hands_out: Whether the caller hands out episodes, and asks `Session.drain` before.
+        hands_out: Whether the caller hands out episodes, and asks `Session.drain` first.
         episodes: How many episodes each worker has ended since it was started.
         draining: The workers that are to begin no other episode before they are replaced.
         counts: How often each worker was replaced, after its episodes and for its memory.

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -695,7 +694,7 @@ class Session:
         if self._settings.autoreset_mode is AutoresetMode.NEXT_STEP:
             buffers.rewards[slot, row] = 0.0
             buffers.terminations[slot, row] = buffers.truncations[slot, row] = False
-        seed, options = self.workers.autoreset_start(row)
+        seed, options = self.workers.fresh.get(row), self.workers.options[row]
         payload = [row], [seed], [options], options is not None, ()
         self._backend.submit(Op.RESET, slot, number, {worker: payload})
 
@@ -729,21 +728,16 @@ class Session:
         self.workers.note_reset(set(reset).intersection(rows))
         return recycling.with_ends(self.finished, [row for row in rows if row not in reset])
 
-    def hand_out(self) -> Callable[[Iterable[int], Collection[int]], set[int]] | None:
-        """Let the caller hand out episodes; return what it asks before, if workers are replaced."""
-        if self._recycling is None:
-            return None
-        self._recycling.hands_out = True
-        return partial(self._drain, self._recycling)
+    def drain(self, ended: Sequence[int], playing: Collection[int]) -> set[int]:
+        """Return the rows that must not begin an episode yet, for a caller that hands them out.
 
-    def _drain(
-        self, recycling: Recycling, ended: Iterable[int], playing: Collection[int]
-    ) -> set[int]:
-        """Return rows that get no other episode yet, given those that ended one and that play.
-
-        Their workers are replaced once none of their rows plays an episode.
+        A worker that is due is replaced once none of its rows plays. The caller asks before each
+        `send_reset`, and names the rows that have ended an episode, and those that play one.
         """
-        ended = list(ended)
+        recycling = self._recycling
+        if recycling is None:
+            return set()
+        recycling.hands_out = True
         recycling.episodes = recycling.with_ends(~self.finished, ended)  # cut by the caller
         slices, draining = self._backend.slices, recycling.draining
         draining |= recycling.due(self.workers.of_rows(ended).keys() - draining)

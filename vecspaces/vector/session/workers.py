@@ -25,6 +25,7 @@ class Workers:
         deaths: Those that were found dead or late, until that is dealt with.
         build_by: Those that are being built again, and until when they may take.
         lost: Rows whose episode died with their worker, until a step has reported it.
+        options: By row, what its autoresets get.
         fresh: Rows whose worker was replaced between two episodes, and their seeds, until a reset.
         recycling: Which workers are to be replaced although they live; None: none.
     """
@@ -43,7 +44,7 @@ class Workers:
         self._restarts = [0] * len(self._slices)
         self._of = [worker for worker, rows in enumerate(self._slices) for _ in rows]
         self._seeds: list[int | None] = [None] * len(self._of)
-        self._options: list[Mapping[str, Any] | None] = [None] * len(self._of)
+        self.options: list[Mapping[str, Any] | None] = [None] * len(self._of)
 
     def of_rows(self, rows: Iterable[int]) -> dict[int, list[int]]:
         """Sort rows by the worker that holds them; workers in ascending order."""
@@ -63,7 +64,7 @@ class Workers:
         """Note how a row is reset: a restart repeats its last seed, and what autoresets get."""
         if seed is not None:
             self._seeds[row] = seed
-        self._options[row] = options
+        self.options[row] = options
 
     # ------------------------------------------------------------------ new workers
 
@@ -161,7 +162,7 @@ class Workers:
         self.lost.update(rows)
         for row in rows:
             self.fresh.pop(row, None)
-        self._build(worker, {row: (seed, self._options[row]) for row, seed in seeds.items()})
+        self._build(worker, {row: (seed, self.options[row]) for row, seed in seeds.items()})
 
     def note_restart(self, worker: int) -> None:
         """Note that a restart is complete; an interrupt before this repeats the whole of it."""
@@ -179,10 +180,6 @@ class Workers:
     def begin_fresh(self, row: int, seed: int | None, options: Any = None) -> tuple[Any, Any]:
         """Return the seed and the options of a reset; after a replacement, a seed of its own."""
         return self.fresh.get(row) if seed is None else seed, options
-
-    def autoreset_start(self, row: int) -> tuple[int | None, Mapping[str, Any] | None]:
-        """Return with what a row is reset whose worker was replaced in place of an autoreset."""
-        return self.fresh.get(row), self._options[row]
 
     # ------------------------------------------------------------------ busy workers
 
