@@ -62,7 +62,7 @@ class HasAgents:
 
     @property
     def groups(self) -> dict[str, Any]:
-        """Agents by their name without its number: index arrays of rows, or lists of names."""
+        """Index arrays of rows (`agents="rows"`), or lists of names, by names without number."""
         names = self.agent_names
         groups = group_agents(list(dict.fromkeys(names)))
         if self.agent_layout == "dict":
