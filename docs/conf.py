@@ -142,9 +142,10 @@ def _resolve(app: Sphinx, env: Any, node: Any, content: Any) -> Any:
     if public is None:
         return content if _exists(name) else None
     domain = env.get_domain("py")
-    return domain.resolve_xref(
+    found = domain.resolve_xref(
         env, node["refdoc"], app.builder, node["reftype"], public, node, content
     )
+    return found or content  # a public name without a page is plain text too
 
 
 class CommandReference(SphinxDirective):
