@@ -567,6 +567,7 @@ def test_check_env_names_breaches_of_the_contract(how: str, layout: Any) -> None
 
 def test_stable_baselines3() -> None:
     pytest.importorskip("stable_baselines3")
+    pytest.importorskip("mpe2")
     from vecspaces.adapters.stable_baselines3 import as_vec_env
 
     arguments: Any = {"agents": "rows", "backend": "sync"}
