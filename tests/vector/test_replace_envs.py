@@ -159,6 +159,30 @@ def test_streams_go_on_beside_a_replacement() -> None:
         assert received.observations[received.env_ids == 1][0, 0] == 11
 
 
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_first_observations_of_former_environments_are_not_received(kind: Any) -> None:
+    with kind([partial(Ledger, n) for n in range(4)]) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(OSError, match="no licence"):
+            envs.replace_envs([3, 0], [fails, partial(Ledger, 10)])
+        assert envs.recv(2).env_ids.tolist() == [1, 2]
+        envs.send_reset([0, 3], seed=4)
+        received = envs.recv(2)
+        assert sorted(received.observations[:, 0]) == [3, 10]
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_chunks_of_other_environments_beside_one_that_could_not_be_built(kind: Any) -> None:
+    with kind([partial(Ledger, n, length=9) for n in range(4)]) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(OSError, match="no licence"):
+            envs.replace_envs([1], [fails])
+        chunk = envs.step_chunk(np.zeros((2, 3), int), env_ids=[0, 2])
+        assert chunk.observations[:, 0].tolist() == [0, 2]
+        envs.reset(options={"reset_mask": np.array([False, True, False, False])})
+        assert envs.step_chunk(np.zeros((4, 3), int)).steps.tolist() == [3] * 4
+
+
 # ---------------------------------------------------------------------- arguments and states
 
 
@@ -422,6 +446,7 @@ def test_replacing_is_bounded_by_start_timeout(waits: bool, tmp_path: Path) -> N
         if waits:
             gate.touch()
             assert envs.call_wait() == ()
+            assert [env_fn.func for env_fn in envs.env_fns] == [Ledger, hangs]  # type: ignore[attr-defined]
             with pytest.raises(ResetNeededError, match="built environments 0, 1 anew"):
                 envs.step([0, 0])
         envs.reset(seed=0)
@@ -447,6 +472,7 @@ def test_after_an_interrupt_rows_have_the_one_environment_or_the_other(kind: Any
             seen = envs.reset(seed=0)[0][:, 0].tolist()
             assert all(one in pair for one, *pair in zip(seen, numbers, wanted, strict=True))
             assert not ended or seen == wanted
+            assert [env_fn().number for env_fn in envs.env_fns] == seen
             envs.step([0, 0])
             numbers = seen
         assert interrupts.count > 5
@@ -461,6 +487,7 @@ def test_an_interrupt_at_any_point_leaves_no_row_without_an_environment() -> Non
             reached, ended, _ = interrupt_at(k, change)
             number = envs.reset(seed=0)[0][1, 0]
             assert number == k or not ended
+            assert envs.env_fns[1]().number == number
             envs.step([0, 0])
             k += 7
     assert k > 100

@@ -733,15 +733,7 @@ class ManagedVectorEnv(
         """
         payloads = self._calls.plan_replacement(env_ids, env_fns, self._together)
         self.spec = None
-        try:
-            self._calls.replace(payloads, self._settings.start_timeout)
-        finally:
-            more = {rows.start: len(rows) - 1 for rows in self._together}
-            # The factories of actors with processes are not those of their environments.
-            known = self.env_fns if len(self.env_fns) + sum(more.values()) == self.num_envs else []
-            for row, env_fn in [item for part in payloads.values() for item in part.items()]:
-                if known and row in self._session.replaced:
-                    known[row - sum(more[start] for start in more if start < row)] = env_fn
+        self._calls.replace(payloads, self._settings.start_timeout)
 
     def render(self, *, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Render environments.

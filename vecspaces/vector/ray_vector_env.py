@@ -99,6 +99,7 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
                 setups = [_with_processes(setup, processes, settings) for setup in setups]
             backend = RayBackend(
                 setups,
+                self.env_fns,
                 connection,
                 resources,
                 placement,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from vecspaces.vector.autoreset import AutoresetMode
@@ -19,7 +19,7 @@ class InlineBackend(Backend):
 
     def __init__(
         self,
-        env_fns: Sequence[Callable[[], Any]],
+        env_fns: list[Callable[[], Any]],
         autoreset_mode: AutoresetMode,
         validate: bool = False,
     ) -> None:
@@ -70,7 +70,7 @@ class InlineBackend(Backend):
         return self.replies
 
     def note_factories(self, worker: int, env_fns: Mapping[int, Callable[[], Any]]) -> None:
-        """Do nothing: the group itself has them, and no process is restarted."""
+        """Do nothing: the group has noted them, and no process is restarted."""
 
     def end(self, worker: int) -> None:
         """Do nothing: what bounds no time finds nothing late."""

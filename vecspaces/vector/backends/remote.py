@@ -30,8 +30,14 @@ from vecspaces.vector.utils import CloudpickleWrapper
 class RemoteBackend(Backend):
     """What processes and actors have in common; a subclass is the transport to them."""
 
-    def __init__(self, setups: Sequence[WorkerSetup], slow_warning: float | None) -> None:
+    def __init__(
+        self,
+        setups: Sequence[WorkerSetup],
+        slow_warning: float | None,
+        env_fns: list[Callable[[], Any]],
+    ) -> None:
         self._setups = list(setups)
+        self._env_fns = env_fns  # the caller's, which `note_factories` changes
         self._slow_warning = slow_warning
         self._descriptions: list[GroupDescription] = []
         # Pickled once: what every worker gets, those that replace others too.
@@ -72,10 +78,14 @@ class RemoteBackend(Backend):
 
     def note_factories(self, worker: int, env_fns: Mapping[int, Callable[[], Any]]) -> None:
         """Restart a worker with other factories from now on, given by the first rows of theirs."""
-        setup, rows = self._setups[worker], self.slices[worker]
-        starts = accumulate(self._descriptions[worker].counts, initial=rows.start)
-        changed = [env_fns.get(row, old) for row, old in zip(starts, setup.env_fns())]  # noqa: B905
-        make: Callable[[], list[Callable[[], Any]]] = partial(list, changed)
+        setup, counts = self._setups[worker], self._descriptions[worker].counts
+        own = setup.env_fns()
+        for number, row in enumerate(accumulate(counts[:-1], initial=self.slices[worker].start)):
+            if row in env_fns:
+                own[number] = env_fns[row]
+                if len(own) == setup.count:  # else it is the one of an actor with processes
+                    self._env_fns[setup.first + number] = env_fns[row]
+        make: Callable[[], list[Callable[[], Any]]] = partial(list, own)
         self._setups[worker] = replace(setup, env_fns=CloudpickleWrapper(make))
 
     # ------------------------------------------------------------------ starting

@@ -48,19 +48,20 @@ class EnvGroup:
 
     Every method raises `Failure`, and nothing else, for what an environment or a factory did. Each
     factory is called once, here; `first` is the index of the first one in the whole vector env.
+    `replace` changes `env_fns`, which in the caller's process are those of the vector env.
     `note_building` is called with the index of each factory before that, and with -1 at the end.
     """
 
     def __init__(
         self,
-        env_fns: Sequence[Callable[[], Any]],
+        env_fns: list[Callable[[], Any]],
         autoreset_mode: AutoresetMode,
         first: int = 0,
         *,
         validate: bool = False,
         note_building: Callable[[int], None] | None = None,
     ) -> None:
-        self._env_fns = list(env_fns)
+        self._env_fns = env_fns
         self._first = first
         self._builder = Builder(autoreset_mode)
         built: list[Built] = []
@@ -348,9 +349,7 @@ class EnvGroup:
                 if env_fn is not None:
                     failure = self._build_again(at, member, number, rows, env_fn, logs=True)
                     results.update(dict.fromkeys(rows, failure))
-                    if failure is None:
-                        self._env_fns[at] = env_fn
-                    else:
+                    if failure is not None:
                         failure.adding("the next reset of it builds the former environment again")
         finally:
             self._progress[0] = -1
@@ -388,6 +387,7 @@ class EnvGroup:
             if change is not None:
                 close_all([built], rows[0])
                 raise RuntimeError(change)
+            self._env_fns[at] = env_fn  # first: after an interrupt, it is built once more
             member.replace(number, built)
             self._failed.difference_update(rows)
         except RAISED as error:

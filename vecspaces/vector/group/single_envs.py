@@ -84,7 +84,7 @@ class SingleEnvs(Member):
         ]
         self._take_actions = buffers.actions.reader(self.rows.start, self.rows.stop)
         # What takes the steps of chunks, made when the first one comes.
-        self._chunks: list[ChunkStepper] = []
+        self._chunks: list[ChunkStepper | None] = []
 
     @property
     def _targets(self) -> Sequence[int | slice]:
@@ -283,7 +283,9 @@ class SingleEnvs(Member):
     ) -> tuple[list[Any], list[Any]]:
         """Return the chunks of some rows, and the objects that take them or begin an episode."""
         if not self._chunks:
-            self._chunks = list(map(ChunkStepper, self._envs, [one.env for one in self.built]))
+            pairs = zip(self._envs, self.built, strict=True)
+            # The environment of a row that could not be built is None; no step reaches it.
+            self._chunks = [one.env and ChunkStepper(env, one.env) for env, one in pairs]
         low, steppers, envs, chunks = self.rows.start, self._steppers, self._envs, self._chunks
         places = [row - low for row in rows]
         takers = [chunks[at] if steppers[at] is envs[at] else steppers[at] for at in places]

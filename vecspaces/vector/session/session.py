@@ -158,6 +158,8 @@ class Session:
             self.broken.pop(row, None)
         self.broken.update(failures)
         self.replaced = (self.replaced | others) - failures.keys()
+        # A first observation of a former environment cannot be received any more.
+        self.queue.ready, self.queue.fresh = self.queue.without(results)
         if others:
             log.info("%s: replaced by replace_envs", name_envs(sorted(others)))
 

@@ -122,7 +122,7 @@ class ProcessBackend(RemoteBackend):
 
     def __init__(
         self,
-        env_fns: Sequence[Callable[[], Any]],
+        env_fns: list[Callable[[], Any]],
         autoreset_mode: AutoresetMode,
         *,
         num_workers: int,
@@ -156,7 +156,7 @@ class ProcessBackend(RemoteBackend):
             validate=validate,
             surroundings=surroundings,
         )
-        super().__init__(setups, slow_warning)
+        super().__init__(setups, slow_warning, env_fns)
         self._poller = Poller()
         self._handles: list[_Handle] = []
         self._by_fd: dict[int, int] = {}
