@@ -25,6 +25,7 @@ from vecspaces.errors import (
 )
 from vecspaces.testing.envs import Tag
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
+from vecspaces.vector.utils import iterate
 from vecspaces.wrappers import RecordEpisodeStatistics
 
 NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
@@ -594,8 +595,10 @@ class Misfit(Crowd):
     [
         (0, None, "blue_0.*expected float64 array of shape"),
         (0, np.zeros(2), r"blue_0.*expected float64 array of shape \(4,\), found"),
-        (1, None, "agent 'blue_0' of crowd has the reward None: expected a float"),
+        (1, None, "agent 'blue_0' of crowd has the reward None: expected a number"),
         (4, None, "agent 'blue_0' of crowd has the info None: expected a dict"),
+        (4, {"action_mask": [1, 0.5, 1]}, "agent 'blue_0' of crowd has the action_mask"),
+        (4, {"action_mask": np.full(3, 256)}, "action_mask int64 array.*expected zeros and ones"),
         (4, {"action_mask": np.ones(5)}, r"action_mask.*expected int8 array of shape \(3,\)"),
     ],
 )
@@ -607,6 +610,118 @@ def test_values_that_do_not_fit(part: int, value: Any, message: str, layout: Any
         with pytest.raises((ValueError, InvalidInfoError), match=message):
             envs.reset(seed=1)
             envs.step(envs.action_space.sample())
+
+
+class Even(spaces.Space[int]):
+    """A space of ours, whose values have no array."""
+
+    def sample(self, mask: Any = None, probability: Any = None) -> int:
+        return 2 * int(self.np_random.integers(9)) + 2
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, int) and x > 0 and x % 2 == 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Even)
+
+
+class Off(Tag):
+    """Observes one value of a space, which need not hold zeros."""
+
+    def __init__(self, space: Any, value: Any) -> None:
+        self.space, self.value = space, value
+
+    def observation_space(self, agent: str) -> Any:
+        return self.space
+
+    def _observe(self) -> Any:
+        return self.value
+
+
+@pytest.mark.parametrize("layout", ["rows", "dict"])
+@pytest.mark.parametrize(
+    ("space", "value", "absent"),
+    [
+        (spaces.Box(1, 5, (2,)), np.full(2, 4, np.float32), np.ones(2)),
+        (spaces.Box(-5, np.array([-2.0, 5]), (2,)), np.full(2, -3, np.float32), np.array([-2, 0])),
+        (spaces.Discrete(3, start=2), np.int64(4), 2),
+        (spaces.Discrete(3, start=-5), np.int64(-4), -3),
+        (spaces.MultiDiscrete([3, 4], start=[1, -1]), np.array([2, 2]), np.array([1, 0])),
+        (spaces.Tuple([spaces.Discrete(2, start=1)]), (np.int64(2),), (1,)),
+        (spaces.OneOf([spaces.Box(1, 2, (1,))]), (0, np.full(1, 2, np.float32)), (0, np.ones(1))),
+        (spaces.Text(3, min_length=2), "abc", "00"),
+        (Even(), 4, None),
+    ],
+)
+def test_agents_that_are_gone_show_a_value_of_their_space(
+    space: Any, value: Any, absent: Any, layout: Any
+) -> None:
+    """Those are zeros, or nearest to them; the space is checked of all rows."""
+    factory = partial(Off, space, value)
+    with make_vec(factory, 2, agents=layout, backend="sync", validate=True) as envs:
+        actions: Any = np.array([2, 1, 1, 2, 1, 1])
+        if layout == "dict":
+            actions = {"red": np.full(2, 2), "green": np.ones(2, int), "blue": np.ones(2, int)}
+        envs.reset()
+        for _ in range(4):
+            observations = envs.step(actions)[0]
+        if layout == "rows":
+            shown = list(iterate(envs.observation_space, observations))
+            gone, there = shown[0], shown[1]
+        else:
+            (shown, _) = iterate(envs.observation_space, observations)
+            gone, there = shown["red"], shown["blue"]
+        np.testing.assert_equal(there, value)
+        assert space.contains(gone)
+        if absent is not None:
+            np.testing.assert_equal(gone, absent)
+
+
+def test_observations_of_absent_agents_belong_to_the_caller() -> None:
+    env = as_env(Tag())
+    env.reset()
+    for _ in range(5):
+        observation = env.step({"red": 2, "green": 1, "blue": 1})[0]
+    assert not observation["red"].any()
+    observation["red"] += 1
+    assert not env.step({"red": 2, "green": 1, "blue": 1})[0]["red"].any()
+
+
+def test_no_step_after_the_end() -> None:
+    env = as_env(Tag())
+    env.reset()
+    for _ in range(3):
+        result = env.step(dict.fromkeys(env.agent_names, 2))
+    assert result[2]
+    with pytest.raises(ResetNeededError, match="after the end of the episode"):
+        env.step(dict.fromkeys(env.agent_names, 2))
+
+
+class Loose(Steady):
+    """Rewards are arrays of one number, which plain steps take too."""
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        observations, rewards, *rest = super().step(actions)
+        return observations, {agent: np.array([own]) for agent, own in rewards.items()}, *rest
+
+
+def test_rewards_are_read_alike_in_all_steps() -> None:
+    with make_vec(Loose, 2, agents="rows", backend="sync") as envs:
+        play_rows(envs, 3, NEXT, "", kind=Steady)
+
+
+class Silent(Steady):
+    """Returns None for infos."""
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        return *super().step(actions)[:4], None
+
+
+def test_infos_are_checked_in_plain_steps_too() -> None:
+    with make_vec(Silent, 2, agents="rows", backend="sync") as envs:
+        envs.reset(seed=1)
+        with pytest.raises(TypeError, match="must return infos as a dict by agent"):
+            envs.step(np.zeros(6, int))
 
 
 class Numbered(Tag):

@@ -6,11 +6,14 @@ members is a parallel environment.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vecspaces import spaces
 from vecspaces.checks import show_value
@@ -22,6 +25,7 @@ from vecspaces.spaces.equivalence import difference
 from vecspaces.vector import AutoresetMode, VectorEnv
 from vecspaces.vector.agents import AgentLayout, HasAgents, group_agents
 from vecspaces.vector.exchange.infos import gather, merge, snapshot
+from vecspaces.vector.group.form import InvalidResult, as_reward
 from vecspaces.vector.session.arguments import plan_reset
 from vecspaces.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
@@ -154,7 +158,7 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
             if isinstance(space, spaces.Discrete)
         }
         # What an agent without an observation shows: zeros, and a mask of ones.
-        self.dead = {name: _zeros(space) for name, space in self.observation_space.spaces.items()}
+        self.dead = {name: _absent(space) for name, space in self.observation_space.spaces.items()}
         kinds: dict[str, Any] = {"rewards": _by_agent(dict.fromkeys(names, _NUMBER))}
         for kind in ("terminations", "truncations", "alive"):
             kinds[kind] = _by_agent(dict.fromkeys(names, _FLAG))
@@ -214,6 +218,8 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
         self, action: Mapping[str, Any]
     ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Take the actions of the agents that are alive; those of others are ignored."""
+        if self._was_reset and not self.alive:
+            raise ResetNeededError("step was called after the end of the episode: call reset()")
         self.act([action[name] if name in self.alive else None for name in self.agent_names])
         observation, info = self.read()
         by_agent, is_over = info["agents"], not self.alive
@@ -255,7 +261,7 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
                 len(observations) == len(rewards) == len(terminations) == len(truncations) == count
                 and True not in take(terminations)
                 and True not in take(truncations)
-                and (not infos or (len(infos) == count and not any(take(infos))))
+                and (len(infos) == 0 or (len(infos) == count and not any(take(infos))))
                 and env.agents == order
             ):
                 return take(observations), take(rewards)
@@ -284,7 +290,11 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
         for name in self._to_native.keys() & seen.keys():
             seen[name] = self._to_native[name](seen[name])
         own = self._by_name("infos", infos, acted | alive, optional=True)
-        own = {name: self._cast(dict, name, "info", info) for name, info in own.items()}
+        for name, given in own.items():
+            try:
+                own[name] = dict(given)
+            except (TypeError, ValueError):
+                raise self._misfit(name, "info", given, "a dict") from None
         masks = self._masks(seen, own, alive)
         numbers = self._by_name("rewards", rewards, acted)
         ends = [
@@ -301,9 +311,7 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
         self._is_plain = self._may_be_plain and not self._gives_masks and alive == self._everyone
         names = self.agent_names
         by_agent: dict[str, Any] = {
-            "rewards": {
-                name: self._cast(float, name, "reward", numbers.get(name, 0.0)) for name in names
-            },
+            "rewards": {name: self._reward(name, numbers.get(name, 0.0)) for name in names},
             "terminations": {name: bool(ends[0].get(name)) for name in names},
             "truncations": {name: bool(ends[1].get(name)) for name in names},
             "alive": {name: name in alive for name in names},
@@ -313,7 +321,9 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
         if any(own.values()):
             by_agent["infos"] = own
         info = {"agents": by_agent, **{key: self.parallel_env.state() for key in self.shared_infos}}
-        return {**self.dead, **seen}, info
+        # Copied, since an environment's observations belong to the caller.
+        gone = {name: snapshot(self.dead[name]) for name in names if name not in seen}
+        return {name: seen[name] if name in seen else gone[name] for name in names}, info
 
     def _masks(
         self, seen: dict[str, Any], infos: dict[str, Any], alive: frozenset[str]
@@ -329,7 +339,7 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
         if not self._gives_masks:
             return {}
         return {
-            name: np.asarray(masks[name], np.int8)
+            name: self._mask(name, masks[name])
             if name in masks and name in alive
             else np.ones(space.shape, np.int8)
             for name, space in self.mask_spaces.items()
@@ -354,13 +364,23 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
                 raise self._breach("agent-missing", name, f"{text} act next needs an observation")
         return {name: value for name, value in named.items() if name in needed}
 
-    def _cast(self, kind: type[Any], name: str, what: str, value: Any) -> Any:
-        """Return an agent's value as the type that PettingZoo has for it."""
+    def _mask(self, name: str, value: Any) -> npt.NDArray[np.int8]:
+        """Return an agent's mask as an array of zeros and ones."""
+        with suppress(TypeError, ValueError):
+            mask = np.asarray(value)
+            if np.all(mask == mask.astype(np.bool_)):
+                return mask.astype(np.int8)
+        raise self._misfit(name, _MASK, value, "zeros and ones")
+
+    def _reward(self, name: str, value: Any) -> float:
+        """Return an agent's reward as a float, from the types that plain steps take."""
         try:
-            return kind(value)
-        except (TypeError, ValueError):
-            text = f"has the {what} {show_value(value)}: expected a {kind.__name__}"
-            raise self._breach(what, name, text) from None
+            return as_reward(value)
+        except InvalidResult:
+            raise self._misfit(name, "reward", value, "a number") from None
+
+    def _misfit(self, name: str, what: str, value: Any, expected: str) -> AgentError:
+        return self._breach(what, name, f"has the {what} {show_value(value)}: expected {expected}")
 
     def _breach(self, finding: str, name: str, text: str) -> AgentError:
         return AgentError(finding, f"agent {name!r} of {self._title} {text}")
@@ -524,10 +544,26 @@ def _translators(
     return {name: translate for name, translate in found.items() if translate is not None}
 
 
-def _zeros(space: spaces.Space[Any]) -> Any:
-    (zeros,) = iterate(batch_space(space, 1), create_empty_array(space, 1))
-    if isinstance(zeros, dict) and _MASK in zeros:
-        zeros[_MASK] = np.ones_like(zeros[_MASK])
+def _absent(space: spaces.Space[Any]) -> Any:
+    """Return zeros, or where a space has none, the value nearest to them; masks are of ones."""
+    if isinstance(space, spaces.Dict):
+        values = {key: _absent(each) for key, each in space.spaces.items()}
+        return {**values, _MASK: np.ones_like(values[_MASK])} if _MASK in values else values
+    if isinstance(space, spaces.Tuple):
+        return tuple(map(_absent, space.spaces))
+    if isinstance(space, spaces.OneOf):
+        return np.int64(0), _absent(space.spaces[0])
+    empty = create_empty_array(space, 1)
+    if empty is None:  # of a space without arrays: one value of it, always the same
+        space = copy.deepcopy(space)
+        space.seed(0)
+        return space.sample()
+    (zeros,) = iterate(batch_space(space, 1), empty)
+    if isinstance(space, spaces.Box):
+        return np.clip(zeros, space.low, space.high)
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        counts = space.n if isinstance(space, spaces.Discrete) else space.nvec
+        return np.clip(zeros, space.start, space.start + counts - 1)
     return zeros
 
 
