@@ -468,6 +468,12 @@ def test_a_restart_of_dicts_while_some_are_dead(tmp_path: Path, mode: AutoresetM
         shown, rewards, terminations, truncations, infos = envs.step(nothing)
         assert (rewards[0], terminations[0], truncations[0]) == (0, False, True)
         assert infos["worker_restarted"][0] and not infos["_worker_restarted"][1]
+        by_agent = infos["final_info" if mode is SAME else "agents"]
+        by_agent = by_agent["agents"] if mode is SAME else by_agent
+        for agent in envs.agent_names:
+            assert by_agent["truncations"][agent][0] and not by_agent["terminations"][agent][0]
+            assert not by_agent["alive"][agent][0] and by_agent["rewards"][agent][0] == 0
+            assert by_agent["action_mask"][agent][0].tolist() == [1, 1, 1]
         if mode is SAME:
             np.testing.assert_equal(infos["final_obs"][0], part(observations, 0))
             return
@@ -479,6 +485,19 @@ def test_a_restart_of_dicts_while_some_are_dead(tmp_path: Path, mode: AutoresetM
         assert infos["agents"]["alive"]["blue_0"][0] and shown["blue_0"][0, 1] == 0
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_restart_of_all_dicts_reports_agents(tmp_path: Path, mode: AutoresetMode) -> None:
+    """As the programs for other libraries read them in each step."""
+    order = tmp_path / "die"
+    with make_vec(partial(Doomed, order), 1, agents="dict", autoreset_mode=mode,
+                  on_worker_death="restart") as envs:  # fmt: skip
+        envs.reset(seed=4)
+        order.touch()
+        *_, truncations, infos = envs.step(envs.action_space.sample())
+        last = infos["final_info"]["agents"] if mode is SAME else infos["agents"]
+        assert truncations[0] and all(last["truncations"][agent][0] for agent in envs.agent_names)
+
+
 class Mortal(Steady):
     """Kills its worker at a time of an episode, if a file says so; once."""
 
@@ -488,7 +507,7 @@ class Mortal(Steady):
 
     def step(self, actions: dict[str, Any]) -> Any:
         if self.order.exists():
-            self.order.unlink()
+            self.order.unlink(missing_ok=True)  # the other one may have read it too
             signal.raise_signal(signal.SIGKILL)
         return super().step(actions)
 

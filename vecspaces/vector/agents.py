@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -36,6 +36,19 @@ def group_agents(names: Sequence[str]) -> dict[str, list[str]]:
     for name in names:
         groups.setdefault(re.sub(r"[_-]?\d+$", "", name) or name, []).append(name)
     return groups
+
+
+def end_agents(first: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `info["agents"]` of the step that a lost episode ends with: all are truncated.
+
+    `first` is that of the reset which follows.
+    """
+    values = {"rewards": 0.0, "terminations": False, "truncations": True, "alive": False}
+    last: dict[str, Any] = {kind: dict.fromkeys(first[kind], values[kind]) for kind in values}
+    if "action_mask" in first:
+        masks = first["action_mask"].items()
+        last["action_mask"] = {name: np.ones_like(mask) for name, mask in masks}
+    return last
 
 
 class HasAgents:

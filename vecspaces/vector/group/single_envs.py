@@ -13,6 +13,7 @@ from typing import Any
 
 from vecspaces.checks import RAISED
 from vecspaces.spaces import Space
+from vecspaces.vector.agents import end_agents
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import Columns, snapshot
@@ -304,9 +305,12 @@ class SingleEnvs(Member):
         """Return the step that a lost episode ends with, after the reset that follows it."""
         self.go_on(row)
         self._ended.append((row, False, True))
-        report: dict[str, Any] = {"worker_restarted": True}
+        # A wrapper may have taken them out of its infos.
+        has_agents = self.built[row - self.rows.start].agents is not None and "agents" in info
+        last = {"agents": end_agents(info["agents"])} if has_agents else {}
+        report: dict[str, Any] = {**last, "worker_restarted": True}
         if self._mode is AutoresetMode.SAME_STEP:
-            report = {**info, **self._write_final(row, {}), **report}
+            report = {**info, **self._write_final(row, last), "worker_restarted": True}
         elif self._mode is AutoresetMode.NEXT_STEP:
             self._steppers[row - self.rows.start] = _Start(self, row, first=(observation, info))
         # But in SAME_STEP, the caller shows the last observation that it knew.
