@@ -114,6 +114,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
         play()
     with pytest.raises(TypeError, match="either env or tasks, found both"):
         play(Errand, tasks={"errand": Errand})
+    with pytest.raises(TypeError, match=r"tasks: expected a dict .* found \['CartPole-v1'\]"):
+        play(tasks=["CartPole-v1"])
     with pytest.raises(ValueError, match="tasks must hold at least one environment"):
         play(tasks={})
     with pytest.raises(ValueError, match="journal: it holds one evaluation"):

@@ -187,6 +187,8 @@ def evaluate(
         raise TypeError(
             "evaluate needs either env or tasks, found " + ("neither" if env is None else "both")
         )
+    if not isinstance(tasks, Mapping | None):
+        raise TypeError(f"tasks: expected a dict of environments by name, found {tasks!r}")
     named = {"": env} if tasks is None else dict(tasks)
     if not named:
         raise ValueError("tasks must hold at least one environment, found none")

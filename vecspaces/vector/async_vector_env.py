@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from multiprocessing import util
 from multiprocessing.process import BaseProcess
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from vecspaces.checks import check_count
@@ -118,6 +119,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             self, backend.drop, ("an AsyncVectorEnv",), exitpriority=100
         )
         self._processes = backend
+        self._closing = RLock()
         _made.add(self)
         try:
             super().__init__(backend, settings)
@@ -132,12 +134,14 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
 
     def close(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
         """Close every environment and end every worker; after an interrupt it can be repeated."""
-        try:
-            super().close(timeout, terminate, **kwargs)
-        finally:
-            if self.closed:
-                self._processes.abandon()  # what an interrupt may have left
-                self._finalizer.cancel()
+        # The call that another thread's `close` ends may be in a `with`, whose end closes too.
+        with self._closing:
+            try:
+                super().close(timeout, terminate, **kwargs)
+            finally:
+                if self.closed:
+                    self._processes.abandon()  # what an interrupt may have left
+                    self._finalizer.cancel()
 
 
 describe_arguments(AsyncVectorEnv)
@@ -149,6 +153,7 @@ _made: weakref.WeakSet[AsyncVectorEnv[Any, Any]] = weakref.WeakSet()
 def _disown_all() -> None:
     """In a forked process: the vector envs are those of the process that made them."""
     for envs in list(_made):
+        envs._closing = RLock()  # a thread that is not here may have it
         envs._processes.disown()
         if hasattr(envs, "_session"):
             envs._session.disown()

@@ -344,27 +344,31 @@ class ProcessBackend(RemoteBackend):
         deadline, wrong = Deadline(timeout), list[Reply]()
         handles = {index: self._handles[index] for index in workers}
         unanswered = {index for index, one in handles.items() if one.alive and one.built}
-        for index in unanswered:
-            handles[index].channel.send(pack_frame(Op.CLOSE, 0, 0))
-        for index in sorted(unanswered):
-            poller, handle = Poller(), handles[index]
-            for descriptor in handle.descriptors:
-                poller.add(descriptor)
-            # Until it has answered, or a signal handler has closed everything.
-            while index in unanswered and not deadline.passed and self._has_workers:
-                poller.wait(deadline.left)
-                if handle.process.closed:
-                    break
-                frames, handle.channel.inbox, ended = handle.channel.receive()
-                for frame in frames:
-                    reply = self._understand(index, Op.CLOSE, *frame[:3], frame.load)
-                    self._note_closed(reply, unanswered, wrong)
-                if ended and index in unanswered:
-                    reply = Reply(index, Op.DIED, 0, None)
-                    self._note_closed(reply, unanswered, wrong)
-            if index not in unanswered:  # it is on its way out
-                handle.process.wait(_TERMINATE_SECONDS)
-                handle.alive = False
+        self._collecting = get_ident()
+        try:
+            for index in unanswered:
+                handles[index].channel.send(pack_frame(Op.CLOSE, 0, 0))
+            for index in sorted(unanswered):
+                poller, handle = Poller(), handles[index]
+                for descriptor in handle.descriptors:
+                    poller.add(descriptor)
+                # Until it has answered, or a signal handler has closed everything.
+                while index in unanswered and not deadline.passed and self._has_workers:
+                    poller.wait(deadline.left)
+                    if handle.process.closed:
+                        break
+                    frames, handle.channel.inbox, ended = handle.channel.receive()
+                    for frame in frames:
+                        reply = self._understand(index, Op.CLOSE, *frame[:3], frame.load)
+                        self._note_closed(reply, unanswered, wrong)
+                    if ended and index in unanswered:
+                        reply = Reply(index, Op.DIED, 0, None)
+                        self._note_closed(reply, unanswered, wrong)
+                if index not in unanswered:  # it is on its way out
+                    handle.alive = False
+                    handle.process.wait(_TERMINATE_SECONDS)
+        finally:
+            self._collecting = 0
         return wrong + [Reply(index, Op.CLOSE, 0, None) for index in sorted(unanswered)]
 
     def end(self, worker: int) -> None:
@@ -508,6 +512,8 @@ class ProcessBackend(RemoteBackend):
             for index in unanswered:
                 self._watch(self._handles[index])
         self._await_others(deadline)
+        # Some may have closed already, which another thread was about to replace.
+        unanswered.intersection_update([i for i, one in enumerate(self._handles) if one.alive])
 
     def _end_all(self, unanswered: Collection[int], terminate: bool) -> None:
         """Terminate, then kill."""
