@@ -71,6 +71,8 @@ def test_views_outlive_the_handle_and_empty_arrays_are_arrays() -> None:
     assert SharedArray(2.5).array.shape == ()
     with pytest.raises(TypeError, match="without Python objects, found object"):
         SharedArray(np.array([None]))
+    with pytest.raises(TypeError, match="expected an array without a mask"):
+        SharedArray(np.ma.array([1, 2], mask=[False, True]))
 
 
 def test_a_pickle_of_memory_that_was_freed_is_an_error() -> None:
@@ -104,7 +106,10 @@ def test_all_workers_together_hold_the_data_once(method: str) -> None:
 
 
 def test_nothing_can_make_the_data_writable() -> None:
-    view = SharedArray(np.arange(5)).array
+    shared = SharedArray(np.arange(5))
+    with pytest.raises(AttributeError):
+        shared.array = np.arange(2)  # type: ignore[misc]
+    view = shared.array
     for target in (view, view.base, np.asarray(view.base)):
         if isinstance(target, np.ndarray):
             with pytest.raises(ValueError, match="WRITEABLE"):

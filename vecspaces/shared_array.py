@@ -32,11 +32,8 @@ class SharedArray:
     Args:
         array: What to share, of any dtype without Python objects; it is copied once, in C order.
 
-    Attributes:
-        array: The data. Nothing can write into it.
-
     Raises:
-        TypeError: The dtype holds Python objects.
+        TypeError: The dtype holds Python objects, or the array is masked.
         MemoryError: The machine has not that much memory left.
 
     Example:
@@ -46,10 +43,12 @@ class SharedArray:
         (5.0, False)
     """
 
-    array: npt.NDArray[Any]
+    _array: npt.NDArray[Any]
     _arena: Arena | None
 
     def __init__(self, array: npt.ArrayLike) -> None:
+        if isinstance(array, np.ma.MaskedArray):
+            raise TypeError("array: expected an array without a mask: share data and mask, as two")
         source = np.asarray(array)
         if source.dtype.hasobject:
             raise TypeError(
@@ -65,12 +64,17 @@ class SharedArray:
         arena = Arena.shared(source.nbytes)
         arena.view(source.dtype, source.shape)[...] = source
         self._arena = arena.read_only()
-        self.array = self._arena.view(source.dtype, source.shape)
+        self._array = self._arena.view(source.dtype, source.shape)
+
+    @property
+    def array(self) -> npt.NDArray[Any]:
+        """The data. Nothing can write into it."""
+        return self._array
 
     @classmethod
     def _of(cls, array: npt.NDArray[Any], arena: Arena | None) -> SharedArray:
         shared = cls.__new__(cls)
-        shared.array, shared._arena = array, arena
+        shared._array, shared._arena = array, arena
         return shared
 
     def __reduce__(self) -> tuple[Any, ...]:
