@@ -335,7 +335,7 @@ def test_disabled_refuses_steps_after_the_end_and_parts_of_an_environment() -> N
         while not infos["episode_over"].any():
             *_, infos = envs.step(np.zeros(6, int))
         over = infos["episode_over"]
-        with pytest.raises(ResetNeededError, match="autoreset is DISABLED"):
+        with pytest.raises(ResetNeededError, match=r"autoreset is DISABLED: reset.*episode_over"):
             envs.step(np.zeros(6, int))
         some = over.copy()
         some[int(over.argmax())] = False
@@ -362,6 +362,26 @@ def test_disabled_refuses_steps_after_the_end_and_parts_of_an_environment() -> N
 
 
 # ---------------------------------------------------------------------- members, seeds, options
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_partial_reset_shows_who_is_alive_elsewhere(backend: Any) -> None:
+    """A program that reads `alive` and masks from the last infos finds those of all rows."""
+    make = partial(Crowd, masks="infos")
+    with make_vec(make, 4, agents="rows", autoreset_mode=DISABLED, state=True, **backend) as envs:
+        _, infos = envs.reset(seed=3)
+        compared = 0
+        for _ in range(30):
+            *_, infos = envs.step(envs.action_space.sample())
+            over = infos["episode_over"].copy()
+            if over.any():
+                _, first = envs.reset(options={"reset_mask": over})
+                for key in ("alive", "episode_over", "action_mask", "state"):
+                    np.testing.assert_array_equal(first[key][~over], infos[key][~over])
+                    assert first[f"_{key}"].all()
+                compared += int(infos["alive"][~over].sum())
+                assert first["alive"].reshape(4, 3).any(axis=1).all()
+        assert compared > 9
 
 
 class Lone(Env[Any, Any]):

@@ -233,7 +233,8 @@ class ManagedVectorEnv(
             masked = self._session.masked_rows
             if masked is not None:
                 rows = np.arange(self.num_envs)
-                declared.gather(infos, rows, np.isin(rows, masked))
+                # Who is alive, and the masks, are known of all agents, as their observations are.
+                declared.gather(infos, rows, self._are_agents or np.isin(rows, masked))
             else:
                 declared.read(infos, self.copy)
             if self._are_agents:
@@ -453,8 +454,9 @@ class ManagedVectorEnv(
             raise ResetNeededError(
                 Message(
                     "{:envs} finished an episode, and autoreset is DISABLED: reset with "
-                    "options={{'reset_mask': terminations | truncations}} first",
+                    "options={{'reset_mask': {}}} first",
                     finished.tolist(),
+                    "infos['episode_over']" if self._are_agents else "terminations | truncations",
                 )
             )
 
