@@ -25,7 +25,7 @@ from vecspaces.vector.calls import Calls
 from vecspaces.vector.chunks import Chunk, Chunks
 from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import Message, name_envs
-from vecspaces.vector.exchange.infos import merge, split
+from vecspaces.vector.exchange.infos import Merger, Part, split
 from vecspaces.vector.exchange.stats import Stats
 from vecspaces.vector.group.building import Agents, GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
@@ -81,6 +81,7 @@ class ManagedVectorEnv(
             self.close(terminate=True)
             raise
         self.batch_size = self._send_recv.batch_size
+        self._merger = Merger(self.num_envs)
         self._calls = Calls(self._session, backend)
         self._chunks = Chunks(self._session, backend, self._send_recv)
         # The payloads of a step: nothing for every worker.
@@ -463,9 +464,11 @@ class ManagedVectorEnv(
     def _merged_infos(self) -> dict[str, Any]:
         """Merge what the environments of all workers reported, in their order."""
         results = self._session.results
-        parts = [part for worker in sorted(results) for part in results[worker] or ()]
+        parts: list[Part] = []
+        for worker in self._everyone:
+            parts += results.get(worker) or ()
         try:
-            return merge(parts, self.num_envs)
+            return self._merger.merge(parts)
         except RecursionError:
             self._session.fail_endless(split(parts, range(self.num_envs)), streams=False)
             raise

@@ -27,6 +27,8 @@ from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
 from vecspaces.vector.exchange.infos import (
     Column,
     Columns,
+    InfosByRow,
+    Merger,
     columns_of,
     from_plain,
     gather,
@@ -99,6 +101,59 @@ def gymnasiums(infos: list[dict[str, Any]]) -> dict[str, Any]:
 @given(st.lists(tame, min_size=1, max_size=5))
 def test_infos_of_one_kind_a_key_are_gymnasiums(infos: list[dict[str, Any]]) -> None:
     assert_same_infos(merged(infos), gymnasiums(infos))
+
+
+# Each of them may be nested in others, under the names of masks too.
+KINDS = {**SAME_KIND, "unsigned": st.integers(0, 2**64), "masks": hnp.arrays(bool, (2,))}
+forms = st.recursive(
+    st.sampled_from(sorted(KINDS)).map(KINDS.__getitem__),
+    lambda inner: st.dictionaries(
+        st.sampled_from(["a", "b", "_a", "final_obs"]), inner, max_size=3
+    ).map(st.fixed_dictionaries),
+    max_leaves=4,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b", "_a"]), forms), st.integers(1, 3), st.data())
+def test_steps_are_merged_alike_whatever_the_last_one_was(
+    form: dict[str, st.SearchStrategy[Any]], num_envs: int, data: st.DataObject
+) -> None:
+    infos = st.one_of(st.fixed_dictionaries(form), st.fixed_dictionaries(form), wild)
+    step = st.lists(infos, min_size=num_envs, max_size=num_envs)
+    merger = Merger(num_envs)
+    for given_infos in data.draw(st.lists(step, min_size=2, max_size=6)):
+        part = InfosByRow({row: info for row, info in enumerate(given_infos) if info})
+        assert_same_infos(merger.merge([part]), merge([gather(dict(part))], num_envs))
+
+
+class Doubled(dict[str, int]):
+    """Shows other items than it holds."""
+
+    def items(self) -> Any:
+        return [(key, 2 * value) for key, value in super().items()]
+
+
+@pytest.mark.parametrize(
+    "infos",
+    [
+        [{"a": 1, "b": 2}, {"b": 3, "a": 4}],
+        [{"a": 1, "b": 2}, {"b": 3, "c": 4}],
+        [{"a": Doubled(b=1)}, {"a": Doubled(b=2)}],
+        [{"a": 1, 1: 2}, {"a": 1, 1: 2}],
+    ],
+)
+def test_odd_infos_are_merged_alike_at_every_step(infos: list[dict[str, Any]]) -> None:
+    merger = Merger(2)
+    for _ in range(3):
+        assert_same_infos(merger.merge([InfosByRow(enumerate(infos))]), merged(infos))
+
+
+def test_a_step_of_other_integers_is_merged_anew() -> None:
+    merger = Merger(2)
+    for pair in [(1, 2), (3, 4), (2**63, 1), (2**63, -1), (5, 6), (2**70, 1), (7, 8)]:
+        found = merger.merge([InfosByRow({row: {"a": pair[row]} for row in range(2)})])["a"]
+        assert found.tolist() == list(pair)
+        assert found.dtype == merged([{"a": one} for one in pair])["a"].dtype
 
 
 @given(st.lists(st.one_of(tame, wild), min_size=2, max_size=6), st.data())

@@ -15,9 +15,10 @@ from __future__ import annotations
 import copy
 from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +57,18 @@ class Column:
 Columns = dict[str, Column]
 
 
+class InfosByRow(dict[int, dict[str, Any]]):
+    """The infos of single environments by their rows, each a plain dict."""
+
+
+Part: TypeAlias = Columns | InfosByRow
+
+
+def as_columns(part: Part) -> Columns:
+    """Return columns, gathered if they are not yet."""
+    return gather(part) if isinstance(part, InfosByRow) else part
+
+
 def gather(infos: Mapping[int, Mapping[str, Any]]) -> Columns:
     """Sort infos of single environments, given by their rows, by their keys."""
     rows, given = list(infos), list(infos.values())
@@ -76,11 +89,11 @@ def gather(infos: Mapping[int, Mapping[str, Any]]) -> Columns:
     return {key: Column(*column) for key, column in columns.items()}
 
 
-def split(parts: Iterable[Columns], rows: Iterable[int]) -> dict[int, dict[str, Any]]:
+def split(parts: Iterable[Part], rows: Iterable[int]) -> dict[int, dict[str, Any]]:
     """Return the info of each of some rows, as its environment returned it."""
     found: dict[int, dict[str, Any]] = {row: {} for row in rows}
-    for columns in parts:
-        for key, column in columns.items():
+    for part in parts:
+        for key, column in as_columns(part).items():
             for row, value in zip(column.rows, values_of(column), strict=True):
                 if row in found:
                     found[row][key] = value
@@ -104,8 +117,9 @@ def values_of(column: Column) -> list[Any]:
 # ------------------------------------------------------------------ the way to the caller
 
 
-def to_plain(columns: Columns) -> list[tuple[Any, ...]]:
+def to_plain(part: Part) -> list[tuple[Any, ...]]:
     """Take columns apart for the way to the caller: bytes pickle in a tenth of an array's time."""
+    columns = as_columns(part)
     try:
         return _take_apart(columns)
     except RecursionError:  # of a dict that holds itself, which the caller reports
@@ -194,7 +208,7 @@ def from_plain(plain: list[tuple[Any, ...]]) -> Columns:
 # ------------------------------------------------------------------ merging
 
 
-def merge(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
+def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
     """Merge columns over disjoint rows into infos as users know them.
 
     That is for each key an array of shape `(num_envs, ...)`, zero or None where no environment
@@ -206,11 +220,11 @@ def merge(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
     """
     found: dict[str, list[Column]]
     if len(parts) == 1:
-        found = {key: [column] for key, column in parts[0].items()}
+        found = {key: [column] for key, column in as_columns(parts[0]).items()}
     else:
         found = {}
         for part in parts:
-            for key, column in part.items():
+            for key, column in as_columns(part).items():
                 found.setdefault(key, []).append(column)
     infos: dict[str, Any] = {}
     # Keys that the same rows report have equal masks, and mostly follow each other.
@@ -228,6 +242,73 @@ def merge(parts: Sequence[Columns], num_envs: int) -> dict[str, Any]:
         infos[key] = _merge(key, columns, rows, num_envs)
         infos[f"_{key}"] = mask.copy()
     return infos
+
+
+# A key, the name of its mask, and the dtype of numbers, or what merges other values.
+_Known: TypeAlias = tuple[str, str, np.dtype[Any] | None, Callable[[Any], Any]]
+
+
+class Merger:
+    """Merges the infos of the steps of one vector env.
+
+    Nearly every step reports the keys of the last one, with values of the same types. It is merged
+    as that one was: asking of each key what its values are takes longer than making their array.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self._rows = list(range(num_envs))
+        self._mask = np.ones(num_envs, np.bool_)
+        # The keys that every environment reported in a former step, one environment after the
+        # other, and the types of the values, one key after the other.
+        self._form: list[Any] = []
+        self._known: list[_Known] = []
+
+    def merge(self, parts: Sequence[Part]) -> dict[str, Any]:
+        """Do what `merge` does."""
+        if len(parts) == 1 and isinstance(parts[0], InfosByRow) and list(parts[0]) == self._rows:
+            return self._merge_all(parts[0].values())
+        return merge(parts, len(self._rows))
+
+    def _merge_all(self, infos: Collection[dict[str, Any]]) -> dict[str, Any]:
+        """Merge the infos of all environments, in their order."""
+        columns = list(zip(*map(dict.values, infos)))  # noqa: B905 (the same keys: equal lengths)
+        form = [*chain.from_iterable(infos), *map(type, chain.from_iterable(columns))]
+        if form == self._form:
+            merged: dict[str, Any] = {}
+            copy_mask = self._mask.copy
+            for (key, name, dtype, combine), values in zip(self._known, columns):  # noqa: B905
+                if dtype is None:
+                    merged[key] = combine(values)
+                else:
+                    merged[key] = stacked = np.array(values)
+                    if stacked.dtype is not dtype:  # integers beyond 64 bits
+                        break
+                merged[name] = copy_mask()
+            else:
+                return merged
+        merged = merge([gather(dict(zip(self._rows, infos, strict=True)))], len(self._rows))
+        self._learn(form, merged)
+        return merged
+
+    def _learn(self, form: list[Any], merged: dict[str, Any]) -> None:
+        """Note how infos were merged, if all environments reported the same keys in one order."""
+        num_envs, half = len(self._rows), len(form) // 2
+        keys, types = form[: half // num_envs], form[half:]
+        if form[:half] != keys * num_envs or len(merged) != 2 * len(keys) or "final_obs" in keys:
+            return
+        known: list[_Known] = []
+        for place, key in enumerate(keys):
+            kinds, value = set(types[place * num_envs : (place + 1) * num_envs]), merged[key]
+            dtype: np.dtype[Any] | None = None
+            combine: Callable[[Any], Any] = _stack
+            if isinstance(value, dict):
+                if kinds != _DICT:  # a subclass may show other items than it holds
+                    return
+                combine = Merger(num_envs)._merge_all
+            elif kinds <= _NUMBERS:
+                dtype = value.dtype
+            known.append((key, f"_{key}", dtype, combine))
+        self._form, self._known = form, known
 
 
 def find_endless(infos: Mapping[int, Mapping[str, Any]]) -> tuple[int, str] | None:
@@ -269,7 +350,7 @@ def _merge(key: str, columns: list[Column], rows: list[int] | None, num_envs: in
         stacked = _objects(values) if key == "final_obs" else _stack(values)
         if stacked is None:
             infos = zip(range(num_envs) if rows is None else rows, values, strict=True)
-            return merge([gather(dict(infos))], num_envs)
+            return merge([InfosByRow(infos)], num_envs)
     if rows is None:
         return stacked
     shape = (num_envs, *stacked.shape[1:])
@@ -287,7 +368,7 @@ def _are_alike_rows(arrays: list[npt.NDArray[Any]]) -> bool:
     return True
 
 
-def _stack(values: list[Any]) -> npt.NDArray[Any] | None:
+def _stack(values: Sequence[Any]) -> npt.NDArray[Any] | None:
     """Make one array of what environments returned, of objects if need be; None: all are dicts."""
     types = set(map(type, values))
     if types <= _NUMBERS:
@@ -297,11 +378,7 @@ def _stack(values: list[Any]) -> npt.NDArray[Any] | None:
         return _stack_numbers(values, types)
     first = values[0]
     if types == _ARRAY and first.ndim and first.dtype.kind in _NUMERIC and _are_alike(values):
-        # As it is at nearly every step. NumPy takes an axis more for each array with `np.stack`.
-        rows, *shape = first.shape
-        out = np.empty((len(values), rows, *shape), first.dtype)
-        np.concatenate(values, out=out.reshape(len(values) * rows, *shape))
-        return out
+        return np.array(values, first.dtype)  # as it is at nearly every step
     kind, is_mixed = _kind(first), False
     if len(types) > 1 or isinstance(first, _OF_MANY_KINDS):
         is_mixed = set(map(_kind, values)) != {kind}
@@ -332,7 +409,7 @@ def _kind(value: Any) -> Any:
     return None
 
 
-def _stack_numbers(values: list[Any], types: set[type]) -> npt.NDArray[Any]:
+def _stack_numbers(values: Sequence[Any], types: set[type]) -> npt.NDArray[Any]:
     """Make one array of numbers, of objects where that would round integers."""
     own = values
     if not types <= _NUMBERS:
@@ -344,7 +421,7 @@ def _stack_numbers(values: list[Any], types: set[type]) -> npt.NDArray[Any]:
     return _objects(values) if is_rounded or stacked.dtype.kind == "O" else stacked
 
 
-def _stack_arrays(values: list[Any]) -> npt.NDArray[Any]:
+def _stack_arrays(values: Sequence[Any]) -> npt.NDArray[Any]:
     """Make one array of arrays of one shape, of objects where that would round integers."""
     dtypes = {value.dtype for value in values}
     if len(dtypes) == 1:
@@ -358,7 +435,7 @@ def _stack_arrays(values: list[Any]) -> npt.NDArray[Any]:
     return np.stack(list(map(np.asarray, values)))
 
 
-def _are_alike(arrays: list[npt.NDArray[Any]]) -> bool:
+def _are_alike(arrays: Sequence[npt.NDArray[Any]]) -> bool:
     """Whether arrays have one dtype and one shape."""
     dtype, shape, count = arrays[0].dtype, arrays[0].shape, len(arrays)
     # In a third of the time of `all`.
@@ -367,7 +444,7 @@ def _are_alike(arrays: list[npt.NDArray[Any]]) -> bool:
     ].count(shape) == count
 
 
-def _objects(values: list[Any]) -> npt.NDArray[Any]:
+def _objects(values: Sequence[Any]) -> npt.NDArray[Any]:
     """Make a 1-d array of any objects; those that environments may reuse are copied."""
     array = np.empty(len(values), dtype=object)
     for position, value in enumerate(values):

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from vecspaces.pickling import dumps_by_name
-from vecspaces.vector.exchange.infos import Columns
+from vecspaces.vector.exchange.infos import Part
 
 
 class Op(IntEnum):
@@ -65,13 +65,14 @@ class Written(NamedTuple):
     """The rows that a reset or a step of a group wrote, of the slot that the command named."""
 
     rows: Sequence[int]
-    infos: list[Columns]  # of one member of the group after the other
+    infos: Sequence[Part]  # of one member of the group after the other
     # Rows of `STEP_ROWS` that failed and are not among `rows`, each with its `Failure`.
     failures: Sequence[tuple[Sequence[int], Any]] = ()
 
 
 # Without the Python function that the constructor of a named tuple is.
 make_reply: Callable[[tuple[int, Op, int, Any]], Reply] = partial(tuple.__new__, Reply)
+make_written: Callable[[tuple[Any, Any, Any]], Written] = partial(tuple.__new__, Written)
 
 
 class CannotSend(Exception):  # noqa: N818 - a state, not a fault

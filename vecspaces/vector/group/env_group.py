@@ -20,8 +20,8 @@ from vecspaces.log import log
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure, name_envs
-from vecspaces.vector.exchange.infos import Columns
-from vecspaces.vector.exchange.messages import Written
+from vecspaces.vector.exchange.infos import Part
+from vecspaces.vector.exchange.messages import Written, make_written
 from vecspaces.vector.exchange.stats import Timings
 from vecspaces.vector.group.attributes import Call
 from vecspaces.vector.group.building import (
@@ -235,7 +235,7 @@ class EnvGroup:
         elif timings is not None:
             timings.finish(None if rows is None else self._starts(rows))
         if rows is None:
-            return Written(self._nothing.rows, infos) if infos else self._nothing
+            return make_written((self._nothing.rows, infos, ())) if infos else self._nothing
         return Written(_without(rows, failures) if failures else rows, infos, failures)
 
     def step_chunk(
@@ -271,7 +271,7 @@ class EnvGroup:
             raise failure
         return Written(rows, [*written.infos, chunk.end(first)])
 
-    def _step(self, slot: int, note: Note | None) -> list[Columns]:
+    def _step(self, slot: int, note: Note | None) -> list[Part]:
         """Step the members, one after the other; return the infos of those that have some."""
         if self._plain_steps is not None:
             return self._plain_steps.step(slot, note)
@@ -283,9 +283,9 @@ class EnvGroup:
 
     def _step_some(
         self, slot: int, rows: Sequence[int], note: Note | None, failures: Failures
-    ) -> list[Columns]:
+    ) -> list[Part]:
         """Step some rows of the members; those that fail keep no other one from its step."""
-        parts: list[Columns] = []
+        parts: list[Part] = []
         for together in self._by_member(rows):
             part: Sequence[int] = together
             member = self._member_of[part[0]]

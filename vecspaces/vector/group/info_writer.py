@@ -13,12 +13,9 @@ from vecspaces.errors import InvalidInfoError
 from vecspaces.layout import Mismatch
 from vecspaces.spaces import Space
 from vecspaces.vector.exchange.info_space import BoundKey, InfoRows
-from vecspaces.vector.exchange.infos import Column, Columns
+from vecspaces.vector.exchange.infos import Column, Columns, InfosByRow
 from vecspaces.vector.group.form import InvalidResult
 from vecspaces.vector.utils import batch_space
-
-#: The infos of some rows, by their numbers: what a step or a reset of single environments returned.
-InfosByRow = dict[int, dict[str, Any]]
 
 _DICT = {dict}
 _NOTHING: dict[str, Any] = {}
@@ -143,21 +140,23 @@ class InfoWriter:
                 self._dicts[key.parent].append(key)
                 self._names[key.number], self._dicts[key.number] = {}, []
 
-    def write(self, infos: InfosByRow, rows: Sequence[int] | None = None) -> InfosByRow:
+    def write(
+        self, infos: Mapping[int, dict[str, Any]], rows: Sequence[int] | None = None
+    ) -> InfosByRow:
         """Write the infos of all rows, or of `rows`; those that are not among `infos` are empty.
 
         Keys that are not declared are returned, by row.
         """
         if rows is None:
             if self._is_flat and len(infos) == len(self._rows) and self._write_flat(infos):
-                return {}
+                return InfosByRow()
             rows = self._rows
             self._own[:] = self._everything
         else:
             self._presence[list(rows)] = True
         return self._write(-1, rows, [infos.get(row, _NOTHING) for row in rows])
 
-    def _write_flat(self, infos: InfosByRow) -> bool:
+    def _write_flat(self, infos: Mapping[int, dict[str, Any]]) -> bool:
         """Write infos of all rows if each has all keys and no other, as at nearly every step.
 
         Otherwise `_write` writes all again, and finds other keys and values that do not fit.
@@ -222,7 +221,7 @@ class InfoWriter:
                     rest[row] = own
             if rest:
                 rests[number] = rest
-        return rests.get(root, {})
+        return rests.get(root, InfosByRow())
 
     def _clear(self, key: _Key, rows: Sequence[int]) -> None:
         """Let rows have neither this key nor those in it."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.infos import Columns
+from vecspaces.vector.exchange.infos import Part
 from vecspaces.vector.exchange.stats import Timings
 from vecspaces.vector.group.attributes import Call
 from vecspaces.vector.group.building import Built
@@ -85,7 +85,7 @@ class Member(ABC):
         """Part some of the rows into those that step together."""
 
     @abstractmethod
-    def reset(self, slot: int, starts: Starts, keep_options: bool) -> Columns:
+    def reset(self, slot: int, starts: Starts, keep_options: bool) -> Part:
         """Begin episodes in the rows that `starts` names, and return their infos."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class Member(ABC):
         rows: Sequence[int] | None,
         note: Note | None,
         failures: Failures | None = None,
-    ) -> Columns:
+    ) -> Part:
         """Step all rows (None), or some that step together, and return their infos.
 
         With `failures`, an environment that fails is added to them, and the others are stepped. A

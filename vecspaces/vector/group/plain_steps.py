@@ -12,7 +12,7 @@ import numpy as np
 from vecspaces.checks import RAISED
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.infos import Columns
+from vecspaces.vector.exchange.infos import Part
 from vecspaces.vector.group.form import failed, reward_writer
 from vecspaces.vector.group.members import Member, Note
 from vecspaces.vector.group.vector_member import VectorMember
@@ -60,7 +60,7 @@ class PlainSteps:
             return None
         return cls(able, buffers, rows, progress)
 
-    def step(self, slot: int, note: Note | None) -> list[Columns]:
+    def step(self, slot: int, note: Note | None) -> list[Part]:
         """Step all members; return the infos that are not declared."""
         acted: list[Any] = []
         actions, progress, member = self._read_actions(), self._progress, self._parts[0][0]

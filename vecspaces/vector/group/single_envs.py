@@ -16,7 +16,7 @@ from vecspaces.spaces import Space
 from vecspaces.vector.agents import end_agents
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure
-from vecspaces.vector.exchange.infos import Columns, snapshot
+from vecspaces.vector.exchange.infos import InfosByRow, Part, snapshot
 from vecspaces.vector.group.attributes import Call, call_env, set_attribute
 from vecspaces.vector.group.building import Built
 from vecspaces.vector.group.chunk_stepper import ChunkStepper, Planned
@@ -26,7 +26,6 @@ from vecspaces.vector.group.form import (
     unpack_reset,
     wrong_form,
 )
-from vecspaces.vector.group.info_writer import InfosByRow
 from vecspaces.vector.group.members import Failures, Member, Note, Starts, Views, reset_arguments
 from vecspaces.vector.group.slot_writer import SlotWriter, ValidatedSlotWriter
 from vecspaces.vector.group.validation import Validated, batch_of_boxes
@@ -114,9 +113,9 @@ class SingleEnvs(Member):
 
     # ------------------------------------------------------------------ episodes
 
-    def reset(self, slot: int, starts: Starts, keep_options: bool) -> Columns:
+    def reset(self, slot: int, starts: Starts, keep_options: bool) -> Part:
         """Begin episodes in some rows."""
-        infos: InfosByRow = {}
+        infos = InfosByRow()
         writer, rows = self._slots[slot], sorted(starts)
         for row in rows:
             self._views.progress[0] = row
@@ -217,7 +216,7 @@ class SingleEnvs(Member):
         rows: Sequence[int] | None,
         note: Note | None,
         failures: Failures | None = None,
-    ) -> Columns:
+    ) -> Part:
         """Step all environments, or those of some rows."""
         low, progress = self.rows.start, self._views.progress
         if self.planned is not None:
@@ -234,7 +233,7 @@ class SingleEnvs(Member):
             pairs = _noting(pairs, note)
         observations: list[Any] = []
         rewards: list[Any] = []
-        infos: InfosByRow = {}
+        infos = InfosByRow()
         ended = self._ended = []
         row = -1
         while True:
@@ -276,7 +275,7 @@ class SingleEnvs(Member):
                     observations = [observations[place] for place in kept]
                     rewards = [rewards[place] for place in kept]
                 rows = [one for one in rows if one not in gone]
-                infos = {one: info for one, info in infos.items() if one not in gone}
+                infos = InfosByRow({one: infos[one] for one in infos if one not in gone})
                 ended[:] = [one for one in ended if one[0] not in gone]
 
     def _plan_chunks(

@@ -8,10 +8,10 @@ from typing import Any
 from vecspaces.layout.columns import FLOATS
 from vecspaces.spaces import Space
 from vecspaces.vector.exchange.buffers import Buffers
-from vecspaces.vector.exchange.infos import Columns, gather
+from vecspaces.vector.exchange.infos import InfosByRow
 from vecspaces.vector.group.form import as_reward, reward_writer
 from vecspaces.vector.group.in_place import InPlace
-from vecspaces.vector.group.info_writer import InfosByRow, InfoWriter
+from vecspaces.vector.group.info_writer import InfoWriter
 from vecspaces.vector.group.validation import Validated
 
 
@@ -49,7 +49,7 @@ class SlotWriter:
         rewards: list[Any],
         ended: list[tuple[int, bool, bool]],
         infos: InfosByRow,
-    ) -> Columns:
+    ) -> InfosByRow:
         """Write what all environments returned (None), or those of `rows`.
 
         `ended` holds the row and the flags of each episode that ended. The infos that no info_space
@@ -75,11 +75,11 @@ class SlotWriter:
             self._marked = True
             for row, terminated, truncated in ended:
                 terminations[row - low], truncations[row - low] = terminated, truncated
-        return gather(infos) if infos else {}
+        return infos
 
-    def write_infos(self, rows: Sequence[int], infos: InfosByRow) -> Columns:
+    def write_infos(self, rows: Sequence[int], infos: InfosByRow) -> InfosByRow:
         """Write the infos of a reset of some rows; return those that are not declared."""
-        return gather(infos if self._infos is None else self._infos.write(infos, rows))
+        return infos if self._infos is None else self._infos.write(infos, rows)
 
 
 class ValidatedSlotWriter(SlotWriter):
@@ -99,11 +99,13 @@ class ValidatedSlotWriter(SlotWriter):
         self._written = buffers.observations[slot].read()[rows.start : rows.stop]
         self._space, self._envs = space, envs
 
-    def write(self, rows: Sequence[int] | None, observations: list[Any], *others: Any) -> Columns:
+    def write(
+        self, rows: Sequence[int] | None, observations: list[Any], *others: Any
+    ) -> InfosByRow:
         """Write what environments returned, and check it: of all of them in one comparison."""
-        columns = super().write(rows, observations, *others)
+        infos = super().write(rows, observations, *others)
         if rows is not None or not self._space.contains(self._written):
             numbers = range(len(self._envs)) if rows is None else [row - self._low for row in rows]
             for number, observation in zip(numbers, observations, strict=True):
                 self._envs[number].check(observation)
-        return columns
+        return infos

@@ -32,7 +32,7 @@ from vecspaces.log import log
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.failures import Failure, Message, died, name_envs, waited
-from vecspaces.vector.exchange.infos import Columns, find_endless, snapshot, split
+from vecspaces.vector.exchange.infos import Columns, Part, as_columns, find_endless, snapshot, split
 from vecspaces.vector.exchange.messages import CannotSend, Op, Reply, Written
 from vecspaces.vector.group.members import Starts
 from vecspaces.vector.session.arguments import ResetPlan, Settings
@@ -605,10 +605,11 @@ class Session:
             self.broken.update(dict.fromkeys(new, failure))
             self.queue.answer({row: {} for row in new})
 
-    def _show_known(self, slot: int, known: int, infos: list[Columns]) -> None:
+    def _show_known(self, slot: int, known: int, infos: Sequence[Part]) -> None:
         """Show the last observations that were known, for rows whose step reports a loss."""
         key = "worker_restarted"
-        restarted = {row for columns in infos if key in columns for row in columns[key].rows}
+        parts = map(as_columns, infos)
+        restarted = {row for part in parts if key in part for row in part[key].rows}
         # An environment may use the key for something of its own.
         rows = sorted(restarted & self.workers.lost)
         if not rows:
@@ -700,7 +701,7 @@ class Session:
         payload = [row], [seed], [options], options is not None, ()
         self._backend.submit(Op.RESET, slot, number, {worker: payload})
 
-    def _holds_back(self, worker: int, slot: int, infos: list[Columns] | None) -> bool:
+    def _holds_back(self, worker: int, slot: int, infos: Sequence[Part] | None) -> bool:
         """In SAME_STEP mode, let a worker that is due be replaced before its row has answered."""
         workers, buffers = self.workers, self._backend.buffers
         if self._settings.autoreset_mode is not AutoresetMode.SAME_STEP:
@@ -715,14 +716,15 @@ class Session:
             if not due:
                 return False
             workers.deaths.update(due)
-        last = [columns["final_info"] for columns in infos or () if "final_info" in columns]
+        parts = map(as_columns, infos or ())
+        last = [columns["final_info"] for columns in parts if "final_info" in columns]
         self._successors[worker] = {"final_info": last[0]} if last else {}
         return True
 
     def _join_last(self, worker: int, infos: Any) -> Any:
         """Add the last info of an episode to the infos of the reset that another worker made."""
         last = self._successors.get(worker)
-        return [{**columns, **last} for columns in infos or [{}]] if last else infos
+        return [{**as_columns(part), **last} for part in infos or [{}]] if last else infos
 
     def _count_ends(self, recycling: Recycling, rows: Sequence[int]) -> Any:
         """Return the episodes of the workers once some rows have answered."""
