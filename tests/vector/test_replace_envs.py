@@ -57,7 +57,7 @@ def test_rows_are_replaced_one_by_one_and_the_others_go_on(kind: Any) -> None:
         envs.replace_envs([2, 0], [partial(Ledger, 20), partial(Ledger, 10)])
         assert envs.spec is None
         for call in (envs.step, partial(envs.step, env_ids=[0, 1]), envs.send):
-            with pytest.raises(ResetNeededError, match="replace_envs built environment"):
+            with pytest.raises(ResetNeededError, match="built environment"):
                 call([1] * (2 if "env_ids" in getattr(call, "keywords", {}) else 4))
         assert envs.get_attr("number") == (10, 1, 20, 3)
         observations, infos = envs.reset(
@@ -451,6 +451,36 @@ def test_replacing_is_bounded_by_start_timeout(waits: bool, tmp_path: Path) -> N
                 envs.step([0, 0])
         envs.reset(seed=0)
         assert envs.get_attr("number") == (4, 5 if waits else 0)
+
+
+def refused() -> Any:
+    raise ImportError("no such module here")
+
+
+class Refused:
+    """Can be pickled, and not be read."""
+
+    def __reduce__(self) -> Any:
+        return refused, ()
+
+    __call__ = refused
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_late_answers_of_others_leave_no_environment_that_nothing_knows(
+    dies: bool, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    with AsyncVectorEnv([partial(Ledger, n) for n in range(2)], num_workers=2) as envs:
+        envs.reset(seed=0)
+        first: Any = partial(os._exit, 1) if dies else Refused()
+        with pytest.raises(WorkerDiedError if dies else ImportError):
+            envs.replace_envs([0, 1], [first, partial(hangs, gate)])
+        gate.touch()
+        with pytest.raises(ResetNeededError):
+            envs.step([0, 0])
+        observations, _ = envs.reset(seed=0)
+        assert observations[:, 0].tolist() == [env_fn().number for env_fn in envs.env_fns] == [0, 1]
 
 
 # ---------------------------------------------------------------------- interrupts

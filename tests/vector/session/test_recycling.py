@@ -31,6 +31,7 @@ from vecspaces.errors import (
 from vecspaces.spaces import Box, Dict, Discrete
 from vecspaces.testing.contract.workers import restart_seed
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode
+from vecspaces.vector.session.workers import Workers
 
 MODES = list(AutoresetMode)
 NEXT_STEP, SAME_STEP, DISABLED = MODES
@@ -589,6 +590,30 @@ def test_an_interrupt_at_any_point_of_a_replacement(
             assert now[0] != pids[0] and now[1] == pids[1]
             assert envs.step([0, 0])[0][0, 1] == 1.0
     assert count > 2 and len(notes(tmp_path, "built")) >= count
+
+
+@pytest.mark.parametrize("call", ["reset", "send_reset"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_step_after_a_reset_that_was_interrupted(
+    call: str, mode: AutoresetMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker was replaced already, and the reset of the new environment was not sent."""
+
+    def interrupt(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with make(tmp_path, mode) as envs:
+        begin(envs)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Workers, "begin_fresh", interrupt)
+            if call == "reset":
+                envs.reset(options={"reset_mask": ENDED})
+            else:
+                envs.send_reset([0])
+        with pytest.raises(ResetNeededError, match="built environment 0 anew"):
+            envs.step([0, 0])
+        envs.reset(options={"reset_mask": ENDED})
+        envs.step([0, 0])
 
 
 def begin(envs: Any) -> None:

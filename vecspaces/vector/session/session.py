@@ -60,7 +60,7 @@ class Session:
         workers: Which workers can be used.
         results: By worker, the payload of its reply to the last command.
         broken: Rows that failed and must be built again, and what they failed with.
-        replaced: Rows whose environment was replaced by another, which was not reset yet.
+        replaced: Rows whose environment is another, or is being replaced, and was not reset yet.
         finished: The rows whose episode ended in their last step; shape `(num_envs,)`. In NEXT_STEP
             mode steps of all rows are not noted, unless actions are checked.
         gone: The rows of agents whose next action is not used; shape `(num_envs,)`.
@@ -131,7 +131,8 @@ class Session:
         if self.replaced and sends and not begins:
             new = [row for row in rows if row in self.replaced]
             if new:
-                text = "{}: replace_envs built {:envs} anew: reset or send_reset first"
+                text = "{}: replace_envs, or a reset that was interrupted, built {:envs} anew: "
+                text += "reset or send_reset first"
                 raise ResetNeededError(Message(text, name, new))
         if broken and not begins:
             failed = [row for row in rows if row in broken]
@@ -674,7 +675,10 @@ class Session:
             recycling.episodes = recycling.with_ends(~self.finished, rows)
         unusable = self._find_unusable()
         workers = [worker for worker in self.workers.of_rows(rows) if worker not in unusable]
-        self._replace_planned(recycling.due(workers))
+        due = recycling.due(workers)
+        # If the reset is interrupted: it may not have been sent to them.
+        self.replaced.update(row for worker in due for row in self._backend.slices[worker])
+        self._replace_planned(due)
 
     def _recycle_ended(self, recycling: Recycling, rows: Sequence[int]) -> dict[int, Columns]:
         """Replace workers due whose episode ended (NEXT_STEP); return those that reset instead."""
@@ -775,6 +779,8 @@ class Session:
     def _raise_failure(self) -> NoReturn:
         """Raise the failure of the lowest environment, and record which are broken."""
         failures = sorted(self._wait.failures, key=lambda failure: failure.env_ids[:1])
+        if self._wait.op is Op.REPLACE:  # what they answer later would not be noted
+            self.workers.gone |= self._wait.owing
         if self.state.pending == "call" and not self.workers.gone:
             # A method that raises breaks nothing, and late replies of others will be dropped.
             self._move(self._after_call())
