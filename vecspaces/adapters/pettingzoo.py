@@ -322,8 +322,8 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
             by_agent["infos"] = own
         info = {"agents": by_agent, **{key: self.parallel_env.state() for key in self.shared_infos}}
         # Copied, since an environment's observations belong to the caller.
-        gone = {name: snapshot(self.dead[name]) for name in names if name not in seen}
-        return {name: seen[name] if name in seen else gone[name] for name in names}, info
+        dead = self.dead
+        return {n: seen[n] if n in seen else snapshot(dead[n]) for n in names}, info
 
     def _masks(
         self, seen: dict[str, Any], infos: dict[str, Any], alive: frozenset[str]
