@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -391,6 +392,28 @@ def test_an_environment_knows_whether_anybody_looks() -> None:
         # The second step of the second one ended its episode: its reset is looked at.
         assert envs.get_attr("looks")[1] == [True, False, False, True, True, True, True]
         assert envs.get_attr("needs_observation") == (True, True)
+
+
+class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Renders what somebody looks at, also where the limit of steps ends the episode."""
+
+    needs_observation = True
+    rendered = 0
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.rendered += self.needs_observation or terminated or truncated
+        return observation, reward, terminated, truncated, info
+
+
+def test_a_wrapper_around_a_limit_of_steps_knows_whether_anybody_looks() -> None:
+    limit: Any = {"max_episode_steps": 5, "wrappers": [Camera]}
+    with make_vec("CartPole-v1", 1, backend="sync", autoreset_mode="Disabled", **limit) as envs:
+        envs.reset(seed=0)
+        assert envs.step_chunk(np.zeros((1, 3), int)).steps.tolist() == [3]
+        assert envs.get_attr("rendered") == (1,)
+        assert envs.step_chunk(np.zeros((1, 8), int)).steps.tolist() == [2]
+        assert envs.get_attr("rendered") == (2,)
 
 
 def test_a_lost_chunk_has_no_steps() -> None:
