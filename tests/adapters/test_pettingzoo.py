@@ -593,6 +593,42 @@ def test_stable_baselines3() -> None:
         kept.close()
 
 
+class LateAgent(Tag):
+    """From the second episode on, one agent comes a step late."""
+
+    episodes = 0
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        observations, infos = super().reset()
+        self.episodes += 1
+        if self.episodes > 1:
+            self.agents.remove("blue")
+            del observations["blue"], infos["blue"]
+        return observations, infos
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        observations, *rest, infos = super().step(actions)
+        if self.agents and "blue" not in self.agents and "blue" not in actions:
+            self.agents.append("blue")
+            observations["blue"], infos["blue"] = self._observe(), {}
+        return observations, *rest, infos
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_stable_baselines3_refuses_agents_that_come_late(mode: AutoresetMode) -> None:
+    pytest.importorskip("stable_baselines3")
+    from vecspaces.adapters.stable_baselines3 import as_vec_env
+
+    envs = make_vec(LateAgent, 2, agents="rows", autoreset_mode=mode, backend="sync")
+    vec_env = as_vec_env(envs)
+    vec_env.reset()
+    for _ in range(2):
+        vec_env.step([2] * 6)
+    with pytest.raises(ValueError, match="row 2, agent 'blue', is gone"):
+        vec_env.step([2] * 6)  # ends the episodes of all, and begins the next ones
+    vec_env.close()
+
+
 def test_as_gymnasium() -> None:
     from vecspaces.adapters.gymnasium import as_gymnasium
 

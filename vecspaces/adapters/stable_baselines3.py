@@ -140,7 +140,9 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         """Refuse rows of agents that are gone while their environment's episode goes on."""
         if not self._are_agents or not self._refuses_dead or "alive" not in infos:
             return
-        dead = infos["_alive"] & ~infos["alive"] & ~infos["episode_over"]
+        dead = infos["_alive"] & ~infos["alive"]
+        if self._mode is not vector.AutoresetMode.SAME_STEP:  # there, alive is of the next episode
+            dead &= ~infos["episode_over"]
         if dead.any():
             row = int(dead.argmax())
             raise ValueError(
@@ -192,6 +194,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             over = merged["episode_over"] if self._are_agents else dones
             if over.any():
                 observations, merged = self.vector_env.reset(options={"reset_mask": over})
+                self._check_agents(merged)
                 resets = vector.infos_as_list(merged, self.num_envs)
                 if self._declares_masks:
                     self._keep_masks(merged, over)
