@@ -271,11 +271,10 @@ class VectorWrapper(
         """End a `step` that `step_async` began."""
         if _STEP_PARTS in self._bypassed:
             return self.step(*self._take_deferred("step", timeout).values())
-        if self._kept is None or self._kept[0] not in ("step", "chunk"):
-            result = self._wrapped.step_wait(timeout)
-            self._kept = "chunk" if isinstance(result, Chunk) else "step", result, None
-        if self._kept[0] == "chunk":
-            return self._end_chunk()  # type: ignore[return-value]  # of an interrupted step_chunk
+        if self._kept is None or self._kept[0] != "step":
+            self._kept = "step", self._wrapped.step_wait(timeout), None
+        if isinstance(self._kept[1], Chunk):  # of an interrupted step_chunk
+            return self._end_chunk()  # type: ignore[return-value]
         return self._end_step()
 
     def send(self, actions: Any, env_ids: EnvIds | None = None) -> None:
@@ -351,7 +350,7 @@ class VectorWrapper(
                 )
         self._check_idle("step_chunk")
         changed = self._before_chunk(actions)
-        self._kept = "chunk", self._wrapped.step_chunk(changed, infos, env_ids=env_ids), None
+        self._kept = "step", self._wrapped.step_chunk(changed, infos, env_ids=env_ids), None
         return self._end_chunk()
 
     def _end_reset(self) -> tuple[WrapperObsType, dict[str, Any]]:
@@ -380,7 +379,6 @@ class VectorWrapper(
     def _check_kept(self, kept: tuple[str, Any, Any], count: int | None) -> None:
         """Refuse a `recv` that is not answered by the result that is kept."""
         call, result, env_ids = kept
-        call = "step" if call == "chunk" else call
         if call in ("step", "reset"):
             raise NoAsyncCallError(
                 f"recv was called while a {call} is still pending: call {call}_wait first", "recv"
@@ -400,9 +398,8 @@ class VectorWrapper(
             pending, advice = self._deferred[0], f"call {self._deferred[0]}_wait first"
         elif self._kept is None or mask is None or np.all(mask):
             return
-        elif self._kept[0] in ("step", "chunk", "reset"):
-            pending = "reset" if self._kept[0] == "reset" else "step"
-            advice = f"call {pending}_wait first, or reset()"
+        elif self._kept[0] in ("step", "reset"):
+            pending, advice = self._kept[0], f"call {self._kept[0]}_wait first, or reset()"
         else:
             pending, advice = "send", "recv its results first, or reset()"
         raise AlreadyPendingCallError(
