@@ -49,6 +49,7 @@ NEEDS = {
     "import vecspaces.adapters.stable_baselines3": "sb3",
     "import vecspaces.adapters.tianshou": "tianshou",
     "make_vec(Ledger, 2, backend='ray')": "ray",
+    "make_vec('parallel/spread_v0', 2, agents='rows')": "pettingzoo",
     "import vecspaces.testing.strategies": "testing",
     "import vecspaces.testing.contract": "testing",
     "from vecspaces.testing import check_env, faulty_envs, strategies": "testing",

@@ -542,7 +542,8 @@ def test_plain_steps_go_on_after_a_restart(tmp_path: Path) -> None:
         order.touch()
         *_, truncations, infos = envs.step(np.zeros(9, int))
         lost = infos["episode_over"]
-        assert truncations[lost].all() and 3 <= lost.sum() <= 6 and not infos["alive"][lost].any()
+        # Of one worker, or of both if they read the file at once.
+        assert truncations[lost].all() and lost.sum() >= 3 and not infos["alive"][lost].any()
         observations, *_, infos = envs.step(np.zeros(9, int))
         assert (observations[lost, 1] == 0).all() and infos["alive"][lost].all()
         for time in range(1, 4):
