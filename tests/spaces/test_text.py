@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.spaces.contract import SpaceContract
 from vecspaces.spaces import Text
+from vecspaces.spaces.equivalence import fingerprint, is_twin
 
 i8 = np.int8
 
@@ -131,6 +132,15 @@ def test_copies_share_what_never_changes() -> None:
     space = Text(5, charset="abc")
     for twin in (copy.deepcopy(space), pickle.loads(pickle.dumps(space)), Text(9, charset="abc")):
         assert twin.character_list is space.character_list
+
+
+def test_equal_charsets_are_twins_after_many_others() -> None:
+    space = Text(4, charset="zyx")
+    for number in range(300):
+        Text(1, charset=chr(1000 + number))
+    again = Text(4, charset="zyx")
+    assert is_twin(space, again) and fingerprint(space) == fingerprint(again)
+    assert not is_twin(space, Text(4, charset="xyz"))  # samples depend on the order
 
 
 def test_zeros_are_characters_as_all_others() -> None:

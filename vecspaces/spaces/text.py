@@ -34,6 +34,13 @@ class _Characters:
         sums = np.full(len(characters), 1.0 / max(len(characters), 1)).cumsum()
         self.ends = sums / sums[-1:]
 
+    # Equal charsets may have two of these: the cache below forgets those that were not used lately.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Characters) and self.as_tuple == other.as_tuple
+
+    def __hash__(self) -> int:
+        return hash(self.as_tuple)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> _Characters:
         return self
 
