@@ -505,12 +505,13 @@ def test_after_an_interrupt_rows_have_the_one_environment_or_the_other(kind: Any
             assert [env_fn().number for env_fn in envs.env_fns] == seen
             envs.step([0, 0])
             numbers = seen
-            if turn >= 40 and interrupts.count > 5:
+            if turn >= 20 and interrupts.count > 5:
                 break
         assert interrupts.count > 5
 
 
-def test_an_interrupt_at_any_point_leaves_no_row_without_an_environment() -> None:
+@pytest.mark.parametrize("stride", [53, pytest.param(7, marks=pytest.mark.full)])
+def test_an_interrupt_at_any_point_leaves_no_row_without_an_environment(stride: int) -> None:
     reached, k = True, 1
     with SyncVectorEnv([Ledger] * 2) as envs:
         envs.reset(seed=0)
@@ -521,5 +522,5 @@ def test_an_interrupt_at_any_point_leaves_no_row_without_an_environment() -> Non
             assert number == k or not ended
             assert envs.env_fns[1]().number == number
             envs.step([0, 0])
-            k += 7
+            k += stride
     assert k > 100
