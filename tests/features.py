@@ -54,8 +54,8 @@ Part = tuple[Rows, tuple[Any, ...]]
 
 #: Rows that sleep: the ordinary run has some of their cells.
 SLOW = ('`on_step_timeout="restart"`', "`slow_warning`", "`StepTimeoutError.stack`")
-#: Rows after which a worker cannot be used again.
-FAULTY = (*SLOW, "`WorkerDiedError.stack`")
+#: Rows after which a worker cannot be used again, or that are given another one.
+FAULTY = (*SLOW, "`WorkerDiedError.stack`", "`recycle_after`")
 
 
 class NoEffect(Exception):  # noqa: N818  # no error: an outcome
