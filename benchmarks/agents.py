@@ -9,7 +9,8 @@ environments in two processes, without any exchange. Needs mpe2 and supersuit.
 
 from __future__ import annotations
 
-import multiprocessing
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import mpe2.simple_spread_v3
@@ -18,9 +19,8 @@ import supersuit
 import typer
 from gymnasium.spaces import Box, Discrete
 from pettingzoo import ParallelEnv
-from rich.console import Console
 
-from benchmarks.common import race, repeat
+from benchmarks.common import BareLoops, race, repeat, show
 from vecspaces import make_vec
 
 
@@ -62,32 +62,8 @@ def spread() -> Any:
 FACTORIES = {"simple_spread": spread, "idle": Idle}
 
 
-class BareLoops:
-    """Processes that each step a share of the environments; a message says for how long."""
-
-    def __init__(self, make: Any, num_envs: int, workers: int) -> None:
-        self._ends, self._processes = [], []
-        for _ in range(workers):
-            ours, theirs = multiprocessing.Pipe()
-            process = multiprocessing.Process(
-                target=_serve, args=(theirs, make, num_envs // workers), daemon=True
-            )
-            process.start()
-            self._ends.append(ours)
-            self._processes.append(process)
-
-    def speed(self, seconds: float) -> float:
-        for end in self._ends:
-            end.send(seconds)
-        return sum(end.recv() for end in self._ends)
-
-    def close(self) -> None:
-        for end, process in zip(self._ends, self._processes, strict=True):
-            end.send(0.0)
-            process.join()
-
-
-def _serve(end: Any, make: Any, share: int) -> None:
+def open_loops(make: Any, share: int) -> Callable[[float], float]:
+    """Return what steps parallel environments, one after the other."""
     envs = [make() for _ in range(share)]
     for env in envs:
         env.reset(seed=0)
@@ -98,13 +74,12 @@ def _serve(end: Any, make: Any, share: int) -> None:
             if not env.agents:
                 env.reset()
 
-    while seconds := end.recv():
-        end.send(share * repeat(step, seconds))
+    return lambda seconds: share * repeat(step, seconds)
 
 
 def compare(name: str, num_envs: int, workers: int, rounds: int, seconds: float) -> Any:
     make = FACTORIES[name]
-    bare = BareLoops(make, num_envs, workers)
+    bare = BareLoops(partial(open_loops, make), num_envs, workers)
     ours = make_vec(make, num_envs, agents="rows", num_workers=workers)
     ours.reset(seed=0)
     single = supersuit.pettingzoo_env_to_vec_env_v1(make())
@@ -138,7 +113,7 @@ def main(
     """Environment steps per second; the ratios are those to SuperSuit."""
     for name in FACTORIES:
         print(f"{num_envs} {name}, {num_workers} processes")
-        Console().print(compare(name, num_envs, num_workers, rounds, seconds))
+        show(compare(name, num_envs, num_workers, rounds, seconds))
 
 
 if __name__ == "__main__":

@@ -8,37 +8,23 @@ environments, without any exchange.
 
 from __future__ import annotations
 
-import multiprocessing
+import contextlib
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from benchmarks.common import cart_pole, race, repeat, show
-from vecspaces import Env, make_vec, spaces
+from benchmarks.common import BareLoops, race, repeat, show
+from benchmarks.environments import find_environment
+from vecspaces import make_vec
+
+NAMES = ("nothing", "CartPole-v1")
 
 
-class Nothing(Env[Any, Any]):
-    """An environment to which nothing happens."""
-
-    observation_space = spaces.Box(-1, 1, (4,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def __init__(self) -> None:
-        self.observation = np.zeros(4, np.float32)
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        return self.observation, {}
-
-    def step(self, action: Any) -> Any:
-        return self.observation, 0.0, False, False, {}
-
-
-FACTORIES: dict[str, Any] = {"nothing": Nothing, "CartPole-v1": cart_pole}
-
-
-def serve(end: Any, make: Any, share: int, length: int) -> None:
-    """Step environments in bare loops for as long as each message says."""
+def open_loops(make: Any, length: int, share: int) -> Callable[[float], float]:
+    """Return what takes `length` steps of each environment, one after the other."""
     envs = [make() for _ in range(share)]
     for env in envs:
         env.reset(seed=0)
@@ -50,41 +36,25 @@ def serve(end: Any, make: Any, share: int, length: int) -> None:
                     env.reset()
                     break
 
-    while seconds := end.recv():
-        end.send(share * length * repeat(step, seconds))
+    return lambda seconds: share * length * repeat(step, seconds)
 
 
 def compare(
     name: str, num_envs: int, length: int, workers: int, rounds: int, seconds: float
 ) -> Any:
-    make = FACTORIES[name]
-    pipes = [multiprocessing.Pipe() for _ in range(workers)]
-    shares = [(theirs, make, num_envs // workers, length) for _, theirs in pipes]
-    bare = [multiprocessing.Process(target=serve, args=share, daemon=True) for share in shares]
-    for process in bare:
-        process.start()
+    make = find_environment(name)
     actions = np.tile(np.arange(length) % 2, (num_envs, 1))
-
-    def in_loops(seconds: float) -> float:
-        for ours, _ in pipes:
-            ours.send(seconds)
-        return float(sum(ours.recv() for ours, _ in pipes))
-
-    with make_vec(make, num_envs, num_workers=workers) as envs:
+    bare = BareLoops(partial(open_loops, make, length), num_envs, workers)
+    with contextlib.closing(bare), make_vec(make, num_envs, num_workers=workers) as envs:
         envs.reset(seed=0)
         ways = {
             "step": lambda seconds: num_envs * repeat(lambda _: envs.step(actions[:, 0]), seconds),
             "step_chunk": lambda seconds: (
                 num_envs * length * repeat(lambda _: envs.step_chunk(actions), seconds)
             ),
-            "bare loops": in_loops,
+            "bare loops": bare.speed,
         }
-        try:
-            return race(ways, rounds, seconds)
-        finally:
-            for (ours, _), process in zip(pipes, bare, strict=True):
-                ours.send(0.0)
-                process.join()
+        return race(ways, rounds, seconds)
 
 
 def main(
@@ -95,7 +65,7 @@ def main(
     seconds: Annotated[float, typer.Option(min=0.01)] = 0.5,
 ) -> None:
     """Environment steps per second; the ratios are those to `step`."""
-    for name in FACTORIES:
+    for name in NAMES:
         print(f"{num_envs} {name}, {num_workers} workers, chunks of {length}")
         show(compare(name, num_envs, length, num_workers, rounds, seconds))
 

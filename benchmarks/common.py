@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import platform
 import statistics
 import sys
@@ -84,6 +85,53 @@ def race(ways: Mapping[str, Callable[[float], float]], rounds: int, seconds: flo
         ratio = statistics.median(own / row[0] for own, row in zip(speeds, found, strict=True))
         table.add_row(name, f"{statistics.median(speeds):,.0f}", f"{ratio:.2f}")
     return table
+
+
+class BareLoops:
+    """The limit: processes that step a share of the environments each, and exchange nothing.
+
+    Args:
+        open_share: Builds a number of environments; returns what steps them for some seconds, and
+            returns steps per second. It is pickled where processes are not forked.
+        num_envs: The number of environments of all processes.
+        num_workers: The number of processes.
+    """
+
+    def __init__(
+        self,
+        open_share: Callable[[int], Callable[[float], float]],
+        num_envs: int,
+        num_workers: int,
+    ) -> None:
+        self._processes, self._ends = [], []
+        for _ in range(num_workers):
+            ours, theirs = multiprocessing.Pipe()
+            process = multiprocessing.Process(
+                target=_serve, args=(theirs, open_share, num_envs // num_workers), daemon=True
+            )
+            process.start()
+            theirs.close()
+            self._processes.append(process)
+            self._ends.append(ours)
+
+    def speed(self, seconds: float) -> float:
+        """Let all run at once; return steps per second."""
+        for end in self._ends:
+            end.send(seconds)
+        return sum(end.recv() for end in self._ends)
+
+    def close(self) -> None:
+        """End the processes."""
+        for process, end in zip(self._processes, self._ends, strict=True):
+            end.send(0.0)
+            process.join()
+            end.close()
+
+
+def _serve(end: Any, open_share: Callable[[int], Callable[[float], float]], share: int) -> None:
+    speed = open_share(share)
+    while seconds := end.recv():
+        end.send(speed(seconds))
 
 
 def show(table: Table) -> None:

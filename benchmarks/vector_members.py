@@ -9,7 +9,7 @@ members of 512 in two workers. Rounds take turns, and the numbers are medians.
 
 from __future__ import annotations
 
-import multiprocessing
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -17,44 +17,15 @@ import numpy as np
 import typer
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
-from benchmarks.common import race, repeat, show
+from benchmarks.common import BareLoops, race, repeat, show
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 
-class BareMembers:
-    """Processes that each step a CartPoleVectorEnv; a message says for how long."""
-
-    def __init__(self, workers: int, share: int) -> None:
-        self.num_envs = workers * share
-        self._processes, self._ends = [], []
-        for _ in range(workers):
-            ours, theirs = multiprocessing.Pipe()
-            process = multiprocessing.Process(target=_serve, args=(theirs, share), daemon=True)
-            process.start()
-            theirs.close()
-            self._processes.append(process)
-            self._ends.append(ours)
-
-    def speed(self, seconds: float) -> float:
-        """Let all run at once; return environment steps per second."""
-        for end in self._ends:
-            end.send(seconds)
-        return sum(end.recv() for end in self._ends)
-
-    def close(self) -> None:
-        """End the processes."""
-        for process, end in zip(self._processes, self._ends, strict=True):
-            end.send(0.0)
-            process.join()
-            end.close()
-
-
-def _serve(end: Any, share: int) -> None:
-    envs = CartPoleVectorEnv(num_envs=share)
+def open_members(share: int) -> Callable[[float], float]:
+    """Return what steps one CartPoleVectorEnv."""
+    envs, actions = CartPoleVectorEnv(num_envs=share), prepared_actions(share)
     envs.reset(seed=0)
-    actions = prepared_actions(share)
-    while seconds := end.recv():
-        end.send(share * repeat(lambda turn: envs.step(actions[turn % 64]), seconds))
+    return lambda seconds: share * repeat(lambda turn: envs.step(actions[turn % 64]), seconds)
 
 
 def prepared_actions(count: int) -> list[Any]:
@@ -80,7 +51,7 @@ def main(
             members, num_workers=workers, copy=False
         ),
     }
-    limit = BareMembers(workers, share)
+    limit = BareLoops(open_members, share * workers, workers)
     actions = prepared_actions(share * workers)
 
     def speed(envs: Any, seconds: float) -> float:
