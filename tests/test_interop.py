@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
-import subprocess
 import sys
 import types
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import pytest
-from gymnasium.envs.registration import EnvSpec, registry
+from gymnasium.envs.registration import EnvSpec
 
+from tests.programs import environ, run_python
 from vecspaces import make_vec, spaces
 from vecspaces.errors import CustomSpaceError, VecspacesError
 from vecspaces.interop import (
@@ -26,9 +25,6 @@ from vecspaces.interop import (
     require_extra,
     unpack_registrations,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def test_a_space_of_ours_comes_through_as_it_is_and_gymnasiums_becomes_ours() -> None:
@@ -64,19 +60,7 @@ def test_asking_for_a_vector_env_does_not_import_gymnasium() -> None:
         "import sys; from vecspaces.interop import is_foreign_vector_env, pack_registrations;"
         "print(is_foreign_vector_env(3), pack_registrations(), 'gymnasium' in sys.modules)"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
-    assert run.stdout.split() == ["False", "b''", "False"]
-
-
-@pytest.fixture
-def registrations() -> Iterator[dict[str, Any]]:
-    """Gymnasium's registry, put back as it was."""
-    before = dict(registry)
-    yield registry
-    registry.clear()
-    registry.update(before)
+    assert run_python("-c", program).stdout.split() == ["False", "b''", "False"]
 
 
 def test_ids_are_known_after_unpacking_as_they_were(registrations: dict[str, Any]) -> None:
@@ -170,11 +154,6 @@ def test_a_missing_library_names_its_extra() -> None:
 def test_a_library_that_lacks_a_part_of_its_own_tells_its_own_story(tmp_path: Path) -> None:
     (tmp_path / "broken_library.py").write_text("import no_such_dependency")
     program = "from vecspaces.interop import require_extra; require_extra('broken_library', 'x')"
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path.cwd()}"},
-    )
+    run = run_python("-c", program, code=1, env=environ(tmp_path))
     assert "No module named 'no_such_dependency'" in run.stderr
     assert "vecspaces[x]" not in run.stderr

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.crosses import START_METHODS
 from tests.interrupts import interrupt_at
 from vecspaces.memory import ALIGNMENT, Arena
 
-START_METHODS = multiprocessing.get_all_start_methods()
 on_posix = pytest.mark.skipif(sys.platform == "win32", reason="no file descriptors to look at")
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.crosses import START_METHODS
 from tests.envs import Ledger
 from vecspaces import SharedArray, make_vec
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
-
-METHODS = multiprocessing.get_all_start_methods()
 
 
 class Reading(Ledger):
@@ -53,15 +52,27 @@ def share_of(table: SharedArray) -> int:
     return found
 
 
-@pytest.mark.parametrize("dtype", ["f4", "i8", "?", "U3", "M8[s]", [("a", "i4"), ("b", "f8")]])
-def test_the_copy_is_equal_and_read_only(dtype: Any) -> None:
-    source = np.zeros((3, 4), dtype)[:, ::2]
+DTYPES: list[Any] = ["f4", "i8", "?", "U3", "M8[s]", [("a", "i4"), ("b", "f8", (3,))]]
+GRID = np.arange(24.0).reshape(4, 6)
+ARRAYS = {
+    **{str(dtype): np.zeros((3, 4), dtype)[:, ::2] for dtype in DTYPES},
+    "C": GRID,
+    "F": np.asfortranarray(GRID),
+    "reversed": GRID[::-1, ::-2],
+    "0-d": np.array(7, "i2"),
+    "empty": np.empty((2, 0, 3), "i4"),
+}
+
+
+@pytest.mark.parametrize("source", ARRAYS.values(), ids=ARRAYS)
+def test_every_array_arrives_in_c_order_and_read_only(source: Any) -> None:
     shared = SharedArray(source)
-    np.testing.assert_array_equal(shared.array, source)
-    assert shared.array.dtype == source.dtype and not shared.array.flags.writeable
     again = pickle.loads(pickle.dumps(shared))
-    np.testing.assert_array_equal(again.array, source)
     assert repr(again) == repr(shared)
+    for got in (shared.array, again.array):
+        np.testing.assert_array_equal(got, source)
+        assert (got.dtype, got.shape) == (source.dtype, source.shape)
+        assert got.flags.c_contiguous and not got.flags.writeable
 
 
 def test_views_outlive_the_handle_and_empty_arrays_are_arrays() -> None:
@@ -81,7 +92,7 @@ def test_a_pickle_of_memory_that_was_freed_is_an_error() -> None:
         pickle.loads(data)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", START_METHODS)
 def test_all_workers_together_hold_the_data_once(method: str) -> None:
     table = SharedArray(np.ones(4_000_000))  # 32 MB
     options = {"context": method, "num_workers": 3, "on_worker_death": "restart"}
@@ -135,23 +146,6 @@ def test_the_memory_is_freed_with_the_last_handle_and_the_last_view() -> None:
     assert memory_files() == before + 1 and view.sum() == 500
     del view
     assert memory_files() == before and len(os.listdir("/proc/self/fd")) == descriptors
-
-
-@pytest.mark.parametrize("form", ["C", "F", "reversed", "0-d", "empty", "structured"])
-def test_every_layout_of_memory_arrives(form: str) -> None:
-    grid = np.arange(24.0).reshape(4, 6)
-    array = {
-        "C": grid,
-        "F": np.asfortranarray(grid),
-        "reversed": grid[::-1, ::-2],
-        "0-d": np.array(7, "i2"),
-        "empty": np.empty((2, 0, 3), "i4"),
-        "structured": np.zeros((2, 2), [("a", "i1"), ("b", "f8", (3,))]),
-    }[form]
-    shared = SharedArray(array)
-    got = pickle.loads(pickle.dumps(shared)).array
-    np.testing.assert_array_equal(got, array)
-    assert (got.dtype, got.shape) == (array.dtype, array.shape) and got.flags.c_contiguous
 
 
 def test_environments_of_this_process_share_the_handle() -> None:

@@ -11,15 +11,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 Path: TypeAlias = tuple[str | int, ...]
-"""Where a value sits in a nested one: `("camera", "left")`, `(0, 1)`."""
+"""The path of a value in a nested one: `("camera", "left")`, `(0, 1)`."""
 
-# What an environment's own code may raise, and what it returns too. KeyboardInterrupt is the user's
-# and passes through.
+# The exceptions that an environment's code, and methods of the values that it returns, may raise.
+# KeyboardInterrupt comes from the user and is not caught.
 RAISED = (Exception, SystemExit)
 
 
 def check_count(name: str, value: Any, least: int = 1) -> int:
-    """Return an argument that counts something as an int; raise where it is none, or too small."""
+    """Return a count as an int; raise if it is not an integer, or too small."""
     try:
         count = None if isinstance(value, bool) else index(value)
     except TypeError:
@@ -77,15 +77,15 @@ def show_keys(keys: Iterable[Any]) -> str:
 
 
 def show_path(path: Path) -> str:
-    """Write a path as the subscripts that lead there."""
+    """Write a path as subscripts."""
     return "".join(f"[{key!r}]" for key in path)
 
 
 class Located(str):
-    """The message of an error, and the place that it is about: `mask['camera']: expected ...`.
+    """The message of an error, and the place of the value: `mask['camera']: expected ...`.
 
-    It is the first argument of an exception. Name and path are fields, so that each space that an
-    error passes on its way out can extend the path (`add_path`).
+    It is the first argument of an exception. Name and path are fields, so that each space through
+    which an error passes can extend the path (`add_path`).
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole, so that an error or a full disk leaves the old one."""
+"""Files that are replaced only when complete, so that an error or a full disk keeps the old one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# How many characters of the name a temporary name keeps: names are bounded, to 255 bytes on most
-# systems, and a character has up to four.
+# How many characters of a name its temporary name keeps: most systems allow 255 bytes per name, and
+# a character has up to four.
 _STEM = 32
 
 
@@ -39,7 +39,7 @@ def replacing(path: Path) -> Iterator[Path]:
     if is_special or not os.access(target.parent, os.W_OK):
         yield path
         return
-    # Nobody can guess the name and lay a link there in a shared folder.
+    # A random name: in a shared folder, no other user can put a link in its place.
     new = target.with_name(f".{target.stem[:_STEM]}.{secrets.token_hex(8)}{target.suffix}")
     try:
         yield new

@@ -1,8 +1,8 @@
-"""Interoperability: conversion of third-party objects, whose libraries are never imported for it.
+"""Conversion of objects of other libraries, which are never imported for it.
 
-An object of another library can only exist if that library has been imported. So its package is
-read from the object's class, and only then is `_ADAPTER` imported: by name, inside a function, as
-the one import that points against the direction of all others.
+An object of another library can only exist if that library has been imported, so the package is
+read from the object's class. Only then is `_ADAPTER` imported, by name and inside a function: it is
+the only import against the direction of all others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # The module that converts spaces of Gymnasium, and the values of those that it has converted.
 _ADAPTER = "vecspaces.adapters.gymnasium.spaces"
-# The oldest releases that work, as pyproject.toml has them; older ones may be installed beside.
+# The oldest releases that work, as in pyproject.toml; an older one may be installed nevertheless.
 _OLDEST = {"gymnasium": (1, 1), "pettingzoo": (1, 27)}  # whose registry is used
 
 
@@ -57,8 +57,8 @@ def require_extra(module: str, extra: str) -> ModuleType:
 def native_space(space: Any) -> Space[Any]:
     """Return a space of vecspaces for any space: itself, or the conversion of a known library's.
 
-    The state of its generator is converted too. A class that a user derived from such a space
-    counts as its library's; CustomSpaceError is raised for anything else.
+    The state of its generator is converted too. A user's subclass of such a space is converted like
+    its parent; CustomSpaceError is raised for anything else.
     """
     if isinstance(space, Space):
         return space
@@ -74,7 +74,7 @@ def native_space(space: Any) -> Space[Any]:
 
 
 def foreign_values(space: Any, native: Space[Any] | None = None) -> Callable[[Any], Any] | None:
-    """Return what converts values, and batches, into those that a third-party space contains.
+    """Return the function that converts values, and batches, for a third-party space.
 
     None: they are the same. `native` is the space as `native_space` returns it, if it is known.
     """
@@ -86,7 +86,7 @@ def foreign_values(space: Any, native: Space[Any] | None = None) -> Callable[[An
 
 
 def native_values(space: Any) -> Callable[[Any], Any] | None:
-    """Return what converts values of a third-party space into those that `native_space` contains.
+    """Return the function that converts values of a third-party space for `native_space`.
 
     None: they are the same.
     """
@@ -136,14 +136,14 @@ def pack_registrations() -> bytes:
     """Pack the Gymnasium ids that are registered in this process, for a worker to unpack.
 
     A worker that is not forked (spawn, forkserver, another machine) has none of the ids that the
-    user's program has registered. An id that cannot be pickled does not stop the others: it raises
-    the reason where it is made. Empty if this process has not imported Gymnasium.
+    user's program has registered. An id that cannot be pickled does not affect the others: making
+    it in the worker raises the reason. Empty if this process has not imported Gymnasium.
     """
     registration = sys.modules.get("gymnasium.envs.registration")
     if registration is None:
         return b""
     packed: dict[str, bytes | str] = {}
-    # One by one, and with cloudpickle: functions of __main__ travel by value, not by name.
+    # One by one, and with cloudpickle, which sends functions of __main__ by value, not by name.
     for env_id, spec in registration.registry.items():
         try:
             packed[env_id] = cloudpickle.dumps(spec)

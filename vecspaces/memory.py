@@ -1,9 +1,9 @@
 """Arena: one block of memory, private or shared between processes, and its array views.
 
-A shared arena has no name that another program could find or that could outlive its users: it is
-an anonymous file (Linux), an unlinked temporary file (macOS and other POSIX systems) or a page-file
-mapping with an unguessable tag (Windows). The system frees it with its last user, however that user
-ends.
+A shared arena has no name that another program could find or that could remain after its last user:
+it is an anonymous file (Linux), an unlinked temporary file (macOS and other POSIX systems) or a
+page-file mapping with a random tag (Windows). The system frees it with its last user, however this
+user ends.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ ALIGNMENT = 64
 class Arena:
     """One block of memory, zero at first, with views of any dtype and shape.
 
-    Views keep the block alive; the descriptor is closed with the arena object, or by `close()`.
-    A shared arena can be handed to a child process while that child is being started, whatever the
-    start method, and to a running one by sending the descriptor (`socket.send_fds`) for `attach`.
-    `Arena(nbytes)` is private memory; `shared` and `attach` make the other kind.
+    Views keep the block alive; the descriptor is closed with the arena object, or by `close()`. A
+    shared arena can be passed to a child process at its start, with every start method, and to a
+    running process by sending the descriptor (`socket.send_fds`) for `attach`. `Arena(nbytes)` is
+    private memory; `shared` and `attach` make shared memory.
 
     Example:
         >>> arena = Arena.shared(128)
@@ -61,12 +61,15 @@ class Arena:
         self._closer = weakref.finalize(self, _close_last, descriptors) if descriptors else None
 
     @classmethod
-    def shared(cls, nbytes: int) -> Arena:
-        """Make a block that other processes can map; pages cost memory only once written."""
+    def shared(cls, nbytes: int, fd: int | None = None) -> Arena:
+        """Make a block that other processes can map; pages take memory only once they are written.
+
+        With `fd`, in a file of `anonymous_file`, which the arena owns from here on.
+        """
         nbytes = _checked_size(nbytes)
         if sys.platform == "win32":
             return cls.attach(f"vecspaces-{os.urandom(16).hex()}", nbytes)
-        fd = _anonymous_file()
+        fd = anonymous_file() if fd is None else fd
         try:
             os.ftruncate(fd, max(nbytes, 1))
         except BaseException:
@@ -76,7 +79,7 @@ class Arena:
 
     @classmethod
     def attach(cls, handle: int | str, nbytes: int, *, writable: bool = True) -> Arena:
-        """Map the block of another process, whose `handle` and `nbytes` these are.
+        """Map the block of another process, given its `handle` and `nbytes`.
 
         The new arena owns the descriptor from here on, and closes it even if this call fails.
         """
@@ -100,7 +103,7 @@ class Arena:
         return arena
 
     def read_only(self) -> Arena:
-        """Map a shared block again, so that nothing can write through the new arena."""
+        """Map a shared block again, read-only."""
         handle: Any = self._handle
         own = os.dup(handle) if isinstance(handle, int) else handle
         return Arena.attach(own, self._nbytes, writable=False)
@@ -112,12 +115,12 @@ class Arena:
 
     @property
     def handle(self) -> int | str | None:
-        """What `attach` needs: a descriptor, on Windows a tag; None if private or closed."""
+        """The argument of `attach`: a descriptor, on Windows a tag; None if private or closed."""
         return self._handle
 
     @property
     def fd(self) -> int | None:
-        """The file descriptor of a shared block, close-on-exec; None where there is none."""
+        """The file descriptor of a shared block, close-on-exec; None if there is none."""
         return self._handle if isinstance(self._handle, int) else None
 
     @property
@@ -165,9 +168,9 @@ def _attach_sent(sent: Any, nbytes: int) -> Arena:
 
 
 def _close_last(descriptors: list[int]) -> None:
-    """Close the descriptor in `[-1, descriptor]`, once, even if interrupts make a caller repeat it.
+    """Close the descriptor in `[-1, descriptor]` once, also if an interrupt repeats the call.
 
-    From `pop` to `os.close` no Python code runs, and so no signal handler.
+    Between `pop` and `os.close`, no Python code runs, and so no signal handler.
     """
     if descriptors:
         any(map(os.close, iter(descriptors.pop, -1)))
@@ -179,7 +182,7 @@ def _checked_size(nbytes: int) -> int:
     return int(nbytes)
 
 
-def _anonymous_file() -> int:
+def anonymous_file() -> int:
     """Open a file without a name, closed on exec, readable by this user alone."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("vecspaces", os.MFD_CLOEXEC)

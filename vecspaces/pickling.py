@@ -1,4 +1,4 @@
-"""Pickling by name: which functions and classes are sent as their name, and which as their code."""
+"""Pickling by name: which functions and classes are sent by name, and which by value."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def is_in_main(value: Any) -> bool:
 
 
 def dumps_by_name(value: Any, by_name: Callable[[Any], bool] = is_in_main, **options: Any) -> bytes:
-    """Pickle by reference what has a name, and by value what has none.
+    """Pickle functions and classes by reference if they have a name, otherwise by value.
 
     cloudpickle sends functions and classes of the main module by value. A forked worker has the
-    caller's main module, in which a class by value would be a second one. So functions and classes
-    that `by_name` accepts go by reference.
+    caller's main module, in which a class that is sent by value would be a second class. Functions
+    and classes that `by_name` accepts are therefore sent by reference.
     """
     file = io.BytesIO()
     _Pickler(file, by_name, **{"protocol": 5, **options}).dump(value)
@@ -33,7 +33,7 @@ def dumps_by_name(value: Any, by_name: Callable[[Any], bool] = is_in_main, **opt
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """cloudpickle's, except for what the main module has by its name."""
+    """cloudpickle's pickler, except for functions and classes that `by_name` accepts."""
 
     def __init__(self, file: io.BytesIO, by_name: Callable[[Any], bool], **options: Any) -> None:
         super().__init__(file, **options)
@@ -47,6 +47,6 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
             and self._by_name(value)
         ):
             return NotImplemented  # by reference
-        if hasattr(type(value), "reduce_by"):  # a layout, which pickles its parts by themselves
+        if hasattr(type(value), "reduce_by"):  # a layout, which pickles its parts separately
             return value.reduce_by(partial(dumps_by_name, by_name=self._by_name))
         return super().reducer_override(value)

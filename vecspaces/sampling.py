@@ -30,23 +30,23 @@ def sample_actions(
 
     Args:
         single_action_space: The action space of one environment, of vecspaces or of Gymnasium.
-        num_rows: How many actions.
-        infos: What `reset`, `step` or `recv` returned for these rows. In row i of
-            `infos["action_mask"]` is what the space's own `sample(mask=)` takes, of any dtype:
-            for a Discrete zeros and ones of shape `(n,)`; for a MultiDiscrete one such mask per
-            entry, or all of them in one flat array; for a MultiBinary its shape, with 2 for entries
-            that are free; for a Dict or Tuple a mask for each member, or for some. Other spaces
-            have no masks. Rows that `infos["_action_mask"]` excludes are not masked, nor is any
-            where there is no such key.
-        rng: What to draw from; None: the generators of `single_action_space`.
+        num_rows: The number of actions.
+        infos: The infos that `reset`, `step` or `recv` returned for these rows. Row i of
+            `infos["action_mask"]` is a mask as the space's `sample(mask=)` takes it, of any dtype:
+            for a Discrete, zeros and ones of shape `(n,)`; for a MultiDiscrete, one such mask per
+            entry, or all of them in one flat array; for a MultiBinary, an array of its shape, with
+            2 for entries that are free; for a Dict or Tuple, a mask for each member, or for some.
+            Other spaces have no masks. Rows in which `infos["_action_mask"]` is False are not
+            masked. Without the key `action_mask`, no row is masked.
+        rng: The generator to draw from; None: the generators of `single_action_space`.
 
     Returns:
         The actions, as a vector env takes them.
 
     Raises:
-        TypeError: `infos` is no dict, or `rng` no generator.
-        ValueError: A mask has another form, or allows no action; the message names the row. Or
-            `infos["_action_mask"]` is no bool for each row.
+        TypeError: `infos` is not a dict, or `rng` is not a generator.
+        ValueError: A mask has another form, or allows no action (the message names the row); or
+            `infos["_action_mask"]` is not an array of one bool per row.
 
     Example:
         >>> from vecspaces.spaces import Discrete
@@ -113,9 +113,9 @@ def draw_action(space: Space[Any], info: Any, where: str) -> Any:
 
 
 def fit_mask(space: Space[Any], info: Any) -> Any:
-    """Return the mask in an info as `space.sample` takes it; None where there is none.
+    """Return the mask in an info as `space.sample` takes it; None if the info has none.
 
-    It is a copy. A ValueError says why it does not fit, or that it allows no action.
+    The mask is a copy. A ValueError says why it does not fit, or that it allows no action.
     """
     return _fit(space, info.get(MASK), ()) if isinstance(info, Mapping) else None
 
@@ -141,7 +141,7 @@ def sample_next(
 def _draw_indices(
     space: Discrete[Any], count: int, infos: Mapping[str, Any], rng: np.random.Generator | None
 ) -> Any:
-    """Draw the actions of a Discrete for all rows at once; None where that cannot be done."""
+    """Draw the actions of a Discrete for all rows at once; None if this is not possible."""
     rng = space.np_random if rng is None else rng
     number = int(space.n)
     if MASK not in infos:
@@ -162,7 +162,7 @@ def _draw_indices(
 
 
 def _fit(space: Space[Any], mask: Any, path: Path) -> Any:
-    """Return a mask in the form that `space.sample` takes; None where it concerns nothing."""
+    """Return a mask in the form that `space.sample` takes; None if it masks nothing."""
     if mask is None:
         return None
     if isinstance(space, Discrete):
@@ -212,7 +212,7 @@ def _split(nvec: npt.NDArray[Any], mask: npt.NDArray[Any], path: Path) -> Any:
 
 
 def _fit_choice(count: int, mask: Any, path: Path) -> npt.NDArray[np.int8]:
-    """Return the mask of `count` values, of which one is drawn."""
+    """Return the mask of `count` values, one of which will be drawn."""
     fitted = _fit_array(mask, (count,), 1, path)
     if not fitted.any():
         raise ValueError(mismatch(MASK, "a 1 for an action that is allowed", str(fitted), path))

@@ -15,7 +15,7 @@ def np_random(seed: int | None = None) -> tuple[np.random.Generator, Any]:
     """Create a generator from a seed; the stream is that of `gymnasium.utils.seeding.np_random`.
 
     Returns the generator and the seed that repeats it: `seed`, or the entropy that was drawn for
-    None. Raises VecspacesError for a seed that is negative or no Python integer.
+    None. Raises VecspacesError for a seed that is negative or not a Python integer.
 
     Example:
         >>> generator, seed = np_random(42)
@@ -33,14 +33,14 @@ def np_random(seed: int | None = None) -> tuple[np.random.Generator, Any]:
 
 
 class Seeded:
-    """What environments and vector envs share: a generator, which `reset` seeds, and its seed."""
+    """The base of environments and vector envs: a generator, which `reset` seeds, and its seed."""
 
     _np_random: np.random.Generator | None = None
     _np_random_seed: int | None = None
 
     @property
     def np_random(self) -> np.random.Generator:
-        """The generator, started with fresh entropy if `reset` had no seed yet."""
+        """The generator; it has fresh entropy if `reset` was not given a seed yet."""
         if self._np_random is None:
             self._np_random, self._np_random_seed = np_random()
         return self._np_random
@@ -52,7 +52,7 @@ class Seeded:
 
     @property
     def np_random_seed(self) -> int:
-        """The seed that `np_random` was started with, or -1 for a generator that was set."""
+        """The seed of `np_random`, or -1 for a generator that was assigned."""
         if self._np_random_seed is None:
             self._np_random, self._np_random_seed = np_random()
         return self._np_random_seed

@@ -1,4 +1,4 @@
-"""SharedArray: data that all environments read, once in shared memory, whatever their process."""
+"""SharedArray: data in shared memory that the environments of all processes read."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ import numpy.typing as npt
 
 from vecspaces.memory import Arena
 
-# What travels beside a pickle to an actor, in which each array is then a position in this list.
+# The arrays that are sent to an actor beside a pickle, which then contains their positions in this
+# list.
 _beside: ContextVar[list[Any] | None] = ContextVar("_beside", default=None)
 
 
 class SharedArray:
-    """A handle of an array whose data lie once in shared memory, for all processes that have it.
+    """A handle of an array whose data are in shared memory once, for all processes.
 
-    Put it into `env_kwargs` or into the closure of a factory: its pickle holds no data, under every
-    start method and for several vector envs. Other processes of this machine can read the pickle
-    too, on Linux and Windows, while the process that made it has the handle. Ray's actors read the
-    data from the object store of their node. The memory is freed with the last handle and the last
-    view; a forked process keeps what it inherited until it ends.
+    Put it into `env_kwargs` or into the closure of a factory: its pickle contains no data, under
+    every start method and for several vector envs. On Linux and Windows, other processes of this
+    machine can also read the pickle while the process that made it has the handle. Ray's actors
+    read the data from the object store of their node. The memory is freed with the last handle and
+    the last view; a forked process keeps the memory that it inherited until it ends.
 
     Args:
-        array: What to share, of any dtype without Python objects; it is copied once, in C order.
+        array: The data, of any dtype without Python objects; they are copied once, in C order.
 
     Raises:
-        TypeError: The dtype holds Python objects, or the array is masked.
-        MemoryError: The machine has not that much memory left.
+        TypeError: The dtype contains Python objects, or the array is masked.
+        MemoryError: The machine has too little free memory.
 
     Example:
         >>> import numpy as np
@@ -68,7 +69,7 @@ class SharedArray:
 
     @property
     def array(self) -> npt.NDArray[Any]:
-        """The data. Nothing can write into it."""
+        """The data, read-only."""
         return self._array
 
     @classmethod
@@ -95,7 +96,7 @@ class SharedArray:
 
 
 def _open(handle: Any, nbytes: int, dtype: Any, shape: tuple[int, ...]) -> SharedArray:
-    """Return a handle of the memory that a process of this machine holds."""
+    """Return a handle of the memory of another process of this machine."""
     if not isinstance(handle, str):
         process, descriptor, inode = handle
         path = f"/proc/{process}/fd/{descriptor}"
@@ -113,7 +114,7 @@ def _open(handle: Any, nbytes: int, dtype: Any, shape: tuple[int, ...]) -> Share
 
 
 def _take(position: int, dtype: Any, shape: tuple[int, ...]) -> SharedArray:
-    """Return a handle of bytes that came beside the pickle, which another library shares."""
+    """Return a handle of bytes that were sent beside the pickle and that another library shares."""
     arrays = _beside.get()
     assert arrays is not None
     return SharedArray._of(arrays[position].view(dtype).reshape(shape), None)
@@ -121,7 +122,7 @@ def _take(position: int, dtype: Any, shape: tuple[int, ...]) -> SharedArray:
 
 @contextmanager
 def beside(arrays: list[Any]) -> Iterator[None]:
-    """Inside, pickling appends each array to a list, and unpickling finds its bytes there."""
+    """In this block, pickling adds each array to a list, from which unpickling takes it."""
     token = _beside.set(arrays)
     try:
         yield
@@ -130,7 +131,7 @@ def beside(arrays: list[Any]) -> Iterator[None]:
 
 
 def _available_bytes() -> float:
-    """Return how much memory this machine can still give; infinity if it does not say."""
+    """Return the free memory of this machine in bytes; infinity if it is unknown."""
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:

@@ -1,4 +1,4 @@
-"""TypeVar with a default, which type checkers know and Python has from 3.13 on."""
+"""TypeVar with a default, which type checkers support, and Python from 3.13 on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ else:
     import typing
 
     def TypeVar(name: str, *, default: Any = None, **options: Any) -> Any:  # noqa: N802
-        """Make a type variable; its default is for type checkers alone."""
+        """Make a type variable; its default is only for type checkers."""
         made = typing.TypeVar(name, **options)
         made.__module__ = sys._getframe(1).f_globals["__name__"]  # where pickles look for it
         return made

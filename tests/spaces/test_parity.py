@@ -266,6 +266,6 @@ def public(thing: Any) -> set[str]:
 
 
 def test_every_public_name_of_gymnasium_spaces_exists() -> None:
-    assert public(gymnasium.spaces) <= public(spaces)
+    assert [name for name in public(gymnasium.spaces) if not hasattr(spaces, name)] == []
     assert set(gymnasium.spaces.__all__) <= set(spaces.__all__)
     assert public(gymnasium.spaces.utils) - public(np) - {"gym"} >= {"flatten"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -12,6 +13,8 @@ from vecspaces.layout.nodes import Array, Encoded, Variable
 
 Index: TypeAlias = slice | NDArray[Any] | list[int]
 """Which rows: a slice, or their numbers."""
+
+_Bytes: TypeAlias = bytes | bytearray | memoryview
 
 SIZE_BYTES = 8
 """Bytes in front of a value of variable size: that size."""
@@ -61,10 +64,11 @@ class ArrayBlock:
 class VariableBlock(ArrayBlock):
     """Rows of values of different sizes: a contiguous uint8 array `(n, SIZE_BYTES + capacity)`."""
 
-    # A row is the size of its value, and then the bytes. The size is written last: a row whose
-    # writer died reads as one that was never written. A value larger than the capacity is kept in
-    # `spilled`, by row, or refused: then the error names the path, and `shares`, the number of
-    # leaves that share an environment's capacity, tells how much capacity to ask for.
+    # A row contains the size of its value, and then the bytes. The size is written last, so a row
+    # whose writer died reads like one that was never written. A value larger than the capacity is
+    # stored in `spilled`, by row, or refused with an error that names the path. `shares` is the
+    # number of leaves that share an environment's capacity, from which the error computes the
+    # required one.
     __slots__ = (
         "_bytes",
         "_capacity",
@@ -83,17 +87,19 @@ class VariableBlock(ArrayBlock):
         self._spill, self._path, self.shares = spill, path, shares
         self._stride = array.shape[1]
         self._capacity = self._stride - SIZE_BYTES
-        # Memoryviews read and store single numbers in half the time that arrays take.
+        # Memoryviews read and store single numbers in half the time of arrays.
         self._sizes = array[:, :SIZE_BYTES].view(np.int64)[:, 0].data
         self._bytes = array.reshape(-1).data
         self.spilled: dict[int, bytes | bytearray] = {}
 
     def like(self, n: int) -> VariableBlock:
         """Return a block of `n` rows of the same kind in memory of its own."""
-        array: NDArray[np.uint8] = np.zeros((n, self._stride), np.uint8)
+        # Blocks that may spill have no capacity: making rows for large values takes long.
+        stride = SIZE_BYTES if self._spill else self._stride
+        array: NDArray[np.uint8] = np.zeros((n, stride), np.uint8)
         return VariableBlock(array, self._spill, self._path, self.shares)
 
-    def store(self, row: int, data: bytes | bytearray) -> None:
+    def store(self, row: int, data: _Bytes) -> None:
         """Write the bytes of one value; raise ValueError if they do not fit and may not spill."""
         size = len(data)
         if size > self._capacity:
@@ -103,7 +109,8 @@ class VariableBlock(ArrayBlock):
                     f"{where}: this value needs {size} bytes, its place has {self._capacity}; "
                     f"pass variable_capacity={size * self.shares} or more"
                 )
-            self.spilled[row] = data
+            # A view is over memory to which another value will be written.
+            self.spilled[row] = bytes(data) if isinstance(data, memoryview) else data
             self._sizes[row] = _SPILLED
             return
         self._sizes[row] = _UNWRITTEN
@@ -115,35 +122,39 @@ class VariableBlock(ArrayBlock):
 
     def fetch(self, row: int) -> bytearray | None:
         """Return the bytes of one value; None if the row was never written or its spill is lost."""
+        data = self._view(row)
+        return None if data is None else bytearray(data)
+
+    def _view(self, row: int) -> _Bytes | None:
+        """Return what `fetch` returns, not copied."""
         size: int = self._sizes[row]
         if size == _SPILLED:
-            spilled = self.spilled.get(row)
-            return None if spilled is None else bytearray(spilled)
+            return self.spilled.get(row)
         if size <= 0:
             return None
         start = row * self._stride + SIZE_BYTES
-        return bytearray(self._bytes[start : start + min(size, self._capacity)])
+        return self._bytes[start : start + min(size, self._capacity)]
 
     def copy(self, to: Index, source: ArrayBlock, rows: Index) -> None:
         """Copy rows of another block of the same kind into rows of this one, spilled ones too."""
         assert isinstance(source, VariableBlock)
         targets, origins = row_numbers(to, len(self.array)), row_numbers(rows, len(source.array))
-        self._store_all(targets, [source.fetch(row) for row in origins])
+        self._store_all(targets, map(source._view, origins))
 
     def clear(self, at: Index) -> None:
-        """Make rows what they were before anything was written; their bytes stay."""
+        """Mark rows as never written; their bytes stay."""
         numbers = row_numbers(at, len(self.array))
         self._store_all(numbers, [None] * len(numbers))
 
     def export(self, low: int, high: int) -> Any:
-        """Return the used bytes of rows `low` to `high`, None for those never written."""
+        """Return the used bytes of rows `low` to `high`; None for rows that were never written."""
         return [self.fetch(row) for row in range(low, high)]
 
     def load(self, low: int, high: int, part: Any) -> None:
         """Write what `export` returned."""
         self._store_all(range(low, high), part)
 
-    def _store_all(self, rows: range | list[int], values: list[bytearray | None]) -> None:
+    def _store_all(self, rows: Iterable[int], values: Iterable[_Bytes | None]) -> None:
         for row, data in zip(rows, values, strict=True):
             if data is None:
                 self._sizes[row] = _UNWRITTEN
@@ -159,7 +170,7 @@ class VariableBlock(ArrayBlock):
 
 
 def private_block(leaf: Array | Encoded | Variable, n: int) -> ArrayBlock:
-    """Return a block of `n` rows for a leaf, in memory of its own; what has no bound spills."""
+    """Return a block of `n` rows for a leaf, in separate memory; values without a bound spill."""
     if isinstance(leaf, Variable):
         array: NDArray[np.uint8] = np.zeros((n, SIZE_BYTES), np.uint8)
         return VariableBlock(array, spill=True)

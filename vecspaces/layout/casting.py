@@ -1,8 +1,9 @@
 """Casting: which values fit a dtype and shape; callers turn a `Mismatch` into their own error.
 
 The shape must match exactly. Casts of the same kind (float64 to float32, an integer to a float) are
-made; integers and bools are cast to integers and bools if they lie in range; all else is refused.
-NumPy's own assignment would store 300 as 44 in a uint8 and broadcast shape (1,), without an error.
+made; integers and bools are cast to integers and bools if they are in range; everything else is
+refused. NumPy's own assignment would store 300 as 44 in a uint8 and broadcast shape (1,), without
+an error.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ _INTEGERS = frozenset("biu")
 
 
 class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into an error of their own)
-    """A value that does not fit the place that it is written to.
+    """A value that does not fit the place to which it is written.
 
     Args:
-        expected: What the place takes.
-        found: The value that came, in a few words.
+        expected: What fits the place.
+        found: The value, in a few words.
         path: The path of the place in the nested value.
-        row: The environment's row, or the position in a batch, where it is known.
+        row: The environment's row, or the position in a batch, if it is known.
         name: The name of the value; None: the message begins with the row.
 
     Example:
@@ -49,7 +50,7 @@ class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into an
         self.name = name
 
     def at(self, path: Path, row: int | None = None) -> Mismatch:
-        """Return the finding as seen from further outside: `path` before its own; its row there."""
+        """Return the error for an outer value: `path` is put before its own, and `row` is set."""
         row = self.row if row is None else row
         return type(self)(self.expected, self.found, path + self.path, row, self.name)
 
@@ -67,7 +68,7 @@ class Mismatch(ValueError):  # noqa: N818 (a finding, which callers turn into an
 
 
 class KeyMismatch(Mismatch, KeyError):  # noqa: N818 (as above)
-    """A dict without the keys, or a tuple without the length, that its place has."""
+    """A dict with other keys, or a tuple with another length, than its place has."""
 
 
 def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = ()) -> NDArray[Any]:
@@ -77,10 +78,10 @@ def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = (
         value: An array, a scalar, or nested lists or tuples of numbers.
         dtype: The dtype it must have.
         shape: The shape it must have.
-        path: Where it sits, for the error.
+        path: The path of the value, for the error.
 
     Returns:
-        `value` itself if it fits as it is, else a new array.
+        `value` itself if it fits without a cast, otherwise a new array.
 
     Raises:
         Mismatch: If it does not fit.
@@ -107,7 +108,7 @@ def fit(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path = (
             return array.astype(dtype)
         if np.can_cast(found, dtype, "same_kind"):
             return array.astype(dtype)
-    numeric = found.kind not in "OUS"  # the value shows more than an array of objects or strings
+    numeric = found.kind not in "OUS"  # the value says more than an array of objects or strings
     raise Mismatch(show_type(dtype, shape), show_value(array if numeric else value), path)
 
 
@@ -132,7 +133,7 @@ def fit_batch(
         return fit(batch, dtype, whole, path)
     except Mismatch:
         if isinstance(batch, np.ndarray):
-            # A dtype or shape that is wrong for the whole array is no one row's fault.
+            # A dtype or shape that is wrong for the whole array concerns no single row.
             told_apart = batch.shape == whole and batch.dtype.kind in _INTEGERS
         else:
             told_apart = isinstance(batch, (list, tuple)) and len(batch) == n

@@ -1,7 +1,7 @@
-"""Fast paths: many values of one leaf written in one NumPy call, if all fit as they are.
+"""Fast paths: many values of one leaf written in one NumPy call, if all fit without a cast.
 
-Each function does its work if every value has exactly the dtype and shape of its row, else returns
-False or None; the caller then takes the values one by one, casts them, or raises for one of them.
+Each function requires that every value has exactly the dtype and shape of its row, and otherwise
+returns False or None. The caller then writes the values one by one, with casts and errors.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _JOINED_BYTES = 65536
 
 
 def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
-    """Return the function that writes values of the very dtype and shape of the rows of `out`.
+    """Return the function that writes values with exactly the dtype and shape of the rows of `out`.
 
-    Called with one value per row, it writes them in one pass; it returns False, and writes nothing,
-    if one of them is anything else. An error of a foreign object is raised when its row is
-    written by itself.
+    Called with one value per row, it writes them in one pass; if one value has another dtype or
+    shape, it returns False and writes nothing. An error of a foreign object is raised later, when
+    its row is written separately.
     """
     if out.ndim == 1:
         return _scalar_writer(out)
@@ -37,9 +37,9 @@ def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
     )
 
 
-#: Numbers of these types can be stored as float64 as they are.
+#: Numbers of these types can be stored as float64 without loss.
 FLOATS = frozenset((float, np.float64, np.float32))
-# `struct` packs these types as a cast would convert them; NumPy and it share the codes.
+# `struct` packs these types as a cast would convert them, and has the same codes as NumPy.
 _WHOLE = frozenset((bool, int))
 _REAL = _WHOLE | FLOATS
 _PACKED: dict[str, frozenset[type]] = {
@@ -55,10 +55,10 @@ def _scalar_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
     accepted = _PACKED[code] | own if packs else frozenset()
     pack = struct.Struct(f"{len(out)}{code}" if packs else "").pack_into
     memory = out.data.cast("B") if packs else bytearray()
-    # Integers beyond 64 bits are no numbers of NumPy's, and are refused one by one; those that
-    # float64 rounds would be rounded twice on their way to a narrower one.
+    # NumPy has no integers beyond 64 bits, which are refused one by one. Integers that float64
+    # rounds would be rounded twice when they are cast to a narrower float.
     smallest, largest = (-(2**53), 2**53) if code in "ef" else (-(2**63), 2**64)
-    # As values nearly always are: numbers of Python, which `struct` refuses out of range.
+    # The usual case: Python numbers, which `struct` refuses out of range.
     plain = [float if code in "efd" else bool if code == "?" else int] * len(out)
 
     def write(values: list[Any]) -> bool:
@@ -86,7 +86,7 @@ _get_dtype, _get_ndim = attrgetter("dtype"), attrgetter("ndim")
 def _vector_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
     n, dtype, length = len(out), out.dtype, out.shape[1]
     place = out.reshape(-1).view(np.uint8).data
-    # The byte of a bool is that of an integer of one byte.
+    # A bool is stored like an integer of one byte.
     same = [dtype, np.dtype(bool)] if dtype.char in "bB" else [dtype]
     cast_all = _array_writer(out)
 
@@ -125,12 +125,12 @@ def _array_writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
 
 
 def split_record(node: Record, values: list[Any]) -> list[list[Any]] | None:
-    """Return one list per member of many values of a record; None if one is no such record."""
+    """Return one list per member of many values of a record; None if one is not such a record."""
     try:
         if list(map(len, values)).count(len(node.keys)) != len(values):
             return None
         if node.container is tuple and not all(isinstance(value, SEQUENCES) for value in values):
             return None
         return [list(map(itemgetter(key), values)) for key in node.keys]
-    except RAISED:  # no mapping, one without these keys, or whatever a foreign one raises
+    except RAISED:  # not a mapping, one without these keys, or an error of a foreign mapping
         return None

@@ -1,4 +1,4 @@
-"""describe: how the values of each kind of space are stored: as arrays, code points, bytes."""
+"""describe: how each kind of space is stored: arrays, code points, long texts, variable sizes."""
 
 from __future__ import annotations
 
@@ -34,15 +34,21 @@ from vecspaces.spaces import (
     Tuple,
 )
 
+# Texts of up to this many characters have a block of fixed size, with 4 bytes for each, which is
+# written and copied like an array. For longer texts, copying the block takes longer than finding
+# the end of the text.
+_LONGEST_FIXED = 4096
+_UTF8_BYTES = 4  # of a character at most
+_NO_TEXT = b"\xff"  # not UTF-8; a row without bytes would be one that was never written
 _UTF32 = "utf-32-le" if sys.byteorder == "little" else "utf-32-be"
 
 
 @singledispatch
 def describe(space: Any) -> Node:
-    """Return the node of a space: what its values are made of.
+    """Return the node of a space, which states how its values are stored.
 
-    A third party's space is sent whole, as a pickle; `describe.register` gives it a faster way. A
-    subclass of a space that is described is described as its parent.
+    Values of another library's space are pickled; register a faster node with `describe.register`.
+    A subclass of a registered space has the node of its parent.
 
     Args:
         space: The space of one environment's value.
@@ -51,7 +57,7 @@ def describe(space: Any) -> Node:
         Its node.
 
     Raises:
-        TypeError: If it is no space of vecspaces.
+        TypeError: If it is not a space of vecspaces.
 
     Example:
         >>> describe(Discrete(3))
@@ -64,9 +70,9 @@ def describe(space: Any) -> Node:
 
 
 def described(space: Space[Any]) -> Node:
-    """Return `describe(space)`, cached while the space exists, for functions of single steps."""
-    # Spaces have no hash, so they are known by identity. Only what cannot change is cached: no
-    # classes of third parties, and no Dict, Tuple or OneOf after its members were changed.
+    """Return `describe(space)`, cached while the space exists, for use in each step."""
+    # Spaces have no hash, so the key is their identity. Only spaces that cannot change are cached:
+    # not those of other libraries, and not a Dict, Tuple or OneOf whose members were changed.
     known = _remembered.get(id(space))
     if known is not None and known[0]() is space:
         for holder, spaces, keys, members in known[1]:
@@ -89,7 +95,7 @@ _remembered: dict[int, tuple[weakref.ref[Any], list[tuple[Any, ...]], Node]] = {
 
 
 def _is_settled(space: Any, holder: Any, holders: list[tuple[Any, ...]]) -> bool:
-    """Return whether a space holds vecspaces' own classes alone; note its members in `holders`."""
+    """Return whether a space has only classes of vecspaces; add its members to `holders`."""
     # `holder` is None for the outermost space: a reference to it would keep it alive.
     if type(space) is Dict:
         members = tuple(space.spaces.values())
@@ -132,8 +138,12 @@ def _describe_one_of(space: OneOf) -> Choice:
 
 
 @describe.register(Text)
-def _describe_text(space: Text) -> Encoded:
-    codec = _TextCodec(space.max_length, space.characters[:1] * space.min_length)
+def _describe_text(space: Text) -> Encoded | Variable:
+    unwritten = space.characters[:1] * space.min_length
+    if space.max_length > _LONGEST_FIXED:
+        long = _LongTextCodec(space.max_length, unwritten)
+        return Variable(long.encode, long.decode, long.empty, _UTF8_BYTES * space.max_length)
+    codec = _TextCodec(space.max_length, unwritten)
     shape = (space.max_length + 1,)
     return Encoded(np.dtype(np.int32), shape, codec.encode, codec.decode, codec.decode_rows)
 
@@ -146,8 +156,7 @@ class _TextCodec:
     unwritten: str
 
     def encode(self, value: Any, out: NDArray[Any]) -> None:
-        if not isinstance(value, str) or len(value) > self.limit:
-            raise Mismatch(f"a str of at most {self.limit} characters", show_value(value))
+        _check_text(value, self.limit)
         out[1 : len(value) + 1] = np.frombuffer(value.encode(_UTF32, "surrogatepass"), np.int32)
         out[0] = len(value) + 1
 
@@ -162,7 +171,7 @@ class _TextCodec:
             return codes.decode(_UTF32, "replace")
 
     def decode_rows(self, blocks: NDArray[Any]) -> list[str]:
-        """Decode all rows as one str, which is then cut; no further than the longest reaches."""
+        """Decode all rows as one str, no further than the longest text, and then cut it."""
         lengths = blocks[:, 0].clip(0, self.limit + 1).tolist()
         width = max([1, *lengths]) - 1
         try:
@@ -173,6 +182,35 @@ class _TextCodec:
             text[row * width : row * width + length - 1] if length else self.unwritten
             for row, length in enumerate(lengths)
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class _LongTextCodec:
+    """Stores UTF-8, so only the bytes of the text are written and copied."""
+
+    limit: int
+    unwritten: str
+
+    def encode(self, value: Any) -> bytes:
+        _check_text(value, self.limit)
+        encoded: bytes = value.encode("utf-8", "surrogatepass")
+        return encoded or _NO_TEXT
+
+    def decode(self, data: bytearray) -> str:
+        if data == _NO_TEXT:
+            return ""
+        try:
+            return data.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:  # a row that was torn while it was written
+            return data.decode("utf-8", "replace")
+
+    def empty(self, fill: Any) -> str:
+        return self.unwritten
+
+
+def _check_text(value: Any, limit: int) -> None:
+    if not isinstance(value, str) or len(value) > limit:
+        raise Mismatch(f"a str of at most {limit} characters", show_value(value))
 
 
 # Tables in front of the rows; their sizes are multiples of 16, so that rows are aligned.
@@ -186,8 +224,8 @@ _NONE: tuple[int, Any] = (-1, b"")
 class _BatchCodec:
     """Encodes any number of values of a node, as a batch or, not stacked, as a tuple of values.
 
-    The rows of arrays are their bytes, those of values of variable size the bytes of each; any
-    other batch is a pickle.
+    Rows of arrays, and values of variable size, are stored as their bytes; any other batch is
+    pickled.
     """
 
     node: Node
@@ -213,7 +251,7 @@ class _BatchCodec:
             return tuple(node.decode(bytearray(part)) for part in packing.unpack(data, at))
         return load(data, at)
 
-    # What a Sequence stores: the number of values, then the values.
+    # The bytes of a Sequence: the number of values, then the values.
 
     def encode(self, value: Any) -> bytes:
         if not self.is_stacked and not isinstance(value, (tuple, list)):
@@ -324,6 +362,6 @@ def _pack_links(links: Any) -> tuple[int, Any]:
     links = np.ascontiguousarray(links)
     if links.dtype.kind not in "iu" or links.ndim != 2 or links.shape[1] != 2:
         raise Mismatch("integers of shape (edges, 2)", show_value(links), ("edge_links",))
-    # The character of a dtype does not tell its byte order.
+    # The character of a dtype does not state its byte order.
     links = links.astype(links.dtype.newbyteorder("="), copy=False)
     return ord(links.dtype.char), links

@@ -1,4 +1,4 @@
-"""Layout: at which offset each leaf of a space lies, and Rows, the views of one slot."""
+"""Layout: the offset of each leaf of a space; and Rows, the views of one slot."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from vecspaces.layout.ports import Port, make_port
 from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Space
 
+# The maximum number of bytes of a row for a value with a known bound; larger values are spilled.
+_MOST_RESERVED = 1 << 24
+
 _Memory: TypeAlias = Arena | NDArray[np.uint8] | bytearray | memoryview
 
 
@@ -29,8 +32,8 @@ class Leaf:
     """One contiguous block of a layout.
 
     Args:
-        path: Where it sits in the nested value. The branch of a OneOf is at `(..., 0)`, the values
-            of all its branches are at `(..., 1)`.
+        path: The path in the nested value. The branch of a OneOf is at `(..., 0)`, the values of
+            all its branches are at `(..., 1)`.
         dtype: The dtype of its elements.
         shape: The shape of one environment's value.
         offset: Where the `(slots, n, *shape)` block begins, in bytes, a multiple of 64.
@@ -49,10 +52,10 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Layout:
-    """Where the bytes of n values of a space lie, in each slot of a ring; immutable.
+    """The places of the bytes of n values of a space, in each slot of a ring; immutable.
 
-    Each leaf of the space is one contiguous array `(slots, n, *shape)`, so that a batch is a view,
-    never a gather. Create one with `Layout.compile`.
+    Each leaf of the space is one contiguous array `(slots, n, *shape)`, so that a batch is a view.
+    Create a layout with `Layout.compile`.
 
     Attributes:
         space: The space of one value.
@@ -106,7 +109,7 @@ class Layout:
             The layout.
 
         Raises:
-            TypeError: If `space` is no space, or a number no integer.
+            TypeError: If `space` is not a space, or a number is not an integer.
             ValueError: If a number is out of range.
         """
         n, slots = check_count("n", n, least=0), check_count("slots", slots)
@@ -126,15 +129,18 @@ class Layout:
         variable_capacity: int,
         offset: int,
     ) -> Layout:
-        """Lay out values of a node; every process that has the node comes to the same result."""
+        """Lay out values of a node; the result is the same in every process."""
         nodes = [leaf for _, leaf in walk(node)]
         shares = sum(isinstance(leaf, Variable) for leaf in nodes)
-        # A multiple of 8, so that the size in front of each row is aligned.
-        slot = (SIZE_BYTES + -(-variable_capacity // max(shares, 1) // 8) * 8,)
         leaves = []
         end = offset
         for path, found in walk(node):
             if isinstance(found, Variable):
+                capacity = -(-variable_capacity // shares)
+                if variable_capacity:
+                    capacity = max(capacity, min(found.most, _MOST_RESERVED))
+                # A multiple of 8, so that the size in front of each row is aligned.
+                slot = (SIZE_BYTES + -(-capacity // 8) * 8,)
                 leaf = Leaf(path, np.dtype(np.uint8), slot, end)
             else:
                 leaf = Leaf(path, found.dtype, found.shape, end)
@@ -146,15 +152,15 @@ class Layout:
         )
 
     def of_rows(self, n: int, offset: int = 0) -> Layout:
-        """Return the layout of n values by themselves, those of variable size spilled."""
+        """Return a layout of n values only, in which those of variable size are spilled."""
         return self._arrange(self.space, self._node, n, 1, 0, offset)
 
-    def of_chunks(self, n: int, length: int) -> Layout:
-        """Return the layout of n rows of `length` values each, which all are arrays.
+    def of_chunks(self, length: int) -> Layout:
+        """Return the layout of n rows of `length` values each, which must be arrays.
 
-        The values lie in its memory as `of_rows(n * length)` lays them out.
+        In memory, the values are in the same places as in `of_rows(n * length)`.
         """
-        return self._arrange(self.space, _repeated(self._node, length), n, 1, 0, 0)
+        return self._arrange(self.space, _repeated(self._node, length), self.n, 1, 0, 0)
 
     @property
     def has_variable(self) -> bool:
@@ -163,7 +169,7 @@ class Layout:
 
     @property
     def fixed(self) -> bool:
-        """Whether every leaf is an array, so that a batch is views alone."""
+        """Whether every leaf is an array, so that a batch consists of views."""
         return _is_fixed(self._node)
 
     def bind(self, memory: _Memory, *, spill: bool = False) -> tuple[Rows, ...]:
@@ -172,8 +178,8 @@ class Layout:
         Args:
             memory: An `Arena`, or any writable buffer, of at least `offset + size` bytes that are
                 zero where nothing was written.
-            spill: Whether a value of variable size that is larger than its share is kept aside
-                (`Rows.take_spilled`) instead of being refused.
+            spill: Whether a value of variable size that is larger than its share is stored
+                separately (`Rows.take_spilled`) instead of being refused.
 
         Returns:
             One Rows for each slot.
@@ -196,11 +202,11 @@ class Layout:
         """Return views of many slots at once.
 
         Args:
-            memory: What `bind` was given.
-            slots: How many, from the first on; None: all.
+            memory: The memory that `bind` was given.
+            slots: The number of slots, from the first on; None: all.
 
         Returns:
-            Views of shape `(slots, n, *shape)`, nested as the values are.
+            Views of shape `(slots, n, *shape)`, nested like the values.
 
         Raises:
             ValueError: If a leaf is not an array.
@@ -240,10 +246,11 @@ class Layout:
         return self.reduce_by(cloudpickle.dumps)
 
     def reduce_by(self, dumps: Callable[[Any], bytes]) -> tuple[Any, ...]:
-        """Return what pickles it, with a pickler of one's own for the space and its node.
+        """Return the parts of a pickle, with a custom pickler for the space and its node.
 
-        The node travels, so that no other process describes the space: registrations may be missing
-        there. It is pickled separately, so that an error names the space.
+        The node is sent, so that no other process needs to describe the space, because
+        registrations may be missing there. It is pickled separately, so that an error names the
+        space.
 
         Raises:
             CustomSpaceError: The space, or a function of its node, cannot be pickled.
@@ -301,7 +308,7 @@ def _repeated(node: Node, length: int) -> Node:
 
 
 def _unpack(name: str, packed: bytes, *numbers: int) -> Layout:
-    """Make the layout again that `reduce_by` packed in another process."""
+    """Rebuild the layout that `reduce_by` packed in another process."""
     try:
         space, node = pickle.loads(packed)
     except Exception as error:  # importing a module of the user's may raise anything
@@ -315,27 +322,28 @@ def _unpack(name: str, packed: bytes, *numbers: int) -> Layout:
 class Rows:
     """The values of all environments in one slot of a layout.
 
-    A batch has the form that `batch_space` describes: an array `(n, *shape)` for each array leaf,
-    in dicts and tuples as the space nests them, and a tuple of n values for every other space.
+    A batch has the form of `batch_space`: an array `(n, *shape)` for each array leaf, in dicts and
+    tuples nested like the space, and a tuple of n values for every other space.
 
     Attributes:
-        layout: The layout whose views these are.
+        layout: The layout of these views.
         write: Called as `write(row, value)`: writes one environment's value. Raises Mismatch if the
             value does not fit the space's dtypes and shapes, ValueError if it is of variable size,
             too large, and may not spill.
-        read: Called as `read(copy=False, at=None)`: returns the batch, of the rows `at` where given
-            (always copies). Its arrays are copies, or live views.
+        read: Called as `read(copy=False, at=None)`: returns the batch. Its arrays are copies or
+            live views; with rows `at`, always copies of these.
+        item: Called as `item(row)`: returns a copy of one environment's value.
     """
 
-    __slots__ = ("_blocks", "_port", "_variable", "layout", "read", "write")
+    __slots__ = ("_blocks", "_port", "_variable", "item", "layout", "read", "write")
 
     def __init__(self, layout: Layout, blocks: list[ArrayBlock]) -> None:
         self.layout = layout
         self._blocks = blocks
         self._variable = [block for block in blocks if isinstance(block, VariableBlock)]
         self._port: Port = make_port(layout._node, (), iter(blocks))
-        # Called in each step: methods that pass them on would double the calls.
-        self.write, self.read = self._port.write, self._port.read
+        # Called in each step; methods that pass them on would double the calls.
+        self.write, self.read, self.item = self._port.write, self._port.read, self._port.item
 
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
         """Return the function that writes rows `low` to `high`, much faster than `write` for each.
@@ -345,17 +353,17 @@ class Rows:
             high: The row after the last.
 
         Returns:
-            Called with a list of one value for each of the rows; raises as `write` does, and may
-            then have written the rows before the one that does not fit.
+            A function of a list with one value per row. It raises like `write`, and may then have
+            written the rows before the one that does not fit.
         """
         return self._port.writer(low, high)
 
     def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
-        """Return the function that returns what `items(low, high)` does, in less time."""
+        """Return a function that does the same as `items(low, high)` in less time."""
         return self._port.reader(low, high)
 
     def batch_writer(self) -> Callable[[Any], None]:
-        """Return the function that does what `write_batch` does with all rows, in less time."""
+        """Return a function that does the same as `write_batch` with all rows, in less time."""
         return self._port.batch_writer(self.layout.n)
 
     def write_batch(self, batch: Any, at: Index | None = None) -> None:
@@ -371,12 +379,8 @@ class Rows:
         n = self.layout.n if at is None else len(row_numbers(at, self.layout.n))
         self._port.commit(self._port.prepare(batch, n), slice(None) if at is None else at)
 
-    def item(self, row: int) -> Any:
-        """Return one environment's value, in memory of its own."""
-        return self._port.item(row)
-
     def items(self, low: int, high: int) -> list[Any]:
-        """Return the values of rows `low` to `high`, in memory of their own."""
+        """Return copies of the values of rows `low` to `high`."""
         return self._port.reader(low, high)()
 
     def copy_rows(self, source: Rows, at: Index) -> None:
@@ -385,24 +389,24 @@ class Rows:
             block.copy(at, other, at)
 
     def clear(self, at: Index) -> None:
-        """Make rows what they were before anything was written: zeros, where they are arrays."""
+        """Restore the initial state of rows, which is zeros for arrays."""
         for block in self._blocks:
             block.clear(at)
 
     def export(self, low: int, high: int) -> list[Any]:
-        """Copy rows `low` to `high` into a few picklable parts, what they spilled included."""
+        """Copy rows `low` to `high` into a few picklable parts, with their spilled values."""
         return [block.export(low, high) for block in self._blocks]
 
     def load(self, low: int, high: int, parts: list[Any]) -> None:
-        """Write what `export` returned, from as many rows of the same space."""
+        """Write what `export` returned, for the same number of rows of the same space."""
         for block, part in zip(self._blocks, parts, strict=True):
             block.load(low, high, part)
 
     def take_spilled(self, low: int, high: int) -> list[tuple[int, int, bytes | bytearray]]:
-        """Remove and return what rows `low` to `high` spilled; empty if every value fitted.
+        """Remove and return the spilled values of rows `low` to `high`.
 
         Returns:
-            The leaf, row and bytes of each, as `put_spilled` takes them in the process that reads.
+            The leaf, row and bytes of each, for `put_spilled` in the reading process.
         """
         return [
             (leaf, row, data)
@@ -411,10 +415,10 @@ class Rows:
         ]
 
     def capacity_for(self, parts: list[tuple[int, int, bytes | bytearray]]) -> int:
-        """Return the `variable_capacity` with which nothing of `parts` would have been spilled."""
+        """Return the `variable_capacity` with which no value of `parts` would have been spilled."""
         return max(len(data) * self._variable[leaf].shares for leaf, _, data in parts)
 
     def put_spilled(self, parts: list[tuple[int, int, bytes | bytearray]]) -> None:
-        """Keep what the rows of another process spilled, for later reads."""
+        """Store the spilled values of another process, for later reads."""
         for leaf, row, data in parts:
             self._variable[leaf].spilled[row] = data

@@ -1,9 +1,9 @@
-"""Nodes: what values are made of, in five kinds that serve every space.
+"""Nodes: how values are stored, in five kinds for all spaces.
 
-`describe` returns the node of a space; the rest of the package uses nodes alone. Nodes are sent to
-other processes, with their functions by name or by value. Arrays of fixed size are `Array`; a
-product of spaces is `Record`; a sum is `Choice`; other values are `Encoded` if their size has a
-bound, else `Variable`.
+`describe` returns the node of a space; the rest of the package uses only nodes. Nodes are sent to
+other processes, with their functions by name or by value. Arrays of fixed size are `Array`, a
+product of spaces is `Record`, a sum is `Choice`, and other values are `Encoded` if their size is
+fixed, otherwise `Variable`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SEQUENCES = (tuple, list, np.ndarray)
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Values that are arrays, or scalars where the shape is `()`, stored as their bytes.
+    """Values that are arrays, or scalars if the shape is `()`, stored as their bytes.
 
     Args:
         dtype: The dtype of a value.
@@ -38,8 +38,8 @@ class Array:
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        # A dtype out of a pickle equals NumPy's own but is another object, and the hot path
-        # compares by identity.
+        # A dtype from a pickle equals NumPy's own but is another object, and hot paths compare by
+        # identity.
         if self.dtype.kind != "V":
             object.__setattr__(self, "dtype", np.dtype(self.dtype.str))
 
@@ -56,8 +56,8 @@ class Encoded:
         shape: The shape of the block.
         encode: Called as `encode(value, out)`: writes `value` into `out`, an array of that dtype
             and shape; raises (Mismatch, or anything) if it cannot.
-        decode: Called as `decode(block)`: returns the value, sharing no memory with the block. It
-            must not fail on a block of zeros, as one that was never written is.
+        decode: Called as `decode(block)`: returns the value, which must not share memory with the
+            block. It must accept a block of zeros, which was never written.
         decode_rows: Called as `decode_rows(blocks)` with many blocks `(n, *shape)`: returns the
             list of their values, faster than one by one. None: they are decoded one by one.
     """
@@ -71,7 +71,7 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Values made of a fixed number of named or numbered members.
+    """Values with a fixed number of named or numbered members.
 
     Args:
         keys: The subscripts of the members: strings, or `range(len(children))`.
@@ -84,7 +84,7 @@ class Record:
     container: type[dict[Any, Any]] | type[tuple[Any, ...]]
 
     def build(self, members: list[Any]) -> Any:
-        """Return a value, or a batch, made of its members in the order of `keys`."""
+        """Return a value, or a batch, for its members in the order of `keys`."""
         if self.container is dict:
             return dict(zip(self.keys, members, strict=True))
         return tuple(members)
@@ -92,7 +92,7 @@ class Record:
     def split(self, path: Path, value: Any, row: int | None = None) -> Any:
         """Return the members of a value or a batch in the order of `keys`, or raise Mismatch.
 
-        `path` and `row` are where the value sits, for the error.
+        `path` and `row` are the place of the value, for the error.
         """
         count = len(self.keys)
         if self.container is tuple:
@@ -104,7 +104,7 @@ class Record:
             if len(value) == count:
                 return [value[key] for key in self.keys]
         except (IndexError, KeyError, TypeError):
-            pass  # no mapping, or one without these keys
+            pass  # not a mapping, or one without these keys
         except RAISED as error:  # whatever a mapping of another library raises
             cause = error
         found = show_value(value)
@@ -131,14 +131,17 @@ class Variable:
     Args:
         encode: Called as `encode(value)`: returns its bytes; raises (Mismatch, or anything) if it
             cannot.
-        decode: Called as `decode(data)` with a bytearray that belongs to the value from then on.
-        empty: Called as `empty(fill)`: returns what a row that was never written reads as. None:
-            there is no such value, and it reads as None.
+        decode: Called as `decode(data)` with a bytearray, to which the value may refer.
+        empty: Called as `empty(fill)`: returns the value of a row that was never written. None: the
+            value of such a row is None.
+        most: The size of the largest value in bytes, if there is one. Address space is reserved for
+            it, up to a limit; pages take memory only once they are written.
     """
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytearray], Any]
     empty: Callable[[Fill], Any] | None = None
+    most: int = 0
 
 
 Node: TypeAlias = Array | Encoded | Record | Choice | Variable

@@ -23,7 +23,7 @@ Piece: TypeAlias = bytes | memoryview | NDArray[Any]
 Dumps: TypeAlias = Callable[..., bytes]
 """Called as `dumps(value, protocol=5, buffer_callback=function)`, as `pickle.dumps` is."""
 
-# How a value is pickled of which a class or function belongs to the main module.
+# The pickler for values with a class or function of the main module.
 _by_value: ContextVar[Dumps | None] = ContextVar("_by_value", default=None)
 
 _PADDING = tuple(bytes(size) for size in range(_ALIGNMENT))
@@ -35,12 +35,12 @@ def nbytes(part: Piece) -> int:
 
 
 def padding(size: int) -> bytes:
-    """Return the zeros that align what follows so many bytes."""
+    """Return the zeros that align what follows this number of bytes."""
     return _PADDING[-size % _ALIGNMENT]
 
 
 def pack(parts: Sequence[Piece]) -> bytes:
-    """Return parts end to end, after a table of their sizes; `unpack` is the inverse."""
+    """Return parts one after the other, after a table of their sizes; `unpack` is the inverse."""
     table = np.array((len(parts), *map(nbytes, parts)), np.int64).tobytes()
     pieces: list[Any] = []
     for part in (table, *parts):
@@ -58,7 +58,7 @@ def unpack(data: bytearray, at: int = 0) -> list[memoryview]:
 
 
 def dump(value: Any) -> bytes:
-    """Pickle any value, its arrays as they lie in memory; `load` is the inverse."""
+    """Pickle any value, with its arrays as bytes; `load` is the inverse."""
     buffers: list[pickle.PickleBuffer] = []
     try:
         head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
@@ -88,7 +88,7 @@ def dumping_by(dumps: Dumps, function: Callable[..., None]) -> Callable[..., Non
 
 
 def load(data: bytearray, at: int = 0) -> Any:
-    """Return what `dump` pickled, from `at` on; its arrays lie in `data` and are writable."""
+    """Return what `dump` pickled, from `at` on; its arrays are writable views of `data`."""
     head, *buffers = unpack(data, at)
     return pickle.loads(head, buffers=buffers)
 

@@ -1,7 +1,7 @@
 """Ports: how the values of one node are written to and read from its blocks, one class per node.
 
-A port is created once, when a layout is bound to memory, and holds all that can be known then, so
-that writing a value costs no look-up and no dispatch.
+A port is created once, when a layout is bound to memory, with everything that is known then, so
+that writing a value needs no look-up and no dispatch.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from vecspaces.layout.casting import Mismatch, fit, fit_batch
 from vecspaces.layout.nodes import SEQUENCES, Array, Choice, Encoded, Node, Record, Variable, walk
 from vecspaces.spaces.intervals import dtype_limits
 
-# Up to so many rows, scalars are read faster one by one than by NumPy's iteration.
+# Up to this number of rows, reading scalars one by one is faster than NumPy's iteration.
 _SCALARS_READ_ONE_BY_ONE = 4
-# The numbers of Python that NumPy stores as they are, by the kind of dtype.
+# The types of Python numbers that NumPy stores without a check, by the kind of dtype.
 _OWN: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float}
-# Up to so many rows, row-wise writes are faster than one pass.
+# Up to this number of rows, row-wise writes are faster than one pass.
 _ROWS_WRITTEN_ONE_BY_ONE = 2
 
 
 class Port(ABC):
-    """What every port offers; `Rows` forwards its calls to the port of the whole value."""
+    """The base of all ports; `Rows` forwards its calls to the port of the whole value."""
 
     # Called as `write(row, value)`, for single values: a closure over all that it needs.
     write: Callable[[int, Any], None]
@@ -81,6 +81,8 @@ class ArrayPort(Port):
         self.rows = block.array
         self.dtype, self.shape, self.path = self.rows.dtype, self.rows.shape[1:], path
         self.write = self._array_writer() if self.shape else self._scalar_writer()
+        # Whether an entry is a number; an entry of a structured dtype is a view.
+        self._is_scalar = not self.shape and self.dtype.kind != "V"
 
     def _array_writer(self) -> Callable[[int, Any], None]:
         rows, dtype, shape, path = self.rows, self.dtype, self.shape, self.path
@@ -104,7 +106,7 @@ class ArrayPort(Port):
     def _scalar_writer(self) -> Callable[[int, Any], None]:
         rows, dtype, path = self.rows, self.dtype, self.path
         scalar = dtype.type
-        # Python's own numbers need no array where they lie in range.
+        # Python numbers that are in range need no array.
         own = _OWN.get(dtype.kind, scalar)
         low, high = dtype_limits(dtype) if own is int else (-np.inf, np.inf)
 
@@ -121,7 +123,7 @@ class ArrayPort(Port):
         return write
 
     def writer(self, low: int, high: int) -> Callable[[list[Any]], None]:
-        """Write all rows in one pass where every value fits as it is, and it is worth it."""
+        """Write all rows in one pass if this is faster and every value fits without a cast."""
         one_by_one = super().writer(low, high)
         if high - low <= _ROWS_WRITTEN_ONE_BY_ONE:
             return one_by_one
@@ -148,7 +150,7 @@ class ArrayPort(Port):
         self.rows[at] = prepared
 
     def batch_writer(self, n: int) -> Callable[[Any], None]:
-        """Write all rows by one assignment, at once where the array fits as it is."""
+        """Write all rows by one assignment, without a check if the array fits without a cast."""
         rows, dtype, shape, prepare = self.rows, self.dtype, self.rows.shape, self.prepare
         ndarray = np.ndarray
 
@@ -168,11 +170,12 @@ class ArrayPort(Port):
         return rows.copy() if isinstance(at, slice) else rows
 
     def item(self, row: int) -> Any:
-        """Return a copy of the row; a scalar where the shape is ()."""
-        return self.rows[row].copy()
+        """Return a copy of the row; a scalar if the shape is ()."""
+        value = self.rows[row]
+        return value if self._is_scalar else value.copy()
 
     def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
-        """Return views of the rows of one copy; scalars where the shape is ()."""
+        """Return views of the rows of one copy; scalars if the shape is ()."""
         rows = self.rows[low:high]
         if self.shape:
             return lambda: list(rows.copy())
@@ -192,8 +195,8 @@ class RecordPort(Port):
         pairs = tuple(zip(node.keys, (child.write for child in children), strict=True))
         is_dict = node.container is dict
 
-        # No call but those of the members: a single value is written where an episode or a step of
-        # a few environments ends, and `split` for each would double the time of a nested Dict.
+        # Only the members are called, because `split` would double the time of a nested Dict.
+        # Single values are written at ends of episodes and in steps of a few environments.
         def write(row: int, value: Any) -> None:
             try:
                 if len(value) != count or not (is_dict or isinstance(value, SEQUENCES)):
@@ -202,7 +205,7 @@ class RecordPort(Port):
                     write_member(row, value[key])
             except Mismatch:
                 raise
-            except RAISED:  # no record, or whatever a foreign one raises
+            except RAISED:  # not a record, or an error of a foreign one
                 split(value, row)
                 raise
 
@@ -216,7 +219,7 @@ class RecordPort(Port):
         def write(values: list[Any]) -> None:
             found = columns.split_record(node, values)
             if found is None:
-                one_by_one(values)  # which finds the value that is no such record
+                one_by_one(values)  # which finds the value that is not such a record
             else:
                 for write_column, column in zip(writers, found, strict=True):
                     write_column(column)
@@ -292,7 +295,7 @@ class ValuePort(Port):
 
 
 def _encoding_error(value: Any, path: Path, row: int, error: BaseException) -> Mismatch:
-    """Convert what `encode` raised into a Mismatch with its path and row."""
+    """Convert an error of `encode` into a Mismatch with its path and row."""
     if isinstance(error, Mismatch):
         return error.at(path, row)
     found = f"{show_value(value)}: {error!r}"
@@ -320,7 +323,7 @@ class EncodedPort(ValuePort):
         return self.decode(self.rows[row, ...])
 
     def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
-        """Decode the rows, at once where the node can."""
+        """Decode the rows, all at once if the node can."""
         if self.decode_rows is None:
             return super().reader(low, high)
         return partial(self.decode_rows, self.rows[low:high])
@@ -409,7 +412,7 @@ def make_port(node: Node, path: Path, blocks: Iterator[ArrayBlock]) -> Port:
 
 
 def fit_values(node: Node, values: tuple[Any, ...] | list[Any]) -> list[Any]:
-    """Return values of any number as they would be read back; a Mismatch names the number."""
+    """Return several values as they would be read back; a Mismatch names the position."""
     blocks = [private_block(leaf, len(values)) for _, leaf in walk(node)]
     port = make_port(node, (), iter(blocks))
     for i, value in enumerate(values):
@@ -429,7 +432,7 @@ def fit_batch_of(node: Node, batch: Any, path: Path = ()) -> Any:
 
 
 def _length(node: Node, batch: Any, path: Path) -> int | None:
-    """Return the number of values of a batch; None where they have no leaves."""
+    """Return the number of values of a batch; None if they have no leaves."""
     if isinstance(node, Record):
         members = zip(node.children, node.split(path, batch), strict=True)
         lengths = (_length(child, member, path) for child, member in members)

@@ -1,4 +1,4 @@
-"""The spaces: what a value is, one class per file, without any knowledge of environments."""
+"""The spaces: sets of values, one class per file; no space knows about environments."""
 
 from __future__ import annotations
 
@@ -41,3 +41,7 @@ __all__ = [
     "to_description",
     "unflatten",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

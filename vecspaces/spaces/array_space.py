@@ -1,4 +1,4 @@
-"""ArraySpace: the base of Box, MultiBinary and MultiDiscrete, spaces of arrays of one shape."""
+"""ArraySpace: the base of Box, MultiBinary and MultiDiscrete: arrays of one shape."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ArraySpace(StandardSpace["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]
         raise NotImplementedError
 
     def _to_array(self, x: Any) -> npt.NDArray[Any] | None:
-        """Return what is no array as one; None if that cannot be done."""
+        """Return a value that is not an array as one; None if this is not possible."""
         if isinstance(x, (Sequence, np.generic)):
             try:
                 return np.array(x)
@@ -78,5 +78,5 @@ class ArraySpace(StandardSpace["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]
     def from_jsonable(self, sample_n: Iterable[Any]) -> list[Any]:
         """Convert nested lists into arrays of this dtype."""
         arrays = [np.array(sample, dtype=self.dtype) for sample in sample_n]
-        # The lists of an array of shape (0, 3) do not hold that 3.
+        # The lists of an array of shape (0, 3) do not contain the 3.
         return [array if array.size else array.reshape(self._shape) for array in arrays]

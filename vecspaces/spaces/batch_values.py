@@ -1,8 +1,8 @@
 """Batches of values: stacked, unstacked, checked as a whole, and converted `to_jsonable`.
 
 A batch of n values of a Box, Discrete, MultiBinary or MultiDiscrete is one array with a leading
-axis of length n; of a Dict or Tuple, a dict or tuple of batches; of any other space, a tuple of n
-values. `Sequence(stack=True)` and `Graph` hold such batches.
+axis of length n. A batch for a Dict or Tuple is a dict or tuple of batches, and for any other space
+a tuple of n values. Values of `Sequence(stack=True)` and `Graph` contain such batches.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def pick(space: Space[Any], batch: Any, at: int | Sequence[int] | np.ndarray[Any
 
 
 def batch_length(space: Space[Any], batch: Any) -> int | None:
-    """Return how many values of `space` a batch holds; None if such values carry no data at all.
+    """Return the number of values of `space` in a batch; None if such values have no data.
 
-    Raises TypeError for what has no length, KeyError or IndexError where a member has no column,
-    and ValueError for columns of different lengths.
+    Raises TypeError if a value has no length, KeyError or IndexError if a member has no column, and
+    ValueError for columns of different lengths.
     """
     if not isinstance(space, Product):
         return len(batch)
@@ -83,8 +83,8 @@ def batch_length(space: Space[Any], batch: Any) -> int | None:
 
 def contains_all(space: Space[Any], batch: Any) -> bool:
     """Return whether every value of `batch` is in `space`; raise what `batch_length` raises."""
-    # Arrays of the space's own dtype and shape are tested at once, with the same answer. A subclass
-    # with a test of its own is asked row by row.
+    # Arrays of the space's own dtype and shape are tested at once, with the same result. A subclass
+    # with its own `contains` is tested row by row.
     contains = type(space).contains
     if (
         isinstance(space, ARRAY_SPACES)
@@ -106,16 +106,16 @@ def contains_all(space: Space[Any], batch: Any) -> bool:
 
 
 def explain_all(space: Space[Any], batch: Any, name: str) -> str | None:
-    """Return why the first value of `batch` that does not fit `space` does not; None if all do."""
+    """Return why the first value of `batch` that is not in `space` is not; None if all are."""
     try:
         values = unstack(space, batch)
-    except Exception as error:  # whatever `batch` is, it is no batch
+    except Exception as error:  # whatever `batch` is, it is not a batch
         return mismatch(name, f"a batch of values of {space!r}", f"{show_value(batch)} ({error!r})")
     return explain_members(((i, space, value) for i, value in enumerate(values)), name)
 
 
 def batches_to_jsonable(space: Space[Any], batches: list[Any]) -> Any:
-    """Convert batches as Gymnasium does; a batch without array form is the list of its values."""
+    """Convert batches as Gymnasium does; one that is not an array becomes a list of its values."""
     if isinstance(space, ARRAY_SPACES):
         return [np.asarray(batch).tolist() for batch in batches]
     if not isinstance(space, Product):

@@ -1,4 +1,4 @@
-"""The space of a batch: of n values of one space, or of one value of each of several spaces."""
+"""The space of batches: of n values of one space, or of one value of each of several spaces."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from vecspaces.spaces.tuple import Tuple
 def batch_space(space: Space[Any], n: int = 1) -> Space[Any]:
     """Return the space of batches of `n` values of `space`.
 
-    A third party's space that is not registered becomes a Tuple of n copies.
+    For a space of another library that is not registered, it is a Tuple of n copies.
 
     Args:
         space: The space of one value.
-        n: Number of values in a batch.
+        n: The number of values in a batch.
 
     Returns:
-        A new space, whose generators start from copies of those of `space`.
+        A new space, whose generators start as copies of those of `space`.
 
     Raises:
-        TypeError: `space` is no Space, or `n` no integer.
+        TypeError: `space` is not a Space, or `n` is not an integer.
         ValueError: `n` is negative.
 
     Example:
@@ -84,18 +84,18 @@ def _(space: Space[Any], n: int = 1) -> Tuple:
 
 
 def batch_differing_spaces(spaces: Seq[Space[Any]]) -> Space[Any]:
-    """Return the space of batches that hold one value of each of several spaces.
+    """Return the space of batches with one value of each of several spaces.
 
     Args:
         spaces: At least one space; all of one type, with different bounds.
 
     Returns:
-        A space whose rows have the bounds of the given spaces; for types of spaces without arrays,
-        and those of third parties, a Tuple of copies. Its generator starts from a copy of that of
-        the first space.
+        A space whose rows have the bounds of the given spaces; a Tuple of copies if their values
+        are not arrays, or they are of another library. Its generator starts as a copy of the first
+        space's.
 
     Raises:
-        TypeError: The spaces are of different types, or are no spaces.
+        TypeError: The spaces are of different types, or are not spaces.
         ValueError: There are none, or their dtypes, shapes, keys or lengths differ.
 
     Example:

@@ -1,4 +1,4 @@
-"""Box: arrays whose entries lie between two bounds, finite or not."""
+"""Box: arrays whose entries are between two bounds, finite or not."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
 
     Attributes:
         low: The lower bounds, of the space's shape and dtype; read-only, assign to change them.
-        high: The upper bounds, likewise.
+        high: The upper bounds, in the same form.
         bounded_below: Whether each entry has a lower bound; bool, of the space's shape.
         bounded_above: Whether each entry has an upper bound.
         low_repr: `low` as `repr` shows it; None before the first call of `repr`.
         high_repr: `high` as `repr` shows it; None before the first call of `repr`.
 
     Raises:
-        TypeError: `shape` is no iterable of integers.
+        TypeError: `shape` is not an iterable of integers.
         ValueError: A bound is nan, of the wrong type or shape, beyond the dtype, or low > high.
         OverflowError: `low` is above, or `high` below, every value of the dtype.
 
@@ -103,7 +103,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         bounded_above: npt.NDArray[np.bool_],
         seed: np.random.Generator | None = None,
     ) -> Box[Any]:
-        """Make a Box of bounds that need no check, since another space had them."""
+        """Make a Box of bounds that need no check, because they come from another space."""
         box = cls.__new__(cls)
         Space.__init__(box, low.shape, low.dtype, seed)
         box.low, box.high = low, high
@@ -111,11 +111,12 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         return box
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Bounds are frozen copies, so that what was compiled from them cannot grow stale.
+        # Bounds are read-only copies, so that compiled results stay valid.
         if name in _BOUNDS:
             value = np.asarray(value)
             if value.flags.writeable or value.base is not None:
-                # By its name, which gives NumPy's own dtype object: a pickle brings a copy of it.
+                # By its name, which gives NumPy's own dtype object, because a pickle contains a
+                # copy of it.
                 value = value.astype(value.dtype.str)
                 value.flags.writeable = False
             self.__dict__.update(_sampler=None, _limits=None, low_repr=None, high_repr=None)
@@ -142,8 +143,8 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
     def sample(self, mask: None = None, probability: None = None) -> npt.NDArray[ScalarT_cov]:
         """Draw a random array; the distribution of each entry depends on its bounds.
 
-        It is uniform between two bounds, exponential from a single bound, and normal without
-        bounds; integers are rounded down.
+        It is uniform between two bounds, exponential from one bound, and normal without bounds;
+        integers are rounded down.
 
         Args:
             mask: Must be None.
@@ -185,7 +186,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         )
 
     def _to_array(self, x: Any) -> npt.NDArray[Any] | None:
-        """Return what is no array as one of this dtype; None if that cannot be done."""
+        """Return a value that is no array as one of this dtype; None if this is not possible."""
         try:
             if isinstance(x, np.generic) and x.dtype == self.dtype:
                 return np.asarray(x)
@@ -200,7 +201,7 @@ class Box(ArraySpace[ScalarT_cov], Generic[ScalarT_cov]):
         return self.low, self.high
 
     def _find_limits(self) -> tuple[Any, Any, bool]:
-        """Return the limits that `contains` has to test; None for a side that the dtype ensures."""
+        """Return the limits that `contains` must test; None for a side that the dtype ensures."""
         smallest, largest = (
             (-np.inf, np.inf) if self.dtype.kind == "f" else dtype_limits(self.dtype)
         )

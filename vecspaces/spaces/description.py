@@ -1,4 +1,4 @@
-"""Descriptions: a space itself as JSON types, to log a run, serve a policy, or compare."""
+"""Descriptions: a space as JSON types, for logs, for servers of policies, and for comparisons."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KEY_TYPES = (str, int, float, bool, type(None))
 def to_description(space: Space[Any]) -> dict[str, Any]:
     """Return a description of a space in plain JSON types; `from_description` is the inverse.
 
-    It holds all that makes two spaces equal, bounds as exact values, and a version number; seeds
+    It contains everything on which equality depends, with exact bounds, and a version number. Seeds
     and the state of generators are left out.
 
     Args:
@@ -43,8 +43,8 @@ def to_description(space: Space[Any]) -> dict[str, Any]:
         Dicts, lists, strings, numbers, bools and None, which `json.dumps` can write.
 
     Raises:
-        CustomSpaceError: `space`, or one inside it, is of another class; a subclass may have
-            changed what a value is, and that would be lost.
+        CustomSpaceError: `space`, or one inside it, is of another class. This includes subclasses,
+            because they may have other values.
 
     Example:
         >>> from vecspaces.spaces import Box, Discrete, Tuple
@@ -56,9 +56,9 @@ def to_description(space: Space[Any]) -> dict[str, Any]:
 
 
 def from_description(description: dict[str, Any]) -> Space[Any]:
-    """Return the space that a description describes, equal to the one that it was made from.
+    """Return the space of a description, equal to the one from which it was made.
 
-    Nothing in a description is executed, and nothing is imported for it.
+    Nothing in a description is executed or imported.
 
     Args:
         description: What `to_description` returned, or what `json.loads` made of its text.
@@ -67,9 +67,9 @@ def from_description(description: dict[str, Any]) -> Space[Any]:
         A new space, not seeded.
 
     Raises:
-        TypeError: `description` is no dict.
+        TypeError: `description` is not a dict.
         ValueError: It is of a newer version, or is not what `to_description` writes; the message
-            begins with the path to what is wrong.
+            begins with the path of the fault.
 
     Example:
         >>> from vecspaces.spaces import Box, Dict, Discrete
@@ -100,7 +100,7 @@ def from_description(description: dict[str, Any]) -> Space[Any]:
 
 
 def _fields_of(kind: type[StandardSpace[Any]]) -> dict[str, FieldKind]:
-    """Return the fields of a kind; one number may stand for all of an array, whatever its shape."""
+    """Return the fields of a kind; one number may represent an array of any shape."""
     return {"shape": "shape", **kind._fields} if kind is MultiDiscrete else kind._fields
 
 
@@ -125,7 +125,7 @@ def _write_space(space: Any, where: str) -> dict[str, Any]:
 
 
 def _write_field(space: Any, field: FieldKind, value: Any) -> Any:
-    """Return one argument of a space as JSON has it."""
+    """Return one argument of a space as JSON types."""
     match field:
         case "low":
             return _write_numbers(value, space.bounded_below, "-inf")
@@ -143,7 +143,7 @@ def _write_field(space: Any, field: FieldKind, value: Any) -> Any:
             return value if _is_kept(value) else list(value)  # JSON would join two of them
         case "shape" | "size":
             return list(value) if isinstance(value, tuple) else value
-        case _:  # members, which are written already
+        case _:  # members, which are already written
             return value
 
 
@@ -201,7 +201,7 @@ def _read_field(description: dict[str, Any], where: str, name: str, field: Field
 
 
 def _make(kind: type[StandardSpace[Any]], found: dict[str, Any]) -> Space[Any]:
-    """Return a space of what was read."""
+    """Return the space for the values that were read."""
     bounded: dict[str, Any] = {}
     for name in ("low", "high"):
         if name in found:
@@ -222,7 +222,7 @@ def _wrong(where: str, expected: str, found: Any) -> ValueError:
 
 
 def _expect(kind: type, found: Any, where: str) -> Any:
-    """Return what is of a type; a bool is no int."""
+    """Return a value if it is of a type; a bool is not an int."""
     if type(found) is not kind:
         raise _wrong(where, f"a value of type {kind.__name__}", found)
     return found
@@ -258,11 +258,11 @@ def _read_numbers(
 
 
 def _read_number(dtype: np.dtype[Any], infinity: float, value: Any, where: str) -> tuple[Any, bool]:
-    """Return a number, and whether it bounds anything; what does not is the limit of integers."""
+    """Return a number, and whether it is a bound; if not, it is the limit of the dtype."""
     smallest, largest = dtype_limits(dtype)
     text = isinstance(value, str)
     if dtype.kind == "f" and text and (value in _INFINITE or dtype.itemsize > 8):
-        with warnings.catch_warnings():  # what overflows is no number of the dtype
+        with warnings.catch_warnings():  # what overflows is not a number of the dtype
             warnings.simplefilter("ignore", RuntimeWarning)
             number = dtype.type(value if re.fullmatch(_NUMBER, value) else "nan")
         if np.isfinite(number) or value in _INFINITE:
@@ -276,7 +276,7 @@ def _read_number(dtype: np.dtype[Any], infinity: float, value: Any, where: str) 
 
 
 def _entries(values: Any, shape: tuple[int, ...], where: str) -> Iterator[tuple[Any, str]]:
-    """Yield the entries of nested lists of a shape, and where they sit."""
+    """Yield the entries of nested lists of a shape, and their indices."""
     if not shape:
         yield values, where
         return
@@ -300,20 +300,20 @@ def _read_items(found: list[Any], where: str) -> list[tuple[Any, Space[Any]]]:
 
 
 def _is_key(key: Any) -> bool:
-    """Return whether JSON can hold a key of a Dict; nan would not be found again."""
+    """Return whether JSON can represent a key of a Dict; nan would not be found again."""
     return type(key) in _KEY_TYPES and key == key and (type(key) is not str or _is_kept(key))
 
 
 def _is_kept(text: str) -> bool:
-    """Return whether JSON keeps a str: it makes one character of two surrogates that are a pair."""
+    """Return whether JSON keeps a str: it joins a pair of surrogates into one character."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") == text
 
 
 def _write_numbers(array: npt.NDArray[Any], bounded: Any = True, infinity: str = "") -> Any:
-    """Return exact numbers, one if all are the same; infinite ones as strings, as JSON has none."""
+    """Return exact numbers, one if all are equal; infinite ones as strings, since JSON has none."""
     numbers: Any = array.astype(object)
     if array.dtype.kind == "f":
-        if array.dtype.itemsize > 8:  # no number of Python's is as exact
+        if array.dtype.itemsize > 8:  # no Python number is as exact
             numbers = np.array([str(number) for number in array.flat], object).reshape(array.shape)
         numbers[array == np.inf], numbers[array == -np.inf] = "inf", "-inf"
     else:

@@ -41,7 +41,7 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
         sort_keys: As given.
 
     Raises:
-        TypeError: `spaces` is of another type, or a member is no Space.
+        TypeError: `spaces` is of another type, or a member is not a Space.
         ValueError: A keyword is also a key of `spaces`.
 
     Example:
@@ -74,7 +74,7 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
             if sort_keys and not isinstance(spaces, OrderedDict):
                 try:
                     members = dict(sorted(members.items()))
-                except TypeError:  # keys that cannot be compared stay in their order
+                except TypeError:  # keys that cannot be compared keep their order
                     members = dict(spaces.items())
         elif isinstance(spaces, Sequence):
             try:
@@ -175,7 +175,7 @@ class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[Member
             The values by key.
 
         Raises:
-            AssertionError: The mask or probability is no dictionary with the keys of this space.
+            AssertionError: The mask or probability is not a dictionary with the keys of this space.
             ValueError: Both `mask` and `probability` are given.
         """
         if mask is None and probability is None:

@@ -32,7 +32,7 @@ class Discrete(StandardSpace[IntegerT_cov], Generic[IntegerT_cov]):
         start: The smallest value, a scalar of the dtype.
 
     Raises:
-        TypeError: `n` or `start` is no integer, or `dtype` no integer dtype.
+        TypeError: `n` or `start` is not an integer, or `dtype` is not an integer dtype.
         ValueError: `n` is not positive, or a value does not fit the dtype.
 
     Example:
@@ -95,8 +95,8 @@ class Discrete(StandardSpace[IntegerT_cov], Generic[IntegerT_cov]):
         """Draw a random integer, uniformly by default.
 
         Args:
-            mask: int8, shape `(n,)`: 1 for values that may be drawn, else 0. All zero draws
-                `start`.
+            mask: int8, shape `(n,)`: 1 for values that may be drawn, else 0. If all are 0, `start`
+                is drawn.
             probability: float64, shape `(n,)`, with sum 1: the probability of each value.
 
         Returns:

@@ -30,7 +30,7 @@ def is_space_dtype_shape_equiv(space_1: Space[Any], space_2: Space[Any]) -> bool
 
     Raises:
         NotImplementedError: `space_1` is of a class that is not registered.
-        TypeError: An argument is no Space.
+        TypeError: An argument is not a Space.
 
     Example:
         >>> from vecspaces.spaces import Box, Discrete
@@ -68,7 +68,7 @@ def _(space_1: StandardSpace[Any], space_2: Space[Any]) -> bool:
 
 
 def is_same(one: Space[Any], other: Space[Any]) -> bool:
-    """Return whether two spaces are equal, by their own `==` or by what they are made of."""
+    """Return whether two spaces are equal, by their own `==` or by their attributes."""
     if one is other or bool(one == other):
         return True
     try:
@@ -80,7 +80,7 @@ def is_same(one: Space[Any], other: Space[Any]) -> bool:
 def is_twin(one: Any, other: Any) -> bool:
     """Return whether two spaces, of any library, have equal attributes, except the generators.
 
-    Their class needs no `==` for it. Arrays are compared to the last bit, while the `==` of a Box
+    Their class need not define `==`. Arrays are compared bit for bit, while the `==` of a Box
     accepts bounds that are close.
     """
     return _attributes(one) == _attributes(other)
@@ -89,9 +89,9 @@ def is_twin(one: Any, other: Any) -> bool:
 def fingerprint(space: Any) -> Hashable:
     """Return a key that spaces share if `is_twin` holds.
 
-    To find the equal ones among thousands takes one key each, where comparing takes one for each
-    pair. An attribute without a hash makes a space equal to itself alone, as long as the space
-    exists; so does an attribute that leads back to the space.
+    Finding equal ones among thousands of spaces takes one key per space instead of one comparison
+    per pair. If an attribute has no hash, or leads back to the space, the key belongs to this space
+    only, as long as the space exists.
     """
     try:
         found = _attributes(space)
@@ -151,15 +151,15 @@ def difference(a: Space[Any], b: Space[Any], *, bounds: bool = True) -> str | No
     """Return the path to the first difference between two spaces, and what differs.
 
     Args:
-        a: The space that is expected.
-        b: The space that is found.
-        bounds: Whether bounds count; False compares nesting, shapes and dtypes alone.
+        a: The expected space.
+        b: The space that was found.
+        bounds: Whether bounds are compared; False: only nesting, shapes and dtypes.
 
     Returns:
-        None if they are equal, else the path, which part differs, and that part of each.
+        None if they are equal; otherwise the path, the part that differs, and its value in each.
 
     Raises:
-        TypeError: An argument is no Space.
+        TypeError: An argument is not a Space.
 
     Example:
         >>> from vecspaces.spaces import Box
@@ -211,7 +211,7 @@ def _difference(a: Space[Any], b: Space[Any], where: str, bounds: bool) -> str |
 
 
 def _has_other_values(a: Space[Any], b: Space[Any]) -> bool:
-    """Return whether nesting, shapes or dtypes differ; unregistered classes count as different."""
+    """Return whether nesting, shapes or dtypes differ; unregistered classes are different."""
     try:
         return not is_space_dtype_shape_equiv(a, b)
     except NotImplementedError:

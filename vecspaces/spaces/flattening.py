@@ -1,9 +1,9 @@
-"""Flattening: every value of a space of fixed size as one vector, and back.
+"""Flattening: values of a space of fixed size as vectors, and back.
 
-`flatdim`, `flatten_space`, `flatten` and `unflatten` dispatch on the type of the space as
-`functools.singledispatch` does: `flatten.register` and its siblings add a third party's space.
-A space without a fixed size (it holds a Graph or a Sequence) flattens to a space of the same
-nesting whose leaves are flat.
+`flatdim`, `flatten_space`, `flatten` and `unflatten` dispatch on the type of the space like
+`functools.singledispatch`: their methods `register` add spaces of other libraries. A space without
+a fixed size (one with a Graph or a Sequence) is flattened to a space of the same nesting whose
+leaves are flat.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def flatdim(space: Space[Any]) -> int:
     """Return the number of entries of a flattened value of `space`.
 
     Raises:
-        ValueError: Values have no fixed size, as they hold a Graph or a Sequence.
+        ValueError: Values have no fixed size, because they contain a Graph or a Sequence.
         NotImplementedError: A third party's space that is not registered.
 
     Example:
@@ -136,7 +136,7 @@ def _(space: Graph) -> Graph:
     return Graph(flatten_space(space.node_space), edge_space)
 
 
-# A value that does not fit raises one of these, the class that Gymnasium raises.
+# The classes of errors for a value that does not fit, as in Gymnasium.
 _MISFITS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
@@ -243,7 +243,7 @@ def _(space: OneOf, x: tuple[int, Any]) -> Vector:
     flat = np.empty(flatdim(space), _flat_dtype(space))
     flat[0] = index
     flat[1 : 1 + len(part)] = part
-    # The padding must lie within the bounds, as the first entry does and the lower bound.
+    # The padding must be within the bounds, as the first entry and the lower bound are.
     if len(flat) > 1 + len(part):
         flat[1 + len(part) :] = part[0] if len(part) else _flat_box(space).low[1]
     return flat
@@ -262,12 +262,12 @@ def unflatten(space: Space[Any], x: Any) -> Any:
         x: The flattened value.
 
     Returns:
-        The value; equal to the original if the dtype of the vector can hold it.
+        The value, which equals the original if the dtype of the vector can represent it.
 
     Raises:
-        AssertionError: `x` is no array, or no tuple or dict if values have no fixed size.
+        AssertionError: `x` is not an array, or not a tuple or dict if values have no fixed size.
         NotImplementedError: A third party's space that is not registered.
-        ValueError: `x` is no vector that `flatten` returns, such as zeros for a Discrete.
+        ValueError: `x` is not a vector that `flatten` returns, such as zeros for a Discrete.
 
     Example:
         >>> space = Tuple((Box(0, 1, (2,)), Discrete(3)))
@@ -302,7 +302,7 @@ def _(space: MultiDiscrete[Any], x: Any) -> Any:
             f"found non-zeros at {hot}"
         )
     values = (hot - firsts).reshape(space.shape) + space.start.astype(np.int64)
-    return np.asarray(values).astype(space.dtype)[()]  # a scalar where the shape is ()
+    return np.asarray(values).astype(space.dtype)[()]  # a scalar if the shape is ()
 
 
 @unflatten.register(Text)
@@ -370,7 +370,7 @@ def _flat_dtype(space: Space[Any]) -> np.dtype[Any]:
     if isinstance(space, OneOf):
         dtype = _promote([_flat_dtype(member) for member in space.spaces])
         last = len(space) - 1
-        # The index travels in the vector too, and must not overflow or be rounded.
+        # The index is part of the vector, and must neither overflow nor be rounded.
         if dtype.kind == "f":
             limit = 2 ** (np.finfo(dtype).nmant + 1)
         else:
@@ -380,7 +380,7 @@ def _flat_dtype(space: Space[Any]) -> np.dtype[Any]:
 
 
 def _promote(dtypes: list[np.dtype[Any]]) -> np.dtype[Any]:
-    """Return the dtype for all; that of no values at all is bool, which promotes no other."""
+    """Return the dtype for all; without values it is bool, which promotes no other dtype."""
     return np.result_type(*dtypes) if dtypes else np.dtype(np.bool_)
 
 
@@ -389,13 +389,13 @@ def _concatenate(parts: list[Vector]) -> Vector:
 
 
 def _onehot_starts(space: MultiDiscrete[Any]) -> tuple[npt.NDArray[np.int64], int]:
-    """Return where each one-hot vector begins, and where the last one ends."""
+    """Return the index at which each one-hot vector begins, and the end of the last one."""
     counts = space.nvec.ravel().astype(np.int64)
     return counts.cumsum() - counts, int(counts.sum())
 
 
 def _split(space: Product[Any], x: Any) -> list[Vector]:
-    """Return the vectors of the members, cut from the vector of all."""
+    """Return the vectors of the members, which are parts of the whole vector."""
     x = _expect(np.ndarray, space, x)
     parts, end = [], 0
     for member in space._members().values():

@@ -45,7 +45,7 @@ class GraphInstance(NamedTuple):
 class Graph(Composite[GraphInstance]):
     """Graphs of any size, with a value of one space per node and of another per edge.
 
-    Edges are directed, may be double, and may link a node with itself.
+    Edges are directed; two nodes may have several edges, and an edge may link a node with itself.
 
     Args:
         node_space: The space of a node's features.
@@ -59,7 +59,7 @@ class Graph(Composite[GraphInstance]):
         batch_edge_space: The space of a batch of one edge, or None.
 
     Raises:
-        TypeError: `node_space` is no Space, or `edge_space` is neither a Space nor None.
+        TypeError: `node_space` is not a Space, or `edge_space` is neither a Space nor None.
 
     Example:
         >>> from vecspaces.spaces import Box, Discrete
@@ -110,19 +110,19 @@ class Graph(Composite[GraphInstance]):
         """Draw a random graph.
 
         Args:
-            mask: A pair of masks, or None, for the nodes and for the edges. Each has the form that
-                a batch of that many values takes (for a Discrete, a tuple of masks); if `num_edges`
-                is None, the mask of the edges is that of one edge, and applies to all of them.
-            probability: A pair of probabilities likewise.
+            mask: A pair of masks, or None, for the nodes and for the edges. Each is the mask of a
+                batch of all nodes or edges (for a Discrete, a tuple of masks); if `num_edges` is
+                None, the mask for edges is that of one edge, and applies to all.
+            probability: A pair of probabilities in the same form.
             num_nodes: Number of nodes, at least 1.
             num_edges: Number of edges. None: a random number below n * (n - 1) for n nodes.
 
         Returns:
-            The graph; without edges, its `edges` and `edge_links` are None.
+            The graph. If it has no edges, `edges` and `edge_links` are None.
 
         Raises:
             AssertionError: `num_nodes` or `num_edges` is too small.
-            ValueError: Both `mask` and `probability` are given, or one that is no pair.
+            ValueError: Both `mask` and `probability` are given, or one that is not a pair.
         """
         if not num_nodes > 0:
             raise AssertionError(f"num_nodes: expected at least 1 node, found {num_nodes}")
@@ -168,7 +168,7 @@ class Graph(Composite[GraphInstance]):
                 and contains_all(self.edge_space, edges)
                 and self._explain_links(nodes, edges, links, "") is None
             )
-        except Exception:  # whatever x holds, it is no graph
+        except Exception:  # whatever x contains, it is not a graph
             return False
 
     def _explain_links(self, nodes: Any, edges: Any, links: Any, name: str) -> str | None:
@@ -240,7 +240,7 @@ def _sample_batch(space: Space[Any], n: int, word: str, limit: Any, key: int) ->
     """Sample `n` values at once, and advance the generator of `space`."""
     batch = sample_member(batch_space(space, n), word, limit, key)
     # The batch draws from copies of the generators, so the original advances by one number, as in
-    # Gymnasium. A composite space draws with its members' generators, which do not advance: there
-    # each batch equals the one before.
+    # Gymnasium. A composite space draws with its members' generators, which do not advance, so each
+    # of its batches equals the one before.
     space.np_random.random()
     return batch

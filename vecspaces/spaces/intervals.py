@@ -1,4 +1,4 @@
-"""Intervals: bounds cast to a dtype, and samples between them, exact at every dtype's limits."""
+"""Intervals: bounds cast to a dtype, and samples between them, exact also at a dtype's limits."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def dtype_limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
 def cast_bound(
     name: str, bound: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """Return a bound as an array of the dtype, and which of its entries are bounds at all.
+    """Return a bound as an array of the dtype, and a mask of the entries that are bounds.
 
-    `-inf` is no bound as `"low"`, `inf` none as `"high"`. ValueError: the bound is nan, of another
+    `-inf` as `"low"` and `inf` as `"high"` are not bounds. ValueError: the bound is nan, of another
     type or shape, or beyond the dtype on its own side; OverflowError: it is beyond the dtype on the
-    other side, so that nothing lies within.
+    other side, so that no value is within.
     """
     infinity = -np.inf if name == "low" else np.inf
     values: Any
@@ -137,7 +137,7 @@ class BoxSampler:
         if self._dtype.kind in "iu" and not self._exact:
             self._coarse = bool(np.any(np.abs(bottom) >= 2**53) or np.any(top >= 2**53))
             smallest, largest = dtype_limits(self._dtype)
-            if self._coarse:  # float(largest) is one more than the dtype holds
+            if self._coarse:  # float(largest) is one more than the largest value
                 self._ends = smallest, np.nextafter(float(largest), 0.0)
             else:
                 self._ends = bottom, high.reshape(-1).astype(np.float64)
@@ -163,7 +163,7 @@ class BoxSampler:
 
 
 class _Group:
-    """The entries `where` (flat indices; None: all) that follow one law, drawn by one call."""
+    """The entries `where` (flat indices; None: all) with one distribution, drawn by one call."""
 
     def __init__(self, law: str, where: Any, low: FloatArray, high: FloatArray) -> None:
         if law == "uniform":

@@ -28,7 +28,7 @@ def check_limit(
     largest: int = 1,
     sums_to_one: bool = True,
 ) -> None:
-    """Raise AssertionError unless `limit` has the shape, and the dtype and range of its word."""
+    """Raise AssertionError unless `limit` has the shape, and the dtype and range of its kind."""
     dtype: Any = np.int8 if word == "mask" else np.float64
     if not isinstance(limit, np.ndarray) or limit.dtype != dtype or limit.shape != shape:
         expected = f"an array of shape {shape} and dtype {np.dtype(dtype)}"

@@ -27,7 +27,7 @@ class MultiBinary(ArraySpace[np.int8]):
         n: The length, or the shape as a tuple.
 
     Raises:
-        ValueError: `n` is neither an int nor a sequence of ints, or holds one that is not positive.
+        ValueError: `n` is neither an int nor a sequence of ints, or a number is not positive.
 
     Example:
         >>> MultiBinary(5, seed=42).sample()
@@ -91,7 +91,7 @@ class MultiBinary(ArraySpace[np.int8]):
     def contains(self, x: Any) -> bool:
         """Return whether `x` is an array of zeros and ones, or a sequence that converts to one.
 
-        The dtype does not matter, as in Gymnasium: 1.0 and True are ones too.
+        As in Gymnasium, the dtype is not checked: 1.0 and True are ones.
         """
         array = x if isinstance(x, np.ndarray) else self._to_array(x)
         if array is None or array.shape != self._shape:

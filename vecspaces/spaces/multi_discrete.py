@@ -21,18 +21,18 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
     """Arrays whose entries are `start[i], ..., start[i] + nvec[i] - 1`.
 
     Args:
-        nvec: Number of values of each entry; of any number of axes.
+        nvec: The number of values of each entry; an array with any number of axes.
         dtype: The integer dtype of values.
         seed: A seed, or a generator to draw from.
         start: The smallest value of each entry, of the shape of `nvec`; None: zeros.
 
     Attributes:
         nvec: The numbers of values, of the space's shape and dtype.
-        start: The smallest values, likewise.
+        start: The smallest values, in the same form.
 
     Raises:
-        ValueError: `dtype` is no integer dtype, a number is not positive, the shapes differ, or a
-            largest value does not fit the dtype.
+        ValueError: `dtype` is not an integer dtype, a number is not positive, the shapes differ, or
+            a largest value does not fit the dtype.
         OverflowError: An entry of `nvec` or `start` does not fit the dtype.
 
     Example:
@@ -82,8 +82,9 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
 
         Args:
             mask: Per entry an int8 array of shape `(nvec[i],)`: 1 for values that may be drawn,
-                else 0; in tuples, nested as deep as the space has axes. All zero draws `start[i]`.
-            probability: Likewise float64 arrays with sum 1: the probability of each value.
+                else 0; in tuples, nested as deep as the space has axes. If all are 0, `start[i]` is
+                drawn.
+            probability: In the same form, float64 arrays with sum 1: the probability of each value.
 
         Returns:
             An array of the space's shape and dtype.
@@ -101,7 +102,7 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
         return np.array(self._draw(word, limit, self.nvec, self.start, ()), self.dtype)
 
     def _draw(self, word: str, limit: Any, nvec: Any, start: Any, path: tuple[int, ...]) -> Any:
-        """Return what a mask or probability allows, as nested lists of ints."""
+        """Draw within a mask or probability, as nested lists of ints."""
         if nvec.ndim:
             check_limit_tuple(word, limit, len(nvec), path)
             return [
@@ -113,7 +114,7 @@ class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):
             index = allowed[self.np_random.integers(allowed.size)] if allowed.size else 0
         else:
             index = self.np_random.choice(allowed, p=(limit / np.sum(limit))[allowed])
-        return int(start) + int(index)  # NumPy would make a float of int64 and uint64
+        return int(start) + int(index)  # NumPy would promote int64 and uint64 to float64
 
     def contains(self, x: Any) -> bool:
         """Return whether `x` is an array, or a sequence that converts to one, within the ranges."""

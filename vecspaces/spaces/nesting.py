@@ -17,10 +17,10 @@ MemberT = TypeVar("MemberT", covariant=True, default=Any)
 
 
 class Composite(StandardSpace[T_cov]):
-    """A space with members; creating its own generator leaves theirs as they are."""
+    """A space with members; creating its own generator does not change theirs."""
 
     def _members(self) -> Mapping[Any, Space[Any]]:
-        """Return the members by the keys under which they sit."""
+        """Return the members by their keys."""
         raise NotImplementedError
 
     @property
@@ -64,7 +64,7 @@ class Composite(StandardSpace[T_cov]):
         return own, *(seed_member(space, seed[i], i) for i, space in enumerate(members, 1))
 
     def _name_seeds(self) -> str:
-        """Return what the seeds of a list are for, for errors."""
+        """Return what each seed of a list is for, for errors."""
         raise NotImplementedError
 
     def _draw_seeds(self, seed: int | None) -> list[Any]:
@@ -78,7 +78,7 @@ class Composite(StandardSpace[T_cov]):
 
 
 class Product(Composite[T_cov]):
-    """A space whose values hold one value of each member, in a dict or a tuple."""
+    """A space whose values consist of one value of each member, in a dict or a tuple."""
 
     _container: ClassVar[type[dict[Any, Any]] | type[tuple[Any, ...]]]
 
@@ -114,7 +114,7 @@ class Product(Composite[T_cov]):
     def _from_columns(
         self, sample_n: Any, convert: Callable[[Space[Any], Any], list[Any]]
     ) -> list[Any]:
-        """Return values, made of what `convert(member, its column)` returns."""
+        """Return values that consist of what `convert(member, its column)` returns."""
         members = self._members()
         if not members:
             return [self._build(()) for _ in sample_n]
@@ -185,6 +185,6 @@ def sample_member(space: Space[Any], word: str, limit: Any, key: str | int) -> A
 
 
 def explain_members(members: Iterable[tuple[Any, Space[Any], Any]], name: str) -> str | None:
-    """Return why the first (key, space, value) that does not fit does not; None if all fit."""
+    """Return why the first (key, space, value) that does not fit is invalid; None if all fit."""
     answers = (space.explain(value, f"{name}[{key!r}]") for key, space, value in members)
     return next((answer for answer in answers if answer is not None), None)

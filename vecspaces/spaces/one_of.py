@@ -1,4 +1,4 @@
-"""OneOf: a value of one of several spaces, and which one."""
+"""OneOf: a value of one of several spaces, with the index of the space."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vecspaces.spaces.tuple import Tuple
 
 
 class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
-    """The tagged union of spaces; a value is a pair of an index and a value of the space there.
+    """The tagged union of spaces; a value is a pair of an index and a value of that member.
 
     Args:
         spaces: The members, at least one.
@@ -28,7 +28,7 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
         spaces: The members, as a tuple.
 
     Raises:
-        TypeError: `spaces` is no iterable, or a member is no Space.
+        TypeError: `spaces` is not an iterable, or a member is not a Space.
         ValueError: `spaces` is empty.
 
     Example:
@@ -78,7 +78,7 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
             The index, an `np.int64`, and the value.
 
         Raises:
-            AssertionError: The mask or probability is no tuple with an entry per member.
+            AssertionError: The mask or probability is not a tuple with an entry per member.
             ValueError: Both `mask` and `probability` are given.
         """
         index: Any = self.np_random.integers(0, len(self.spaces), dtype=np.int64)
@@ -90,7 +90,7 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
         return index, sample_member(space, word, limits[index], int(index))
 
     def contains(self, x: Any) -> bool:
-        """Return whether `x` is a pair of an index, and a value of the member there."""
+        """Return whether `x` is a pair of an index and a value of that member."""
         try:
             return bool(
                 isinstance(x, tuple)
@@ -135,7 +135,7 @@ class OneOf(Composite[tuple[int, MemberT]], Generic[MemberT]):
 
 
 def _by_value(space: Space[Any]) -> bool:
-    """Return whether the one item of `to_jsonable([value])` is all of it, not one column."""
+    """Return whether the only item of `to_jsonable([value])` is the whole value, not one column."""
     if isinstance(space, Sequence) and space.stack:
         return _by_value(space.feature_space)
     if isinstance(space, Dict):

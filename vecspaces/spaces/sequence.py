@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Sequence(Composite["tuple[Any, ...] | Any"]):
-    """Finite sequences of values of one space, of no fixed length.
+    """Finite sequences, of any length, of values of one space.
 
     Args:
         space: The space of the elements.
@@ -41,7 +41,7 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
         stacked_feature_space: The space of a batch of one element; only with `stack=True`.
 
     Raises:
-        TypeError: `space` is no Space.
+        TypeError: `space` is not a Space.
 
     Example:
         >>> from vecspaces.spaces import Box
@@ -95,13 +95,14 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
         Args:
             mask: A pair: the length, as `generate_sample_length` takes it, and a mask, or None, for
                 the elements.
-            probability: A pair: the length likewise, and probabilities, or None, for the elements.
+            probability: A pair: the length in the same form, and probabilities, or None, for the
+                elements.
 
         Returns:
             A tuple of the elements, or with `stack=True` a batch.
 
         Raises:
-            AssertionError: The length is negative, or an array of another shape or dtype.
+            AssertionError: The length is negative, or is an array of another shape or dtype.
             TypeError: The length is of another type.
             ValueError: Both `mask` and `probability` are given.
         """
@@ -167,7 +168,7 @@ class Sequence(Composite["tuple[Any, ...] | Any"]):
             for value in x:
                 if not self.feature_space.contains(value):
                     return False
-        except Exception:  # whatever x is, it is no sequence
+        except Exception:  # whatever x is, it is not a sequence
             return False
         return True
 

@@ -1,4 +1,4 @@
-"""Space: what every space offers, whatever its values are.
+"""Space: the base class of all spaces.
 
 The methods of every space are in this order: construction, `shape`, `is_np_flattenable` and
 the properties of that space alone, `seed`, `sample`, `contains` and `_explain`, `to_jsonable` and
@@ -128,11 +128,11 @@ class Space(Generic[T_cov]):
 
         Args:
             x: Any object.
-            name: How the answer refers to `x`, such as `"observation"`. A composite space extends
+            name: The name of `x` in the answer, such as `"observation"`. A composite space extends
                 it to the path of the first leaf that does not fit: `observation['camera']['left']`.
 
         Returns:
-            None exactly when `contains(x)`, else the path, what was expected there, and what was
+            None if `contains(x)` is True; otherwise the path, what was expected there, and what was
             found.
 
         Example:
@@ -152,8 +152,8 @@ class Space(Generic[T_cov]):
     def _explain(self, x: Any, name: str) -> str:
         """Return why `contains` is False for `x`.
 
-        A composite space calls `explain` of each member, with `name` extended by `[key]`, returns
-        the first answer that is not None, and falls back on this method.
+        A composite space calls `explain` of each member, with `name` extended by `[key]`, and
+        returns the first answer that is not None, or else calls this method.
         """
         return mismatch(name, f"a value of {self!r}", show_value(x))
 
@@ -191,8 +191,8 @@ class Space(Generic[T_cov]):
         return f"{type(self).__name__}({shown})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Space[T_cov]:
-        # Two things would take most of the time: generators have a faster copy, and read-only
-        # arrays that own their data are shared.
+        # To save time, generators are copied by a faster function, and read-only arrays that own
+        # their data are shared.
         for value in self.__dict__.values():
             if type(value) is np.random.Generator and id(value) not in memo:
                 memo[id(value)] = seeding.copy_generator(value)
@@ -213,8 +213,8 @@ class Space(Generic[T_cov]):
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         attributes = dict(state)
         if isinstance(dtype := attributes.get("dtype"), np.dtype):
-            # A pickle brings a twin of NumPy's own object, which all samples would then carry;
-            # comparing by identity is what makes checks of dtypes cheap.
+            # A pickle contains a copy of NumPy's own dtype object, which all samples would then
+            # have; dtypes are compared by identity, which is fast.
             attributes["dtype"] = dtype if dtype.kind == "V" else np.dtype(dtype.str)
         self.__dict__.update(attributes)
 

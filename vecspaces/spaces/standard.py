@@ -1,4 +1,4 @@
-"""StandardSpace: the fields of each of the ten kinds of spaces, from which equality follows.
+"""StandardSpace: the fields of the ten kinds of spaces, from which equality is derived.
 
 Equality, differences, descriptions in JSON and the conversion to Gymnasium derive from the fields.
 """
@@ -16,12 +16,12 @@ FieldKind: TypeAlias = Literal[
     "shape", "dtype", "size", "flag", "characters",
     # integers, and arrays of numbers
     "length", "limit", "limits", "low", "high",
-    # members: one, one or None, in a row, by key
+    # members: one, one or None, several in order, several by key
     "space", "optional space", "spaces", "items",
 ]  # fmt: skip
 
 MEMBERS = frozenset(("space", "optional space", "spaces", "items"))
-#: What may differ between spaces whose values have the same nesting, shapes and dtypes.
+#: The fields that may differ between spaces whose values have the same nesting, shapes and dtypes.
 BOUNDS = frozenset(("limit", "limits", "low", "high"))
 
 
@@ -43,7 +43,7 @@ KINDS: dict[str, Any] = dict.fromkeys(FIELDS)
 
 
 class StandardSpace(Space[T_cov]):
-    """One of the ten spaces, or a subclass of one; its fields determine all of it but its seeds."""
+    """One of the ten spaces, or a subclass; the fields determine everything except the seeds."""
 
     _fields: ClassVar[dict[str, FieldKind]]
 
@@ -66,7 +66,7 @@ class StandardSpace(Space[T_cov]):
         return {name: getattr(space, name) for name in cls._fields}
 
     def _parts(self) -> dict[str, Any]:
-        """Return what makes two spaces equal, by the names that differences have."""
+        """Return the parts on which equality depends, by their names in texts of differences."""
         return {"shape": self.shape, "dtype": self.dtype, **self._arguments_of(self)}
 
     def __eq__(self, other: object) -> bool:
@@ -80,7 +80,7 @@ class StandardSpace(Space[T_cov]):
 
 
 def find_difference(name: str, one: Any, other: Any) -> tuple[int, ...] | None:
-    """Return the index of the first entry in which two parts differ, () if they are no arrays."""
+    """Return the index of the first entry in which two parts differ, () if they are not arrays."""
     if not isinstance(one, np.ndarray):
         return None if one is other or one == other else ()
     # Gymnasium's Boxes are equal if their bounds are close.

@@ -20,7 +20,7 @@ alphanumeric: frozenset[str] = frozenset(
 
 
 class _Characters:
-    """The characters of a charset in all forms that are needed, shared by equal charsets."""
+    """The characters of a charset in several forms, shared by equal charsets."""
 
     def __init__(self, characters: tuple[str, ...]) -> None:
         self.as_tuple = characters
@@ -29,12 +29,12 @@ class _Characters:
         self.indices: dict[str, np.int32] = {
             character: np.int32(i) for i, character in enumerate(characters)
         }
-        # A uniform number in [0, 1) selects the character whose end is the first above it. The sums
-        # have the rounding of numpy.random.Generator.choice with equal probabilities.
+        # A uniform number in [0, 1) selects the first character whose end is above it. The sums are
+        # rounded as in numpy.random.Generator.choice with equal probabilities.
         sums = np.full(len(characters), 1.0 / max(len(characters), 1)).cumsum()
         self.ends = sums / sums[-1:]
 
-    # Equal charsets may have two of these: the cache below forgets those that were not used lately.
+    # Equal charsets may have two of these objects, because the cache below is bounded.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Characters) and self.as_tuple == other.as_tuple
 
@@ -57,13 +57,13 @@ class Text(StandardSpace[str]):
     """Strings of `min_length` to `max_length` characters of `charset`.
 
     Args:
-        max_length: The largest length, in characters.
-        min_length: The smallest length.
+        max_length: The maximum length, in characters.
+        min_length: The minimum length.
         charset: The characters; a set is sorted, a string keeps its order.
         seed: A seed, or a generator to draw from.
 
     Raises:
-        TypeError: A length is no integer.
+        TypeError: A length is not an integer.
         ValueError: The lengths are negative or in the wrong order, or an element of `charset` is no
             single character.
 
@@ -154,7 +154,7 @@ class Text(StandardSpace[str]):
                 each character, or None for equal ones.
 
         Returns:
-            A string; the empty one if the mask is all zero and the space contains it.
+            A string; the empty one if all of the mask is 0 and the space contains it.
 
         Raises:
             AssertionError: `mask` or `probability` has another form.
@@ -193,7 +193,7 @@ class Text(StandardSpace[str]):
         return length, weights
 
     def contains(self, x: Any) -> bool:
-        """Return whether `x` is a str of an allowed length, of the characters alone."""
+        """Return whether `x` is a str of an allowed length, with only these characters."""
         if not isinstance(x, str):
             return False
         text = str.__str__(x)  # a subclass may override its length and its characters

@@ -1,4 +1,4 @@
-"""Tuple: tuples of a fixed length, and a space for the value at each place."""
+"""Tuple: tuples of a fixed length, with a space for each position."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vecspaces.spaces.standard import FIELDS
 
 
 class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[MemberT]):
-    """A tuple of spaces; a value is a tuple with a value of each.
+    """A tuple of spaces; a value is a tuple with one value of each.
 
     The space is itself a sequence of spaces, except for `in`, which means `contains`, as for every
     space.
@@ -36,7 +36,7 @@ class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Memb
         spaces: The members, as a tuple.
 
     Raises:
-        TypeError: `spaces` is no iterable, or a member is no Space.
+        TypeError: `spaces` is not an iterable, or a member is not a Space.
 
     Example:
         >>> from vecspaces.spaces import Box, Discrete
@@ -111,7 +111,7 @@ class Tuple(Product[tuple[MemberT, ...]], Sequence[Space[MemberT]], Generic[Memb
             The values.
 
         Raises:
-            AssertionError: The mask or probability is no tuple with an entry per member.
+            AssertionError: The mask or probability is not a tuple with an entry per member.
             ValueError: Both `mask` and `probability` are given.
         """
         if mask is None and probability is None:

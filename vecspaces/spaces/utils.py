@@ -1,4 +1,4 @@
-"""The functions of `flattening` and `equivalence`, under the module name that Gymnasium has."""
+"""The functions of `flattening` and `equivalence`, under Gymnasium's name of the module."""
 
 from __future__ import annotations
 

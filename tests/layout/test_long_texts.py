@@ -1,0 +1,101 @@
+"""Texts of many characters: rows cost what their texts do, whatever length the space allows."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compare import assert_identical
+from vecspaces import spaces
+from vecspaces.layout import Layout, Mismatch
+from vecspaces.memory import Arena
+from vecspaces.testing.envs import Echo
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+
+LONG = spaces.Text(2**20, min_length=2, charset="xyz")
+PAGES = 3 * 4096  # the size and the text may lie in two pages, and arrays begin anywhere
+
+
+def rows_of(space: Any, n: int = 3, **arguments: Any) -> Any:
+    layout = Layout.compile(space, n, **arguments)
+    return layout.bind(np.zeros(layout.size, np.uint8), spill=True)[0]
+
+
+@given(texts=st.lists(st.text(st.characters(codec=None), max_size=50), min_size=3, max_size=3))
+def test_texts_come_back_as_they_were(texts: list[str]) -> None:
+    rows = rows_of(LONG)
+    rows.write_batch(tuple(texts))
+    assert list(rows.read()) == rows.items(0, 3) == [rows.item(row) for row in range(3)] == texts
+
+
+@pytest.mark.parametrize("text", ["x" * 2**20, "\U0001f600" * 2**20, "\ud800" * 5000])
+@pytest.mark.parametrize("capacity", [0, 100, 65536])
+def test_texts_of_every_size_fit(text: str, capacity: int) -> None:
+    rows = rows_of(LONG, variable_capacity=capacity)
+    rows.write(1, text)
+    assert rows.item(1) == text
+    rows.write(1, "short")
+    assert rows.item(1) == "short"
+    spilled = rows.take_spilled(0, 3)
+    assert bool(spilled) == (capacity == 0)  # as it is asked for
+
+
+def test_a_row_that_was_not_written_reads_as_the_shortest_text() -> None:
+    short = spaces.Text(9, min_length=2, charset="xyz")
+    assert rows_of(LONG).read() == rows_of(short).read()
+    assert LONG.contains(rows_of(LONG).item(0))
+
+
+@pytest.mark.parametrize("value", ["x" * (2**20 + 1), 3, None, b"bytes"])
+def test_what_is_no_such_text_is_refused(value: Any) -> None:
+    with pytest.raises(Mismatch, match="expected a str of at most 1048576 characters"):
+        rows_of(LONG).write(0, value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the blocks of an anonymous file")
+def test_rows_take_the_memory_of_their_texts() -> None:
+    n = 64
+    layout = Layout.compile(LONG, n, slots=2)
+    arena = Arena.shared(layout.size)
+    try:
+        one, other = layout.bind(arena, spill=True)
+
+        def used() -> int:
+            assert arena.fd is not None
+            return os.fstat(arena.fd).st_blocks * 512
+
+        one.write_batch(("short",) * n)
+        other.copy_rows(one, slice(None))
+        assert other.read() == ("short",) * n
+        assert used() <= 2 * n * PAGES
+        before = used()
+        one.write(3, "x" * 2**20)
+        assert 2**20 <= used() - before <= 2**20 + PAGES
+    finally:
+        arena.close()
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+@pytest.mark.parametrize("capacity", [0, 65536])
+def test_long_texts_cross_between_processes(shared_memory: bool, capacity: int) -> None:
+    texts = ["", "x" * 2**20, "\U0001f600" * 99, "y" * 100_000]
+    infos: list[dict[str, Any]] = [{"said": {"to": [text, text[:3]]}} for text in texts]
+    steps = [(text, 1.0, False, False, info) for text, info in zip(texts, infos, strict=True)]
+    env_fns = [partial(Echo, LONG, [("xx", {})], steps[at:] + steps[:at], LONG) for at in range(4)]
+    with (
+        AsyncVectorEnv(
+            env_fns, num_workers=2, shared_memory=shared_memory, variable_capacity=capacity
+        ) as envs,
+        SyncVectorEnv(env_fns) as reference,
+    ):
+        assert envs.reset()[0] == reference.reset()[0] == ("xx",) * 4
+        for at in range(4):
+            actions = tuple(texts[at:] + texts[:at])
+            assert_identical(envs.step(actions), reference.step(actions))
