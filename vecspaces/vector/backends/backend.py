@@ -1,4 +1,4 @@
-"""Backend: what every backend offers, four methods to write and four with defaults; `execute`."""
+"""Backend: the methods of every backend; four must be defined, others have defaults."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import cloudpickle
+import numpy as np
+import numpy.typing as npt
 
 from vecspaces.errors import InvalidInfoError
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
@@ -14,33 +16,38 @@ from vecspaces.vector.exchange.failures import Failure, Message, whereabouts
 from vecspaces.vector.exchange.infos import gather, split, to_plain
 from vecspaces.vector.exchange.messages import Op, Reply, Written
 from vecspaces.vector.exchange.positions import Place
+from vecspaces.vector.exchange.stats import CallerClock
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.group.env_group import EnvGroup
 
-#: Turns what the groups report about their environments into the plan of the shared rows.
+#: Makes the plan of the shared rows from the groups' descriptions of their environments.
 Planner = Callable[[Sequence[GroupDescription]], BufferPlan]
 
 #: How long a worker may take to report where its environment is, in seconds.
 PATIENCE = 0.2
 
-_STEP = Op.STEP  # read at each step, and members of enumerations are found slowly
-
 
 class Backend(Protocol):
-    """Where groups run.
+    """The place where groups run.
 
     Attributes:
         slices: The rows of each worker, known once opened.
         buffers: The caller's view of the rows, bound once opened.
-        replies: What has come from the workers, oldest first; the session removes each reply once
-            it was taken in.
-        hang_advice: What an error adds where environments hang before their first step.
+        replies: The replies of workers, oldest first; the session removes each after it was
+            processed.
+        hang_advice: The advice of errors if environments hang before their first step.
+        wanted: How many more rows of a stream the caller waits for; a hint.
+        joins: Whether one reply may be that of many workers; its worker is -1.
+        clock: Divides the caller's time; the backend notes waits; None without `stats`.
     """
 
     slices: list[range]
     buffers: Buffers
     replies: deque[Reply]
     hang_advice: str = ""
+    wanted: int = 1
+    joins: bool = False
+    clock: CallerClock | None = None
 
     def open(self, plan: Planner, timeout: float) -> None:
         """Build every environment, call `plan` with one description per worker, bind the rows."""
@@ -48,42 +55,81 @@ class Backend(Protocol):
     def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
         """Send a command to the workers that `payloads` has arguments for, without waiting.
 
-        Where a payload cannot be pickled, no worker has received anything, and `CannotSend` is
-        raised; after any other exception some workers may have received it. `BUILD` replaces
-        workers by new ones, and can be repeated if it fails; its payload holds the seeds of the
-        rows whose episodes are lost.
+        If a payload cannot be pickled, `CannotSend` is raised, and no worker has received anything;
+        after any other exception, some workers may have received it. `BUILD` replaces workers by
+        new ones, and can be repeated if it fails; its payload is a `Restart`, or None if a reset of
+        all rows follows.
 
         Args:
             op: The command.
             slot: The slot of the ring to write.
-            seq: The number that the replies will carry.
+            seq: The number that the replies will have.
             payloads: The arguments for each worker concerned; None for none.
         """
 
     def collect(self, timeout: float | None) -> deque[Reply]:
         """Wait until something came, for `Deadline.left` at most, and return `replies`.
 
-        It may return early, with no reply: when part of a message came, and when the time is up.
+        It may return early, without a reply, when part of a message came, and when the time is
+        over.
         """
 
+    def running(self, worker: int) -> list[int]:
+        """Return the environments that a worker is busy with, in the order in which they began."""
+        busy, rows = self.buffers.busy, self.slices[worker]
+        if busy is None:
+            row = int(self.buffers.progress[worker])
+            return [row] if row in rows else []
+        found = [(since, row) for row, (thread, since) in _words(busy, rows) if thread > 0]
+        return [row for _, row in sorted(found)]
+
+    def unfinished(self, worker: int) -> Sequence[int]:
+        """Return the environments that a worker has not finished in a command to all."""
+        busy, rows = self.buffers.busy, self.slices[worker]
+        if busy is not None:
+            return [row for row, (thread, _) in _words(busy, rows) if thread] or rows
+        row = int(self.buffers.progress[worker])
+        return range(row, rows.stop) if row in rows else rows
+
     def locate(self, worker: int) -> Place:
-        """Return the environment that a worker is busy with, and where that one is."""
-        row, rows = int(self.buffers.progress[worker]), self.slices[worker]
-        return self.buffers.positions.place(worker, row) if row in rows else Place(rows)
+        """Return the environment that a worker is busy with, and its position.
 
-    def stack(self, worker: int, patience: float = PATIENCE, insist: bool = True) -> str | None:
-        """Return the Python frames of the environment that a worker is busy with, innermost last.
+        If there are several, it is the one that began first.
+        """
+        running = self.running(worker)
+        if not running:
+            return Place(self.slices[worker])
+        return self.buffers.positions.place(worker, running[0])
 
-        None if they cannot be known. A worker that does not answer within `patience` seconds is
-        sent a signal, if `insist` and if it does the environment no harm.
+    def places(self, worker: int) -> list[Place]:
+        """Return all environments that a worker is busy with, and their positions."""
+        return [self.locate(worker)]
+
+    def stack(
+        self,
+        worker: int,
+        patience: float = PATIENCE,
+        insist: bool = True,
+        row: int | None = None,
+    ) -> str | None:
+        """Return the Python frames of an environment that a worker is busy with, innermost last.
+
+        The environment is `row`, or that of `locate`. None if the frames are unknown. If `insist`,
+        a worker that does not answer within `patience` seconds is sent a signal, unless this could
+        harm the environment.
         """
         return None
 
     def find(
-        self, worker: int, patience: float = PATIENCE, insist: bool = True
+        self,
+        worker: int,
+        patience: float = PATIENCE,
+        insist: bool = True,
+        row: int | None = None,
     ) -> tuple[Message | str, str | None]:
-        """Return where the environment is that a worker is busy with, as text, and its stack."""
-        stack, place = self.stack(worker, patience, insist), self.locate(worker)
+        """Return the position of the environment `row`, or of `locate`, as text, and its stack."""
+        stack = self.stack(worker, patience, insist, row)
+        place = self.locate(worker) if row is None else self.buffers.positions.place(worker, row)
         return whereabouts(place.env_ids, place.text, stack), stack
 
     def note_factories(self, worker: int, env_fns: Mapping[int, Callable[[], Any]]) -> None:
@@ -94,48 +140,25 @@ class Backend(Protocol):
         return None
 
     def retire(self, workers: Iterable[int], timeout: float) -> list[Reply]:
-        """Let workers close their environments and end; return what went wrong, as `close` does.
+        """Let workers close their environments and end; return errors, as `close` does.
 
-        What other workers reply meanwhile is collected later. It can be repeated.
+        Replies of other workers are collected later. The call can be repeated.
         """
         return []
 
     def end(self, worker: int) -> None:
-        """End a worker at once, which is of no more use; `BUILD` replaces it."""
+        """End a worker that cannot be used any more, at once; `BUILD` replaces it."""
 
     def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
-        """End every worker, and return what went wrong while their environments closed.
+        """End every worker, and return the errors in closing their environments.
 
-        `terminate`: without asking them to close their environments.
+        `terminate`: without the close command.
         """
 
 
-def execute(group: EnvGroup, op: Op, slot: int, payload: Any) -> Any:
-    """Perform a command in a group, in every backend; Failure is what it may raise.
-
-    It returns `Written` for `STEP`, `STEP_ROWS` and `RESET`, the results by row for `CALL`, the
-    counters for `FLUSH` where no memory is shared, else None.
-    """
-    if op is _STEP:
-        return group.step(slot)
-    if op is Op.STEP_ROWS:
-        *begins, _ = payload
-        rows, _, failures = group.begin(*begins)
-        written = group.step(slot, rows) if rows else Written([], [])
-        return written._replace(failures=[*failures, *written.failures]) if failures else written
-    if op is Op.RESET:
-        return group.reset(slot, *payload)
-    if op is Op.CALL:
-        return group.call(*payload)
-    if op is Op.SET_ATTR:
-        return group.set_attr(*payload)
-    if op is Op.STEP_CHUNK:
-        return group.step_chunk(slot, *payload)
-    if op is Op.REPLACE:
-        return group.replace(payload)
-    if op is Op.FLUSH:
-        return group.flush_timings()
-    raise ValueError(f"{op!r} is no command for a group")
+def _words(busy: npt.NDArray[np.int64], rows: range) -> Iterable[tuple[int, list[int]]]:
+    """Return rows, each with the thread that is busy with it, and since when."""
+    return enumerate(busy[rows.start : rows.stop].tolist(), rows.start)
 
 
 def pack_result(
@@ -150,7 +173,7 @@ def pack_result(
 
 
 def _find_unpicklable(result: Any, command: str) -> Failure | None:
-    """Find in a result of `execute` the first environment that returned what cannot be pickled."""
+    """Find in a result the first environment that returned what cannot be pickled."""
     is_written = isinstance(result, Written)
     for row in result.rows if is_written else result or ():
         if is_written:
@@ -168,18 +191,23 @@ def _find_unpicklable(result: Any, command: str) -> Failure | None:
     return None
 
 
-def pack_part(written: Written, outside: tuple[Any, Any], dumps: Callable[[Any], bytes]) -> bytes:
-    """Pack what rows of a stream returned; a row whose info cannot be pickled fails alone.
+def pack_part(
+    written: Written,
+    outside: tuple[Any, Any],
+    pack: Callable[[Any], bytes],
+    dumps: Callable[[Any], bytes],
+) -> bytes:
+    """Pack the results of rows of a stream; if an info cannot be pickled, only its row fails.
 
-    `outside` is what no shared memory holds: values that are too large for it, or all rows.
+    `outside` has the values that are not in shared memory: those that are too large, or all rows.
+    Infos are pickled separately, so that the caller knows the rows of infos that it cannot
+    unpickle.
     """
     while True:
         rows, infos, failures = written
         try:
-            return dumps((rows, failures, list(map(to_plain, infos)), *outside))
+            packed = dumps(list(map(to_plain, infos))) if infos else b""
         except Exception as error:
-            if not rows:  # no info is the reason: memory may have run out
-                raise
             found = _find_unpicklable(written, "step") or Failure.of(error, rows, "step")
             infos_of = split(infos, rows)
             rest = [row for row in rows if row not in found.env_ids]
@@ -187,3 +215,5 @@ def pack_part(written: Written, outside: tuple[Any, Any], dumps: Callable[[Any],
             written = Written(
                 rest, [columns] if columns else [], [*failures, (found.env_ids, found)]
             )
+        else:
+            return pack((rows, failures, packed, *outside))

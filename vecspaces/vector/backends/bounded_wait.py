@@ -1,4 +1,4 @@
-"""One turn of a wait: until the first of some bounds, with a look at slow environments."""
+"""One turn of a wait: until the first of some time limits, with a check for slow environments."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from vecspaces.vector.backends.slowness import SlowWatch
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.messages import Reply
 
-#: Until when something may take, and what happens then.
+#: A time limit, and the action after it.
 WaitBound = tuple[Deadline, Callable[[], object]]
-#: The workers that are waited for, the number of their command, and how errors name it.
+#: The awaited workers, the number of their command, and its name in errors.
 Awaited = tuple[Iterable[int], int, str]
 
 
@@ -24,10 +24,10 @@ def wait_once(
     awaited: Callable[[], Awaited],
     on_part: Callable[[], object] | None = None,
 ) -> None:
-    """Take in what comes, until the first bound; then do what the bounds that passed demand.
+    """Process what comes, until the first time limit; then call the actions of those that passed.
 
-    `on_part` is called where a reply came, or a part of one. If none came, `awaited` says which
-    workers may be slow.
+    `on_part` is called if a reply, or a part of one, came. If none came, `awaited` returns the
+    workers that may be slow.
     """
     left = slow.interval
     if bounds:

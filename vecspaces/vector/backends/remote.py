@@ -1,7 +1,8 @@
-"""RemoteBackend, of processes and Ray: opens all or none, replaces one, reads replies, closes."""
+"""RemoteBackend, for processes and Ray: opens all workers or none, replaces one, reads, closes."""
 
 from __future__ import annotations
 
+import pickle
 import time
 import warnings
 from abc import abstractmethod
@@ -9,10 +10,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
+from vecspaces.vector.agents import first_rows
 from vecspaces.vector.backends.backend import Backend, Planner
 from vecspaces.vector.backends.bounded_wait import wait_once
 from vecspaces.vector.backends.slowness import SlowWatch
@@ -20,15 +21,15 @@ from vecspaces.vector.backends.worker_setup import WorkerSetup, assign_rows
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, died, waited
-from vecspaces.vector.exchange.infos import Columns, from_plain
-from vecspaces.vector.exchange.messages import Op, Reply, Written
+from vecspaces.vector.exchange.infos import Part, from_plain
+from vecspaces.vector.exchange.messages import Op, Reply, Restart, Written
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.utils import CloudpickleWrapper
 
 
 class RemoteBackend(Backend):
-    """What processes and actors have in common; a subclass is the transport to them."""
+    """The base of processes and actors; a subclass is the transport to them."""
 
     def __init__(
         self,
@@ -40,29 +41,37 @@ class RemoteBackend(Backend):
         self._env_fns = env_fns  # the caller's, which `note_factories` changes
         self._slow_warning = slow_warning
         self._descriptions: list[GroupDescription] = []
-        # Pickled once: what every worker gets, those that replace others too.
+        # Pickled once, for every worker, also for those that replace others.
         self._packed_plan = b""
-        # The number of the last command that writes rows: what older ones wrote is dropped.
+        # The number of the last command that writes rows; rows of older ones are dropped.
         self._seq = 0
         self._has_workers = False
         self.replies = deque()
+        # The time limit of workers that were asked to close, those that have not answered, and the
+        # errors of the others.
+        self._closing: Deadline | None = None
+        self._unanswered: set[int] = set()
+        self._wrong: list[Reply] = []
 
     # ------------------------------------------------------------------ the transport
+
+    def _prepare(self) -> None:
+        """Open the descriptors that all workers get at their start."""
 
     @abstractmethod
     def _start(self, worker: int) -> None:
         """Start a worker, which builds its environments."""
 
     def _note_threads(self) -> None:
-        """Note, once all workers are started, what may make them hang."""
+        """Warn, after all workers are started, of threads that may make them hang."""
 
     @abstractmethod
     def _make_buffers(self, plan: BufferPlan) -> Buffers:
         """Make the caller's rows."""
 
     @abstractmethod
-    def _bind(self, worker: int, lost: Any) -> None:
-        """Send a worker its rows; `lost` holds the seeds of episodes that began in another one."""
+    def _bind(self, worker: int, restart: Restart | None) -> None:
+        """Send a worker its rows, with their restart if they were another worker's."""
 
     @abstractmethod
     def _not_built(self, late: Sequence[int]) -> StepTimeoutError:
@@ -80,7 +89,8 @@ class RemoteBackend(Backend):
         """Restart a worker with other factories from now on, given by the first rows of theirs."""
         setup, counts = self._setups[worker], self._descriptions[worker].counts
         own = setup.env_fns()
-        for number, row in enumerate(accumulate(counts[:-1], initial=self.slices[worker].start)):
+        for number, first in enumerate(first_rows(counts)):
+            row = self.slices[worker].start + first
             if row in env_fns:
                 own[number] = env_fns[row]
                 if len(own) == setup.count:  # else it is the one of an actor with processes
@@ -94,15 +104,16 @@ class RemoteBackend(Backend):
         """Start all workers at once, receive their spaces, and bind their rows."""
         self._has_workers = True
         try:
+            self._prepare()
             for worker in range(len(self._setups)):
                 self._start(worker)
             self._note_threads()
             deadline = Deadline(timeout)
             self._descriptions = self._await_all(Op.BUILT, deadline)
+            self.slices = assign_rows(self._descriptions)
             self.buffers = self._make_buffers(plan(self._descriptions))
             self.buffers.progress[:] = -1
             self.buffers.positions.clear()
-            self.slices = assign_rows(self._descriptions)
             for worker in range(len(self._setups)):
                 self._bind(worker, None)
             self._await_all(Op.BOUND, deadline)
@@ -143,7 +154,7 @@ class RemoteBackend(Backend):
         return [came[worker] for worker in range(len(self._setups))]
 
     def _take(self, timeout: float | None) -> list[Reply]:
-        """Take what comes, where no session does."""
+        """Process what comes, before there is a session."""
         replies = list(self.collect(timeout))
         self.replies.clear()
         return replies
@@ -153,13 +164,13 @@ class RemoteBackend(Backend):
         factories = self._setups[worker].factories
         return died(worker, factories, "build", death, -1, "the error above says more")
 
-    def _replace_all(self, lost: Mapping[int, Any]) -> None:
-        """Start workers in place of dead or late ones; can be repeated if it fails."""
-        for worker, seeds in lost.items():
+    def _replace_all(self, restarts: Mapping[int, Restart | None]) -> None:
+        """Start workers in place of others; can be repeated if it fails."""
+        for worker, restart in restarts.items():
             self.end(worker)
             self._setups[worker] = self._setups[worker].respawned()
             self._start(worker)
-            self._bind(worker, seeds)
+            self._bind(worker, restart)
 
     # ------------------------------------------------------------------ replies
 
@@ -177,7 +188,7 @@ class RemoteBackend(Backend):
     def _understand(
         self, worker: int, asked: Op, op: Op, slot: int, seq: int, load: Callable[[], Any]
     ) -> Reply:
-        """Unpickle the reply to the command `asked`, and take in what came with it."""
+        """Unpickle the reply to the command `asked`, and store the rows that came with it."""
         try:
             payload = load()
         except (Exception, SystemExit):  # an info or a result that cannot be unpickled
@@ -192,18 +203,24 @@ class RemoteBackend(Backend):
                 failure = Failure.of(RuntimeError(change), self.slices[worker], "build", worker)
                 return Reply(worker, Op.FAILED, seq, failure)
         elif op is Op.PART:
-            rows, failures, *written = payload
+            rows, failures, packed, *outside = payload
+            infos: list[Any] = []
+            try:
+                infos = pickle.loads(packed) if packed else []
+            except (Exception, SystemExit):
+                failures = [*failures, (rows, Failure.unreadable(rows, "step", worker))]
+                rows = []
             for _, failure in failures:
                 failure.worker = worker
-            payload = Written(rows, self._take_in(slot, seq, *written), failures)
+            payload = Written(rows, self._take_in(slot, seq, infos, *outside), failures)
         elif op is Op.DONE and isinstance(payload, tuple):
             payload = self._take_in(slot, seq, *payload)
         return Reply(worker, op, seq, payload)
 
     def _take_in(
         self, slot: int, seq: int, infos: Sequence[Any], spilled: Any, exported: Any
-    ) -> list[Columns]:
-        """Write what was sent beside shared memory into the rows, and return the infos."""
+    ) -> list[Part]:
+        """Write values that were not sent by shared memory into the rows, and return the infos."""
         if seq == self._seq:
             if spilled is not None:
                 self.buffers.put_spilled(slot, spilled)
@@ -214,24 +231,35 @@ class RemoteBackend(Backend):
     # ------------------------------------------------------------------ the end
 
     def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
-        """Ask, wait, end; always ends, even if it is interrupted."""
-        wrong: list[Reply] = []
-        unanswered: set[int] = set()
+        """Send the close command, wait, and end all workers, also after an interrupt."""
         try:
             if not terminate:
-                deadline = Deadline(timeout)
-                self._ask_to_close(deadline, unanswered)
-                while unanswered and not deadline.passed:
-                    for reply in self._take(deadline.left):
-                        self._note_closed(reply, unanswered, wrong)
+                deadline = self._closing or self.ask_to_close(timeout)
+                while self._unanswered and not deadline.passed:
+                    self.have_closed(deadline.left)
         finally:
+            # Those that are ended before their time limit are not late.
+            unanswered, wrong = set() if terminate else self._unanswered, self._wrong
             self._end_all(unanswered, terminate)
             self._has_workers = False
+            self._closing, self._unanswered, self._wrong = None, set(), []
         wrong.extend(Reply(worker, Op.CLOSE, 0, None) for worker in unanswered)
         return wrong
 
+    def ask_to_close(self, timeout: float) -> Deadline:
+        """Ask all workers to close, before `close`, for a caller that does not wait in it."""
+        self._closing = deadline = Deadline(timeout)
+        self._ask_to_close(deadline, self._unanswered)
+        return deadline
+
+    def have_closed(self, timeout: float | None = 0.0) -> bool:
+        """Process the answers of workers, and return whether all have answered."""
+        for reply in self._take(timeout) if self._unanswered else ():
+            self._note_closed(reply, self._unanswered, self._wrong)
+        return not self._unanswered
+
     def _note_closed(self, reply: Reply, unanswered: set[int], wrong: list[Reply]) -> None:
-        """Take in a reply while workers close; one that has replied ends, as it should."""
+        """Process a reply while workers close; a worker that has replied ends."""
         worker, op, seq, payload = reply
         is_answer = op is Op.DIED or (op is Op.DONE and seq == 0)
         if worker in unanswered and is_answer:
@@ -242,7 +270,7 @@ class RemoteBackend(Backend):
             unanswered.discard(worker)
 
     def abandon(self) -> None:
-        """End every worker without asking: for what could not be completed."""
+        """End every worker without a close command, after a failed start."""
         self.close(0.0, terminate=True)
 
     def drop(self, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""Slow environments: when one is noticed and warned of, once per episode (`slow_warning`)."""
+"""Slow environments: when a warning is issued, once per episode (`slow_warning`)."""
 
 from __future__ import annotations
 
@@ -7,28 +7,30 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from vecspaces.errors import SlowEnvironmentWarning
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.failures import Message, whereabouts
+from vecspaces.vector.exchange.positions import Place
 
-# How many looks there are within `slow_warning`: a warning is late by the time between two at most.
+# The number of checks within `slow_warning`: a warning is late by at most the time between two.
 _LOOKS = 8
 _LONGEST_SECONDS = 1e6
 _PACKAGE = f"{Path(__file__).parents[2]}{os.sep}"
 
 
 class SlowWatch:
-    """Looks at busy workers now and then; what each is busy with must be the same for some time.
+    """Checks busy workers at intervals; an environment is slow if its worker is still busy with it.
 
-    An environment is not slow because others of its worker came before it.
+    Time that a worker spends in other environments is not counted.
 
     Attributes:
-        interval: The time between two looks, in seconds; None: there are none.
-        due: When the next look is to be, as `time.monotonic` counts.
-        seen: The place and the time since which each worker is there; dropped once it has answered.
+        interval: The time between two checks, in seconds; None: no checks.
+        due: The time of the next check, by `time.monotonic`.
+        seen: By worker and environment, the position and since when the worker is busy with it;
+            dropped when the environment has answered.
     """
 
     def __init__(self, seconds: float | None, backend: Backend) -> None:
@@ -37,39 +39,56 @@ class SlowWatch:
         self._backend = backend
         self.interval = None if never else min(self._seconds / _LOOKS, _LONGEST_SECONDS)
         self.due = math.inf if never else 0.0
-        self.seen: dict[int, tuple[object, float]] = {}
+        self.seen: dict[int, dict[int, tuple[object, float]]] = {}
         self._warned: dict[tuple[int, ...], object] = {}
 
     def shorten(self, seconds: float | None) -> float | None:
-        """Return how long to wait until the next look, where one would wait for `seconds`."""
+        """Return the time until the next check, if it is less than `seconds`."""
         if self.interval is None or seconds is None:
             return self.interval if seconds is None else seconds
         return min(seconds, self.interval)
 
+    def note_answer(self, worker: int, rows: Sequence[int]) -> None:
+        """Note that environments have answered; for those in threads, others may still be busy."""
+        seen = self.seen.get(worker)
+        if not seen:
+            return
+        if self._backend.buffers.busy is None:
+            seen.clear()
+        for row in rows:
+            seen.pop(row, None)
+
     def look(self, workers: Iterable[int], call: int, verb: str) -> None:
-        """Look at workers that are busy with the command number `call`; warn of the slow ones."""
+        """Check workers that are busy with the command number `call`; warn of slow environments."""
         if self.interval is None:
             return
         now = time.monotonic()
         self.due = now + self.interval
         for worker in sorted(workers):
-            place = self._backend.locate(worker)
-            busy = call, *place
-            before, since = self.seen.get(worker, (None, now))
-            if before != busy:
-                self.seen[worker] = busy, now
-            elif now - since >= self._seconds:
-                ids = tuple(place.env_ids)
-                episode = call if place.episode is None else place.episode
-                if self._warned.get(ids) != episode:
-                    # Before the warning, which may be turned into an error: then one waits again.
-                    self._warned[ids] = episode
-                    self._warn(worker, verb, now - since)
+            before, seen = self.seen.get(worker, {}), dict[int, tuple[object, float]]()
+            places = self._backend.places(worker)
+            for place in places:
+                known, since = before.get(place.env_ids[0], (None, now))
+                is_same = known == (call, *place)
+                seen[place.env_ids[0]] = (call, *place), since if is_same else now
+            self.seen[worker] = seen
+            for place in places:
+                seconds = now - seen[place.env_ids[0]][1]
+                if seconds >= self._seconds:
+                    self._note(worker, place, call, verb, seconds)
 
-    def _warn(self, worker: int, verb: str, seconds: float) -> None:
-        """Warn of the environment that a worker is busy with."""
-        stack = self._backend.stack(worker, insist=False)
-        place = self._backend.locate(worker)
+    def _note(self, worker: int, place: Place, call: int, verb: str, seconds: float) -> None:
+        """Warn of a slow environment, once per episode."""
+        ids = tuple(place.env_ids)
+        episode = call if place.episode is None else place.episode
+        if self._warned.get(ids) != episode:
+            # Before the warning, which may be an error, after which the caller waits again.
+            self._warned[ids] = episode
+            self._warn(worker, place, verb, seconds)
+
+    def _warn(self, worker: int, place: Place, verb: str, seconds: float) -> None:
+        """Warn of an environment that a worker is busy with."""
+        stack = self._backend.stack(worker, insist=False, row=place.env_ids[0])
         frame, level = sys._getframe(), 1
         while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
             frame, level = frame.f_back, level + 1

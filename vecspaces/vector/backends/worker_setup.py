@@ -1,4 +1,4 @@
-"""Which environments each worker gets, and its first actions: variables, threads, seeds."""
+"""The environments of each worker, and its first actions: variables, threads, seeds."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ from vecspaces.vector.backends.process.cores import count_usable_cores, usable_c
 from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.group.building import GroupDescription
 from vecspaces.vector.group.env_group import EnvGroup
+from vecspaces.vector.group.threaded_group import ThreadedGroup
 from vecspaces.vector.utils import CloudpickleWrapper
 
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """What a worker is given.
+    """The arguments of a worker.
 
     Attributes:
-        first: The index of its first factory among all; `count` is the number of its factories.
-        threads: The number of threads for native libraries; None leaves them alone.
-        entropy: Words for the global generators: the caller's state, the index, the generation.
+        first: The index of its first factory; `count` is the number of its factories.
+        threads: The number of threads for native libraries; None: unchanged.
+        entropy: The seed of the global generators: the caller's state, the index, the generation.
         registrations: The caller's Gymnasium ids.
-        core: The core that it returns to; None unless there are as many workers as cores.
+        core: The core to which it returns; None unless there are as many workers as cores.
         busy_polls: Whether it may busy-poll for commands, since no other process needs its core.
-        surroundings: What it adopts; None on another machine, whose processes keep their own.
+        concurrent_envs: How many of its environments step at the same time.
+        surroundings: The caller's environment variables and paths; None on another machine.
     """
 
     index: int
@@ -50,33 +52,48 @@ class WorkerSetup:
     busy_polls: bool
     validate: bool
     surroundings: Surroundings | None
+    concurrent_envs: int = 1
 
     @property
     def factories(self) -> range:
-        """The numbers of its factories among all."""
+        """The indices of its factories."""
         return range(self.first, self.first + self.count)
 
     def respawned(self) -> WorkerSetup:
-        """The setup of the worker that takes this one's place, with generators of its own."""
+        """The setup of the worker that replaces this one, with other random generators."""
         return replace(self, entropy=(*self.entropy[:-1], self.entropy[-1] + 1))
 
-    def build(self, note_building: Callable[[int], None] | None = None) -> EnvGroup:
-        """Make this process the worker's own, and build its environments."""
+    def build(self, note_building: Callable[..., None] | None = None) -> EnvGroup:
+        """Set up this process as a worker, and build its environments."""
         (self.surroundings or Surroundings.here(self.threads)).adopt()
         _limit_threads(self.threads)
         _seed_globals(self.entropy)
         unpack_registrations(self.registrations)
-        return EnvGroup(
+        return make_group(
             self.env_fns(),
             self.autoreset_mode,
             self.first,
+            self.concurrent_envs,
             validate=self.validate,
             note_building=note_building,
         )
 
 
+def make_group(
+    env_fns: list[Callable[[], Any]],
+    autoreset_mode: AutoresetMode,
+    first: int,
+    concurrent_envs: int,
+    **options: Any,
+) -> EnvGroup:
+    """Make the group of a worker, in threads if environments are to step at the same time."""
+    if concurrent_envs == 1:
+        return EnvGroup(env_fns, autoreset_mode, first, **options)
+    return ThreadedGroup(env_fns, autoreset_mode, first, concurrent_envs=concurrent_envs, **options)
+
+
 def cut(total: int, parts: int) -> list[range]:
-    """Cut `total` things into contiguous parts whose sizes differ by at most one.
+    """Divide `total` items into contiguous parts whose sizes differ by at most one.
 
     Example:
         >>> cut(7, 3)
@@ -94,9 +111,10 @@ def plan_workers(
     by_value: bool,
     validate: bool = False,
     surroundings: Surroundings | None = None,
+    concurrent_envs: int = 1,
 ) -> list[WorkerSetup]:
-    """Cut the factories into contiguous slices, one per worker; `by_value`: for a fresh process."""
-    # Read, not drawn from: the caller's own numbers stay what they are.
+    """Divide the factories into slices, one per worker; `by_value`: for a new interpreter."""
+    # The state is only read, so that the caller's own random numbers do not change.
     state = hashlib.sha256(pickle.dumps((random.getstate(), np.random.get_state()))).digest()
     words = np.frombuffer(state, dtype=np.uint32).tolist()
     registrations = pack_registrations() if by_value else b""
@@ -112,10 +130,11 @@ def plan_workers(
             (*words, index, 0),
             registrations,
             cores[index] if num_workers == count == len(cores) else None,
-            # One core is left to the caller.
+            # One core remains for the caller.
             num_workers <= count and index + 1 < count,
             validate,
             surroundings,
+            concurrent_envs,
         )
         for index, part in enumerate(cut(len(env_fns), num_workers))
     ]
@@ -128,7 +147,7 @@ def assign_rows(descriptions: Sequence[GroupDescription]) -> list[range]:
 
 
 def _limit_threads(threads: int | None) -> None:
-    """Keep native libraries from starting pools of threads; the variables serve later ones."""
+    """Prevent native libraries from starting threads; the variables are for later imports."""
     if threads is None:
         return
     torch = sys.modules.get("torch")

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from tests.crosses import ordinarily
-from tests.leaks import made_here, shared_memory
-from tests.vector.bounds import stretched
+from tests.leaks import made_here, read_stat, shared_memory
+from tests.vector.bounds import settled, stretched
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "pidfd_open"), reason="watches processes that are no children by pidfd (Linux)"
@@ -111,7 +111,11 @@ class Caller:
         while data.count(b"x") + data.count(b">") < count:
             data += os.read(self.events, 64)
 
-    def interrupt(self, count: int) -> tuple[str, str]:
+    def wait_until_asleep(self) -> None:
+        """Wait until the program waits for its workers: after the send it has a way to go."""
+        assert settled(lambda: read_stat(self.process.pid)[1], "S") == "S"
+
+    def interrupt(self, count: int = 0) -> tuple[str, str]:
         """Send Ctrl-C once environments step; return the output of a program that ends in time."""
         self.hear(count)
         os.killpg(self.process.pid, signal.SIGINT)
@@ -172,7 +176,7 @@ STEP = "envs.step(np.array([2, 0, 2, 0]))"
 @pytest.mark.parametrize(
     ("what", "context"),
     ordinarily(
-        lambda what, context: context == "fork" or (what, context) == ("computing", "forkserver"),
+        lambda what, context: context == ("forkserver" if what == "sleeping" else "fork"),
         itertools.product(OCCUPATIONS, CONTEXTS),
     ),
 )
@@ -241,8 +245,10 @@ def test_ctrl_c_is_an_exception_in_the_caller_alone(context: str) -> None:
 
 @pytest.mark.parametrize("context", FORK_OR_FULL)
 def test_ctrl_c_that_nobody_catches_shows_one_traceback(context: str) -> None:
-    with caller(f"while True: {STEP}", context, "time.sleep(0.01)") as program:
-        _, err = program.interrupt(6)
+    with caller(STEP, context, OCCUPATIONS["sleeping"]) as program:
+        program.hear(2)
+        program.wait_until_asleep()
+        _, err = program.interrupt()
         assert err.count("Traceback") == 1
         assert "\nKeyboardInterrupt\nstep was waiting " in err
 

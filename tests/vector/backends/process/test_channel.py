@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.crosses import diagonal
 from tests.envs import ledgers
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
@@ -22,8 +23,7 @@ ASKED: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("shared_memory", [True, False])
-@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
+@diagonal(ask=ASKED, shared_memory=[True, False])
 def test_an_argument_that_cannot_be_pickled_reaches_nobody_and_breaks_nothing(
     ask: Callable[[Any, Any], Any], shared_memory: bool
 ) -> None:

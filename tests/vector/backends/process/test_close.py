@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.crosses import ordinarily
+from tests.crosses import diagonal, ordinarily
 from tests.envs import Ledger
 from tests.leaks import descriptors, made_here, possessions
+from tests.programs import run_python
 from tests.vector.bounds import assert_gone, interrupted_after, settled, stretched, within
 from vecspaces.errors import ClosedEnvironmentError, StepTimeoutError, WorkerDiedError
 from vecspaces.testing.faulty_envs import (
@@ -71,8 +72,7 @@ STATES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("terminate", [False, True])
-@pytest.mark.parametrize("state", STATES)
+@diagonal(state=list(STATES), terminate=[False, True])
 def test_close_ends_at_once_from_every_state(state: str, terminate: bool, tmp_path: Path) -> None:
     envs = make(tmp_path)
     STATES[state](envs)
@@ -159,27 +159,22 @@ def test_an_interrupted_close_has_freed_everything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_an_exception_in_close_is_raised_once_all_is_freed(kind: str, tmp_path: Path) -> None:
-    fns = factories(4, tmp_path, "exception", "close")
-    envs: Any = SyncVectorEnv(fns) if kind == "sync" else AsyncVectorEnv(fns, num_workers=2)
-    arm(tmp_path)
-    with pytest.raises(OddError, match="gripper") as caught:
-        envs.close()
-    assert "environment 2" in str(caught.value.__cause__)
-    envs.close()
-
-
-def test_one_exception_in_close_does_not_keep_the_others_from_closing(tmp_path: Path) -> None:
+def test_an_exception_in_close_is_raised_once_all_others_have_closed(
+    kind: str, tmp_path: Path
+) -> None:
     class Tells(FaultyEnv):
         def close(self) -> None:
             (tmp_path / str(self.index)).touch()
             if self.index % 2 == 0:
                 raise OddError(f"number {self.index}")
 
-    envs = two_workers([partial(Tells, index) for index in range(4)])
-    with pytest.raises(OddError, match="number 0"):
+    make_one: Any = SyncVectorEnv if kind == "sync" else two_workers
+    envs = make_one([partial(Tells, index) for index in range(4)])
+    with pytest.raises(OddError, match="number 0") as caught:
         envs.close()
+    assert "environment 0" in str(caught.value.__cause__)
     assert {path.name for path in tmp_path.iterdir()} == {"0", "1", "2", "3"}
+    envs.close()
 
 
 def test_what_a_broken_environment_says_in_close_is_dropped(tmp_path: Path) -> None:
@@ -277,7 +272,7 @@ def test_dropped_without_close_it_cleans_up_though_warnings_are_errors(
     assert settled(lambda: made_here(possessions() - before), set()) == set()
 
 
-def run_script(body: str) -> subprocess.CompletedProcess[str]:
+def run_script(body: str, code: int) -> subprocess.CompletedProcess[str]:
     """Run a program that makes `envs` of two workers in its own interpreter."""
     program = f"""
 import os, sys
@@ -290,19 +285,13 @@ if __name__ == "__main__":
     print(*[process.pid for process in envs.processes], flush=True)
 {textwrap.indent(textwrap.dedent(body), "    ")}
 """
-    return subprocess.run(
-        [sys.executable, "-W", "always::ResourceWarning", "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
+    return run_python("-W", "always::ResourceWarning", "-c", program, code=code)
 
 
 @pytest.mark.parametrize("ending, code", [("", 0), ("raise RuntimeError('so it ends')", 1)])
 def test_dropped_without_close_it_warns_and_cleans_up_at_exit(ending: str, code: int) -> None:
     with within(10.0):
-        run = run_script(ending)
-    assert run.returncode == code
+        run = run_script(ending, code)
     assert "ResourceWarning: an AsyncVectorEnv was dropped without close()" in run.stderr
     assert run.stderr.count("Traceback") == (1 if code == 1 else 0)
     assert_gone([int(pid) for pid in run.stdout.split()])
@@ -371,8 +360,7 @@ def handler() -> Iterator[list[Any]]:
     signal.signal(signal.SIGUSR1, before)
 
 
-@pytest.mark.parametrize("backend", ["sync", "async"])
-@pytest.mark.parametrize("what", CALLS)
+@diagonal(what=list(CALLS), backend=["sync", "async"])
 def test_a_signal_handler_that_closes_ends_the_call(
     what: str, backend: str, handler: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,8 +376,7 @@ def test_a_signal_handler_that_closes_ends_the_call(
     envs.close()
 
 
-@pytest.mark.parametrize("terminate", [False, True])
-@pytest.mark.parametrize("what", ["reset", "step", "step of some", "send and recv"])
+@diagonal(what=["reset", "step", "step of some", "send and recv"], terminate=[False, True])
 def test_another_thread_may_close(what: str, terminate: bool) -> None:
     envs = two_workers([Ledger] * 2)
     envs.reset()

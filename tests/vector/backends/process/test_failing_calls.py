@@ -9,7 +9,6 @@ import mmap
 import multiprocessing
 import os
 import resource
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ import numpy as np
 import pytest
 
 from tests import leaks
+from tests.crosses import ordinarily
 from tests.envs import ledgers
 from tests.vector.bounds import kill, settled
 from vecspaces.errors import ResetNeededError, WorkerDiedError
@@ -31,7 +31,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 #: What is made to fail: where it is looked up, and its name.
 CALLS: dict[str, tuple[Any, str]] = {
     "pipe": (os, "pipe"),
-    "socketpair": (socket, "socketpair"),
     "fork": (os, "fork"),
     "fork_exec": (_posixsubprocess, "fork_exec"),
     "start": (BaseProcess, "start"),
@@ -39,7 +38,7 @@ CALLS: dict[str, tuple[Any, str]] = {
     "memfd_create": (os, "memfd_create"),
     "ftruncate": (os, "ftruncate"),
     "mmap": (mmap, "mmap"),
-    "send_fds": (socket, "send_fds"),
+    "dup": (os, "dup"),
 }
 OF_METHOD = {
     "fork": [name for name in CALLS if name != "fork_exec"],
@@ -47,18 +46,16 @@ OF_METHOD = {
     # multiprocessing's own client of the fork server loses descriptors when these fail in it.
     "forkserver": [name for name in CALLS if name not in ("fork", "fork_exec", "pipe")],
 }
-MEMORY = ("memfd_create", "ftruncate", "mmap")
+MEMORY = ("memfd_create", "ftruncate", "mmap", "dup")
 
 
-def cells(*skipped: str) -> list[Any]:
-    """The start methods, each with the calls that fail; the slower methods only in the full run."""
-    return [
-        pytest.param(method, name, marks=[] if method == "fork" else [pytest.mark.full])
-        for method, names in OF_METHOD.items()
-        if method in multiprocessing.get_all_start_methods()
-        for name in names
-        if name not in skipped
-    ]
+CELLS = [
+    (method, name)
+    for method, names in OF_METHOD.items()
+    if method in multiprocessing.get_all_start_methods()
+    for name in names
+]
+WHAT = ("reset", "restart", "end")
 
 
 class Failure:
@@ -145,7 +142,9 @@ def assert_it_works(envs: Any) -> None:
 
 
 @pytest.mark.usefixtures("helpers")
-@pytest.mark.parametrize(("method", "name"), cells())
+@pytest.mark.parametrize(
+    ("method", "name"), ordinarily(lambda method, name: method == "fork", CELLS)
+)
 def test_a_constructor_in_which_a_call_fails_leaves_nothing(method: str, name: str) -> None:
     before, alive = leaks.descriptors(), children()
     for at in range(1, 50):
@@ -159,8 +158,16 @@ def test_a_constructor_in_which_a_call_fails_leaves_nothing(method: str, name: s
 
 
 @pytest.mark.usefixtures("helpers")
-@pytest.mark.parametrize(("method", "name"), cells(*MEMORY))
-@pytest.mark.parametrize("what", ["reset", "restart", pytest.param("end", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("method", "name", "what"),
+    ordinarily(
+        # Each with a reset or with a restart.
+        lambda method, name, what: (
+            method == "fork" and ["reset", "restart"][list(CALLS).index(name) % 2] == what
+        ),
+        [(*cell, what) for cell in CELLS if cell[1] not in MEMORY for what in WHAT],
+    ),
+)
 def test_after_a_call_fails_in_a_reset_or_restart_a_reset_works_and_so_does_close(
     method: str, name: str, what: str
 ) -> None:

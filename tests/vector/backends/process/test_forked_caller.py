@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.envs import Ledger, ledgers
+from tests.vector.over_words import over_pipes, over_words
 from vecspaces.errors import ClosedEnvironmentError
 from vecspaces.vector import AsyncVectorEnv
 
@@ -71,11 +72,15 @@ def in_child(do: Callable[[Any], None], envs: Any) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+@pytest.mark.parametrize("start", [over_pipes, over_words])
 @pytest.mark.parametrize(
     ("method", "daemon"), [("fork", True), ("fork", False), ("forkserver", True)]
 )
-def test_what_a_forked_process_does_leaves_the_workers_alone(method: str, daemon: bool) -> None:
-    with AsyncVectorEnv(ledgers(2), num_workers=2, context=method, daemon=daemon) as envs:
+def test_what_a_forked_process_does_leaves_the_workers_alone(
+    method: str, daemon: bool, start: Callable[..., Any]
+) -> None:
+    make = start(AsyncVectorEnv)
+    with make(ledgers(2), num_workers=2, context=method, daemon=daemon) as envs:
         envs.reset(seed=1)
         pids = [process.pid for process in envs.processes]
         envs.step_async(ACTIONS)

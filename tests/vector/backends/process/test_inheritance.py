@@ -15,13 +15,16 @@ from typing import Any
 
 import pytest
 
+from tests.crosses import ordinarily
 from tests.envs import Ledger, ledgers
 from tests.leaks import descriptors
 from vecspaces import Env, spaces
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process import forking
 
-METHODS = multiprocessing.get_all_start_methods()
+METHODS = ordinarily(
+    lambda method: method != "spawn", zip(multiprocessing.get_all_start_methods(), strict=True)
+)
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 

@@ -112,4 +112,4 @@ def test_a_report_for_which_memory_runs_out_is_an_error() -> None:
         raise MemoryError
 
     with pytest.raises(MemoryError):
-        pack_part(Written([0, 1], []), (b"large", None), dumps)
+        pack_part(Written([0, 1], []), (b"large", None), dumps, dumps)

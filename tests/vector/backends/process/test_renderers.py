@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.envs import Ledger
+from tests.programs import run_python
 from vecspaces.errors import StepTimeoutError
 from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process import forking
@@ -53,14 +53,7 @@ over.set()
 
 
 def test_a_renderer_with_threads_is_warned_of_once(tmp_path: Any) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, tmp_path],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
+    run = run_python("-c", PROGRAM, tmp_path)
     assert run.stdout.startswith(
         "workers were forked from a process with 2 threads that has loaded swrast_dri.so"
     )

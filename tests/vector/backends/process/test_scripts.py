@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-import os
-import subprocess
 import sys
 import threading
 import types
@@ -17,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.crosses import ordinarily
+from tests.programs import environ, run_python
 from vecspaces import Space, spaces
 from vecspaces.errors import CustomSpaceError
 from vecspaces.layout import Encoded, describe
@@ -32,18 +31,7 @@ FRESH = [method for method in METHODS if method.values[0] != "fork"]
 SPAWN_OR_FULL = ordinarily(
     lambda method: method == "spawn", zip(multiprocessing.get_all_start_methods(), strict=True)
 )
-ROOT = Path(__file__).parents[4]
-
-
-def run(arguments: list[str], path: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{path}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        **more,  # type: ignore[arg-type]
-    )
+run = partial(run_python, code=None)
 
 
 # ---------------------------------------------------------------------- processes that cannot start
@@ -63,7 +51,7 @@ envs.close()
 def test_a_script_without_a_guard_reads_what_to_do(method: str, tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text(UNGUARDED.format(method=method))
-    done = run([str(script)])
+    done = run(script)
     assert (done.returncode, done.stdout) == (1, "")
     # The worker prints why it cannot start; the error of the caller, which comes last, has advice.
     before, _, last = done.stderr.rpartition("vecspaces.errors.WorkerDiedError: ")
@@ -89,9 +77,9 @@ def test_a_fork_server_that_cannot_start_is_named(tmp_path: Path) -> None:
     (tmp_path / "breaks.py").write_text("raise LookupError('of the server')")
     script = tmp_path / "preloads.py"
     script.write_text(PRELOADS)
-    done = run([str(script)], tmp_path)
+    done = run(script, env=environ(tmp_path))
     assert "LookupError: of the server" in done.stderr
-    assert "RuntimeError: multiprocessing's fork server ended, as what it printed" in done.stderr
+    assert "RuntimeError: the fork server of the workers ended, as what it printed" in done.stderr
 
 
 def test_a_factory_that_a_worker_cannot_import_raises_its_own_error(
@@ -211,9 +199,9 @@ def test_what_a_program_defines_is_the_same_in_workers(
     if kind == "script":
         script = tmp_path / "defines.py"
         script.write_text(DEFINES.replace("FILE", "True"))
-        done = run([str(script), method])
+        done = run(script, method)
     else:
-        done = run(["-c", DEFINES.replace("FILE", "False"), method])
+        done = run("-c", DEFINES.replace("FILE", "False"), method)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
@@ -248,11 +236,11 @@ print(os.path.basename(__file__))
 def test_a_program_without_a_file_needs_no_guard(how: str, method: str, tmp_path: Path) -> None:
     program = ON_STANDARD_INPUT.format(method=method)
     if how == "stdin":
-        done = run(["-"], input=program)
+        done = run("-", input=program)
     else:
         script = tmp_path / "deleted.py"
         script.write_text(f"import os\nos.unlink(__file__)\n{program}")
-        done = run([str(script)])
+        done = run(script)
     said = {"stdin": "<stdin>\n", "deleted": "deleted.py\n"}[how]
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
@@ -298,7 +286,7 @@ if __name__ == "__main__":
     if method == "fork":
         seen = SEEN
     elif method == "forkserver" and sys.version_info >= (3, 14):
-        seen = ["old", "1", "1", None]  # the server has imported this module, once
+        seen = ["old", "1", None, "1"]  # the server has imported this module, once
     with AsyncVectorEnv([Looking] * 2, **options) as envs:
         look(envs, (expected, seen, "/extra", folder))
         os.environ.update(CHOSEN="later", GONE="back")
@@ -317,7 +305,7 @@ def test_workers_have_the_surroundings_of_when_the_vector_env_was_made(
     """Variables also while they import the main module; all of them after a restart too."""
     script = tmp_path / "surroundings.py"
     script.write_text(SURROUNDINGS)
-    done = run([str(script), method, str(tmp_path)])
+    done = run(script, method, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
@@ -432,7 +420,7 @@ def test_how_a_program_stores_its_values_reaches_every_worker(
     """Registered below the main guard, so that no worker that imports the program has it."""
     script = tmp_path / "stores.py"
     script.write_text(STORES)
-    done = run([str(script), method, stored])
+    done = run(script, method, stored)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
@@ -509,11 +497,11 @@ if __name__ == "__main__":
 def test_a_product_of_matrices_keeps_to_its_threads(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Libraries of the caller, or of its server, which imports the main module, are loaded by then.
-    if method == "fork" or (method == "forkserver" and sys.version_info >= (3, 14)):
+    # Libraries of the caller are loaded by then.
+    if method == "fork":
         pytest.importorskip("threadpoolctl")
     script = tmp_path / "threads.py"
     script.write_text(THREADS)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.setenv(name, "2")
-    assert float(run([str(script), method]).stdout) < 1.3
+    assert float(run(script, method).stdout) < 1.3

@@ -140,9 +140,13 @@ def assert_batch(observations: Any, size: int, kind: str, time: int) -> None:
     ("kind", "arguments"),
     [
         ("array", {"shared_memory": False}),
-        ("array", {}),
+        pytest.param("array", {}, marks=pytest.mark.full),
         ("sequence", {"variable_capacity": 50}),
-        ("sequence", {"autoreset_mode": "SameStep", "variable_capacity": 50}),
+        pytest.param(
+            "sequence",
+            {"autoreset_mode": "SameStep", "variable_capacity": 50},
+            marks=pytest.mark.full,
+        ),
         ("text", {"shared_memory": False}),
     ],
     ids=["pipes", "shared", "spilled", "spilled finals", "text over pipes"],

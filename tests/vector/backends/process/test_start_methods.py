@@ -38,16 +38,6 @@ def method(request: pytest.FixtureRequest) -> Any:
 # --- the same results -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("context", METHODS)
-def test_results_do_not_depend_on_the_start_method(context: Any) -> None:
-    env_fns = [partial(Sampler, ALL_SPACES["all"], ALL_SPACES["Dict"])] * 3
-    with (
-        AsyncVectorEnv(env_fns, context=context, num_workers=2) as envs,
-        SyncVectorEnv(env_fns) as reference,
-    ):
-        assert_same_run(envs, reference)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
 @pytest.mark.parametrize("shared_memory", [True, False])

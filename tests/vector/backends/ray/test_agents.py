@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.adapters.test_agents import Shadow, play_dicts
-from tests.adapters.test_pettingzoo import play_rows
+from tests.adapters.bare_loops import play
 from tests.envs.agents import Crowd, Steady
 from vecspaces import make_vec
 from vecspaces.vector import AutoresetMode
@@ -25,14 +24,14 @@ RAY: Any = {"backend": "ray", "num_workers": 2}
 def test_rows(kind: Any, masks: str, mode: AutoresetMode) -> None:
     make = partial(kind, masks=masks)
     with make_vec(make, 3, agents="rows", state=True, autoreset_mode=mode, **RAY) as envs:
-        play_rows(envs, 3, mode, masks, kind=kind)
+        play(envs, make, mode)
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_dicts(mode: AutoresetMode) -> None:
     make = partial(Crowd, masks="observations")
     with make_vec(make, 2, agents="dict", state=True, autoreset_mode=mode, **RAY) as envs:
-        play_dicts(envs, [Shadow(make()) for _ in range(2)], mode)
+        play(envs, make, mode)
 
 
 @pytest.mark.parametrize("kind", [Crowd, Steady])
@@ -40,7 +39,7 @@ def test_processes_in_actors(kind: Any) -> None:
     """The environments of an actor are one vector env there, which holds rows of agents."""
     with make_vec(kind, 4, agents="rows", processes_per_actor=2, **RAY) as envs:
         assert envs.rows_per_env == (3, 3, 3, 3)
-        play_rows(envs, 3, AutoresetMode.NEXT_STEP, "", kind=kind, steps=12)
+        play(envs, kind, AutoresetMode.NEXT_STEP, steps=12)
 
 
 def test_environments_of_a_stream() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import re
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ from tests.vector.bounds import stretched, within
 from vecspaces.errors import ResetNeededError, StepTimeoutError, WorkerDiedError
 from vecspaces.testing.contract import WorkersContract
 from vecspaces.testing.faulty_envs import Factory, OddError, Unloadable, arm, factories
-from vecspaces.vector import RayVectorEnv, SyncVectorEnv
+from vecspaces.vector import RayVectorEnv, SyncVectorEnv, infos_as_list
 from vecspaces.vector.backends.ray.cluster import Reservation
 
 ray = pytest.importorskip("ray", reason='needs Ray: pip install "vecspaces[ray]"')
@@ -227,32 +229,50 @@ def test_a_node_that_dies_in_mid_rollout_is_named(cluster: Cluster, tmp_path: Pa
 
 
 @pytest.mark.full
-def test_restart_puts_actors_of_a_dead_node_elsewhere(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_run_that_loses_one_of_three_nodes_equals_one_that_does_not_but_for_the_lost_rows(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     with (
-        more_nodes(cluster, 2, 2, 2) as (nodes, ids),
+        more_nodes(cluster, 1, 1, 1) as (nodes, ids),
         make(
-            tmp_path,
-            None,
-            resources_per_worker=BERTH,
-            num_workers=3,
-            on_worker_death="restart",
+            tmp_path, None, resources_per_worker=BERTH, num_workers=3, on_worker_death="restart"
         ) as envs,
+        SyncVectorEnv([Factory(index) for index in range(NUM_ENVS)]) as reference,
     ):
-        envs.reset(seed=0)
+        assert_identical(envs.reset(seed=3), reference.reset(seed=3))
         homes = envs.call(node_of)
         assert set(homes) == set(ids)
         lost = [row for row in range(NUM_ENVS) if homes[row] == homes[3]]
-        for number in patiently():
-            if number == 3:
-                nodes.remove(homes[3])
-            observations, _, _, truncations, infos = envs.step(ACTIONS)
-            assert observations["place"][:, 0].tolist() == [0, 1, 2, 3]
-            if "worker_restarted" in infos:
-                assert np.flatnonzero(infos["worker_restarted"]).tolist() == lost
-                assert np.flatnonzero(truncations).tolist() == lost
-                break
-        assert homes[3] not in envs.call(node_of)
+        kept = [row for row in range(NUM_ENVS) if row not in lost]
+        joined, left = nodes.add(1), 5  # the others have no room
+        with within(30.0):
+            for number in patiently():
+                if number == 3:
+                    nodes.remove(homes[3])
+                found, expected = envs.step(ACTIONS), reference.step(ACTIONS)
+                assert_identical(rows_of(found, kept), rows_of(expected, kept))
+                if left == 5 and "worker_restarted" not in found[-1]:
+                    assert_identical(found, expected)
+                    continue
+                restarted = found[-1].get("worker_restarted", np.zeros(NUM_ENVS, bool))
+                truncated = found[3] & ~expected[3]
+                marked = lost if left == 5 else []
+                assert np.flatnonzero(restarted).tolist() == marked
+                assert np.flatnonzero(truncated).tolist() == marked
+                assert not (left == 5 and found[1][lost].any())
+                left -= 1
+                if not left:
+                    break
+        assert [envs.call(node_of)[row] for row in lost] == [joined] * len(lost)
         assert_as_new(envs)
+
+
+def rows_of(step: tuple[Any, ...], rows: list[int]) -> list[Any]:
+    """What a step returned for some rows, with their own infos."""
+    observations, *numbers, infos = step
+    of_rows = {key: values[rows] for key, values in observations.items()}
+    own = infos_as_list(infos, NUM_ENVS)
+    return [of_rows, *(values[rows] for values in numbers), [own[row] for row in rows]]
 
 
 @pytest.mark.full
@@ -278,6 +298,30 @@ def test_where_no_node_has_room_a_restart_says_so_and_goes_on_when_one_has(
         assert late.value.env_ids == (2, 3)
         nodes.add(1)
         assert_as_new(envs)
+
+
+# ---------------------------------------------------------------------- object stores
+
+
+@pytest.mark.full
+@pytest.mark.timeout(180)
+def test_a_full_object_store_is_named_and_breaks_no_actor() -> None:
+    program = [sys.executable, "-W", "ignore", "-m", f"{__package__}.full_store"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=150)
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(" (")[0] for line in done.stdout.splitlines()[1:3]] == [
+        "here needs a reset",
+        "here goes on",
+    ]
+    found = [line for line in done.stdout.splitlines() if "there is no room for" in line]
+    for line, (where, whose) in zip(
+        found, [("here", "its"), ("there", "the caller's")], strict=True
+    ):
+        assert line.startswith(f"{where} worker 0 on node ")
+        assert f"what step returned in the object store of {whose} node" in line
+        assert "give Ray more object_store_memory, free disk space, or return less" in line
+    said = "table a SharedArray of 100,000,000 bytes does not fit into the object store"
+    assert done.stdout.splitlines()[-1].startswith(said)
 
 
 # ---------------------------------------------------------------------- the end

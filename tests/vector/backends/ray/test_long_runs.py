@@ -114,7 +114,7 @@ def test_the_environments_of_an_actor_with_processes_are_replaced_together(
 ) -> None:
     with RayVectorEnv([Ledger] * 2, num_workers=1, processes_per_actor=2) as envs:
         envs.reset(seed=0)
-        with pytest.raises(ValueError, match="environments 0, 1 are of one env_fn"):
+        with pytest.raises(ValueError, match="name environment 1 too"):
             envs.replace_envs([0], [Ledger])
         pair = partial(SyncVectorEnv, [partial(Ledger, 5), partial(Ledger, 6)])
         envs.replace_envs(None, [pair])
@@ -123,7 +123,7 @@ def test_the_environments_of_an_actor_with_processes_are_replaced_together(
 
 @pytest.mark.parametrize("mode", ["SameStep", pytest.param("NextStep", marks=pytest.mark.full)])
 def test_actors_are_replaced_between_episodes(mode: str, cluster: Cluster, tmp_path: Path) -> None:
-    expected = [play_alone(number, AutoresetMode.of(mode), 2) for number in range(2)]
+    expected = [play_alone(number, AutoresetMode.of(mode))[0] for number in range(2)]
     with RayVectorEnv(
         [partial(Errand, number, tmp_path) for number in range(2)],
         num_workers=2,

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from tests.envs import Ledger, Sampler, ledgers
+from tests.leaks import read_stat
 from tests.vector.backends.ray.clusters import BERTH, actor_of, more_nodes, node_of
 from tests.vector.bounds import within
 from tests.vector.group.test_validation import BOX, FIRST, INSIDE, among_right_ones
@@ -312,7 +313,7 @@ def assert_gone(processes: set[int]) -> None:
 def is_alive(pid: int) -> bool:
     """Whether a process is there, and is no zombie that nobody has asked about."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return read_stat(pid)[1] != "Z"
     except OSError:
         return False
 

@@ -1,4 +1,4 @@
-"""Core affinity: a process is moved back to its own core now and then."""
+"""Core affinity: a process returns to its own core at intervals."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import os
 import sys
 import time
 
-# How long a process may be away from its core: seldom enough to cost nothing.
+# The interval between two returns, long enough to take no measurable time.
 _RETURN_SECONDS = 2e-3
 
 
 class CoreAffinity:
-    """The core that a thread returns to from time to time, free to be moved in between.
+    """The core to which a thread returns at intervals; the system may move it in between.
 
-    Linux may keep processes that wake each other on one core while another is idle, for seconds:
-    the workers then run one after the other. To request a core from time to time, without insisting
-    on it, ends that, and binds neither the environments' own processes nor other programs.
+    Linux may keep processes that wake each other on one core for seconds while another core is
+    idle, so that workers run one after the other. Requesting a core at intervals, without staying
+    pinned, prevents this, and affects neither processes of environments nor other programs.
     """
 
     def __init__(self, core: int | None) -> None:
@@ -24,7 +24,7 @@ class CoreAffinity:
         self._due = 0.0 if self._core is not None else math.inf  # on the monotonic clock
 
     def return_to_core(self) -> None:
-        """Return to the core, if it is time; the cores that the user allowed stay allowed."""
+        """Return to the core, if it is time; the allowed cores stay the same."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -37,5 +37,5 @@ class CoreAffinity:
                 os.sched_setaffinity(0, {self._core})
             finally:  # a signal handler may raise in between
                 os.sched_setaffinity(0, allowed)
-        except OSError:  # the system took the core away a moment ago
+        except OSError:  # the system has just removed the core
             self._due = math.inf

@@ -7,8 +7,9 @@
           │                                                        │
           └── Buffers ──────── one anonymous Arena ──────── Buffers ┘
 
-A command is one message over the worker's pipe; observations, actions, rewards and flags lie in the
-arena, which is made once the workers have described their spaces and travels as a descriptor.
+A command is one message over the worker's pipe. Observations, actions, rewards and flags are in the
+arena, which is made when the workers have described their spaces, in a file whose descriptor each
+worker was given at its start. A step of many workers has no message (`words.py`).
 """
 
 from __future__ import annotations
@@ -20,28 +21,31 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
-from vecspaces.memory import Arena
+from vecspaces.memory import Arena, anonymous_file
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import PATIENCE
-from vecspaces.vector.backends.process import forking
+from vecspaces.vector.backends.process import forking, words
 from vecspaces.vector.backends.process.affinity import CoreAffinity
-from vecspaces.vector.backends.process.channel import CallerEnd, Poller, pack_frame
+from vecspaces.vector.backends.process.channel import CallerEnd, Poller, pack_frame, unpack
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import uninterrupted
 from vecspaces.vector.backends.process.line import Line
 from vecspaces.vector.backends.process.pickling import Pickling
-from vecspaces.vector.backends.process.processes import WorkerProcess, end_all, start_process
+from vecspaces.vector.backends.process.pipes import Handle, Pipes
+from vecspaces.vector.backends.process.processes import end_all, start_process
 from vecspaces.vector.backends.process.stacks import StackFile
 from vecspaces.vector.backends.process.startup import Surroundings
 from vecspaces.vector.backends.process.waiting import WaitingPolicy, WaitMode
+from vecspaces.vector.backends.process.words import Words
 from vecspaces.vector.backends.process.worker import worker_main
 from vecspaces.vector.backends.remote import RemoteBackend
 from vecspaces.vector.backends.worker_setup import plan_workers
@@ -50,14 +54,21 @@ from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Message, died
 from vecspaces.vector.exchange.messages import (
     HEADER,
+    STEPS,
     WRITES,
     CannotSend,
     Op,
     Reply,
+    Restart,
     dumps,
     make_reply,
+    make_written,
 )
 from vecspaces.vector.exchange.positions import Place
+from vecspaces.vector.exchange.stats import COMPUTING, WAITING
+
+if TYPE_CHECKING:
+    import asyncio
 
 _UNGUARDED = (
     "the script makes an AsyncVectorEnv while a new process imports it: put what it "
@@ -81,36 +92,14 @@ _FORKED = (
 _TERMINATE_SECONDS = 0.3
 # The longest time until a worker that closed its stream has ended.
 _EXIT_SECONDS = 0.5
-# The time between looks whether another thread has left its wait.
+# The interval of checks whether another thread has left its wait.
 _LOOK_SECONDS = 1e-3
+# Access to members of enumerations is slow.
+_STEP, _PART, _BUSY_POLLS = Op.STEP, Op.PART, WaitMode.BUSY_POLLS
 
 
-@dataclass(eq=False)
-class _Handle:
-    """One worker, on the caller's side.
-
-    Attributes:
-        built: Whether its environments are built.
-        alive: Whether it is not known to have ended.
-        watched: Whether the poller watches its descriptors.
-    """
-
-    process: WorkerProcess
-    channel: CallerEnd
-    stacks: StackFile
-    built: bool = False
-    alive: bool = True
-    watched: bool = True
-
-    @property
-    def descriptors(self) -> list[int]:
-        """The descriptors that report what it sends, and its end."""
-        return [fd for fd in (self.channel.fd, self.process.watch) if fd is not None]
-
-    def close(self) -> None:
-        """Free the descriptors but those of the process."""
-        self.channel.close()
-        self.stacks.close()
+# The results of reading: the rest of each inbox, replies, and answers without a message.
+_Found = tuple[list[tuple[CallerEnd, list[bytes]]], list[Reply], list[int]]
 
 
 class ProcessBackend(RemoteBackend):
@@ -132,6 +121,7 @@ class ProcessBackend(RemoteBackend):
         worker_threads: int | None,
         validate: bool = False,
         slow_warning: float | None = None,
+        concurrent_envs: int = 1,
     ) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise RuntimeError(_UNGUARDED)
@@ -155,24 +145,40 @@ class ProcessBackend(RemoteBackend):
             by_value=not self._forked,
             validate=validate,
             surroundings=surroundings,
+            concurrent_envs=concurrent_envs,
         )
         super().__init__(setups, slow_warning, env_fns)
-        self._poller = Poller()
-        self._handles: list[_Handle] = []
+        self._handles: list[Handle] = []
+        # The descriptors that all workers get: of the arena's file, and of events.
+        self._shared: tuple[int, ...] = ()
+        self._has_threads = concurrent_envs > 1
+        self._steps = Pipes(self._handles)
         self._by_fd: dict[int, int] = {}
-        self._found: tuple[list[tuple[CallerEnd, list[bytes]]], list[Reply]] | None = None
+        self._found: _Found | None = None
         self._reading = False
         # The thread that collects, or 0: its signal handlers, or other threads, may call `close`.
         self._collecting = 0
-        # The commands that workers are busy with, and how many may be while the caller busy-polls.
+        # The commands that workers are busy with, and the maximum number while the caller
+        # busy-polls.
         self._working: dict[int, Op] = {}
         self._spare_cores = count_usable_cores() - 1
         # How to wait for each command, and for the last one.
         self._policies: dict[Op, WaitingPolicy] = {}
+        self._never_spins = False
         self._op, self._policy = Op.BUILD, WaitingPolicy([WaitMode.FREE])
         self._arena: Arena | None = None
         # The caller shares the core of the worker that never busy-polls.
         self._affinity = CoreAffinity(setups[-1].core)
+
+    def attach(self, loop: asyncio.AbstractEventLoop, turn: Callable[[], object]) -> None:
+        """Let an event loop call `turn` when there is something to collect; no process spins."""
+        self._never_spins = True
+        self._policies.clear()
+        self._steps.attach(loop, turn)
+
+    def detach(self) -> None:
+        """Leave the event loop; can be repeated."""
+        self._steps.detach()
 
     @property
     def processes(self) -> list[BaseProcess]:
@@ -181,8 +187,19 @@ class ProcessBackend(RemoteBackend):
 
     # ------------------------------------------------------------------ starting
 
+    def _prepare(self) -> None:
+        """Open the descriptors for all workers, and choose how steps are sent."""
+        many, events = len(self._setups) >= words.LEAST_WORKERS, tuple[int, ...]()
+        with uninterrupted():
+            if self._shared_memory and sys.platform != "win32":
+                self._shared = forking.acquire(lambda: (anonymous_file(),))
+                if many and not self._has_threads:  # their loop waits for the pipe
+                    events = words.open_events()
+                    self._shared += events
+            self._steps = Words(self._handles, events) if events else Pipes(self._handles, many)
+
     def _start(self, worker: int) -> None:
-        """Start a worker; a forked one inherits what it builds, and others are sent it."""
+        """Start a worker; a forked one inherits its factories, and others are sent them."""
         setup, packed = self._setups[worker], b""
         if not self._forked:
             packed = pack_frame(Op.BUILD, 0, 0, (setup.factories, dumps(setup)))
@@ -194,10 +211,10 @@ class ProcessBackend(RemoteBackend):
             self.hang_advice = _FORKED if forking.count_threads() > 1 else ""
             forking.warn_of_renderer()
 
-    def _launch(self, index: int, packed: bytes) -> _Handle:
-        """Start one worker; after an error nothing is left of it."""
+    def _launch(self, index: int, packed: bytes) -> Handle:
+        """Start one worker; after an error, free everything of it."""
         with contextlib.ExitStack() as undo:
-            ours, theirs = Line.pair()
+            ours, theirs = Line.pair(self._shared)
             undo.callback(ours.close)
             try:
                 stacks = StackFile.make()
@@ -214,7 +231,7 @@ class ProcessBackend(RemoteBackend):
                 theirs.close()
             undo.callback(end_all, [process], 0.0)
             channel = CallerEnd(ours)
-            handle = _Handle(process, channel, stacks)
+            handle = Handle(process, channel, stacks)
             undo.callback(self._forget, handle)
             self._by_fd.update(dict.fromkeys([channel.out_fd, *handle.descriptors], index))
             if packed:
@@ -223,33 +240,34 @@ class ProcessBackend(RemoteBackend):
             undo.pop_all()
         return handle
 
-    def _watch(self, handle: _Handle) -> None:
+    def _watch(self, handle: Handle) -> None:
         """Let the poller watch a worker."""
         for descriptor in handle.descriptors:
-            self._poller.add(descriptor)
-        self._poller.watch_room(handle.channel.out_fd, handle.channel.pending)
+            self._steps.add(descriptor)
+        self._steps.watch_room(handle.channel.out_fd, handle.channel.pending)
 
     def _make_buffers(self, plan: BufferPlan) -> Buffers:
-        """Make the arena, which travels as a descriptor."""
+        """Make the arena, in the file that the workers have."""
         self._packed_plan = self._pickling.dumps(plan)
-        # Whether every action fits into shared memory, so that a step is a bare header.
-        self._rows_suffice = self._shared_memory and not plan.actions.has_variable
         with uninterrupted():
             if self._shared_memory:
-                self._arena = Arena.shared(plan.size)
+                file = os.dup(self._shared[0]) if self._shared else None
+                self._arena = Arena.shared(plan.shared_size, file)
                 forking.withhold(self._arena)
-            return Buffers(plan, self._arena, self._pickling.dumps)
+            buffers = Buffers(plan, self._arena, self._pickling.dumps)
+            is_plain = self._shared_memory and not plan.actions.has_variable
+            self._steps.bind(buffers.words, self.slices, is_plain)
+            return buffers
 
-    def _bind(self, worker: int, lost: Any) -> None:
-        """Send a worker where its rows lie, and hand it the memory."""
-        arena, channel = self.buffers.arena, self._handles[worker].channel
-        tag = arena.handle if isinstance(arena.handle, str) else None
-        payload = (self._packed_plan, self.slices[worker].start, lost, tag)
+    def _bind(self, worker: int, restart: Restart | None) -> None:
+        """Send a worker the places of its rows."""
+        handle, channel = self.buffers.arena.handle, self._handles[worker].channel
+        tag, begun = handle if isinstance(handle, str) else None, self._steps.begun(worker)
+        payload = self._packed_plan, self.slices[worker].start, restart, tag, begun
         packed = pack_frame(Op.BIND, 0, 0, payload, self._pickling.dumps)
         with uninterrupted():
-            channel.line.pass_descriptor(arena.fd)
             channel.send(packed)
-            self._poller.watch_room(channel.out_fd, channel.pending)
+            self._steps.watch_room(channel.out_fd, channel.pending)
 
     def _not_built(self, late: Sequence[int]) -> StepTimeoutError:
         ids = self._factories(late)
@@ -276,7 +294,7 @@ class ProcessBackend(RemoteBackend):
     # ------------------------------------------------------------------ commands
 
     def submit(self, op: Op, slot: int, seq: int, payloads: Mapping[int, Any]) -> None:
-        """Send a command to workers, once every payload is packed."""
+        """Send a command to workers, after every payload is packed."""
         if op is Op.BUILD:
             self._replace_all(payloads)
             return
@@ -284,24 +302,10 @@ class ProcessBackend(RemoteBackend):
             self._seq = seq
         self._op, self._policy = op, self._policies.get(op) or self._make_policy(op)
         way = self._policy.begin()
-        if op is Op.STEP and self._rows_suffice:
-            frames = [HEADER.pack(op, way, slot, seq, 0)] * len(payloads)
-        else:
-            try:
-                frames = [
-                    self._pack_command(worker, op, way, slot, seq, payload)
-                    for worker, payload in payloads.items()
-                ]
-            except Exception as error:
-                raise CannotSend(error) from None
         if way and not self._working:
             self._affinity.return_to_core()
-        for worker, frame in zip(payloads, frames, strict=True):
-            self._working[worker] = op
-            channel = self._handles[worker].channel
-            channel.send(frame)
-            if channel.pending:
-                self._poller.watch_room(channel.out_fd, True)
+        self._steps.start(op, way, slot, seq, payloads, self._pack)
+        self._working.update(dict.fromkeys(payloads, op))
 
     def _make_policy(self, op: Op) -> WaitingPolicy:
         """Make the policy of waiting for a command, when it is sent for the first time."""
@@ -310,25 +314,38 @@ class ProcessBackend(RemoteBackend):
         )
         if self._spare_cores > 0:
             ways.append(WaitMode.BUSY_POLLS)
+        if self._never_spins:
+            ways = [WaitMode.FREE]
         policy = self._policies[op] = WaitingPolicy(ways)
         return policy
 
-    def _pack_command(
-        self, worker: int, op: Op, way: WaitMode, slot: int, seq: int, payload: Any
-    ) -> bytes:
-        """Pack a command with its arguments, and with actions that lie in no shared memory."""
-        rows = self.slices[worker]
-        exported = spilled = None
-        if op in (Op.STEP, Op.STEP_ROWS):
-            if self._shared_memory:
-                spilled = self.buffers.actions.take_spilled(rows.start, rows.stop) or None
-                self.buffers.note_spilled(self.buffers.actions, spilled or [])
-            else:
-                exported = self.buffers.actions.export(rows.start, rows.stop)
-        if op in (Op.STEP, Op.STEP_ROWS, Op.STEP_CHUNK) and exported is None and spilled is None:
-            # Row numbers and arrays alone.
-            return pack_frame(op, slot, seq, (payload, None, None), way=way)
-        return pack_frame(op, slot, seq, (payload, exported, spilled), self._pickling.dumps, way)
+    def _pack(
+        self, op: Op, way: int, slot: int, seq: int, payloads: Mapping[int, Any]
+    ) -> list[bytes]:
+        """Pack a command with its arguments, and with actions that are not in shared memory."""
+        frames = []
+        try:
+            for worker, payload in payloads.items():
+                rows, exported, spilled = self.slices[worker], None, None
+                if self._steps.is_plain and op in STEPS and payload is None:
+                    frames.append(HEADER.pack(op, way, slot, seq, 0))
+                    continue
+                # A pool sends row by row: actions that always fit are not looked for each time.
+                if op in STEPS and not (self._steps.is_plain and op is Op.STEP_ROWS):
+                    actions = self.buffers.actions_of(op, payload)
+                    if self.buffers.is_shared(op):
+                        spilled = actions.take_spilled(rows.start, rows.stop) or None
+                        self.buffers.note_spilled(actions, spilled or [])
+                    else:
+                        exported = actions.export(rows.start, rows.stop)
+                # Row numbers and arrays need no pickling by value.
+                is_simple = op in STEPS and exported is None and spilled is None
+                pickle = dumps if is_simple else self._pickling.dumps
+                arguments = payload, exported, spilled
+                frames.append(pack_frame(op, slot, seq, arguments, pickle, way))
+        except Exception as error:
+            raise CannotSend(error) from None
+        return frames
 
     def memory(self, worker: int) -> int | None:
         """Read a worker's proportional set size, which counts shared pages in part."""
@@ -340,14 +357,14 @@ class ProcessBackend(RemoteBackend):
             return None
 
     def retire(self, workers: Iterable[int], timeout: float) -> list[Reply]:
-        """Ask workers to close, and read from their pipes alone until they have."""
+        """Ask workers to close, and read only from their pipes until they have."""
         deadline, wrong = Deadline(timeout), list[Reply]()
         handles = {index: self._handles[index] for index in workers}
         unanswered = {index for index, one in handles.items() if one.alive and one.built}
         self._collecting = get_ident()
         try:
             for index in unanswered:
-                handles[index].channel.send(pack_frame(Op.CLOSE, 0, 0))
+                self._handles[index].channel.send(pack_frame(Op.CLOSE, 0, 0))
             for index in sorted(unanswered):
                 poller, handle = Poller(), handles[index]
                 for descriptor in handle.descriptors:
@@ -358,13 +375,14 @@ class ProcessBackend(RemoteBackend):
                     if handle.process.closed:
                         break
                     frames, handle.channel.inbox, ended = handle.channel.receive()
-                    for frame in frames:
-                        reply = self._understand(index, Op.CLOSE, *frame[:3], frame.load)
+                    for op, slot, seq, data in frames:
+                        read = partial(unpack, data)
+                        reply = self._understand(index, Op.CLOSE, op, slot, seq, read)
                         self._note_closed(reply, unanswered, wrong)
                     if ended and index in unanswered:
                         reply = Reply(index, Op.DIED, 0, None)
                         self._note_closed(reply, unanswered, wrong)
-                if index not in unanswered:  # it is on its way out
+                if index not in unanswered:  # it is ending
                     handle.alive = False
                     handle.process.wait(_TERMINATE_SECONDS)
         finally:
@@ -376,6 +394,7 @@ class ProcessBackend(RemoteBackend):
         with uninterrupted():
             self._end([self._handles[worker]], 0.0)
             self._working.pop(worker, None)
+            self._steps.drop(worker)
             if self._found is not None:
                 self._publish()
             others = [reply for reply in self.replies if reply.worker != worker]
@@ -385,8 +404,8 @@ class ProcessBackend(RemoteBackend):
     def collect(self, timeout: float | None) -> deque[Reply]:
         """Wait for frames and deaths.
 
-        Bytes stay in the inboxes until `_found` holds the replies made of them, and `_publish` can
-        be repeated: an interrupt at any moment neither loses nor doubles a reply.
+        Bytes stay in the inboxes until `_found` has their replies, and `_publish` can be repeated,
+        so an interrupt neither loses nor repeats a reply.
         """
         self._collecting = get_ident()
         try:
@@ -396,17 +415,22 @@ class ProcessBackend(RemoteBackend):
                 return self.replies
             rests: list[tuple[CallerEnd, list[bytes]]] = []
             replies: list[Reply] = []
+            steps, clock, working = self._steps, self.clock, self._working
+            seen: set[int] = set()
             if self._reading:
-                # Interrupted between reading and finding: nothing may be left to read.
+                # After an interrupt between reading and finding, there may be nothing left to read.
                 ready = [(handle.channel.fd, 0) for handle in self._handles]
             else:
-                spins = (
-                    self._policy.way is WaitMode.BUSY_POLLS
-                    and len(self._working) <= self._spare_cores
-                )
-                ready = self._poller.wait(timeout, self._op if spins and self._working else None)
+                spin_for = None
+                if self._policy.way is _BUSY_POLLS and 0 < len(working) <= self._spare_cores:
+                    spin_for = self._op
+                steps.wanted = self.wanted
+                if clock is not None:
+                    clock.note(COMPUTING)
+                ready = steps.wait(timeout, spin_for)
+                if clock is not None:
+                    clock.note(WAITING)
             self._reading = True
-            seen: set[int] = set()
             for fd, _ in ready:
                 index = self._by_fd.get(fd)
                 if index is None or index in seen:
@@ -416,44 +440,70 @@ class ProcessBackend(RemoteBackend):
                 channel = handle.channel
                 if channel.pending:
                     channel.flush()
-                    self._poller.watch_room(channel.out_fd, channel.pending)
+                    steps.watch_room(channel.out_fd, channel.pending)
                 frames, rest, ended = channel.receive()
                 rests.append((channel, rest))
-                for frame in frames:
-                    if not frame.data:
-                        replies.append(make_reply((index, frame.op, frame.seq, None)))
+                for op, slot, seq, data in frames:
+                    if not data:
+                        replies.append(make_reply((index, op, seq, None)))
                     else:
-                        asked = self._working.get(index, Op.BUILD)
-                        if frame.op is Op.PART:  # beside which a call may have been answered
+                        asked = working.get(index, Op.BUILD)
+                        if op is Op.PART:  # a call may have been answered as well
                             asked = Op.STEP_ROWS
-                        if frame.op is Op.BUILT:
+                        elif op is Op.BUILT:
                             handle.built = True
-                        replies.append(self._understand(index, asked, *frame[:3], frame.load))
-                    if frame.op is not Op.PART:
-                        self._working.pop(index, None)
+                        read = partial(unpack, data)
+                        replies.append(self._understand(index, asked, op, slot, seq, read))
+                    if op is not _PART:
+                        working.pop(index, None)
+                if frames:
+                    self.wanted = 1  # rows that do not answer by words wake the caller
                 if ended or (fd == handle.process.watch and not frames):
-                    self._working.pop(index, None)
+                    working.pop(index, None)
                     replies.append(Reply(index, Op.DIED, 0, self._exit_status(index)))
-            self._found = rests, replies
-            if not self._working:
+            # Last, because a worker whose message was read has answered all commands before it.
+            known, answered = steps.read()
+            if answered:
+                self._take_answers(answered, replies)
+            self._found = rests, replies, known
+            if not working:
                 self._policy.end()
             self._publish()
         finally:
             self._collecting = 0
         return self.replies
 
+    def _take_answers(self, workers: list[int], replies: list[Reply]) -> None:
+        """Add replies of workers that answered a step without a message."""
+        op, seq = self._steps.command
+        if op is _STEP:
+            for worker in workers:
+                self._working.pop(worker, None)
+            if self.joins:
+                replies.append(Reply(-1, Op.STEPPED, seq, workers))
+            else:
+                replies += [Reply(worker, Op.DONE, seq, None) for worker in workers]
+            return
+        parts: dict[int, Sequence[int]] = {worker: self.slices[worker] for worker in workers}
+        if self.joins:
+            parts = {-1: list(chain.from_iterable(parts.values()))}
+        for worker, rows in parts.items():
+            self.wanted -= len(rows)
+            replies.append(Reply(worker, Op.PART, seq, make_written((rows, (), ()))))
+
     def _publish(self) -> None:
-        """Hand over what `collect` found."""
+        """Publish the replies that `collect` found."""
         assert self._found is not None
-        rests, replies = self._found
+        rests, replies, known = self._found
         for channel, rest in rests:
             channel.inbox = rest
         for reply in replies:
             if reply.op is Op.DIED:
                 self._forget(self._handles[reply.worker])
-        self.replies.clear()
-        self.replies.extend(replies)
-        self._reading, self._found = False, None
+                self._steps.drop(reply.worker)
+        came = deque(replies)
+        # Plain assignments, so that no published reply is found again.
+        self._steps.known, self.replies, self._reading, self._found = known, came, False, None
 
     def _exit_status(self, index: int) -> Death:
         """Return how a worker ended."""
@@ -461,21 +511,27 @@ class ProcessBackend(RemoteBackend):
         handle.alive = False
         handle.process.wait(_EXIT_SECONDS)
         code = handle.process.exitcode()
-        return Death(code, stack=handle.stacks.read_crash(code))
+        stack, thread = handle.stacks.read_crash(code)
+        busy = self.buffers.busy if thread and handle.built and self._descriptions else None
+        row = None
+        if busy is not None:
+            rows = self.running(index)
+            row = next((one for one in rows if busy[one, 0] == thread), None)
+        return Death(code, stack=stack, crashed=row)
 
-    def _forget(self, handle: _Handle) -> None:
-        """Stop watching a worker, whose descriptors may soon belong to another one."""
+    def _forget(self, handle: Handle) -> None:
+        """Stop watching a worker, whose descriptors another one may soon have."""
         if not handle.watched:
             return
         for fd in {handle.channel.fd, handle.channel.out_fd, handle.process.watch}:
             if fd is not None:
-                self._poller.remove(fd)
+                self._steps.remove(fd)
                 self._by_fd.pop(fd, None)
         handle.watched = False
 
     def locate(self, worker: int) -> Place:
         """Return the environment that a worker is busy with, also one that it builds."""
-        # Before all are built there are no rows, not even of those that have been.
+        # There are no rows before all environments are built.
         if not self._handles[worker].built or not self._descriptions:
             number = self._handles[worker].stacks.building
             if number < 0:
@@ -489,46 +545,69 @@ class ProcessBackend(RemoteBackend):
             return Place(ids, "being built")
         return super().locate(worker)
 
-    def stack(self, worker: int, patience: float = PATIENCE, insist: bool = True) -> str | None:
-        """Ask a worker for the frames of its environment."""
+    def places(self, worker: int) -> list[Place]:
+        """Return all environments that a worker is busy with: several if they have threads."""
         handle = self._handles[worker]
+        if not handle.built or not self._descriptions or self.buffers.busy is None:
+            # A reply that the caller has read in part is complete in the worker: only its transfer
+            # is slow.
+            return [] if handle.channel.inbox else [self.locate(worker)]
+        place = self.buffers.positions.place
+        return [place(worker, row) for row in self.running(worker)]
+
+    def stack(
+        self,
+        worker: int,
+        patience: float = PATIENCE,
+        insist: bool = True,
+        row: int | None = None,
+    ) -> str | None:
+        """Ask a worker for the frames of its environment."""
+        handle, thread = self._handles[worker], 0
+        busy = self.buffers.busy if self._descriptions and handle.built else None
+        if busy is not None:
+            rows = self.running(worker) if row is None else [row]
+            thread = int(busy[rows[0], 0]) if rows else 0
+            # The signal is for a main thread whose C code holds Python's lock.
+            insist = False
         try:
-            return handle.stacks.ask(patience, handle.process if insist else None)
+            return handle.stacks.ask(patience, handle.process if insist else None, thread)
         except (OSError, ValueError):  # it has just ended, or another thread closed it
             return None
 
     # ------------------------------------------------------------------ the end
 
     def _ask_to_close(self, deadline: Deadline, unanswered: set[int]) -> None:
-        # A worker that builds does not listen.
+        # A worker that is building does not read its pipe.
         unanswered.update(
             index for index, handle in enumerate(self._handles) if handle.alive and handle.built
         )
         for index in unanswered:
             self._handles[index].channel.send(pack_frame(Op.CLOSE, 0, 0))
         if self._collecting == get_ident():  # its poll object cannot be used twice at once
-            self._poller.end()
-            self._poller = Poller()
+            self._steps.end()
+            self._steps = Pipes(self._handles)
             for index in unanswered:
                 self._watch(self._handles[index])
         self._await_others(deadline)
-        # Some may have closed already, which another thread was about to replace.
+        # Some may already be closed, because another thread was about to replace them.
         unanswered.intersection_update([i for i, one in enumerate(self._handles) if one.alive])
 
     def _end_all(self, unanswered: Collection[int], terminate: bool) -> None:
         """Terminate, then kill."""
         with uninterrupted():
-            # Those that replied are on their way out, and need no signal.
+            # Those that replied are ending, and need no signal.
             for index, handle in enumerate(self._handles):
                 if index in unanswered or terminate or not (handle.built and handle.alive):
                     handle.process.end(kill=False)
-            self._poller.end()
+            self._steps.end()
             self._end(self._handles, _TERMINATE_SECONDS)
+            self._leave_shared()
             self._working.clear()
             self.replies.clear()
 
     def abandon(self) -> None:
-        """End every worker without asking, and free the memory: for what could not be completed."""
+        """End every worker without a close command, and free the memory, after a failed start."""
         super().abandon()
         if hasattr(self, "buffers"):
             self.buffers.release()
@@ -536,15 +615,22 @@ class ProcessBackend(RemoteBackend):
             self._arena.close()
 
     def disown(self) -> None:
-        """In a forked process, leave the workers alone, and free its copies of what they are."""
+        """In a forked process: leave the workers alone, and free copies of their descriptors."""
         for handle in self._handles:
-            handle.alive = False
+            handle.alive = handle.watched = False  # an epoll descriptor is the caller's too
             handle.process.disown()
             handle.close()
-        self._collecting = 0  # that thread is not here
+        self._steps.close()
+        self._collecting = 0  # that thread does not exist here
         self._has_workers = False
 
-    def _end(self, handles: Sequence[_Handle], timeout: float) -> None:
+    def _leave_shared(self) -> None:
+        """Free the descriptors that all workers share; can be repeated."""
+        self._steps.close()
+        shared, self._shared = self._shared, ()
+        forking.close(*shared)
+
+    def _end(self, handles: Sequence[Handle], timeout: float) -> None:
         """End workers, and free their descriptors; can be repeated."""
         for handle in handles:
             self._forget(handle)

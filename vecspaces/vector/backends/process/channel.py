@@ -1,8 +1,8 @@
 """Messages over two pipes: the caller's end never blocks, the worker's end may.
 
-A step's command and its reply are one header each, 24 bytes, and so one system call each. A payload
-follows only where there is one. The caller reads while it sends, so large actions going out and
-large infos coming in never wait for each other.
+A step's command and its reply are one header of 24 bytes each, and so one system call each. A
+payload follows only if there is one. The caller reads while it sends, so that sending large actions
+and receiving large infos never wait for each other.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import contextlib
 import pickle
 import select
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vecspaces.vector.backends.process.line import GONE, Line
 from vecspaces.vector.backends.process.waiting import SpinPoll, WaitMode
 from vecspaces.vector.exchange.messages import HEADER, Op, dumps
+
+if TYPE_CHECKING:
+    import asyncio
 
 _CHUNK = 1 << 16
 _READ_SIZE = (_CHUNK,)
@@ -25,21 +27,13 @@ _MOST_WRITTEN = 1 << 20
 _NEVER_OPEN = 2**31 - 1
 
 
-class Frame(NamedTuple):
-    """One message: its slot of the ring, and the number of the command that it is or replies to."""
-
-    op: Op
-    slot: int
-    seq: int
-    data: bytes
-
-    def load(self) -> Any:
-        """Unpickle the payload, which came over an inherited descriptor; may raise anything."""
-        return pickle.loads(self.data) if self.data else None
+#: A message: its meaning, its slot of the ring, the number of the command, and the payload.
+Frame = tuple[Op, int, int, bytes]
 
 
-# Without the Python function that the constructor of a named tuple is.
-_frame: Callable[[tuple[Op, int, int, bytes]], Frame] = partial(tuple.__new__, Frame)
+def unpack(data: bytes) -> Any:
+    """Unpickle a payload, which came over an inherited descriptor; may raise anything."""
+    return pickle.loads(data) if data else None
 
 
 def pack_frame(
@@ -50,7 +44,7 @@ def pack_frame(
     dumps: Callable[[Any], bytes] = dumps,
     way: int = 0,
 ) -> bytes:
-    """Turn a message into bytes; raises whatever the pickling of the payload raises."""
+    """Convert a message to bytes; exceptions of pickling are not caught."""
     if payload is None:
         return HEADER.pack(op, way, slot, seq, 0)
     data = dumps(payload)
@@ -64,13 +58,13 @@ _BUSY_POLLS = int(WaitMode.BUSY_POLLS)
 class CallerEnd:
     """The caller's end of one worker's channel.
 
-    While the caller waits, a signal handler may raise between any two calls. So what a system call
-    read or wrote is recorded within the same call into C (`list.extend` over `map`), never in a
-    statement after it.
+    While the caller waits, a signal handler may raise between any two calls. The result of a system
+    call is therefore stored within the same call into C (`list.extend` over `map`), never in a
+    later statement.
 
     Attributes:
         pending: Whether something waits to be sent.
-        inbox: What was read and is not yet taken out: `receive` takes nothing out of it.
+        inbox: The bytes that were read and not yet removed; `receive` removes nothing.
     """
 
     def __init__(self, line: Line) -> None:
@@ -80,11 +74,11 @@ class CallerEnd:
         self.pending = False
         self.inbox: list[bytes] = []
         self._outbox = b""
-        # How much of the outbox each write took.
+        # The number of bytes that each write has sent.
         self._written: list[int] = []
 
     def send(self, data: bytes) -> None:
-        """Send what can be sent at once, and keep the rest for `flush`."""
+        """Send as much as possible at once, and store the rest for `flush`."""
         if self.pending:
             self._outbox += data
             return
@@ -99,7 +93,7 @@ class CallerEnd:
             self.pending = True
 
     def flush(self) -> None:
-        """Send more of what waits."""
+        """Send more of the stored bytes."""
         start = sum(self._written)
         try:
             view = memoryview(self._outbox)[start : start + _MOST_WRITTEN]
@@ -114,7 +108,7 @@ class CallerEnd:
     def receive(self) -> tuple[list[Frame], list[bytes], bool]:
         """Return the whole frames that came, the rest, and whether the worker's end is closed.
 
-        The rest is for the caller to assign to `inbox`, once it has kept what the frames hold.
+        The caller must assign the rest to `inbox`, after it has stored the contents of the frames.
         """
         inbox, read = self.inbox, self.line.read
         size = _CHUNK
@@ -134,9 +128,9 @@ class CallerEnd:
         if len(inbox) == 1 and size == HEADER.size:
             op, _, slot, seq, length = HEADER.unpack(inbox[0])
             if length == 0:
-                return [_frame((_OPS[op], slot, seq, b""))], [], False
+                return [(_OPS[op], slot, seq, b"")], [], False
         if len(inbox[0]) >= HEADER.size:
-            expected = HEADER.size + HEADER.unpack_from(inbox[0])[4]
+            expected = HEADER.size + HEADER.unpack_from(inbox[0])[-1]
             if sum(map(len, inbox)) < expected:  # joined once, when it is whole
                 return [], inbox, ended
         data = b"".join(inbox)
@@ -146,31 +140,36 @@ class CallerEnd:
             end = at + HEADER.size + length
             if len(data) < end:
                 break
-            frames.append(_frame((_OPS[op], slot, seq, data[end - length : end])))
+            frames.append((_OPS[op], slot, seq, data[end - length : end]))
             at = end
         return frames, [data[at:]] if at < len(data) else [], ended
 
     def close(self) -> None:
-        """Close it; the worker comes to the end of the stream."""
+        """Close it; the worker then reads the end of the stream."""
         self.line.close()
 
 
 class WorkerEnd:
-    """The worker's end of its channel; `way` is how to wait for the next command."""
+    """The worker's end of its channel.
+
+    Attributes:
+        way: How to wait for the next command.
+        busy_polls: Whether it may busy-poll if a command asks for it.
+        share: How many rows of each worker the caller waits for, if a command has no message.
+    """
+
+    share = 1
 
     def __init__(self, line: Line) -> None:
         line.set_blocking(True)
         self.line = line
         self._read, self._write = line.read, line.write
         self.way = int(WaitMode.FREE)
+        self.busy_polls = False
         self._last = Op.BUILD
-        self._spin_poll: SpinPoll | None = None
-
-    def allow_busy_polling(self) -> None:
-        """From now on, busy-poll after commands that ask for it."""
         if hasattr(select, "poll"):
             poll = select.poll()
-            poll.register(self.line.fd, select.POLLIN)
+            poll.register(line.fd, select.POLLIN)
             self._spin_poll = SpinPoll(poll)
 
     def send(self, data: bytes) -> bool:
@@ -183,9 +182,9 @@ class WorkerEnd:
             return False
         return True
 
-    def receive(self) -> tuple[Op, int, int, bytes] | None:
+    def receive(self) -> Frame | None:
         """Wait for the next command; None at the end of the stream."""
-        if self.way == _BUSY_POLLS and self._spin_poll is not None:
+        if self.way == _BUSY_POLLS and self.busy_polls:
             self._spin_poll.poll(None, self._last)
         try:
             header = self._read(HEADER.size)
@@ -196,14 +195,12 @@ class WorkerEnd:
             if not header:
                 return None
         number, self.way, slot, seq, length = HEADER.unpack(header)
-        op = self._last = _OPS[number]
-        if not length:
-            return op, slot, seq, b""
-        data = self._rest(b"", length)
-        return (op, slot, seq, data) if data else None
+        self._last = op = _OPS[number]
+        data = self._rest(b"", length) if length else b""
+        return None if length and not data else (op, slot, seq, data)
 
     def _rest(self, data: bytes, count: int) -> bytes:
-        """Read on until there are `count` bytes; empty at the end of the stream."""
+        """Read until there are `count` bytes; return nothing at the end of the stream."""
         parts, left = [data], count - len(data)
         while left:
             try:
@@ -217,32 +214,84 @@ class WorkerEnd:
 
 
 class Poller:
-    """Waits for several channels and processes at once, registered once."""
+    """Waits for several channels and processes at once, registered once.
 
-    def __init__(self) -> None:
+    `gathers`: by one epoll descriptor, because `poll` checks each descriptor twice per wait, which
+    takes 20 us more for 64 workers. Forked processes inherit it, which keeps no descriptor open.
+    """
+
+    def __init__(self, gathers: bool = False) -> None:
         self._poll = select.poll() if hasattr(select, "poll") else None
         self._spin_poll = None if self._poll is None else SpinPoll(self._poll)
+        self._epoll = select.epoll() if gathers and hasattr(select, "epoll") else None
+        if self._epoll is not None and self._poll is not None:
+            self._poll.register(self._epoll.fileno(), select.POLLIN)
+        # The object that has the descriptors.
+        self._registry: Any = self._poll if self._epoll is None else self._epoll
         self._reading: set[int] = set()
         self._writing: set[int] = set()
+        self._loop: tuple[asyncio.AbstractEventLoop, Callable[[], object]] | None = None
+
+    def attach(self, loop: asyncio.AbstractEventLoop, turn: Callable[[], object]) -> None:
+        """Let an event loop watch the same descriptors, and call `turn` when one is ready."""
+        self._loop = loop, turn
+        for fd in self._reading | self._writing:
+            self._let_loop_watch(fd)
+
+    def detach(self) -> None:
+        """Stop watching by the event loop; can be repeated."""
+        watched, self._loop = self._loop, None
+        if watched is not None and not watched[0].is_closed():
+            loop, _ = watched
+            for fd in self._reading | self._writing:
+                loop.remove_reader(fd)
+                loop.remove_writer(fd)
+
+    def _let_loop_watch(self, fd: int) -> None:
+        """Follow a change of the poll at once, since a closed descriptor's number is reused."""
+        if self._loop is None or self._loop[0].is_closed():
+            return
+        loop, turn = self._loop
+        if fd in self._reading:
+            loop.add_reader(fd, turn)
+        else:
+            loop.remove_reader(fd)
+        if fd in self._writing:
+            loop.add_writer(fd, turn)
+        else:
+            loop.remove_writer(fd)
 
     def add(self, fd: int) -> None:
         """Watch a descriptor for input or its end."""
         self._reading.add(fd)
         self._register(fd)
 
+    def add_first(self, fd: int) -> None:
+        """Watch a descriptor for input that ends most waits."""
+        self._reading.add(fd)
+        self._let_loop_watch(fd)
+        if self._poll is not None:
+            self._poll.register(fd, select.POLLIN)
+
     def watch_room(self, fd: int, wanted: bool) -> None:
-        """Watch a descriptor for room to write, or no longer."""
+        """Watch a descriptor for space to write, or stop this."""
         if (fd in self._writing) != wanted:
             (self._writing.add if wanted else self._writing.discard)(fd)
             self._register(fd)
 
     def remove(self, fd: int) -> None:
-        """Watch a descriptor no more; can be repeated."""
+        """Stop watching a descriptor; can be repeated."""
         self._reading.discard(fd)
         self._writing.discard(fd)
-        if self._poll is not None:
-            with contextlib.suppress(KeyError):
-                self._poll.unregister(fd)
+        self._let_loop_watch(fd)
+        if self._registry is not None:
+            with contextlib.suppress(KeyError, OSError):
+                self._registry.unregister(fd)
+
+    def close(self) -> None:
+        """Free its own descriptor; can be repeated."""
+        if self._epoll is not None:
+            self._epoll.close()
 
     def end(self) -> None:
         """Let every wait return at once, also one of another thread that is about to begin."""
@@ -250,25 +299,40 @@ class Poller:
             self._poll.register(_NEVER_OPEN, 0)
 
     def _register(self, fd: int) -> None:
-        if self._poll is None:
+        self._let_loop_watch(fd)
+        if self._registry is None:
             return
         events = select.POLLIN * (fd in self._reading) | select.POLLOUT * (fd in self._writing)
-        if events:
-            self._poll.register(fd, events)
+        if self._epoll is not None:  # which does not register twice
+            with contextlib.suppress(OSError):
+                self._epoll.unregister(fd)
+            if events:
+                self._epoll.register(fd, events)
+        elif events:
+            self._registry.register(fd, events)
         else:
-            self._poll.unregister(fd)
+            self._registry.unregister(fd)
 
     def wait(self, timeout: float | None, spin_for: Op | None = None) -> list[tuple[int, int]]:
-        """Return descriptors to read from or to write to, each with what `poll` reports of it.
+        """Return descriptors that are readable or writable, each with its events of `poll`.
 
         It may busy-poll for the end of the command `spin_for`.
         """
         if self._poll is not None:
             milliseconds = None if timeout is None else int(timeout * 1000 + 0.999)
             if spin_for is None or self._spin_poll is None:
-                return self._poll.poll(milliseconds)
-            return self._spin_poll.poll(milliseconds, spin_for)
+                found = self._poll.poll(milliseconds)
+            else:
+                found = self._spin_poll.poll(milliseconds, spin_for)
+            return found if self._epoll is None else self._open_up(found, self._epoll)
         if not self._reading:
             return []
         readable, writable, _ = select.select(self._reading, self._writing, [], timeout)
         return [(fd, 0) for fd in {*readable, *writable}]
+
+    @staticmethod
+    def _open_up(found: list[tuple[int, int]], epoll: select.epoll) -> list[tuple[int, int]]:
+        """Replace epoll's descriptor by those that it reports."""
+        at = epoll.fileno()
+        others = [one for one in found if one[0] != at]
+        return others if len(others) == len(found) else others + epoll.poll(0)

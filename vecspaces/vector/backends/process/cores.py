@@ -17,7 +17,7 @@ def usable_cores() -> list[int]:
 
 
 def count_usable_cores() -> int:
-    """Return how many cores' worth of time this process may use, at least 1."""
+    """Return the number of cores that this process may use, at least 1, by affinity and quota."""
     # Python 3.13: the affinity, unless the user asked for another number (-X cpu_count).
     count = getattr(os, "process_cpu_count", lambda: None)() or len(usable_cores())
     with uninterrupted():  # which would leave a file open
@@ -26,10 +26,10 @@ def count_usable_cores() -> int:
 
 
 def cpu_quota(root: Path = Path("/")) -> float:
-    """Return the cores' worth of time that control groups (v2) allow; infinity: no limit.
+    """Return the CPU quota of control groups (v2), in cores; infinity: no limit.
 
-    A group is limited by those above it too, so the smallest quota on the way up counts. In a
-    container the own group may lie at the root of what is mounted, whatever its path is called.
+    A group is also limited by those above it, so the smallest quota on the path applies. In a
+    container, the own group may be at the root of the mount, whatever its path is.
     """
     try:
         text = (root / "proc/self/cgroup").read_text(errors="surrogateescape")  # names are bytes
@@ -44,6 +44,6 @@ def cpu_quota(root: Path = Path("/")) -> float:
                 time, period = (folder / "cpu.max").read_text().split()
                 if time != "max":
                     quota = min(quota, int(time) / int(period))
-            except (OSError, ValueError, ZeroDivisionError):  # not here, or of no such form
+            except (OSError, ValueError, ZeroDivisionError):  # missing, or in another form
                 continue
     return quota

@@ -1,10 +1,10 @@
-"""Descriptors that a forked worker must not inherit: those of this process's vector envs.
+"""Descriptors that a forked worker must close: those of this process's vector envs.
 
-A fork copies every descriptor. A worker that kept those of other vector envs would keep pipes open
-whose end reports a death. Every descriptor that this package opens between processes is therefore
-registered here, under a lock that each fork of this process takes. A forked worker closes all that
-are registered, and never a number that another thread was about to close. Processes that the user
-forks inherit everything, as from any library, but leave the workers alone
+A fork copies every descriptor. A worker with descriptors of other vector envs would keep pipes open
+whose end reports a death. Every descriptor that this package shares between processes is therefore
+registered here, under a lock that each fork of this process takes. A forked worker closes the
+registered descriptors, and never a number that another thread was about to close. Processes that
+the user forks inherit everything, as with any library, but do not affect the workers
 (`ProcessBackend.disown`).
 """
 
@@ -24,8 +24,8 @@ from vecspaces.vector.backends.process.interrupts import uninterrupted
 _lock = threading.RLock()
 _descriptors: set[int] = set()
 _arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
-# Drivers, which are loaded once something is rendered. libGL and libEGL, which load them, are no
-# sign: OpenCV and others have them without rendering anything.
+# Drivers, which are loaded when something is rendered. libGL and libEGL, which load them, do not
+# show this: OpenCV and others load these libraries without rendering.
 _RENDERER = re.compile(
     r"/(\w+_dri\.so|libgallium[\w.-]*\.so|libnvidia-(?:egl|gl)core\.so|libOSMesa\.so|libvulkan_\w+\.so)"
 )
@@ -41,7 +41,7 @@ def acquire(open_some: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def close(*descriptors: int) -> None:
-    """Close descriptors that `acquire` opened; those that are closed already stay so."""
+    """Close descriptors that `acquire` opened, unless they are already closed."""
     with _lock:
         for descriptor in descriptors:
             if descriptor in _descriptors:
@@ -50,14 +50,14 @@ def close(*descriptors: int) -> None:
 
 
 def withhold(arena: Arena) -> None:
-    """Let forked workers close an arena; the one that they need comes as a descriptor."""
+    """Let forked workers close an arena; the one that they need is sent as a descriptor."""
     with _lock:
         _arenas.add(arena)
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Let no other thread fork, nor close what is registered, nor be in such a block itself."""
+    """Prevent other threads from forking, closing registered descriptors, and entering this."""
     with _lock:
         yield
 
@@ -65,7 +65,8 @@ def alone() -> Iterator[None]:
 def count_threads() -> int:
     """Return the number of this process's threads; 1 if the system does not list them.
 
-    Call it after a fork: OpenBLAS (NumPy's) ends its threads, which are no danger, before a fork.
+    Call it after a fork, because NumPy's OpenBLAS ends its threads, which are harmless, before a
+    fork.
     """
     try:
         return len(os.listdir("/proc/self/task"))
@@ -86,8 +87,9 @@ def find_renderer() -> str | None:
 def warn_of_renderer() -> None:
     """Warn, once per process, of a renderer whose threads a forked worker does not have.
 
-    A worker that renders would wait for the threads of the graphics driver forever. Other threads
-    are no reason to warn: those of PyTorch and many others are harmless, since workers use one.
+    A worker that renders would wait for the threads of the graphics driver forever. There is no
+    warning of other threads: those of PyTorch and many others are harmless, since workers use one
+    thread.
     """
     global _warned
     renderer = None if _warned or count_threads() == 1 else find_renderer()
@@ -104,7 +106,7 @@ def warn_of_renderer() -> None:
 
 
 def drop_inheritance(own: Collection[int]) -> None:
-    """Close what a forked worker inherited, but its own descriptors."""
+    """Close the descriptors that a forked worker inherited, except its own."""
     for descriptor in _descriptors.difference(own):
         os.close(descriptor)
     _descriptors.intersection_update(own)

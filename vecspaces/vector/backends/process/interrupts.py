@@ -1,13 +1,13 @@
-"""Signal handlers, Ctrl-C's too, are put off until a short section ends, such as a fork.
+"""Signal handlers, also Ctrl-C's, are deferred until the end of a short section, such as a fork.
 
 A handler may raise between any two instructions of the main thread: KeyboardInterrupt by default,
-or whatever a program's own handlers raise. What a system call returned just then is lost: a process
-that no one waits for, a descriptor that no one closes. Blocking signals is not enough, since the
-system then delivers them to threads of native libraries, and Python runs the handler in the main
-thread all the same. So handlers are replaced for a moment by one that takes a note.
+or an exception of a program's own handler. The result of a system call is then lost, such as a
+process or a descriptor that is never closed. Blocking signals is not enough, since the system then
+delivers them to threads of native libraries, and Python still runs the handler in the main thread.
+Handlers are therefore replaced for a short time by one that only notes the signal.
 
-A handler of a native library (a JVM's, Qt's, `faulthandler.register`'s) is left alone: Python knows
-only what was last installed through it, and could not put that handler back.
+A handler of a native library (of a JVM, of Qt, of `faulthandler.register`) is not replaced, because
+Python knows only handlers that were installed through Python, and could not restore it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from functools import lru_cache
 from types import FrameType
 from typing import Any, NamedTuple
 
-# Those with a name; programs hardly handle the others, and each costs a call.
+# Signals with a name; programs rarely handle others, and each takes a call.
 _SIGNALS = tuple(signal.valid_signals().intersection(signal.Signals))
 
-# Bytes that hold the system's `struct sigaction`, whose layout differs between systems.
+# A size that is sufficient for `struct sigaction`, whose layout differs between systems.
 _ACTION_BYTES = 1024
 
 
 class _Handler(NamedTuple):
-    """A handler of Python's, and how the system knows it: with its flags, such as SA_RESTART."""
+    """A Python handler, and the system's record of it, with flags such as SA_RESTART."""
 
     function: Callable[..., Any]
     action: ctypes.Array[ctypes.c_char] | None
@@ -62,10 +62,10 @@ def uninterrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def blocked() -> Iterator[None]:
-    """Block Ctrl-C, and in processes that start in the block from their start on.
+    """Block Ctrl-C, also in processes that are started in the block.
 
-    This process gets what came meanwhile when the block ends; a worker unblocks it once it ignores
-    it.
+    A Ctrl-C that came meanwhile is delivered at the end of the block; a worker unblocks it after it
+    ignores it.
     """
     if sys.platform == "win32":
         yield
@@ -77,30 +77,15 @@ def blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def start_fork_server(start_method: str | None) -> str | None:
-    """Start multiprocessing's fork server, if workers come from it, and block Ctrl-C in it.
-
-    While it imports its modules, Ctrl-C would end it with a traceback. Processes that it starts for
-    others inherit the block: this is for programs whose processes are ours, as the command line.
-    """
-    if start_method == "forkserver":
-        from multiprocessing import forkserver, resource_tracker
-
-        resource_tracker.ensure_running()  # which would unblock Ctrl-C
-        with blocked():
-            forkserver.ensure_running()
-    return start_method
-
-
 def _install(number: int, handler: _Handler) -> None:
-    """Let Python call a function, and the system know its C handler with the flags of before."""
+    """Install a Python handler, and restore the former flags of the C handler."""
     signal.signal(number, handler.function)
     if handler.action is not None:
         _libc().sigaction(number, handler.action, None)
 
 
 def _read_action(number: int) -> ctypes.Array[ctypes.c_char] | None:
-    """Read how the system handles a signal; None where there is no such call."""
+    """Return the system's record for a signal; None if there is no such call."""
     if not hasattr(_libc(), "sigaction"):
         return None
     action = ctypes.create_string_buffer(_ACTION_BYTES)
@@ -109,7 +94,7 @@ def _read_action(number: int) -> ctypes.Array[ctypes.c_char] | None:
 
 @lru_cache(maxsize=1)
 def _libc() -> Any:
-    """Load what this process is linked with; None on Windows."""
+    """Load the C library of this process; None on Windows."""
     return None if sys.platform == "win32" else ctypes.CDLL(None)
 
 
@@ -120,11 +105,12 @@ def _is_pythons(number: int) -> bool:
 
 @lru_cache(maxsize=1)
 def _own_handler() -> int | None:
-    """Return the address of Python's own C handler, of which one was just installed.
+    """Return the address of Python's own C handler, found by installing it for a free signal.
 
-    None where no signal is free: then every handler counts as Python's.
+    None if no signal is free; every handler then counts as Python's.
     """
-    for number in sorted(signal.valid_signals(), reverse=True):  # real-time ones, which none sends
+    # The highest numbers are real-time signals, which programs rarely use.
+    for number in sorted(signal.valid_signals(), reverse=True):
         if signal.getsignal(number) is signal.SIG_DFL and not _c_handler(number):
             try:
                 signal.signal(number, _note)
@@ -147,7 +133,7 @@ def _note(number: int, frame: FrameType | None) -> None:
 
 
 def _restore() -> None:
-    """Put every handler back, even if one that is back already raises."""
+    """Restore every handler, even if one that is already restored raises."""
     try:
         for number, handler in list(_replaced.items()):
             _install(number, handler)
@@ -169,7 +155,7 @@ def _deliver(handlers: dict[int, Callable[..., Any]]) -> None:
 
 
 def _forget() -> None:
-    """In a forked process: the handlers are the program's own again, and no signal arrived."""
+    """In a forked process: restore the program's handlers, and drop noted signals."""
     _arrived.clear()
     _restore()
 

@@ -1,4 +1,4 @@
-"""The line between caller and worker: a pipe in each direction, and a socket for one descriptor."""
+"""The line between caller and worker: a pipe in each direction, and the shared descriptors."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ GONE = (BrokenPipeError, ConnectionResetError)
 
 
 class Line:
-    """One of the two ends, which can be handed to a process that is being started.
+    """One of the two ends, which can be passed to a process at its start.
 
-    Bytes go through pipes, and the descriptor of the arena through a socket. A read from a socket
-    wakes its other end, which may write again but only waits to read: this wake-up of a worker cost
-    more than the rest of a step. On Windows `select` takes sockets alone, so `sock` carries bytes.
+    These are pipes, because a read from a socket wakes its other end, which may then write again;
+    this wake-up of a worker took longer than the rest of a step. On Windows `select` accepts only
+    sockets, so `sock` carries bytes.
+
+    Attributes:
+        shared: The descriptors that all workers get: of the arena's file, and of events.
     """
 
     def __init__(
         self,
         incoming: int = -1,
         outgoing: int = -1,
-        passing: int | None = None,
+        shared: tuple[int, ...] = (),
         sock: socket.socket | None = None,
     ) -> None:
-        self._sock, self._passing = sock, passing
+        self._sock, self.shared = sock, shared
         self.read: Callable[[int], bytes]
         self.write: Callable[[Any], int]
         if sock is None:
@@ -42,20 +45,20 @@ class Line:
             self.read, self.write = sock.recv, sock.send
 
     @classmethod
-    def pair(cls) -> tuple[Line, Line]:
-        """Return the caller's end and the worker's."""
+    def pair(cls, shared: tuple[int, ...]) -> tuple[Line, Line]:
+        """Return the caller's end and the worker's, which also has the shared descriptors."""
         if sys.platform == "win32":
             ours, theirs = socket.socketpair()
             return cls(sock=ours), cls(sock=theirs)
         opened: list[int] = []
         try:
-            for open_two in (os.pipe, os.pipe, _socketpair):
-                opened += forking.acquire(open_two)
+            opened += forking.acquire(os.pipe)
+            opened += forking.acquire(os.pipe)
         except BaseException:
             forking.close(*opened)
             raise
-        commands, to_worker, replies, to_caller, passes, takes = opened
-        return cls(replies, to_worker, passes), cls(commands, to_caller, takes)
+        commands, to_worker, replies, to_caller = opened
+        return cls(replies, to_worker), cls(commands, to_caller, shared)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._sock is not None:
@@ -64,10 +67,8 @@ class Line:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The descriptors that are open."""
-        if self._sock is not None or self.fd < 0:
-            return ()
-        return (self.fd, self.out_fd) + (() if self._passing is None else (self._passing,))
+        """The descriptors that the process with this end needs."""
+        return () if self._sock is not None or self.fd < 0 else (self.fd, self.out_fd, *self.shared)
 
     def set_blocking(self, blocking: bool) -> None:
         """Choose whether reading and writing wait."""
@@ -77,58 +78,23 @@ class Line:
             os.set_blocking(self.fd, blocking)
             os.set_blocking(self.out_fd, blocking)
 
-    def pass_descriptor(self, descriptor: int | None) -> None:
-        """Send a descriptor, or that there is none; can be done once."""
-        if self._passing is None:
-            return
-        sock = socket.socket(fileno=self._passing)
-        try:
-            socket.send_fds(sock, [b"d"], [] if descriptor is None else [descriptor])
-        except GONE:
-            pass  # the worker is gone: the end of the stream follows
-        finally:
-            self._close_passing(sock)
-
-    def take_descriptor(self) -> int | None:
-        """Wait for what `pass_descriptor` sends; None if there is none, or the caller is gone."""
-        if self._passing is None:
-            return None
-        sock = socket.socket(fileno=self._passing)
-        try:
-            sock.setblocking(True)
-            _, found, _, _ = socket.recv_fds(sock, 1, 1, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
-        finally:
-            self._close_passing(sock)
-        return found[0] if found else None
-
-    def _close_passing(self, sock: socket.socket) -> None:
-        """Close the socket that has served."""
-        self._passing = None
-        forking.close(sock.detach())
-
     def close(self) -> None:
-        """Close it; who reads at the other end comes to the end of the stream."""
+        """Close it; the other end then reads the end of the stream."""
         self.read, self.write = _read_nothing, _refuse
         if self._sock is not None:
             self._sock.close()
-        descriptors = self.descriptors
+        own = self.fd, self.out_fd
         self.fd = self.out_fd = -1
-        self._passing = None
-        forking.close(*descriptors)
-
-
-def _socketpair() -> tuple[int, int]:
-    """Open a pair of sockets."""
-    ours, theirs = socket.socketpair()
-    return ours.detach(), theirs.detach()
+        forking.close(*own)
 
 
 def _receive(*sent: Any) -> Line:
-    """Make the end again that was handed to this process."""
-    incoming, outgoing, passing = forking.acquire(lambda: tuple(one.detach() for one in sent))
-    for descriptor in (incoming, outgoing, passing):
+    """Rebuild the end that was passed to this process."""
+    descriptors = forking.acquire(lambda: tuple(one.detach() for one in sent))
+    for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
-    return Line(incoming, outgoing, passing)
+    incoming, outgoing, *shared = descriptors
+    return Line(incoming, outgoing, tuple(shared))
 
 
 def _receive_socket(sock: socket.socket) -> Line:
@@ -146,7 +112,7 @@ def _refuse(data: Any) -> int:
 
 
 def process_descriptor(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when a process ends, where there is such a thing.
+    """Return a descriptor that becomes readable when a process ends, if the system has these.
 
     Unlike the end of a pipe it cannot be kept open by the process's own children.
     """

@@ -1,4 +1,4 @@
-"""Functions of `__main__` go to workers by value; factories travel by vector/utils/processes.py."""
+"""Functions of `__main__` are sent to workers by value; factories: vector/utils/processes.py."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from vecspaces.pickling import dumps_by_name, is_in_main
 
 
 class Pickling:
-    """Pickles what goes from the caller to its workers, whose `__main__` is not the caller's.
+    """Pickles messages from the caller to its workers, whose `__main__` is not the caller's.
 
-    Functions and classes of `__main__` go by value, as those of the factories do: a script, a
-    notebook, a command line. A forked worker has those that existed when it was forked, and its
-    environments were made of them: these go by reference.
+    Functions and classes of `__main__` (of a script, a notebook, a command line) are sent by value,
+    as in factories. A forked worker has those that existed at the fork, and its environments use
+    them, so these are sent by reference.
     """
 
     def __init__(self, forked: bool) -> None:
@@ -28,7 +28,7 @@ class Pickling:
             }
 
     def dumps(self, value: Any, **options: Any) -> bytes:
-        """Pickle, with options of a pickler; raises whatever the pickling of the value raises."""
+        """Pickle a value, with options of a pickler; exceptions of pickling are not caught."""
         return dumps_by_name(value, self._is_inherited, **options)
 
     def _is_inherited(self, value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Worker processes: how they are started by every start method, followed, ended, terminated."""
+"""Worker processes: how they are started by every start method, watched, ended and killed."""
 
 from __future__ import annotations
 
@@ -20,36 +20,38 @@ from typing import Any
 from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.interrupts import blocked, uninterrupted
 from vecspaces.vector.backends.process.line import process_descriptor
-from vecspaces.vector.backends.process.startup import StartupName
+from vecspaces.vector.backends.process.startup import StartupName, has_one_thread
 from vecspaces.vector.exchange.deadline import Deadline
 
-# How often to look where there is no process descriptor.
+# The interval of checks without process descriptors.
 _LOOK_SECONDS = 2e-3
-# How long the exit code of a process that has ended may take to arrive: a fork server sends it in a
-# message, and another thread may have received it from the system without having noted it yet.
+# How long the exit code of an ended process may be missing: another thread may have received it
+# from the system and not stored it yet.
 _CODE_SECONDS = 0.5
-# The exit code that multiprocessing gives a process whose fork server ended before it.
+# The same for a fork server, which sends the code in a message, and may first wait for a core.
+_SERVED_CODE_SECONDS = 5.0
+# multiprocessing's exit code of a process whose fork server ended before it.
 _UNKNOWN_CODE = 255
-# The longest time until a killed process has ended: on a busy machine it waits for a core.
+# The longest time until a killed process has ended, which may wait for a core.
 _KILL_SECONDS = 3.0
 
 _NO_SERVER = (
-    "multiprocessing's fork server ended, as what it printed says: it imports what "
+    "the fork server of the workers ended, as what it printed says: it imports what "
     "set_forkserver_preload names and, from Python 3.14 on, the main module; put what a script "
     'runs below `if __name__ == "__main__":`'
 )
 
 
 class WorkerProcess:
-    """A process that was started, and its descriptor where the system has such a thing.
+    """A started process, and its process descriptor if the system has these.
 
-    The descriptor is followed rather than multiprocessing's sentinel, the end of a pipe, which the
-    process's own children may hold open. And a signal sent to it never reaches another process that
-    has got the same number.
+    The descriptor is watched instead of multiprocessing's sentinel, the end of a pipe, which the
+    process's own children may keep open. A signal that is sent to it never reaches another process
+    with the same number.
 
     Attributes:
-        watch: The descriptor, readable once the process has ended; None where there is none.
-        closed: Whether everything that it was known by is freed.
+        watch: The descriptor, readable when the process has ended; None if there is none.
+        closed: Whether its descriptors are freed.
     """
 
     def __init__(self, process: BaseProcess) -> None:
@@ -59,7 +61,7 @@ class WorkerProcess:
         self.watch = process_descriptor(process.pid)
 
     def end(self, kill: bool) -> None:
-        """Ask the process to end by a signal, or kill it."""
+        """Terminate the process by a signal, or kill it."""
         if self.closed:
             return
         if self.watch is None:
@@ -68,7 +70,7 @@ class WorkerProcess:
             self.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, where there are process descriptors."""
+        """Send a signal, if there are process descriptors."""
         if self.watch is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.watch, number)
@@ -85,7 +87,8 @@ class WorkerProcess:
 
     def exitcode(self) -> int | None:
         """Return the exit code of a process that has ended; None if it cannot be known."""
-        return self._await_code(_CODE_SECONDS)
+        served = getattr(self.process, "_start_method", None) == "forkserver"
+        return self._await_code(_SERVED_CODE_SECONDS if served else _CODE_SECONDS)
 
     def _await_code(self, seconds: float) -> int | None:
         give_up = time.monotonic() + seconds
@@ -94,20 +97,20 @@ class WorkerProcess:
         return code
 
     def close(self) -> None:
-        """Free the descriptors; a process that cannot be killed is left to the system."""
+        """Free the descriptors, also of a process that cannot be killed."""
         if self.closed:
             return
         if self.wait(0.0) and self.exitcode() is None:
-            # multiprocessing frees nothing without the code, which others may have taken: `os.wait`
-            # of the program, or an interrupted `multiprocessing.active_children`.
+            # multiprocessing frees nothing without the exit code, which `os.wait` of the program,
+            # or an interrupted `multiprocessing.active_children`, may have taken.
             popen: Any = self.process._popen  # type: ignore[attr-defined]
             popen.returncode = _UNKNOWN_CODE
         self._drop()
         _close(self.process)
 
     def disown(self) -> None:
-        """In a forked process, leave the process alone, which is the child of another one."""
-        # multiprocessing must not end or wait for the child of another process.
+        """In a forked process: do not affect the worker, which is the child of another process."""
+        # multiprocessing must neither end nor await the child of another process.
         multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]
         self._drop()
 
@@ -119,13 +122,13 @@ class WorkerProcess:
 
 
 def _read_code(process: BaseProcess) -> int | None:
-    """Return the exit code, which the system returns once: an interrupt would lose it."""
+    """Return the exit code; the system returns it only once, and an interrupt would lose it."""
     with uninterrupted():
         return process.exitcode
 
 
 def _close(process: Any) -> None:
-    """Free what multiprocessing holds of a process, if it has ended."""
+    """Free multiprocessing's resources of a process, if it has ended."""
     if process._popen.poll() is not None:
         process.close()
 
@@ -133,7 +136,7 @@ def _close(process: Any) -> None:
 def end_all(workers: list[WorkerProcess], timeout: float) -> None:
     """End processes and free their descriptors; those that run after `timeout` are killed.
 
-    All are waited for together, so the time does not grow with their number.
+    All are awaited together, so the time does not grow with their number.
     """
     if timeout:
         _await_all(workers, timeout)
@@ -166,16 +169,18 @@ def start_process(
     """
     method = context.get_start_method()
     process: BaseProcess
+    startup_name = StartupName(name)
+    startup_name.variables = variables
     if method == "fork":
         process = _ForkedProcess(name=name, target=target, args=args, daemon=daemon)
+    elif method == "forkserver" and has_one_thread(variables):
+        process = ServedProcess(name=startup_name, target=target, args=args, daemon=daemon)
     else:
-        startup_name = StartupName(name)
-        startup_name.variables = variables
         process = context.Process(  # type: ignore[attr-defined]  # typeshed has it on subclasses
             name=startup_name, target=target, args=args, daemon=daemon
         )
     try:
-        # A fork server would pass the mask on to processes of others.
+        # A fork server would pass the mask on to other processes of the program.
         with (
             blocked() if method != "forkserver" else contextlib.nullcontext(),
             _without_lost_main() if method != "fork" else contextlib.nullcontext(),
@@ -197,9 +202,9 @@ def start_process(
 def _without_lost_main() -> Iterator[None]:
     """Hide from multiprocessing a main module whose file does not exist.
 
-    A new process would fail to import it. Functions and classes of a main module on standard input
-    go to workers by value, as those of `python -c` do. All threads share the main module, so the
-    block is locked.
+    A new process could not import it. Functions and classes of a main module on standard input are
+    sent to workers by value, like those of `python -c`. All threads share the main module, so the
+    block has a lock.
     """
     main = vars(sys.modules["__main__"])
     path = main.get("__file__")
@@ -217,8 +222,10 @@ def _without_lost_main() -> Iterator[None]:
 if sys.platform != "win32":
     from multiprocessing import popen_fork
 
+    from vecspaces.vector.backends.process.fork_server import ServedProcess
+
     class _ForkPopen(popen_fork.Popen):
-        """multiprocessing's way to fork, without what is inherited and what a failed fork leaks."""
+        """multiprocessing's class for forks, without inheritance or leaks of a failed fork."""
 
         def _launch(self, process_obj: Any) -> None:
             opened: list[int] = []
@@ -239,7 +246,7 @@ if sys.platform != "win32":
             self.finalizer = util.Finalize(self, forking.close, (sentinel, caller_lives))
 
     class _ForkedProcess(multiprocessing.context.ForkProcess):
-        """A process that is forked with nothing but its own end of the line."""
+        """A process that is forked with only its own end of the line."""
 
         @staticmethod
         def _Popen(process_obj: Any) -> Any:  # noqa: N802 - multiprocessing's name
@@ -249,7 +256,7 @@ if sys.platform != "win32":
         """Run in the forked process, and end it."""
         code = 1
         try:
-            # The handlers that run at exit are this process's own, as under other start methods.
+            # The exit handlers are this process's own, as with other start methods.
             atexit._clear()
             atexit.register(util._exit_function)  # type: ignore[attr-defined]
             ends = [part for part in process_obj._args if hasattr(part, "descriptors")]

@@ -1,9 +1,9 @@
 """The stack of a hung or crashed environment: written by its worker, on request or in a crash.
 
-A thread of the worker answers while the main thread runs Python, or C that has released Python's
-global lock. If C code holds the lock, no thread can answer, and a signal makes `faulthandler` write
-the stack. Only that thread receives the signal, since it would end the `sleep` or `poll` that the C
-code is in. There are no stacks on systems other than Linux.
+A thread of the worker answers while the main thread runs Python, or C code that has released
+Python's global interpreter lock. If C code holds the lock, no thread can run Python, and a signal
+makes `faulthandler` write the stack. Only the answering thread receives the signal, since it would
+end a `sleep` or `poll` of the C code. Stacks are available on Linux only.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ from vecspaces.vector.backends.process.interrupts import uninterrupted
 if TYPE_CHECKING:
     from vecspaces.vector.backends.process.processes import WorkerProcess
 
-# The longest time until the signal has an effect, on a busy machine, and the time between looks.
+# The longest time until the signal has an effect, on a busy machine, and the time between checks.
 _SIGNAL_SECONDS, _LOOK_SECONDS = 0.3, 0.5e-3
-# A thread that runs this long without answering is in C: Python hands its lock over every 5 ms.
+# A thread that does not answer for this time runs C code: Python releases its lock every 5 ms.
 _C_SECONDS = 0.05
 
-# At the start of the file: the signal that requests a stack, the worker's main thread, the factory
-# that it calls (-1 for none), and the number of answers. The output of faulthandler follows.
+# At the start of the file: the signal that requests a stack, the thread that runs environments or
+# builds one, the factory that it calls (-1 for none), and the number of answers. The output of
+# faulthandler follows.
 _WORDS = struct.Struct("<qQqq")
-_BUILDING_AT, _ANSWERS_AT = 16, 24
+_BUILDING = struct.Struct("<Qq")
+_BUILDING_AT, _ANSWERS_AT = 8, 24
 _LONGEST = 1 << 20
 
 # The signals of a crash, which faulthandler catches.
@@ -52,7 +54,8 @@ _FATAL = "Fatal Python error: "
 _THREAD = re.compile(r"^(C?)(?:urrent t|T)hread 0x([0-9a-f]+).*\n((?:  .*\n?)*)", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)', re.MULTILINE)
 
-# Of /proc/PID/status. A forked worker would compile it, and import a codec, in each start.
+# For /proc/PID/status. Compiled here, because each forked worker would compile it, and import a
+# codec.
 _MASKS = re.compile(r"^Sig(\w+):\s*([0-9a-f]+)", re.MULTILINE)
 _ESCAPED = re.compile(r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\U[0-9a-f]{8}")
 
@@ -63,15 +66,15 @@ _NOT_THE_ENVIRONMENTS = (
     threading.__file__,
     "<frozen importlib.",
 )
-_TESTING = f"{_PACKAGE}testing{os.sep}"  # has environments too
+_TESTING = f"{_PACKAGE}testing{os.sep}"  # also has environments
 _OUTERMOST = f"{_PACKAGE}vector{os.sep}backends{os.sep}process{os.sep}worker.py", "worker_main"
 
 
 class StackFile:
-    """An anonymous file that a worker writes its stacks into, and a bell by which it is asked.
+    """An anonymous file into which a worker writes its stacks, and an eventfd for requests.
 
-    Both processes have one, of the same file and the same bell, the descriptor that is readable
-    when `answer` is to be called. Without them (-1) there are no stacks.
+    Both processes have one, with the same file and the same `bell`, a descriptor that is readable
+    when `answer` must be called. Without them (-1) there are no stacks.
     """
 
     def __init__(self, file: int = -1, bell: int = -1) -> None:
@@ -81,7 +84,7 @@ class StackFile:
 
     @classmethod
     def make(cls) -> StackFile:
-        """Make one, without a file where the system has no such files."""
+        """Make one; without a file if the system has no anonymous files."""
         if sys.platform != "linux" or not hasattr(os, "eventfd"):
             return cls()
         opened: list[int] = []
@@ -111,15 +114,15 @@ class StackFile:
     # ------------------------------------------------------------------ the worker's side
 
     def install(self) -> None:
-        """Let `faulthandler` write here, and note the signal that makes it do so.
+        """Let `faulthandler` write to the file, and note the signal that triggers it.
 
         A fork inherits the caller's `faulthandler`, which would write to the caller's file.
-        Handlers that others have installed for crashes (Julia, a JVM) are left alone.
+        Handlers of others for crashes (Julia, a JVM) are not replaced.
         """
         if self._file < 0:
             return
         try:
-            # A second opening, since only what `faulthandler` writes is to be appended.
+            # Opened a second time, because only the output of `faulthandler` must be appended.
             path = f"/proc/self/fd/{self._file}"
             (self._log,) = forking.acquire(lambda: (os.open(path, os.O_WRONLY | os.O_APPEND),))
             taken = _signals("self", "Blk", "Ign", "Cgt")
@@ -133,11 +136,11 @@ class StackFile:
             faulthandler.register(self._signal, self._log, all_threads=True, chain=False)
             signal.pthread_sigmask(signal.SIG_BLOCK, [self._signal])
         os.register_at_fork(after_in_child=self._uninstall)
-        # Last, since a signal would end the process before the handler is there.
+        # Last, since a signal before the handler is installed would end the process.
         os.pwrite(self._file, _WORDS.pack(self._signal, threading.get_ident(), -1, 0), 0)
 
     def _uninstall(self) -> None:
-        """Write no stacks of a process that an environment forks."""
+        """Disable stacks in a process that an environment forks."""
         faulthandler.disable()
         if self._signal:
             faulthandler.unregister(self._signal)
@@ -156,10 +159,11 @@ class StackFile:
             self._answers += 1
             os.pwrite(self._file, self._answers.to_bytes(8, "little"), _ANSWERS_AT)
 
-    def note_building(self, number: int) -> None:
-        """Note which factory is called; -1 for none."""
+    def note_building(self, number: int, thread: int = 0) -> None:
+        """Note the factory that is called, and its thread; -1 for none."""
         if self._log >= 0:
-            os.pwrite(self._file, number.to_bytes(8, "little", signed=True), _BUILDING_AT)
+            words = _BUILDING.pack(thread or threading.get_ident(), number)
+            os.pwrite(self._file, words, _BUILDING_AT)
 
     # ------------------------------------------------------------------ the caller's side
 
@@ -175,15 +179,18 @@ class StackFile:
         _, thread, number, _ = self._read_words()
         return number if thread else -1
 
-    def ask(self, patience: float, process: WorkerProcess | None) -> str | None:
+    def ask(self, patience: float, process: WorkerProcess | None, thread: int = 0) -> str | None:
         """Return the stack of the environment that runs; None if the worker does not answer.
 
-        A worker that runs Python answers within a few milliseconds. One that has not answered after
-        `patience` seconds is sent a signal, if `process` is given.
+        The environment runs in `thread`, or in the thread that the worker has noted (0).
+
+        A worker that runs Python answers within a few milliseconds. If it has not answered after
+        `patience` seconds, it is sent a signal, provided that `process` is given.
         """
-        number, thread, _, answers = self._read_words()
-        if not thread:
+        number, noted, _, answers = self._read_words()
+        if not noted:
             return None
+        thread = thread or noted
         os.ftruncate(self._file, _WORDS.size)
         _, ran = _activity(process) if process else ("", 0.0)
         os.eventfd_write(self.bell, 1)
@@ -208,23 +215,23 @@ class StackFile:
             if before == text and environment_stack(text, thread):
                 return
 
-    def read_crash(self, exitcode: int | None) -> str | None:
-        """Return the stack of a worker that ended in a crash; None for any other end."""
+    def read_crash(self, exitcode: int | None) -> tuple[str | None, int]:
+        """Return the stack of a worker that crashed, and the thread; None for other exits."""
         if exitcode is None or -exitcode not in _CRASHES or self._file < 0:
-            return None
+            return None, 0
         _, is_fatal, text = self._read_text().rpartition(_FATAL)
         if not is_fatal:
-            return None
+            return None, 0
         main = self._read_words()[1]
         crashed = next((int(ident, 16) for now, ident, _ in _THREAD.findall(text) if now), main)
-        return environment_stack(text, crashed) or environment_stack(text, main)
+        return environment_stack(text, crashed) or environment_stack(text, main), crashed
 
     def _read_text(self) -> str:
         return os.pread(self._file, _LONGEST, _WORDS.size).decode("ascii", "replace")
 
 
 def environment_stack(text: str, thread: int) -> str | None:
-    r"""Return the frames of an environment among what `faulthandler` wrote, the innermost last.
+    r"""Return the frames of an environment in the output of `faulthandler`, the innermost last.
 
     Example:
         >>> print(environment_stack('Thread 0x1 (...):\n  File "e", line 3 in f', 1))
@@ -243,12 +250,12 @@ def environment_stack(text: str, thread: int) -> str | None:
 
 
 def _unescape(text: str) -> str:
-    """Undo what `faulthandler` does to characters beyond ASCII; it leaves backslashes alone."""
+    """Decode characters beyond ASCII, which `faulthandler` escapes, unlike backslashes."""
     return _ESCAPED.sub(lambda found: chr(int(found[0][2:], 16)), text)
 
 
 def _receive(*sent: Any) -> StackFile:
-    """Make the end again that was handed to this process."""
+    """Rebuild the end that was sent to this process."""
     descriptors = forking.acquire(lambda: tuple(one.detach() for one in sent))
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
@@ -280,9 +287,9 @@ def _activity(process: WorkerProcess) -> tuple[str, float]:
 def _bears(process: WorkerProcess, number: int, ran: float) -> bool:
     """Whether the worker can take the signal without harm.
 
-    The environment may have removed the handler, or have changed the mask, so that the signal would
-    reach the environment's thread. `faulthandler` may crash while it follows the frames of a thread
-    that runs Python, which is the case if only a busy machine delays the answer.
+    The environment may have removed the handler, or changed the mask, so that the signal would
+    reach its thread. `faulthandler` may crash when it reads the frames of a thread that runs
+    Python, which is possible if the answer is late only because the machine is busy.
     """
     state, now = _activity(process)
     if state == "R" and now - ran < _C_SECONDS:

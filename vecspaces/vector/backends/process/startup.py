@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple
@@ -33,9 +34,9 @@ class Surroundings(NamedTuple):
 
     @classmethod
     def here(cls, threads: int | None) -> Surroundings:
-        """Return those of this process for workers whose native libraries use so many threads.
+        """Return those of this process, for workers whose native libraries use a number of threads.
 
-        MPI's variables are left out: a worker that imports mpi4py would take itself for a rank.
+        MPI's variables are left out, because a worker that imports mpi4py would act as a rank.
         """
         environ = os.environ.items()
         variables = {name: text for name, text in environ if not name.startswith(MPI_PREFIXES)}
@@ -47,7 +48,7 @@ class Surroundings(NamedTuple):
         return cls(variables, list(sys.path), folder)
 
     def adopt(self) -> None:
-        """Make them those of this process, whose folder stays if the other one was deleted."""
+        """Set them in this process; its folder stays if the other one was deleted."""
         for name in os.environ.keys() - self.variables.keys():
             del os.environ[name]
         for name, text in self.variables.items():
@@ -59,11 +60,17 @@ class Surroundings(NamedTuple):
                 os.chdir(self.folder)
 
 
-class StartupName(str):
-    """The name of a process, which sets the process's environment variables when it arrives there.
+def has_one_thread(variables: Mapping[str, str]) -> bool:
+    """Whether native libraries use one thread in a process with these variables."""
+    return all(variables.get(name) == "1" for name in _THREAD_VARIABLES)
 
-    multiprocessing sends the name before the new process imports the main module. That import loads
-    NumPy, OpenMP and MPI, which read their variables once, and a fork server has older ones.
+
+class StartupName(str):
+    """The name of a process, which sets its environment variables when it is unpickled there.
+
+    multiprocessing sends the name before the new process imports the main module. This import loads
+    NumPy, OpenMP and MPI, which read their variables only once, and a fork server has older
+    variables.
     """
 
     variables: dict[str, str]

@@ -1,8 +1,8 @@
-"""Busy-polling or sleeping: the best way to wait is measured, the length of waits predicted.
+"""Busy-polling or sleeping: the best way to wait is measured, and the length of waits predicted.
 
-Waking a process that sleeps takes 10 us on bare machines and up to 100 us on virtual ones, which
-take the core of an idle process away. A process that busy-polls is awake, but uses a core that the
-caller or another program may need.
+Waking a process that sleeps takes 10 us on bare machines and up to 100 us on virtual machines,
+which remove the core of an idle process. A process that busy-polls is awake, but uses a core that
+the caller or another program may need.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from time import perf_counter
 
 # The longest wait to busy-poll through: for longer waits the wake-up cost is negligible.
 _LONGEST_SECONDS = 5e-3
-# Predictions go up by one factor and down by the other. Within a dozen waits they reach the length
-# that four of five waits do not exceed.
+# Predictions increase by one factor and decrease by the other. Within a dozen waits they reach the
+# length that four of five waits do not exceed.
 _UP, _DOWN = 1.25, 0.95
 _LEAST_SECONDS = 20e-6
-# The next look comes after a microsecond, or later if another process needs the core.
+# The next poll comes after a microsecond, or later if another process needs the core.
 _LOST_SECONDS = 100e-6
 
-# The least size of a block, so that it contains typical disturbances.
+# The minimum size of a block, so that it contains typical disturbances.
 _BLOCK_COMMANDS, _BLOCK_SECONDS = 8, 5e-3
 # A trial ends early, and is lost, once it takes twice as long as usual plus this.
 _PATIENCE_SECONDS = 3e-3
 # Rounds of a comparison, and how many are enough if modes differ by a factor.
 _ROUNDS, _CLEAR_ROUNDS, _CLEAR = 5, 2, 1.3
-# The least gain of another mode: busy-polling costs processor time.
+# The minimum gain of another mode, because busy-polling takes processor time.
 _GAIN = 0.03
-# The time between comparisons, counted in time of commands. It doubles each time the result is the
-# same, and is a quarter if commands become slower by a factor. It is at least so many times the
-# length of the comparison, but bounded: an interrupt leaves a command without an end, and the time
-# until the next one seems to be its duration.
+# The time between comparisons, in time of commands. It doubles each time the result is the same,
+# and is divided by four if commands become slower by a factor. It is at least a multiple of the
+# length of the comparison, but bounded, because an interrupt leaves a command without an end, and
+# the time until the next one then counts as its duration.
 _SHORTEST_SECONDS, _GREATEST_SECONDS = 0.5, 8.0
 _SLOWER = 1.3
 _SELDOM = 20
@@ -45,17 +45,17 @@ class WaitMode(IntEnum):
     """How the processes of a vector env wait for each other."""
 
     FREE = 0  # they sleep, on whatever core the system chooses
-    RETURNS = 1  # they sleep, and return to a core of their own from time to time
+    RETURNS = 1  # they sleep, and return to their own core at intervals
     BUSY_POLLS = 2  # they return, and busy-poll
 
 
 class WaitingPolicy:
-    """Decides how the processes of a vector env wait, from what each way costs.
+    """Decides how the processes of a vector env wait, by the cost of each way.
 
-    The measure is the time that commands take, averaged over a block of them: it includes wake-ups,
-    cores that other programs need, and processes that share a core. The modes take turns for
-    a moment, and the best is kept until the next comparison; the first of `ways` until another is
-    better. `way` is how to wait now.
+    The cost is the mean time of a block of commands: it includes wake-ups, cores that other
+    programs need, and processes that share a core. The modes alternate for a short time, and the
+    best is used until the next comparison; at first, this is the first of `ways`. `way` is the
+    current one.
     """
 
     def __init__(self, ways: Sequence[WaitMode], clock: Callable[[], float] = perf_counter) -> None:
@@ -66,23 +66,23 @@ class WaitingPolicy:
         self._usual = math.inf
         self._interval = _SHORTEST_SECONDS
         self._soonest = self._due = 0.0
-        # The duration of all blocks: only time within commands counts.
+        # The duration of all blocks; only time within commands is counted.
         self._spent = 0.0
         self._was_slower = False
-        # The block: its commands, their time, and when the one that runs began (0.0: none runs).
+        # The block: its commands, their time, and the start of the running one (0.0: none).
         self._count, self._elapsed, self._since = 0, 0.0, 0.0
         self._compare()
 
     def begin(self) -> WaitMode:
         """Begin a command; return how to wait for its end and for the next command."""
         now = self._clock()
-        if self._since:  # one of a stream, which has no end of its own
+        if self._since:  # one of a stream, which has no separate end
             self._elapsed += now - self._since
         self._since = now
         count, elapsed = self._count, self._elapsed
         self._count = count + 1
         if count <= 0:
-            self._elapsed = 0.0  # the first began while others still waited the other way
+            self._elapsed = 0.0  # the first began while others still waited in the other way
         elif count >= _BLOCK_COMMANDS and elapsed >= _BLOCK_SECONDS:
             self._end_block(elapsed / count)
         elif elapsed > _PATIENCE_SECONDS + 2 * self._usual * count:
@@ -90,7 +90,7 @@ class WaitingPolicy:
         return self.way
 
     def end(self) -> None:
-        """End the command that runs; what the caller does until the next one does not count."""
+        """End the running command; the caller's time until the next one is not counted."""
         if self._since:
             self._elapsed += self._clock() - self._since
             self._since = 0.0
@@ -100,7 +100,7 @@ class WaitingPolicy:
         self._count, self._elapsed = 0, 0.0
 
     def _compare(self) -> None:
-        """Begin a comparison: what a command of each other way costs, by one of the kept way."""
+        """Begin a comparison: the cost of each other way, divided by that of the current way."""
         self._compared = self._spent
         self._ratios: dict[WaitMode, list[float]] = {
             way: [] for way in self._ways if way is not self._kept
@@ -110,10 +110,10 @@ class WaitingPolicy:
         self._begin_block(self._round.pop(0))
 
     def _end_block(self, cost: float, lost: bool = False) -> None:
-        """Take in what a command cost in the block that ends."""
+        """Add the cost of a command in the block that ends."""
         self._spent += self._elapsed
         if not self._ratios:
-            # Once may be a slow reset of an environment; twice is a change.
+            # One slow block may be a reset of an environment; two are a change.
             is_slower = cost > _SLOWER * self._usual
             due = self._soonest if is_slower and self._was_slower else self._due
             self._was_slower = is_slower
@@ -122,7 +122,7 @@ class WaitingPolicy:
             else:
                 self._begin_block(self._kept)
             return
-        # Whatever an interrupt leaves out here is a measurement less, and no error.
+        # An interrupt here loses a measurement, but causes no error.
         if self.way is self._kept:
             self._usual = cost
             self._costs.append(cost)
@@ -175,16 +175,16 @@ def _median(values: Sequence[float]) -> float:
 
 
 class SpinPoll:
-    """A `select.poll` that can busy-poll before it sleeps, as long as waits lately were.
+    """A `select.poll` that can busy-poll before it sleeps, for as long as recent waits took.
 
-    It sleeps at once where waits are long, and where another process was given the core meanwhile.
-    Between two looks it lets other threads and processes run.
+    It sleeps at once if waits are long, or if another process got the core meanwhile. Between two
+    polls it lets other threads and processes run.
     """
 
     def __init__(self, poll: select.poll, clock: Callable[[], float] = perf_counter) -> None:
         self._poll = poll.poll
         self._clock = clock
-        # By command, what four of five waits did not exceed.
+        # By command, the length that four of five waits did not exceed.
         self._predicted: dict[int, float] = {}
 
     def poll(self, milliseconds: int | None, command: int) -> list[tuple[int, int]]:

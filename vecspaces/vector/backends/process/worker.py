@@ -15,29 +15,30 @@ from functools import partial
 from typing import Any
 
 from vecspaces.memory import Arena
-from vecspaces.vector.backends.backend import execute, pack_part, pack_result
+from vecspaces.vector.backends.backend import pack_part, pack_result
 from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.affinity import CoreAffinity
 from vecspaces.vector.backends.process.channel import WorkerEnd, pack_frame
 from vecspaces.vector.backends.process.line import Line, process_descriptor
 from vecspaces.vector.backends.process.stacks import StackFile
+from vecspaces.vector.backends.process.words import WorkerWords
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import to_plain
-from vecspaces.vector.exchange.messages import HEADER, Op, Written
+from vecspaces.vector.exchange.messages import HEADER, Op, Restart, Starts, Written, dumps
 from vecspaces.vector.group.env_group import EnvGroup
-from vecspaces.vector.group.members import Starts
 
-# How long a worker may go on once its caller is gone, to let an idle one close its environments.
+# How long a worker may run after the end of its caller, so that an idle one closes its
+# environments.
 _END_GRACE = 0.4
-# How often to look where nothing reports the caller's end.
+# The interval of checks if nothing reports the caller's end.
 _LOOK_SECONDS = 0.25
-# A report costs worker and caller some 100 us together, so results of cheap environments travel
-# together; those of slower ones do if the caller waits for several rows at once.
+# A report takes worker and caller about 100 us together, so results of cheap environments are sent
+# together; those of slower ones only if the caller waits for several rows at once.
 _PART_SECONDS, _LONGEST_PART_SECONDS = 100e-6, 5e-3
-_STEP = Op.STEP  # members of enumerations are found slowly
-_LEAST_PACE = 1e-7  # a clock may stand still for a while
+_STEP, _CHUNK = Op.STEP, Op.STEP_CHUNK  # access to members of enumerations is slow
+_LEAST_PACE = 1e-7  # a clock may be constant for some time
 
 
 def worker_main(
@@ -45,9 +46,9 @@ def worker_main(
 ) -> None:
     """Run a worker until the close command, or until the process `caller` is gone.
 
-    `setup` says what to build; None: it comes as the first message.
+    `setup` has the factories; None: it is the first message.
     """
-    # Ctrl-C is meant for the caller, and what a fork inherited for SIGTERM too.
+    # Ctrl-C is for the caller only, and so is an inherited handler of SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform != "win32":
@@ -70,11 +71,15 @@ def worker_main(
     except BaseException as error:
         channel.send(pack_frame(Op.FAILED, 0, 0, Failure.of(error, factories, "build")))
     else:
-        if setup.busy_polls:
-            channel.allow_busy_polling()
+        channel.busy_polls = setup.busy_polls
         channel.send(built)
-        worker = Worker(channel, group, setup)
-        del setup  # whose factories may hold data, and may be replaced
+        serve = Worker
+        if setup.concurrent_envs > 1:  # imported only by workers that use it
+            from vecspaces.vector.backends.process import threaded_worker
+
+            serve = threaded_worker.ThreadedWorker
+        worker = serve(channel, group, setup)
+        del setup  # its factories may refer to data, and may be replaced
         worker.run()
 
 
@@ -85,7 +90,6 @@ class Worker:
         self._channel = channel
         self._group = group
         self._index, self._affinity = setup.index, CoreAffinity(setup.core)
-        self._shares_memory = True
         # The seconds of a recent step of one environment, at least half of the longest.
         self._pace = _LONGEST_PART_SECONDS
 
@@ -98,13 +102,13 @@ class Worker:
             message = self._serve() if bound[0] == Op.BOUND else None
         try:
             failure = self._group.close()
-        except BaseException as error:  # what is no Exception may be raised by an environment too
+        except BaseException as error:  # environments may raise any exception
             failure = Failure.of(error, range(self._group.low, self._group.high), "close")
         if message is not None:
             self._channel.send(pack_frame(Op.DONE, 0, message[2], failure))
 
     def _bind(self, data: bytes) -> bytes:
-        """View the rows; return the reply, with what made it fail."""
+        """Make views of the rows; return the reply, with an exception if this fails."""
         try:
             self._view(*pickle.loads(data))
         except BaseException as error:
@@ -112,19 +116,30 @@ class Worker:
             return pack_frame(Op.FAILED, 0, 0, Failure.of(error, rows, "build"))
         return pack_frame(Op.BOUND, 0, 0)
 
-    def _view(self, packed_plan: bytes, low: int, lost: Starts | None, tag: str | None) -> None:
-        plan = pickle.loads(packed_plan)
-        descriptor = self._channel.line.take_descriptor()
-        handle = tag if descriptor is None else descriptor
-        arena = None if handle is None else Arena.attach(handle, plan.size)
+    def _view(
+        self,
+        packed_plan: bytes,
+        low: int,
+        restart: Restart | None,
+        tag: str | None,
+        asked: int | None,
+    ) -> None:
+        plan, channel = pickle.loads(packed_plan), self._channel
+        line = channel.line
+        handle = os.dup(line.shared[0]) if line.shared else tag
+        forking.close(*line.shared[:1])
+        arena = None if handle is None else Arena.attach(handle, plan.shared_size)
         if arena is not None:
             forking.withhold(arena)
-        self._shares_memory = arena is not None
         self._buffers = Buffers(plan, arena)
         self._may_spill = plan.has_variable
-        # Whether a reply without infos is a header alone.
-        self._rows_suffice = self._shares_memory and not self._may_spill
-        self._group.bind(self._buffers, low, self._index, lost)
+        # Whether a reply without infos is only a header.
+        self._rows_suffice = arena is not None and not self._may_spill
+        self._group.bind(self._buffers, low, self._index, restart)
+        self._rows = list(range(low, self._group.high))
+        if asked is not None:
+            words = self._buffers.words[self._index]
+            self._channel = WorkerWords(line, channel.busy_polls, words, asked, line.shared[1:])
 
     def _serve(self) -> tuple[Op, int, int, bytes] | None:
         """Execute commands; return the one that ended it, or None if the caller is gone."""
@@ -135,22 +150,29 @@ class Worker:
         while True:
             message = receive()
             if message is None or message[0] is Op.CLOSE:
-                group.flush_timings()  # a worker that replaces this one goes on counting
+                group.flush_timings()  # a worker that replaces this one continues the counts
                 return message
             if channel.way:
                 return_to_core()
             op, slot, seq, data = message
             try:
-                payload: Any = self._unpack(data) if data else None
+                payload: Any = self._unpack(op, data) if data else None
                 if op is Op.STEP_ROWS:
+                    # A step of all rows came without a message, and may be answered without one.
+                    payload = payload or (self._rows, {}, [], channel.share)
                     for written in self._step_rows(slot, *payload):
-                        send(self._pack_part(slot, seq, written))
+                        is_plain = self._rows_suffice and not (written.infos or written.failures)
+                        if is_plain and not data and len(written.rows) == len(self._rows):
+                            send(HEADER.pack(Op.DONE, 0, slot, seq, 0))
+                        else:
+                            send(self._pack_part(slot, seq, written))
                     continue
                 if op is _STEP:
                     steps[index] += 1
-                result = attached = execute(group, op, slot, payload)
+                result = attached = group.execute(op, slot, payload)
                 wrote = isinstance(result, Written)
-                if wrote and self._rows_suffice and not result.infos:
+                suffices = wrote and self._rows_suffice and not result.infos
+                if suffices and (op is not _CHUNK or self._buffers.is_shared(op)):
                     reply = HEADER.pack(Op.DONE, 0, slot, seq, 0)
                 else:
                     if wrote:
@@ -166,7 +188,7 @@ class Worker:
     def _step_rows(
         self, slot: int, rows: list[int], starts: Starts, broken: list[int], share: int
     ) -> Iterator[Written]:
-        """Step some rows, and report as many at a time as one report is worth.
+        """Step some rows, and report several at a time if this is worthwhile.
 
         The caller waits for `share` rows of this worker, if all workers are as fast.
         """
@@ -188,25 +210,30 @@ class Worker:
             at += count
             yield written
 
-    def _unpack(self, data: bytes) -> Any:
-        """Put actions that came with the command where the group looks for them."""
+    def _unpack(self, op: Op, data: bytes) -> Any:
+        """Return the arguments of a command, after writing the actions that came with it."""
         arguments, actions, spilled = pickle.loads(data)
         if actions is not None:
-            self._buffers.actions.load(self._group.low, self._group.high, actions)
+            self._load(op, arguments, actions)
         if spilled is not None:
             self._buffers.actions.put_spilled(spilled)
         return arguments
 
+    def _load(self, op: Op, arguments: Any, actions: Any) -> None:
+        """Write actions of all of the group's rows."""
+        where = self._buffers.actions_of(op, arguments)
+        where.load(self._group.low, self._group.high, actions)
+
     def _attach(self, op: Op, slot: int, written: Written) -> Any:
-        """Add to the infos of rows what the shared memory did not take of them."""
+        """Add to the infos of rows the values that did not fit into shared memory."""
         infos = [to_plain(columns) for columns in written.infos]
         outside = self._take_outside(op, slot, written.rows)
         return (infos, *outside) if infos or outside != (None, None) else None
 
     def _take_outside(self, op: Op, slot: int, rows: Sequence[int]) -> tuple[Any, Any]:
-        """Return what no shared memory holds: values that are too large for it, or all of rows."""
-        if not self._shares_memory:
-            return None, self._buffers.export(slot, rows, op is not Op.RESET)
+        """Return the values that are not in shared memory: too large ones, or all of rows."""
+        if not self._buffers.is_shared(op):
+            return None, self._buffers.export(slot, rows, op)
         if not self._may_spill:
             return None, None
         return self._buffers.take_spilled(slot, self._group.low, self._group.high), None
@@ -214,11 +241,11 @@ class Worker:
     def _pack_part(self, slot: int, seq: int, written: Written) -> bytes:
         """Pack what some rows of a stream returned."""
         outside = self._take_outside(Op.STEP_ROWS, slot, written.rows)
-        return pack_part(written, outside, partial(pack_frame, Op.PART, slot, seq))
+        return pack_part(written, outside, partial(pack_frame, Op.PART, slot, seq), dumps)
 
 
 def _watch(caller: int, stacks: StackFile) -> None:
-    """In a thread, write stacks when the caller asks for them, and end soon after it ended.
+    """In a thread, write stacks when the caller requests them, and end soon after the caller.
 
     Even in the middle of a long step.
     """
@@ -248,7 +275,7 @@ def _watch(caller: int, stacks: StackFile) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process exists, where there is no process descriptor."""
+    """Whether a process exists, without process descriptors."""
     if sys.platform == "win32":
         # On Windows the end of the stream shows it; signal 0 would kill.
         return True

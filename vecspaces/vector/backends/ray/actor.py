@@ -1,4 +1,4 @@
-"""The code of a Ray actor: a group of environments, with rows of its own."""
+"""The code of a Ray actor: a group of environments with its own rows."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ import cloudpickle
 
 from vecspaces.interop import require_extra
 from vecspaces.shared_array import beside
-from vecspaces.vector.backends.backend import execute, pack_part, pack_result
+from vecspaces.vector.backends.backend import pack_part, pack_result
 from vecspaces.vector.backends.ray.cluster import name_node
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import to_plain
-from vecspaces.vector.exchange.messages import Op, Written
+from vecspaces.vector.exchange.messages import Op, Restart, Written
 from vecspaces.vector.group.env_group import EnvGroup
-from vecspaces.vector.group.members import Starts
 
-#: The kind of a reply; its payload, pickled, so that what cannot be unpickled is known by its
-#: sender; and, as arrays that Ray carries without pickling them, what was written.
+#: The kind of a reply; its payload, pickled, so that the sender of a payload that cannot be
+#: unpickled is known; and the written rows, as arrays that Ray sends without pickling.
 Answer = tuple[Op, "bytes | None", Any]
 
 
@@ -31,7 +30,7 @@ class GroupActor:
         self._group: EnvGroup | None = None
 
     def here(self) -> Answer:
-        """Return the node that it runs on: the first call that every actor gets."""
+        """Return the node of the actor; the first call of every actor."""
         return Op.DONE, None, name_node(require_extra("ray", "ray"))
 
     def build(self, packed: bytes, factories: range, *arrays: Any) -> Answer:
@@ -45,39 +44,40 @@ class GroupActor:
             failure = Failure.of(error, factories, "build")
         return Op.FAILED, cloudpickle.dumps(failure), None
 
-    def bind(self, packed_plan: bytes, low: int, lost: Starts | None) -> Answer:
+    def bind(self, packed_plan: bytes, low: int, restart: Restart | None) -> Answer:
         """Make the rows."""
         group = self._group
         if group is not None:
             try:
                 self._buffers = Buffers(pickle.loads(packed_plan))
-                group.bind(self._buffers, low, self._index, lost)
+                group.bind(self._buffers, low, self._index, restart)
             except BaseException as error:
                 failure = Failure.of(error, range(group.low, group.high), "build")
                 return Op.FAILED, cloudpickle.dumps(failure), None
         return Op.BOUND, None, None
 
     def execute(self, number: int, slot: int, packed: bytes, *arrays: Any) -> Answer:
-        """Execute a command; return its reply and what it wrote."""
+        """Execute a command; return its reply and the written rows."""
         op = Op(number)
         group = self._group
-        if group is None:  # it could not be built, as the caller knows
+        if group is None:  # it could not be built, which the caller knows
             return Op.DONE, None, None
         rows = range(group.low, group.high)
         try:
             with beside([*arrays]):
                 payload, actions = pickle.loads(packed)
             if actions is not None:
-                self._buffers.actions.load(group.low, group.high, actions)
-            result = execute(group, op, slot, payload)
+                where = self._buffers.actions_of(op, payload)
+                where.load(group.low, group.high, actions)
+            result = group.execute(op, slot, payload)
             dumps = cloudpickle.dumps
             if not isinstance(result, Written):
                 packed = pack_result(result, result, dumps, group, op) if result else b""
                 return Op.DONE, packed or None, None
-            exported = self._buffers.export(slot, result.rows, op is not Op.RESET)
+            exported = self._buffers.export(slot, result.rows, op)
             if op is Op.STEP_ROWS:
-                # As a worker process sends it, with nothing spilled and the rows beside it.
-                return Op.PART, pack_part(result, (None, None), dumps), exported
+                # As a worker process sends it, without spilled values and with the rows beside it.
+                return Op.PART, pack_part(result, (None, None), dumps, dumps), exported
             if not result.infos:
                 return Op.DONE, None, exported
             written = [to_plain(columns) for columns in result.infos], None, None

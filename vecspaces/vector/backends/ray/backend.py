@@ -1,4 +1,4 @@
-"""The backend of a Ray cluster: each actor holds a group, and sends its rows as a few large arrays.
+"""The backend of a Ray cluster: each actor has a group, and sends its rows as a few large arrays.
 
 ::
 
@@ -20,18 +20,19 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from vecspaces.errors import StepTimeoutError, WorkerDiedError
+from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
 from vecspaces.shared_array import beside
 from vecspaces.vector.backends.ray.actor import GroupActor
-from vecspaces.vector.backends.ray.cluster import Connection, Reservation
+from vecspaces.vector.backends.ray.cluster import Connection, Reservation, full_store_errors
 from vecspaces.vector.backends.remote import RemoteBackend
 from vecspaces.vector.backends.worker_setup import WorkerSetup
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, Message, died_within
-from vecspaces.vector.exchange.messages import WRITES, CannotSend, Op, Reply
+from vecspaces.vector.exchange.messages import STEPS, WRITES, CannotSend, Op, Reply, Restart
+from vecspaces.vector.exchange.stats import COMPUTING, WAITING
 
-# The pause before another actor is started in place of one that never started.
+# The pause before starting another actor instead of one that never started.
 _PAUSE_SECONDS = 0.05
 
 
@@ -39,8 +40,8 @@ class _Request(NamedTuple):
     """A call of an actor's method that has not returned yet.
 
     Attributes:
-        op: The command; None: the call that returns where the actor runs.
-        seq: The number of the command; 0 where there is none.
+        op: The command; None: the call that returns the actor's node.
+        seq: The number of the command; 0 without a command.
         slot: The slot of the ring that it writes.
     """
 
@@ -53,7 +54,7 @@ class _Request(NamedTuple):
 
 
 class RayBackend(RemoteBackend):
-    """Runs slices of the environments in actors; closes the connection with itself."""
+    """Runs slices of the environments in actors; its `close` also closes the connection."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class RayBackend(RemoteBackend):
     # ------------------------------------------------------------------ starting
 
     def _start(self, worker: int) -> None:
-        """Start an actor, and let it build its environments."""
+        """Start an actor that builds its environments."""
         if self._reservation is None:
             self._reservation = Reservation(
                 self._connection, len(self._setups), self._resources, self._placement
@@ -99,7 +100,7 @@ class RayBackend(RemoteBackend):
         self._request(_Request(worker, Op.BUILD, "build", build))
 
     def _pack(self, value: Any) -> list[Any]:
-        """Pickle what goes to an actor; shared arrays follow as references to the object store."""
+        """Pickle a message to an actor; shared arrays follow as references to the object store."""
         arrays: list[Any] = []
         with beside(arrays):
             packed = cloudpickle.dumps(value)
@@ -109,9 +110,9 @@ class RayBackend(RemoteBackend):
         self._packed_plan = cloudpickle.dumps(plan)
         return Buffers(plan, dumps=cloudpickle.dumps)
 
-    def _bind(self, worker: int, lost: Any) -> None:
+    def _bind(self, worker: int, restart: Restart | None) -> None:
         self._build_by.setdefault(worker, Deadline(self._start_timeout))
-        bind = self._packed_plan, self.slices[worker].start, lost
+        bind = self._packed_plan, self.slices[worker].start, restart
         self._request(_Request(worker, Op.BIND, "bind", bind))
 
     def _request(self, request: _Request) -> None:
@@ -129,7 +130,7 @@ class RayBackend(RemoteBackend):
         self._forget(worker)
         self._build_by[worker] = build_by
         if build_by.passed:
-            return  # late, as the next look at the clock will find
+            return  # late, which the next check of the time will find
         self.actors[worker] = self._reservation.start(GroupActor, worker)
         for request in requests:
             self._request(request)
@@ -177,11 +178,11 @@ class RayBackend(RemoteBackend):
         requests = []
         for worker, payload in payloads.items():
             actions = None
-            if op in (Op.STEP, Op.STEP_ROWS):
+            if op in STEPS:
                 rows = self.slices[worker]
-                actions = self.buffers.actions.export(rows.start, rows.stop)
-            # Pickled here, so that what cannot be unpickled is a failure with a name; and Ray
-            # would take three times as long for arguments other than bytes and numbers.
+                actions = self.buffers.actions_of(op, payload).export(rows.start, rows.stop)
+            # Pickled here, so that a failure to unpickle names its environment, and because Ray
+            # takes three times as long for arguments other than bytes and numbers.
             try:
                 packed = self._pack((payload, actions))
             except Exception as error:
@@ -222,10 +223,14 @@ class RayBackend(RemoteBackend):
         if self._found:
             self._publish()
         while self._requests and not self.replies:
+            if self.clock is not None:
+                self.clock.note(COMPUTING)
             pause = self._pause_until - time.monotonic()
             if pause > 0:
                 time.sleep(min(pause, math.inf if deadline.left is None else deadline.left))
             ready, rest = self._ray.wait(list(self._requests), num_returns=1, timeout=deadline.left)
+            if self.clock is not None:
+                self.clock.note(WAITING)
             if not ready:
                 break
             if rest:
@@ -238,15 +243,15 @@ class RayBackend(RemoteBackend):
         return self.replies
 
     def _publish(self) -> None:
-        """Hand over what `collect` found; can be repeated."""
+        """Publish the replies that `collect` found; can be repeated."""
         for answer in self._found:
             self._requests.pop(answer, None)
-        self.replies.clear()
-        self.replies.extend(reply for reply in self._found.values() if reply is not None)
-        self._found = {}
+        found = [reply for reply in self._found.values() if reply is not None]
+        # Plain assignments, so that no published reply is found again.
+        self.replies, self._found = deque(found), {}
 
     def _reply(self, answer: Any) -> Reply | None:
-        """Return the reply that a request ended with, if the session needs it."""
+        """Return the reply of a request that has ended, if the session needs it."""
         request = self._requests.get(answer)
         if request is None:
             return None  # its actor was found dead a moment ago
@@ -254,9 +259,13 @@ class RayBackend(RemoteBackend):
         errors = self._ray.exceptions
         try:
             op, packed, more = self._ray.get(answer)
-        except (errors.RayTaskError, errors.RaySystemError) as error:
+        except (errors.RayTaskError, errors.RaySystemError, *full_store_errors(self._ray)) as error:
             verb = (asked or Op.BUILD).verb
             failure = Failure.of(error, self._ids(worker), verb, worker)
+            if isinstance(error, full_store_errors(self._ray)):
+                # The actor lives. For a reply that it could not store, Ray raises both kinds.
+                of_actor = isinstance(error, errors.RayTaskError)
+                failure.exception = self._store_is_full(worker, verb, of_actor)
             return Reply(worker, Op.DONE if asked is Op.CLOSE else Op.FAILED, seq, failure)
         except errors.RayError as error:
             return self._lose(worker, error)
@@ -277,18 +286,30 @@ class RayBackend(RemoteBackend):
                     return failed
         return self._fail(asked, reply) if op is Op.FAILED else reply
 
+    def _store_is_full(self, worker: int, verb: str, of_actor: bool) -> WorkerError:
+        """Make the error for a reply that does not fit into the object store."""
+        rows = self._ids(worker)
+        text = "{:worker} on node {} ({:envs}): there is no room for what {} returned in the "
+        text += "object store of {} node, and none on its disk: give Ray more object_store_memory, "
+        text += "free disk space, or return less (fewer environments per actor, smaller "
+        text += "observations); reset() goes on"
+        whose = "its" if of_actor else "the caller's"
+        message = Message(text, worker, self._nodes[worker], rows, verb, whose)
+        return WorkerError(message, rows, worker, verb)
+
     def _lose(self, worker: int, error: Exception) -> Reply | None:
         """Return the death of an actor; start it again if it never started."""
         came = self._nodes[worker] or getattr(error, "actor_init_failed", False)
         if not came and worker in self._build_by:
-            # Ray may take seconds to find a node dead, and offers places on it until then.
+            # Ray may take seconds to detect the death of a node, and offers places on it until
+            # then.
             self._start_again(worker, error)
             return None
         self._forget(worker)
         return Reply(worker, Op.DIED, 0, Death(None, self._nodes[worker] or None, error))
 
     def _fail(self, asked: Op, reply: Reply) -> Reply:
-        """Name the node where a process in an actor died, which may be the end of the actor."""
+        """Name the node in the error for a process that died in an actor, which may end too."""
         worker, failure = reply.worker, reply.payload
         if asked in (Op.BUILD, Op.BIND):
             self._forget(worker)  # it has no environments
@@ -297,7 +318,7 @@ class RayBackend(RemoteBackend):
         if isinstance(error, WorkerDiedError) and isinstance(error.args[0], Message):
             failure.exception = died_within(worker, self._nodes[worker], error)
             if worker not in self._build_by:
-                # The actor lives, but its vector env is of no more use.
+                # The actor lives, but its vector env cannot be used any more.
                 self._forget(worker)
                 death = Death(None, self._nodes[worker], error=failure.exception)
                 return Reply(worker, Op.DIED, 0, death)

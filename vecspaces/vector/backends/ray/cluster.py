@@ -14,13 +14,13 @@ from vecspaces.shared_array import SharedArray
 
 PLACEMENTS = ("spread", "pack")
 
-# What `ray.remote` takes by a name of its own, and what Ray calls it elsewhere; every other
-# resource is the user's own.
+# Arguments of `ray.remote`, and Ray's other names of these resources; every other resource is
+# defined by the user.
 _NAMES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 
 
 class Connection:
-    """The connection to a cluster; a Ray that was started here ends with its last user.
+    """The connection to a cluster; a Ray instance that was started here ends with its last user.
 
     Without an `address`, the cluster is the one that this process is connected to, else the one
     that the environment variable RAY_ADDRESS names, else one that runs on this machine, else a
@@ -28,13 +28,13 @@ class Connection:
     """
 
     _users = 0
-    # By array, the cluster that it was put into, and the reference to it there.
+    # By array, its cluster, and the reference to it there.
     _stored: ClassVar[WeakKeyDictionary[SharedArray, tuple[Any, Any]]] = WeakKeyDictionary()
 
     def __init__(self, address: str | None) -> None:
         self.ray = require_extra("ray", "ray")
         there = self.ray.is_initialized()
-        # A Ray that was there before us is not ours to end.
+        # A Ray instance that existed before is not ended.
         self._ours = not there or bool(Connection._users)
         if there:
             self._check_same(address)
@@ -59,7 +59,7 @@ class Connection:
         return bool(self.ray.is_initialized())
 
     def room_for(self, resources: Mapping[str, float]) -> int:
-        """Return how many actors would fit into the cluster if it were empty."""
+        """Return the number of actors that would fit into the empty cluster."""
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         return sum(
             min(
@@ -75,7 +75,14 @@ class Connection:
         cluster = context.get_node_id(), context.get_job_id()
         found, reference = self._stored.get(shared, (None, None))
         if found != cluster:
-            reference = self.ray.put(shared.array.reshape(-1).view(np.uint8))
+            try:
+                reference = self.ray.put(shared.array.reshape(-1).view(np.uint8))
+            except full_store_errors(self.ray) as error:
+                raise MemoryError(
+                    f"a SharedArray of {shared.array.nbytes:,} bytes does not fit into the object "
+                    "store of the caller's node, nor on its disk: give Ray more "
+                    "object_store_memory, free disk space, or delete other SharedArrays"
+                ) from error
             self._stored[shared] = cluster, reference
         return reference
 
@@ -87,6 +94,11 @@ class Connection:
         Connection._users -= 1
         if not Connection._users and self.open:
             self.ray.shutdown()
+
+
+def full_store_errors(ray: Any) -> tuple[type[Exception], ...]:
+    """Return the types of Ray's errors for a full object store and disk."""
+    return ray.exceptions.OutOfDiskError, ray.exceptions.ObjectStoreFullError
 
 
 def choose_resources(given: Mapping[str, Any] | None, processes: int) -> dict[str, float]:
@@ -125,7 +137,7 @@ class Reservation:
         options["resources"] = {
             name: amount for name, amount in resources.items() if name not in _NAMES
         }
-        # Without a number of CPUs, Ray takes one.
+        # Without a number of CPUs, Ray reserves one.
         self._options = {"num_cpus": 0, **options}
         self._group = self._ray.util.placement_group(
             [self._amounts] * count, strategy=placement.upper()
@@ -144,7 +156,7 @@ class Reservation:
         self._ray.kill(actor)
 
     def shortage(self) -> str:
-        """Return what was requested of the cluster, and what there is, as errors show it."""
+        """Return the requested and the existing resources, as text for errors."""
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         size = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
         free = self._ray.available_resources()
@@ -159,7 +171,7 @@ class Reservation:
         return "; ".join(lines)
 
     def close(self) -> None:
-        """Return the places; actors that are left in them end."""
+        """Give the places back; actors that are still in them end."""
         if self._connection.open:
             self._ray.util.remove_placement_group(self._group)
 
