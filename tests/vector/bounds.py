@@ -6,10 +6,12 @@ import contextlib
 import os
 import select
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from tests.vector.over_words import backend_of
 from vecspaces.vector.backends.process.cores import count_usable_cores
 
 
@@ -37,6 +39,17 @@ def settled(read: Callable[[], T], expected: T) -> T:
     while (found := read()) != expected and time.monotonic() < give_up:
         time.sleep(0.02)
     return found
+
+
+def running(envs: Any) -> list[int]:
+    """Return the environments that are in a command."""
+    backend = backend_of(envs)
+    return sorted(row for worker in range(len(backend.slices)) for row in backend.running(worker))
+
+
+def wait_until_running(envs: Any, *rows: int) -> None:
+    """Wait until these environments are in a command, and no others."""
+    assert settled(lambda: running(envs), [*rows]) == [*rows]
 
 
 def kill(processes: Iterable[Any]) -> None:
@@ -76,6 +89,27 @@ def interrupted_after(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def interrupted_when(reached: Callable[[], bool]) -> Iterator[None]:
+    """Raise KeyboardInterrupt in the block, a tenth of a second after this is true."""
+    ended = threading.Event()
+
+    def interrupt() -> None:
+        give_up = time.monotonic() + 20
+        while not reached() and time.monotonic() < give_up and not ended.is_set():
+            time.sleep(0.005)
+        if not ended.wait(stretched(0.1)):  # meanwhile the caller comes to wait
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextlib.contextmanager

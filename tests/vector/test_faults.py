@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import traceback
 from pathlib import Path
@@ -97,7 +98,8 @@ TURNS = [
     Case(deed, PLACES[number % len(PLACES)] if deed in ANYWHERE else "step", (1, 4)[number % 2])
     for number, deed in enumerate((*ANYWHERE, *list(SPOILS)[::4]))
 ]
-# A start method changes how a worker is reached, and no error: one of each class of fault.
+# A start method changes how a worker is reached, and no error: one of each class of fault, of which
+# the ordinary run has three.
 CLASSES = [
     Case("SIGKILL", "step", 2),
     Case("segfault", "build", 2),
@@ -113,6 +115,12 @@ CLASSES = [
 
 def name(case: Case) -> str:
     return f"{case.deed}-{case.where}-{case.workers}"
+
+
+def is_even(case: Case) -> bool:
+    """Whether a case is one of the half in which each deed has every other place."""
+    deeds = (*ANYWHERE, *SPOILS)
+    return (deeds.index(case.deed) + PLACES.index(case.where)) % 2 == 0
 
 
 def make(
@@ -139,7 +147,7 @@ def suffer(case: Case, folder: Path, envs: AsyncVectorEnv[Any, Any]) -> Exceptio
         "close": lambda: envs.close(timeout=HANG_SECONDS if case.deed in HANGS else None),
     }
     error = None
-    with within(1.0 + (HANG_SECONDS if case.deed in HANGS else 0.0)):
+    with within(5.0):
         try:
             deeds[case.where]()
         except Exception as caught:
@@ -190,10 +198,7 @@ def check_truth(error: Exception | None, case: Case) -> None:
 def check_close(case: Case, envs: AsyncVectorEnv[Any, Any]) -> None:
     """`close` ends within its bound, and a second one does nothing."""
     if case.deed in HANGS and case.where != "close":
-        with (
-            within(HANG_SECONDS + 1.0),
-            pytest.warns(RuntimeWarning, match="did not close within"),
-        ):
+        with within(5.0), pytest.warns(RuntimeWarning, match="did not close within"):
             envs.close(timeout=HANG_SECONDS)
     else:
         with within(5.0):
@@ -205,7 +210,7 @@ def check_close(case: Case, envs: AsyncVectorEnv[Any, Any]) -> None:
 def run(case: Case, folder: Path, context: str) -> None:
     envs = None
     try:
-        with within(2.0 if context == "fork" else 30.0):
+        with within(5.0 if context == "fork" else 30.0):
             envs = make(case, folder, context)
     except Exception as caught:
         error: Exception | None = caught
@@ -234,7 +239,10 @@ def run(case: Case, folder: Path, context: str) -> None:
 @pytest.mark.parametrize(
     "case",
     ordinarily(
-        lambda case: case in TURNS or (case.workers == 2 and case.where in ("build", "close")),
+        lambda case: (
+            case in TURNS
+            or (case.workers == 2 and case.where in ("build", "close") and is_even(case))
+        ),
         zip(TABLE, strict=True),
     ),
     ids=name,
@@ -243,8 +251,16 @@ def test_the_error_says_what_happened_and_close_ends(case: Case, tmp_path: Path)
     run(case, tmp_path, "fork")
 
 
-@pytest.mark.parametrize("context", ["spawn", "forkserver"])
-@pytest.mark.parametrize("case", CLASSES, ids=name)
+@pytest.mark.parametrize(
+    ("case", "context"),
+    ordinarily(
+        lambda case, context: (
+            (CLASSES.index(case), context) in ((0, "spawn"), (3, "forkserver"), (7, "forkserver"))
+        ),
+        itertools.product(CLASSES, ["spawn", "forkserver"]),
+    ),
+    ids=lambda value: name(value) if isinstance(value, Case) else value,
+)
 def test_each_class_of_fault_under_other_start_methods(
     case: Case, context: str, tmp_path: Path
 ) -> None:
@@ -268,7 +284,10 @@ def check_rollout(envs: Any, seed: int = 11) -> None:
 @pytest.mark.parametrize(
     "case",
     # Whether native code holds the interpreter's lock matters to the worker, not to the caller.
-    ordinarily(lambda case: case.deed != HANGS[1] or case.where == "step", zip(AFTER, strict=True)),
+    ordinarily(
+        lambda case: case.where == "step" if case.deed == HANGS[1] else is_even(case),
+        zip(AFTER, strict=True),
+    ),
     ids=name,
 )
 def test_after_an_error_a_step_says_what_to_do_and_a_reset_does_it(
@@ -284,7 +303,7 @@ def test_after_an_error_a_step_says_what_to_do_and_a_reset_does_it(
         observations, *_ = envs.step(ACTIONS)
         steps = {"reset": 1, "step": 3, "call": 2}[case.where]
         assert observations["place"][:, 2].tolist() == [steps] * NUM_ENVS
-    with within(1.5):
+    with within(5.0):
         check_rollout(envs)
     if case.deed in DEATHS or case.deed in HANGS or case.deed == GARBLED:
         again = list(case.slice)

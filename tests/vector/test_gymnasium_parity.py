@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import multiprocessing
 from functools import partial
 from typing import Any
 
@@ -14,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.compare import assert_identical
-from tests.crosses import ordinarily
+from tests.crosses import diagonal, ordinarily
 from tests.envs import Ledger, Sampler, Unlike, failing
 from tests.strategies import Recipe, recipes
 from vecspaces.adapters.gymnasium import to_gymnasium
@@ -23,6 +21,11 @@ from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 MODES = list(AutoresetMode)
 KINDS = [SyncVectorEnv, AsyncVectorEnv]
+KINDS_AND_MODES = {
+    f"{kind.__name__}-{mode.value}": (kind, mode)
+    for number, mode in enumerate(MODES)
+    for kind in KINDS[:: 1 if number % 2 else -1]
+}
 theirs_spaces = gymnasium.spaces
 
 
@@ -96,17 +99,12 @@ def assert_parity_of_a_run(ours: Any, theirs: Any, steps: int, seed: int = 11) -
             )
 
 
-@pytest.mark.parametrize(
-    ("name", "mode", "kind"),
-    # What the contract compares with SyncVectorEnv is compared with Gymnasium in a few cells.
-    ordinarily(
-        lambda name, mode, kind: kind is SyncVectorEnv or name == "CartPole-v1",
-        itertools.product(
-            ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0"], MODES, KINDS
-        ),
-    ),
+@diagonal(
+    name=["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0"],
+    kind_and_mode=KINDS_AND_MODES,
 )
-def test_classic_control(kind: type, mode: AutoresetMode, name: str) -> None:
+def test_classic_control(name: str, kind_and_mode: Any) -> None:
+    kind, mode = kind_and_mode
     arguments = {"max_episode_steps": 12} if name != "CartPole-v1" else {}
     env_fns = [partial(gymnasium.make, name, **arguments)] * 4
     theirs = gymnasium.vector.SyncVectorEnv(env_fns, autoreset_mode=mode.value)
@@ -117,33 +115,6 @@ def test_classic_control(kind: type, mode: AutoresetMode, name: str) -> None:
         for one, other in zip(ours.np_random, theirs.np_random, strict=True):
             assert one.bit_generator.state == other.bit_generator.state
         assert ours.np_random_seed == theirs.np_random_seed
-    theirs.close()
-
-
-@pytest.mark.parametrize(
-    ("name", "workers"),
-    ordinarily(
-        lambda name, workers: name == "CartPole-v1" and workers in (3, 7),
-        itertools.product(["CartPole-v1", "Pendulum-v1"], [1, 2, 3, 7]),
-    ),
-)
-def test_the_number_of_workers_does_not_matter(name: str, workers: int) -> None:
-    env_fns = [partial(gymnasium.make, name)] * 7
-    theirs = gymnasium.vector.SyncVectorEnv(env_fns)
-    with AsyncVectorEnv(env_fns, num_workers=workers) as ours:
-        assert_parity_of_a_run(ours, theirs, 40)
-    theirs.close()
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
-@pytest.mark.parametrize("workers", [1, 2, 3, 7])
-@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
-def test_nor_does_the_start_method(name: str, workers: int, method: str) -> None:
-    env_fns = [partial(gymnasium.make, name)] * 7
-    theirs = gymnasium.vector.SyncVectorEnv(env_fns)
-    with AsyncVectorEnv(env_fns, num_workers=workers, context=method) as ours:
-        assert_parity_of_a_run(ours, theirs, 250)
     theirs.close()
 
 
@@ -161,16 +132,9 @@ def test_gymnasiums_own_async_too(mode: AutoresetMode) -> None:
     theirs.close()
 
 
-@pytest.mark.parametrize(
-    ("name", "mode", "kind"),
-    ordinarily(
-        lambda name, mode, kind: kind is SyncVectorEnv or mode is AutoresetMode.SAME_STEP,
-        itertools.product(ALL_SPACES, MODES, KINDS),
-    ),
-)
-def test_all_ten_spaces_as_observation_and_action(
-    kind: type, mode: AutoresetMode, name: str
-) -> None:
+@diagonal(name=list(ALL_SPACES), kind_and_mode=KINDS_AND_MODES)
+def test_all_ten_spaces_as_observation_and_action(name: str, kind_and_mode: Any) -> None:
+    kind, mode = kind_and_mode
     space = to_gymnasium(ALL_SPACES[name])
     env_fns = [partial(Sampler, space, space)] * 3
     theirs = gymnasium.vector.SyncVectorEnv(env_fns, autoreset_mode=mode.value)
@@ -181,7 +145,7 @@ def test_all_ten_spaces_as_observation_and_action(
 
 
 @given(recipes(), recipes(), st.sampled_from(MODES))
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_spaces_of_all_kinds_nested(
     observations: Recipe, actions: Recipe, mode: AutoresetMode
 ) -> None:
@@ -211,8 +175,7 @@ def test_spaces_of_all_kinds_nested(
             assert_parity((_plain(result[0]), *result[1:]), (_plain(expected[0]), *expected[1:]))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", MODES)
+@diagonal(mode=MODES, kind=KINDS)
 def test_infos_options_and_masks(kind: type, mode: AutoresetMode) -> None:
     env_fns = foreign_ledgers(5)
     theirs = gymnasium.vector.SyncVectorEnv(env_fns, autoreset_mode=mode.value)
@@ -252,22 +215,14 @@ def boxes(count: int) -> list[Any]:
     return [partial(make_env, number) for number in range(count)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", MODES)
-def test_observation_mode_different(kind: type, mode: AutoresetMode) -> None:
-    arguments = {"observation_mode": "different"}
-    theirs = gymnasium.vector.SyncVectorEnv(boxes(3), autoreset_mode=mode.value, **arguments)
-    with make(kind, boxes(3), autoreset_mode=mode, **arguments) as ours:
-        assert repr(ours.single_observation_space) == repr(theirs.single_observation_space)
-        assert_parity_of_a_run(ours, theirs, 12)
+WIDE = 2**40
+PAIR = tuple(gymnasium.spaces.Box(-WIDE, WIDE, shape, np.int64) for shape in ((3, 5), (5,)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", MODES)
-def test_observation_mode_of_a_pair_batched_first(kind: type, mode: AutoresetMode) -> None:
-    single = gymnasium.spaces.Box(-(2**40), 2**40, (5,), np.int64)
-    batched = gymnasium.spaces.Box(-(2**40), 2**40, (3, 5), np.int64)
-    arguments: Any = {"observation_mode": (batched, single)}
+@diagonal(observation_mode={"different": "different", "pair": PAIR}, mode=MODES, kind=KINDS)
+def test_observation_modes(kind: type, mode: AutoresetMode, observation_mode: Any) -> None:
+    """Of a pair, the batch's space comes first."""
+    arguments = {"observation_mode": observation_mode}
     theirs = gymnasium.vector.SyncVectorEnv(boxes(3), autoreset_mode=mode.value, **arguments)
     with make(kind, boxes(3), autoreset_mode=mode, **arguments) as ours:
         assert repr(ours.single_observation_space) == repr(theirs.single_observation_space)
@@ -314,13 +269,7 @@ class Strict(gymnasium.Env[Any, Any]):
         return self.observation_space.sample(), float(inside), False, False, {}
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    ordinarily(
-        lambda name, kind: kind is SyncVectorEnv or name == "all",
-        itertools.product(ALL_SPACES, KINDS),
-    ),
-)
+@diagonal(name=list(ALL_SPACES), kind=KINDS)
 def test_actions_lie_in_the_environments_own_space(kind: type, name: str) -> None:
     space = to_gymnasium(ALL_SPACES[name])
     single = partial(Strict, space)

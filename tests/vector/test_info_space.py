@@ -41,11 +41,11 @@ def saying(*infos: Any, first: Any = None, ends: bool = False) -> Any:
     return partial(Echo, spaces.Box(0, 1, (1,)), [(ZERO, first or {})], steps)
 
 
-def run(info_space: Any, *infos: Any, steps: int = 1, **arguments: Any) -> dict[str, Any]:
+def run(info_space: Any, *infos: Any, **arguments: Any) -> dict[str, Any]:
     """The infos of a step of one environment for each of some infos."""
     with SyncVectorEnv([saying(*each) for each in infos], info_space=info_space, **arguments) as e:
         e.reset(seed=0)
-        return [e.step(np.zeros(len(infos), np.int64))[4] for _ in range(steps)][-1]
+        return e.step(np.zeros(len(infos), np.int64))[4]
 
 
 # ---------------------------------------------------------------------- what it may be
@@ -231,15 +231,6 @@ def test_other_dicts() -> None:
     assert found["inner"]["level"].tolist() == [2, 4, 0]
     assert found["_besides"].tolist() == [False, False, True]
     assert "cost" not in infos[0][0]
-
-
-def test_what_was_given_before_is_not_given_again() -> None:
-    space = spaces.Dict(cost=FLOAT, text=spaces.Text(4), inner=spaces.Dict(level=FLOAT))
-    whole = {"cost": 1.0, "text": "abc", "inner": {"level": 2.0}}
-    for number, less in enumerate([{}, {"inner": {}}, {"text": "d"}, {"cost": 2.0}]):
-        found = run(space, [whole, less], [whole, whole if number % 2 else less], steps=2)
-        expected = run(None, [whole, less], [whole, whole if number % 2 else less], steps=2)
-        assert_same_infos(found, expected)
 
 
 @pytest.mark.parametrize("capacity", [0, 8, 65536])

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
+from tests.crosses import diagonal
 from tests.envs import (
     Drift,
     Failing,
@@ -24,9 +25,12 @@ from tests.envs import (
     Ledger,
     ledger_vector,
     ledgers,
+    telling,
 )
+from tests.features import Walk
 from tests.interrupts import interrupt_at
 from tests.vector.session.states import Late
+from tests.vector.wrapped import timed
 from vecspaces import spaces
 from vecspaces.errors import (
     AlreadyPendingCallError,
@@ -40,8 +44,18 @@ from vecspaces.errors import (
     WorkerDiedError,
 )
 from vecspaces.testing.contract import assert_same_infos
-from vecspaces.testing.envs import Echo, talking
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
+from vecspaces.wrappers import (
+    ClipReward,
+    DtypeObservation,
+    FlattenObservation,
+    FrameStackObservation,
+    NormalizeObservation,
+    NormalizeReward,
+    RecordEpisodeStatistics,
+    RescaleAction,
+    RescaleObservation,
+)
 
 
 def test_a_transition_is_the_callers_own() -> None:
@@ -136,38 +150,6 @@ def test_an_environment_is_sent_one_action_at_a_time(tmp_path: Any) -> None:
         gate.touch()
         envs.send([2], [1])
         assert sorted(envs.recv(timeout=10).observations[:, 3].tolist()) == [2, 4]
-
-
-@pytest.mark.parametrize("shared_memory", [True, False])
-def test_a_partial_reset_in_a_ring_keeps_first_observations(shared_memory: bool) -> None:
-    arguments = {"shared_memory": shared_memory, "buffers": 3, "batch_size": 1}
-    with AsyncVectorEnv(ledgers(3), num_workers=1, **arguments) as envs:
-        first, _ = envs.reset(seed=0)
-        envs.reset(options={"reset_mask": np.array([False, False, True])})
-        envs.send([1], [2])
-        found = {}
-        for _ in range(3):
-            transition = envs.recv(timeout=10)
-            found[int(transition.env_ids[0])] = transition.observations[0]
-        for row in (0, 1):
-            assert_identical(found[row], first[row])
-        assert found[2][1:4].tolist() == [2, 1, 1]
-
-
-def test_disabled_names_the_finished_and_takes_them_after_their_reset() -> None:
-    env_fns = [partial(Ledger, i, length=1 + i) for i in range(2)]
-    with AsyncVectorEnv(env_fns, num_workers=2, autoreset_mode="Disabled") as envs:
-        envs.reset(seed=0)
-        envs.send([1, 1])
-        transition = envs.recv()
-        with pytest.raises(ResetNeededError, match="environment 0 finished"):
-            envs.send([1, 1])
-        envs.send([2], [1])
-        ended = np.zeros(2, bool)
-        ended[transition.env_ids] = transition.terminations
-        assert ended.tolist() == [True, False]
-        with pytest.raises(ResetNeededError, match="reset_mask"):
-            envs.reset(options={"reset_mask": ended})
 
 
 # ---------------------------------------------------------------------- rows that fail
@@ -288,22 +270,6 @@ def test_what_is_wrong_in_one_row_of_a_stream_fails_alone(make: Any, action: int
         envs.send_reset([1])
         envs.send([0], [2])
         assert {**times(envs.recv(1)), **times(envs.recv(1))} == {1: 0, 2: 2}
-
-
-@in_all
-def test_a_vector_env_fails_and_is_built_again_as_a_whole(make: Any) -> None:
-    pair = partial(SyncVectorEnv, [partial(Failing, number, length=99) for number in (1, 2)])
-    with make([Ledger, pair, Ledger]) as envs:
-        envs.reset(seed=0)
-        envs.recv(4)
-        envs.send([1, 1, 4, 1])
-        with pytest.raises(FloatingPointError, match="number 2"):
-            envs.recv(4)
-        assert times(envs.recv(2)) == {0: 1, 3: 1}
-        with pytest.raises(ResetNeededError, match="environments 1, 2 failed"):
-            envs.send([1, 1], [1, 2])
-        envs.send_reset([1, 2], seed=3)
-        assert times(envs.recv(2)) == {1: 0, 2: 0}
 
 
 @in_all
@@ -469,6 +435,85 @@ def test_a_row_that_hangs_is_replaced_by_a_reset_whatever_was_called_since() -> 
         assert envs.step([1] * 3)[0][:, 2].tolist() == [1] * 3
 
 
+EMPTIED: list[Any] = [
+    partial(ClipReward, max_reward=0.5),
+    partial(DtypeObservation, dtype=np.float32),
+    FlattenObservation,
+    partial(FrameStackObservation, stack_size=3),
+    NormalizeObservation,
+    NormalizeReward,
+    RecordEpisodeStatistics,
+    partial(RescaleAction, min_action=-2, max_action=2),
+    partial(RescaleObservation, min_obs=0, max_obs=1),
+    timed,
+]
+WAITING: list[Any] = [
+    partial(AsyncVectorEnv, num_workers=4),
+    partial(AsyncVectorEnv, num_workers=1, concurrent_envs=4),
+    partial(SyncVectorEnv, concurrent_envs=4),
+]
+
+
+@diagonal(make=WAITING, wrapped=[False, True])
+def test_at_least_so_many_are_received_in_time(make: Any, wrapped: bool, tmp_path: Path) -> None:
+    gate, moment = tmp_path / "gate", 0.1
+    envs = make([partial(Gated, gate, number, length=99) for number in range(4)])
+    with RecordEpisodeStatistics(envs) if wrapped else envs as envs:
+        envs.reset(seed=0)
+        envs.recv()
+        envs.send([1, 4, 1, 4])
+        began = time.monotonic()
+        assert sorted(times(envs.recv(4, moment, at_least=2))) == [0, 2]
+        assert time.monotonic() - began >= moment
+        with pytest.raises(StepTimeoutError, match="environments 1, 3 still busy"):
+            envs.recv(2, 0.01, at_least=1)
+        nothing = envs.recv(timeout=0, at_least=0)
+        assert nothing.env_ids.dtype == np.int64 and nothing.observations.shape == (0, 5)
+        assert [array.shape for array in nothing[1:4]] == [(0,)] * 3
+        envs.send([1], [0])
+        # It does not wait for what was never sent an action, nor longer than it has to.
+        gate.touch()
+        assert sorted(times(envs.recv(4, 20, at_least=1))) == [0, 1, 3]
+        assert len(envs.recv(timeout=0, at_least=0).env_ids) == 0
+        with pytest.raises(NoAsyncCallError, match="waits for 1 environments, but only 0"):
+            envs.recv(4, at_least=1)
+
+
+@pytest.mark.parametrize(("count", "at_least"), [(2, 3), (None, 5), (1, -1)])
+def test_at_least_is_no_more_than_what_is_wanted(count: int | None, at_least: int) -> None:
+    with SyncVectorEnv(ledgers(4)) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(ValueError, match="at_least"):
+            envs.recv(count, at_least=at_least)
+
+
+@pytest.mark.parametrize("wrapper", EMPTIED)
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_a_wrapper_passes_an_empty_transition_on(wrapper: Any, mode: str) -> None:
+    """And goes on as if nothing had been received."""
+    with (
+        wrapper(SyncVectorEnv([Walk] * 3, autoreset_mode=mode)) as envs,
+        wrapper(SyncVectorEnv([Walk] * 3, autoreset_mode=mode)) as reference,
+    ):
+        space = envs.single_observation_space
+        for each in (envs, reference):
+            each.action_space.seed(0)
+            each.reset(seed=0)
+            each.recv()
+        for _ in range(8):
+            empty = envs.recv(timeout=0, at_least=0)
+            assert len(empty.env_ids) == 0
+            assert empty.observations.shape == (0, *space.shape)
+            assert empty.observations.dtype == space.dtype
+            actions = envs.action_space.sample()
+            for each in (envs, reference):
+                each.send(actions)
+            received = [envs.recv(at_least=0), reference.recv()]
+            for each in received:
+                each.infos.get("episode", {}).pop("t", None)  # how long it took
+            assert_identical(*map(tuple, received))
+
+
 @pytest.mark.parametrize("batch_size", [0, 4, -1])
 def test_a_batch_size_that_cannot_be_is_refused(batch_size: int) -> None:
     with pytest.raises(ValueError, match="batch_size must"):
@@ -503,23 +548,6 @@ def test_a_vectorised_simulator_is_streamed() -> None:
                 break
 
 
-@pytest.mark.parametrize("kind", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
-def test_infos_received_alone_are_those_of_an_environment_alone(kind: Any) -> None:
-    """Its neighbours in a worker report values of other kinds under the same key."""
-    values = [{"q": 1}, "text", {"q": 2, "r": None}, np.zeros(2), np.zeros(3), None, 5]
-    with kind([partial(talking, {"x": value}) for value in values]) as envs:
-        envs.reset()
-        for _ in values:
-            envs.recv(1)
-        envs.send(np.zeros(len(values), np.int64))
-        for _ in values:
-            transition = envs.recv(1)
-            (row,) = transition.env_ids.tolist()
-            with SyncVectorEnv([partial(talking, {"x": values[row]})]) as alone:
-                alone.reset()
-                assert_same_infos(transition.infos, alone.step([0])[4])
-
-
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
 def test_sending_to_no_environment_leaves_nothing_to_receive(kind: Any) -> None:
     with kind(ledgers(2)) as envs:
@@ -540,45 +568,50 @@ def test_sending_to_no_environment_leaves_nothing_to_receive(kind: Any) -> None:
     "values",
     [
         [1, 2.5, True],
+        [1, 1, 2.5],
         [np.float32(0.1), 0.1, np.int8(1)],
         [2**63, -1, 2**70],
         [np.zeros(2, np.int8), np.ones(2, np.uint8), np.ones(2)],
         [np.array(1), np.array(2.5), 3],
         [np.array("a"), np.array("long"), "b"],
         [{"a": 1}, {"a": 2.5}, {"a": {"b": 3}}],
-        [None, 1, [2.5]],
+        [{"a": np.int8(1)}, {"a": 300}, {"a": 2.5}],
+        [{"q": 1}, "text", {"q": 2, "r": None}, np.zeros(2), np.zeros(3), None, [2.5]],
     ],
     ids=str,
 )
-def test_numbers_of_infos_keep_their_types_whatever_came_with_them(make: Any, values: Any) -> None:
-    zero, actions = np.zeros(1, np.float32), np.zeros(3, np.int64)
-    box = spaces.Box(0, 1, (1,))
-    infos = [{"x": value} for value in values]
-    env_fns = [
-        partial(Echo, box, [(zero, info)], [(zero, 0.0, False, False, info)]) for info in infos
-    ]
+def test_infos_keep_their_types_whatever_came_with_them(make: Any, values: Any) -> None:
+    """Each row that is received alone has those of its environment, also beside a vector env."""
+    env_fns = telling({"x": value} for value in values)
     alone = []
     for env_fn in env_fns:
         with SyncVectorEnv([env_fn]) as one:
             alone.append(one.reset()[1])
-            assert_same_infos(one.step(actions[:1])[4], alone[-1])
-    with make(env_fns) as envs:
-        first = envs.reset()[1]
-        for _ in range(2):  # of a reset, and of a step
-            for _ in env_fns:
-                found = envs.recv(1)
-                assert_same_infos(found.infos, alone[found.env_ids[0]])
-            envs.send(actions)
-        envs.recv(3)
-        assert_same_infos(envs.step(actions)[4], first)
+            assert_same_infos(one.step(np.zeros(1, np.int64))[4], alone[-1])
+    singles = list(range(len(values)))
+    pair = partial(SyncVectorEnv, [env_fns[1]] * 2)
+    for rows, members in (
+        (singles, env_fns),
+        ([0, 1, *singles[1:]], [env_fns[0], pair, *env_fns[2:]]),
+    ):
+        with SyncVectorEnv([env_fns[row] for row in rows]) as flat:
+            expected = flat.reset()[1]
+        actions = np.zeros(len(rows), np.int64)
+        with make(members) as envs:
+            assert_same_infos(envs.reset()[1], expected)
+            for _ in range(2):  # of a reset, and of a step
+                for _ in rows:
+                    found = envs.recv(1)
+                    assert_same_infos(found.infos, alone[rows[found.env_ids[0]]])
+                envs.send(actions)
+            envs.recv(len(rows))
+            assert_same_infos(envs.step(actions)[4], expected)
 
 
 @pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
 def test_what_a_caller_does_to_infos_is_not_received(make: Any) -> None:
-    zero, box = np.zeros(1, np.float32), spaces.Box(0, 1, (1,))
     info = {"x": 1, "y": np.arange(2), "z": {"w": 2.5}}
-    env_fn = partial(Echo, box, [(zero, info)], [(zero, 0.0, False, False, info)])
-    with make([env_fn] * 2) as envs:
+    with make(telling([info] * 2)) as envs:
         infos = envs.reset()[1]
         for _ in range(2):
             for array in (infos["x"], infos["y"], infos["z"]["w"]):
@@ -591,31 +624,3 @@ def test_what_a_caller_does_to_infos_is_not_received(make: Any) -> None:
             array[...] = 7
         assert_same_infos(infos_as_list(envs.recv(1).infos, 1)[0], info)
     assert info["y"].tolist() == [0, 1]
-
-
-@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
-@pytest.mark.parametrize(
-    "values", [[1, 2.5, 3], [1, 1, 2.5], [{"a": np.int8(1)}, {"a": 300}, {"a": 2.5}]], ids=str
-)
-def test_numbers_keep_their_types_beside_a_vector_env(make: Any, values: list[Any]) -> None:
-    zero, box = np.zeros(1, np.float32), spaces.Box(0, 1, (1,))
-    env_fns = [
-        partial(Echo, box, [(zero, {"x": value})], [(zero, 0.0, False, False, {"x": value})])
-        for value in values
-    ]
-    alone = []
-    for env_fn in env_fns:
-        with SyncVectorEnv([env_fn]) as one:
-            alone.append(one.reset()[1])
-    mixed = [env_fns[0], partial(SyncVectorEnv, [env_fns[1]] * 2), env_fns[2]]
-    with SyncVectorEnv([env_fns[at] for at in (0, 1, 1, 2)]) as flat:
-        expected = flat.reset()[1]
-    with make(mixed) as envs:
-        assert_same_infos(envs.reset()[1], expected)
-        for _ in range(2):  # of a reset, and of a step
-            for _ in range(4):
-                found = envs.recv(1)
-                assert_same_infos(found.infos, alone[(0, 1, 1, 2)[found.env_ids[0]]])
-            envs.send(np.zeros(4, np.int64))
-        envs.recv()
-        assert_same_infos(envs.step(np.zeros(4, np.int64))[4], expected)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.crosses import diagonal
 from tests.envs import Gated, Ledger, ledger_vector, ledgers
 from vecspaces.errors import (
     AlreadyPendingCallError,
@@ -21,13 +22,6 @@ from vecspaces.errors import (
 )
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.wrappers import RecordEpisodeStatistics, RecordVideo
-
-MODES = list(AutoresetMode)
-MAKE: dict[str, Any] = {
-    "sync": SyncVectorEnv,
-    "two workers": partial(AsyncVectorEnv, num_workers=2),
-    "pipes": partial(AsyncVectorEnv, num_workers=2, shared_memory=False),
-}
 
 
 def alone(number: int, seed: int) -> Any:
@@ -66,9 +60,11 @@ def test_a_vector_env_among_the_environments_begins_as_a_whole(backend: Any) -> 
         assert [rows[row][4] for row in (0, 1)] == [alone(0, 7)[0][4], alone(1, 8)[0][4]]
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-@pytest.mark.parametrize("is_member", [False, True])
-@pytest.mark.parametrize("options", [None, {"time": 1}])
+@diagonal(
+    options=[None, {"time": 1}],
+    is_member=[False, True],
+    mode=[AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP],
+)
 def test_autoresets_after_it_get_no_options(mode: Any, is_member: bool, options: Any) -> None:
     env_fns = [partial(ledger_vector, 0, 2, mode)] if is_member else ledgers(2)
     with SyncVectorEnv(env_fns, autoreset_mode=mode) as envs:

@@ -113,5 +113,6 @@ def test_close_frees_once_whatever_happens() -> None:
 def test_modes_are_understood_in_any_form(mode: AutoresetMode) -> None:
     theirs = gymnasium.vector.AutoresetMode(mode.value)
     assert mode.name == theirs.name
-    for form in (mode, mode.value, theirs):
+    texts = (mode.value, mode.name)
+    for form in (mode, theirs, *texts, *map(str.lower, texts)):
         assert AutoresetMode.of(form) is mode

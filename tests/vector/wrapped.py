@@ -9,9 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from tests.vector.test_vector_wrapper import Halved, Negative, Shifted
 from vecspaces.adapters.gymnasium import as_gymnasium
-from vecspaces.vector import VectorEnv, VectorWrapper
+from vecspaces.vector import (
+    VectorActionWrapper,
+    VectorEnv,
+    VectorObservationWrapper,
+    VectorRewardWrapper,
+    VectorWrapper,
+)
 from vecspaces.wrappers import (
     ClipReward,
     DtypeObservation,
@@ -21,6 +26,21 @@ from vecspaces.wrappers import (
     TimeAwareObservation,
     TransformAction,
 )
+
+
+class Halved(VectorObservationWrapper[Any, Any, Any, Any]):
+    def observations(self, observations: Any) -> Any:
+        return observations / 2
+
+
+class Shifted(VectorActionWrapper[Any, Any, Any, Any]):
+    def actions(self, actions: Any) -> Any:
+        return (actions + 1) % 5
+
+
+class Negative(VectorRewardWrapper[Any, Any, Any]):
+    def rewards(self, rewards: Any) -> Any:
+        return -rewards
 
 
 class Whole(VectorWrapper[Any, Any, Any, Any, Any]):

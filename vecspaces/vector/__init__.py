@@ -37,3 +37,7 @@ __all__ = [
     "infos_as_list",
     "utils",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

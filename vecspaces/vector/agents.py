@@ -1,9 +1,10 @@
-"""The agents of parallel environments among the rows of a vector env: names, groups and rows."""
+"""The agents of parallel environments in a vector env: their names, groups and rows."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -14,7 +15,7 @@ AgentLayout: TypeAlias = Literal["rows", "dict"]
 
 
 def check_layout(agents: str | None) -> None:
-    """Refuse an argument `agents` that names no layout."""
+    """Refuse an argument `agents` that is not a layout."""
     if agents not in (None, "rows", "dict"):
         raise ValueError(f"agents: expected 'rows', 'dict' or None; found {agents!r}")
 
@@ -39,9 +40,9 @@ def group_agents(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def end_agents(first: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `info["agents"]` of the step that a lost episode ends with: all are truncated.
+    """Return `info["agents"]` of the step that ends a lost episode: all agents are truncated.
 
-    `first` is that of the reset which follows.
+    `first` is its value in the following reset.
     """
     values = {"rewards": 0.0, "terminations": False, "truncations": True, "alive": False}
     last: dict[str, Any] = {kind: dict.fromkeys(first[kind], values[kind]) for kind in values}
@@ -51,11 +52,27 @@ def end_agents(first: Mapping[str, Any]) -> dict[str, Any]:
     return last
 
 
+def first_rows(units: Sequence[int]) -> list[int]:
+    """Return the first row of each environment, given their numbers of rows.
+
+    Args:
+        units: The number of rows of each environment.
+
+    Returns:
+        Row numbers, ascending.
+
+    Example:
+        >>> first_rows([1, 3, 1])
+        [0, 1, 4]
+    """
+    return list(accumulate(units[:-1], initial=0))
+
+
 class HasAgents:
-    """The agents of a vector env of parallel environments, for those that have some.
+    """The attributes of vector envs whose environments have agents.
 
     Attributes:
-        agent_layout: `"rows"`, `"dict"`, or None where environments have no agents.
+        agent_layout: `"rows"`, `"dict"`, or None if environments have no agents.
         rows_per_env: The number of rows of each environment: one, or one per agent.
     """
 
@@ -75,7 +92,7 @@ class HasAgents:
 
     @property
     def groups(self) -> dict[str, Any]:
-        """Index arrays of rows (`agents="rows"`), or lists of names, by names without number."""
+        """The groups of agents by name without number, as arrays of rows or lists of names."""
         names = self.agent_names
         groups = group_agents(list(dict.fromkeys(names)))
         if self.agent_layout == "dict":

@@ -32,16 +32,19 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
     No environment is built in the caller's process. The results of `step` do not depend on
     `num_workers`, for environments without global state.
 
+    Advanced: `shared_memory`, `daemon`, `worker`, `observation_mode` and `max_concurrency` come
+    from Gymnasium's signature; few programs need them.
+
     Args:
-        env_fns: Factories of environments; each is called once, in its worker. One may return a
-            vector env, which then counts as its `num_envs` environments.
+        env_fns: Factories of environments; each is called once, in its worker. A factory may return
+            a vector env, each of whose environments is then one row.
         shared_memory: Whether observations, actions, rewards and flags are in shared memory;
-            otherwise they go over pipes, which is slower.
-        context: The start method: `"fork"`, `"spawn"`, `"forkserver"`; None: Python's default.
+            otherwise they are sent over pipes, which is slower.
+        context: The start method: `"fork"`, `"spawn"` or `"forkserver"`; None: Python's default.
         daemon: Whether workers are daemonic; environments that start processes of their own need
             False.
-        worker: For Gymnasium's signature only; must be None.
-        max_concurrency: The most workers, as a cap on `num_workers`; None: no cap.
+        worker: Must be None; it exists only because Gymnasium's signature has it.
+        max_concurrency: The maximum of `num_workers`; None: no maximum.
 
     Raises:
         RuntimeError: The environments' spaces differ.
@@ -113,6 +116,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             worker_threads=worker_threads,
             validate=settings.validate,
             slow_warning=settings.slow_warning,
+            concurrent_envs=settings.concurrent_envs,
         )
         # Before multiprocessing joins its children at exit, and when this object is collected.
         self._finalizer = util.Finalize(
@@ -134,7 +138,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
 
     def close(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
         """Close every environment and end every worker; after an interrupt it can be repeated."""
-        # The call that another thread's `close` ends may be in a `with`, whose end closes too.
+        # A call that another thread's `close` ends may be in a `with`, whose end also closes.
         with self._closing:
             try:
                 super().close(timeout, terminate, **kwargs)
@@ -151,9 +155,9 @@ _made: weakref.WeakSet[AsyncVectorEnv[Any, Any]] = weakref.WeakSet()
 
 
 def _disown_all() -> None:
-    """In a forked process: the vector envs are those of the process that made them."""
+    """In a forked process: disown all vector envs, which belong to the process that made them."""
     for envs in list(_made):
-        envs._closing = RLock()  # a thread that is not here may have it
+        envs._closing = RLock()  # a thread that does not exist here may have it
         envs._processes.disown()
         if hasattr(envs, "_session"):
             envs._session.disown()
@@ -167,7 +171,7 @@ if hasattr(os, "register_at_fork"):
 def _choose_workers(
     num_factories: int, num_workers: int | None, max_concurrency: int | None
 ) -> int:
-    """Decide on the number of processes."""
+    """Choose the number of processes."""
     for name, value in (("num_workers", num_workers), ("max_concurrency", max_concurrency)):
         if value is not None:
             check_count(name, value)

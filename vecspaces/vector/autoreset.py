@@ -1,6 +1,6 @@
-"""AutoresetMode: the three modes, when each resets an environment, and their accepted names.
+"""AutoresetMode: the three modes, and their accepted names.
 
-`vector/group/single_envs.py` carries the modes out.
+`vector/group/single_envs.py` implements the modes.
 """
 
 from __future__ import annotations
@@ -14,18 +14,22 @@ if TYPE_CHECKING:
     AnyAutoresetMode: TypeAlias = "AutoresetMode | GymnasiumAutoresetMode | AutoresetName"
 
 AutoresetName: TypeAlias = Literal[
-    "NextStep", "SameStep", "Disabled", "NEXT_STEP", "SAME_STEP", "DISABLED"
-]
+    "NextStep", "SameStep", "Disabled",
+    "NEXT_STEP", "SAME_STEP", "DISABLED",
+    "next_step", "same_step", "disabled",
+    "nextstep", "samestep",
+]  # fmt: skip
 
 
 class AutoresetMode(Enum):
     """When a finished environment is reset.
 
-    The names and values are Gymnasium's (its page on vector autoreset modes).
+    Names and values are those of Gymnasium.
 
     Attributes:
         NEXT_STEP: The step after the end resets and ignores its action.
-        SAME_STEP: The step that ends an episode also resets; `infos["final_obs"]` holds its end.
+        SAME_STEP: The step that ends an episode also resets; `infos["final_obs"]` has its last
+            observation.
         DISABLED: The caller resets, with `options={"reset_mask": ...}`.
     """
 
@@ -38,7 +42,8 @@ class AutoresetMode(Enum):
         """Return the member for a mode, for Gymnasium's member, or for the value or name of one.
 
         Args:
-            mode: `AutoresetMode.NEXT_STEP`, `"NextStep"`, `"NEXT_STEP"`, or Gymnasium's member.
+            mode: A member, Gymnasium's member, or text such as `"NextStep"`, `"NEXT_STEP"` or
+                `"nextstep"`; case and underscores do not matter.
 
         Returns:
             The member.
@@ -51,9 +56,11 @@ class AutoresetMode(Enum):
             <AutoresetMode.SAME_STEP: 'SameStep'>
         """
         value = getattr(mode, "value", mode)
-        for member in cls:
-            if value in (member.value, member.name):
-                return member
+        if isinstance(value, str):
+            name = value.replace("_", "").lower()
+            for member in cls:
+                if name == member.value.lower():
+                    return member
         known = ", ".join(repr(member.value) for member in cls)
         raise ValueError(
             f"autoreset_mode must be an AutoresetMode, or one of {known}, found {mode!r}"

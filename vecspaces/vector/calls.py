@@ -1,4 +1,4 @@
-"""`call`, `get_attr`, `set_attr`, `stats`: methods, attributes and counters of environments."""
+"""`call`, `get_attr`, `set_attr`, `replace_envs`, `stats`: the commands that write no rows."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from functools import partial
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
 from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.backends.remote import RemoteBackend
-from vecspaces.vector.exchange.failures import Message
 from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.stats import Stats, summarise
-from vecspaces.vector.session.arguments import check_env_ids, list_factories
+from vecspaces.vector.session.arguments import check_env_ids, check_whole, list_factories
 from vecspaces.vector.session.session import Session
 
 Results = tuple[Any, ...]
 Read = Callable[["Calls", int], Results]
+
+
+def check_called(name: Any) -> None:
+    """Refuse to call the methods that a vector env, or a pool, has itself."""
+    if name in ("reset", "step", "close"):
+        raise ValueError(
+            f"call({name!r}) would go past the bookkeeping of episodes: use {name}() itself"
+        )
 
 
 class Calls:
@@ -71,13 +79,9 @@ class Calls:
     ) -> Mapping[int, Any]:
         """Check the arguments of `replace`; return the factories for each worker, by first row."""
         by_worker = self._choose("replace_envs", env_ids, begins=True)
-        factories, chosen = list_factories(env_fns), set(self._env_ids)
-        rest: set[int] = set()
-        for rows in together:
-            if 0 < len(chosen.intersection(rows)) < len(rows):
-                text = "replace_envs: {:envs} are of one env_fn: name all of them, and one env_fn"
-                raise ValueError(Message(text, rows))
-            rest.update(rows[1:])
+        factories = list_factories(env_fns)
+        check_whole(self._env_ids, together, "replace_envs", ValueError)
+        rest = {row for rows in together for row in rows[1:]}
         firsts = [row for row in self._env_ids if row not in rest]
         if len(factories) != len(firsts):
             raise ValueError(
@@ -112,21 +116,22 @@ class Calls:
         if state.closed or not (state.pending or state.broken):
             session.check("call", "stats")
             everyone = dict.fromkeys(range(len(backend.slices)))
-            self._run("stats", Op.FLUSH, everyone, Calls._load_counters)
+            self._run("stats", Op.STATS, everyone, Calls._load_counters)
         counters = backend.buffers.counters
         assert counters is not None
-        recycling = session.workers.recycling
-        recycled = None if recycling is None else recycling.counts
-        return summarise(*counters, tuple(backend.slices), recycled)
+        workers = session.workers
+        recycled = np.zeros((len(backend.slices), 2), np.int64)
+        if session.recycling is not None:
+            recycled = session.recycling.counts
+        restarts = np.array(workers.replaced, np.int64) - recycled.sum(axis=1)
+        lost = workers.lost_episodes
+        return summarise(*counters, tuple(backend.slices), recycled, session.clock, restarts, lost)
 
     def _payloads(
         self, call: str, name: Any, args: Results, kwargs: Any, env_ids: Any
     ) -> dict[int, Any]:
         """Check a call; return the arguments for each worker."""
-        if name in ("reset", "step", "close"):
-            raise ValueError(
-                f"call({name!r}) would go past the bookkeeping of episodes: use {name}() itself"
-            )
+        check_called(name)
         chosen = self._choose(call, env_ids)
         return {worker: ((name, args, kwargs), rows) for worker, rows in chosen.items()}
 

@@ -1,4 +1,4 @@
-"""Vector env methods for every backend: actions checked, results read, how long `close` waits.
+"""The methods of vector envs for every backend: checks of actions, reading of results, `close`.
 
 A step checks the actions, writes them into their rows, sends the command, waits, and returns the
 rows that the workers wrote.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Generic, TypeAlias
 
 import numpy as np
@@ -25,11 +24,17 @@ from vecspaces.vector.calls import Calls
 from vecspaces.vector.chunks import Chunk, Chunks
 from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import Message, name_envs
-from vecspaces.vector.exchange.infos import Merger, Part, split
-from vecspaces.vector.exchange.stats import Stats
+from vecspaces.vector.exchange.infos import Merger, Part
+from vecspaces.vector.exchange.stats import CallerClock, Stats
 from vecspaces.vector.group.building import Agents, GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
-from vecspaces.vector.session.arguments import Settings, check_env_ids, plan_reset, rows_of
+from vecspaces.vector.session.arguments import (
+    Settings,
+    check_chunks,
+    check_env_ids,
+    plan_reset,
+    rows_of,
+)
 from vecspaces.vector.session.batch_spaces import agree, agree_on_infos
 from vecspaces.vector.session.recycling import check_recycling
 from vecspaces.vector.session.ring import Rollout
@@ -39,7 +44,7 @@ from vecspaces.vector.vector_env import ActType, ObsType, VectorEnv
 
 # `close()` ends within five seconds: four for the close command, one to terminate and kill.
 _CLOSE_SECONDS = 4.0
-# After Ctrl-C in a wait, close waits no longer.
+# After Ctrl-C in a wait, `close` waits only this long.
 _CLOSE_INTERRUPTED_SECONDS = 0.5
 
 ManagedStep: TypeAlias = tuple[
@@ -59,6 +64,8 @@ class ManagedVectorEnv(
     num_workers: int | None = None
     env_fns: list[Callable[[], Any]]
     _environments_are_in = "the caller's process"
+    # The text about environments that do not close in time.
+    _left_open = " and had to be ended by force"
 
     def __init__(self, backend: Backend, settings: Settings) -> None:
         batch_size = settings.batch_size
@@ -72,6 +79,7 @@ class ManagedVectorEnv(
         self._backend = backend
         backend.open(self._plan, settings.start_timeout)
         self._buffers = backend.buffers
+        backend.clock = CallerClock() if settings.stats else None
         self._session = Session(backend, settings, self.rows_per_env)
         try:
             self._send_recv = SendRecv(
@@ -83,12 +91,12 @@ class ManagedVectorEnv(
         self.batch_size = self._send_recv.batch_size
         self._merger = Merger(self.num_envs)
         self._calls = Calls(self._session, backend)
-        self._chunks = Chunks(self._session, backend, self._send_recv)
+        self._chunks = Chunks(self._session, self._buffers, self._send_recv)
         # The payloads of a step: nothing for every worker.
         self._everyone: dict[int, None] = dict.fromkeys(range(len(backend.slices)))
 
     def _plan(self, descriptions: Sequence[GroupDescription]) -> BufferPlan:
-        """Take in the descriptions of the groups, and lay out the rows."""
+        """Store the descriptions of the groups, and lay out the rows."""
         settings = self._settings
         (
             self.observation_space,
@@ -99,7 +107,7 @@ class ManagedVectorEnv(
         self.num_envs = sum(sum(description.counts) for description in descriptions)
         counts = [count for description in descriptions for count in description.counts]
         check_recycling(settings, [sum(each.counts) for each in descriptions], self._backend)
-        # Rows that step as one, because their environments are one vector env.
+        # Rows that step together, because their environments are one vector env.
         self._together = rows_of(counts)
         vectors = [is_one for description in descriptions for is_one in description.are_vector]
         self._in_vector_envs = np.flatnonzero(np.repeat(vectors, counts)).tolist()
@@ -107,9 +115,9 @@ class ManagedVectorEnv(
         self._unit_of = np.arange(len(self.rows_per_env)).repeat(self.rows_per_env).tolist()
         self._name_agents([agents for each in descriptions for agents in each.agents], counts)
         self._are_agents = self.agent_layout == "rows"
-        # Whether a step of all rows notes which ones ended, and which agents are gone: for checks
-        # of actions, for refusals after an end (DISABLED), for agents that a death ends, and to
-        # count the episodes of workers.
+        # Whether a step of all rows notes which episodes ended, and which agents are gone: for
+        # checks of actions, for refusals after an end (DISABLED), for agents whose worker dies, and
+        # to count the episodes of workers.
         has_budget = self._are_agents and settings.budget is not None
         is_next = self._mode is AutoresetMode.NEXT_STEP
         self._notes_ends = not is_next or settings.validate or has_budget or settings.recycles
@@ -121,13 +129,15 @@ class ManagedVectorEnv(
             self.single_observation_space,
             self.single_action_space,
             self.num_envs,
-            # One slot more than is visible: what a dying worker wrote in part is never returned.
+            # One more slot than is visible, so that incomplete rows of a dying worker are never
+            # returned.
             slots=settings.buffers + (settings.budget is not None),
             finals=self._mode is AutoresetMode.SAME_STEP,
             variable_capacity=settings.variable_capacity,
             num_workers=len(descriptions),
             stats=settings.stats,
             info_space=self.info_space,
+            has_threads=settings.concurrent_envs > 1,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -137,13 +147,13 @@ class ManagedVectorEnv(
         )
 
     def _name_agents(self, agents: Sequence[Agents], counts: Sequence[int]) -> None:
-        """Take in the agents of each environment, in the order of the rows."""
+        """Store the agents of each environment, in the order of the rows."""
         layouts = {each[0]: each[1] for each in agents if each is not None}
         if "rows" in layouts:
             self.agent_layout = "rows"
             self._agent_names = []
             for each, count in zip(agents, counts, strict=True):
-                # Environments of one agent beside them have rows without a name.
+                # Rows of environments of one agent have no name.
                 named = each is not None and each[0] == "rows"
                 self._agent_names += each[1] if each is not None and named else [""] * count
         elif layouts:
@@ -158,6 +168,9 @@ class ManagedVectorEnv(
         parts.append(f"autoreset_mode={self._mode.value!r}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
+    def _describe(self) -> tuple[str, str]:
+        return type(self).__name__, self._session.state.describe()
+
     # ------------------------------------------------------------------ reset
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[ObsType, dict[str, Any]]:
@@ -168,10 +181,10 @@ class ManagedVectorEnv(
         Args:
             seed: None, an int (environment i gets seed + i), one int or None per environment, or a
                 `numpy.random.SeedSequence`, which is spawned.
-            options: One mapping for all environments (autoresets get none), or a sequence of one
-                per environment (its autoresets get it too). `{"reset_mask": mask}` with a bool
-                array of shape `(num_envs,)` resets only the chosen ones; with `copy=False`, it
-                overwrites their last observations.
+            options: One mapping for all environments, which autoresets do not get, or a sequence of
+                one mapping per environment, which its autoresets get too. `{"reset_mask": mask}`
+                with a bool array of shape `(num_envs,)` resets only some environments; with
+                `copy=False`, it overwrites their last observations.
 
         Returns:
             The batch of observations of all environments, and the infos of those that were reset.
@@ -234,7 +247,7 @@ class ManagedVectorEnv(
             masked = self._session.masked_rows
             if masked is not None:
                 rows = np.arange(self.num_envs)
-                # Who is alive, and the masks, are known of all agents, as their observations are.
+                # `alive` and the masks are returned for all agents, like their observations.
                 declared.gather(infos, rows, self._are_agents or np.isin(rows, masked))
             else:
                 declared.read(infos, self.copy)
@@ -258,8 +271,8 @@ class ManagedVectorEnv(
 
         Returns:
             Observations, rewards of shape `(num_envs,)` and dtype float64, terminations and
-            truncations of dtype bool, and the infos; with `env_ids`, one row per entry, in that
-            order, all of them copies.
+            truncations of dtype bool, and the infos. With `env_ids`, all of these are copies with
+            one row per entry, in that order.
 
         Raises:
             InvalidActionError: The batch does not fit `action_space`; no environment was stepped.
@@ -288,7 +301,8 @@ class ManagedVectorEnv(
             timeout: The longest wait, in seconds; None: `step_timeout`.
 
         Returns:
-            What `step` returns; the chunk, if it ends a `step_chunk` whose own wait ended early.
+            What `step` returns, or the chunk, if a `step_chunk` is pending after a timeout or an
+            interrupt.
 
         Raises:
             NoAsyncCallError: No step is pending.
@@ -296,7 +310,7 @@ class ManagedVectorEnv(
         """
         read: Callable[[int], Any] = self._read_step
         if self._session.takes_chunk:
-            read = self._chunks.read
+            read = self._read_chunk
         result: ManagedStep[ObsType] = self._session.finish("step", "step_wait", timeout, read)
         return result
 
@@ -307,31 +321,32 @@ class ManagedVectorEnv(
         *,
         env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
     ) -> Chunk:
-        """Take up to k actions in every environment, or in some, without looking in between.
+        """Take up to k actions in every environment, or in some, in one command.
 
-        An environment stops where its episode ends. In NEXT_STEP mode, the chunk after an end
+        An environment stops when its episode ends. In NEXT_STEP mode, the chunk after an end
         resets the environment and takes no step; in SAME_STEP mode, the observation is that of the
         reset. `step_timeout` bounds the whole chunk. An environment whose worker is restarted loses
-        its chunk: rewards and steps are 0, and it is truncated. An environment with an attribute
-        `needs_observation` finds False in it while nobody looks at the next observation, unless
-        the step ends the episode.
+        its chunk: rewards and steps are 0, and it is truncated. If an environment has an attribute
+        `needs_observation`, it is False in steps whose observation is not returned, unless they end
+        the episode.
 
         Args:
-            actions: A batch with an axis more: each leaf has shape `(num_envs, k, ...)`.
+            actions: A batch with one more axis: each leaf has shape `(num_envs, k, ...)`.
             infos: `"last"` for the infos of each environment's last step, or of its reset; `"all"`
-                for what the `info_space` declares, of all steps.
+                for the keys of the `info_space`, of all steps.
             env_ids: The environments; None: all. The arrays then have one row per entry.
 
         Returns:
-            The chunk, all of it copies. With `copy=False`, it overwrites the last observations.
+            The chunk, which consists of copies. With `copy=False`, it overwrites the last
+            observations.
 
         Raises:
             InvalidActionError: The actions do not fit; no environment was stepped.
             ResetNeededError: An environment is finished (DISABLED mode) or broken, or no
                 environment was reset yet.
             StepTimeoutError: It took longer than `step_timeout`; `step_wait` returns the chunk.
-            ValueError: Actions are not arrays of one size, an environment is a vector env, or there
-                is no `info_space` for `"all"`.
+            ValueError: The actions have no fixed size, an environment is a vector env, or there is
+                no `info_space` for `"all"`.
 
         Example:
             >>> from vecspaces import make_vec
@@ -343,38 +358,30 @@ class ManagedVectorEnv(
         """
         session, call = self._session, "step_chunk"
         try:
-            if infos not in ("last", "all"):
-                raise ValueError(f"infos: expected 'last' or 'all', found {infos!r}")
-            if infos == "all" and self.info_space is None:
-                raise ValueError("infos='all' returns what an info_space declares; there is none")
-            session.check("step", call)
-            rows = check_env_ids(env_ids, self.num_envs)
-            if self._settings.recycles:
-                raise ValueError(
-                    "step_chunk: recycle_after and recycle_memory replace workers between two "
-                    "steps, and an episode may end inside a chunk: use step"
-                )
-            if self._in_vector_envs:
-                text = "step_chunk: {:envs} are rows of vector envs, which step together and so "
-                text += "cannot stop each at the end of its episode: use step"
-                raise ValueError(Message(text, self._in_vector_envs))
-            session.check_rows(rows, call)
+            if session.state != IDLE or session.clock is not None:
+                session.check("step", call)
+            check_chunks(infos, self.info_space, self._settings, self._in_vector_envs)
+            rows = None if env_ids is None else check_env_ids(env_ids, self.num_envs)
+            chosen = range(self.num_envs) if rows is None else rows
+            if session.broken or session.replaced:
+                session.check_rows(chosen, call)
             if self._mode is AutoresetMode.DISABLED:
-                self._refuse_finished(rows)
-            check = partial(self._check_actions, call) if self._settings.validate else None
+                self._refuse_finished(slice(None) if rows is None else rows)
             try:
-                payloads = self._chunks.pack(actions, rows, infos == "all", check)
+                payloads = self._chunks.write(actions, rows, infos == "all")
             except Mismatch as error:
-                raise self._action_error(error, rows, in_chunks=True) from None
-            session.begin_chunk(call, rows, payloads)
-            return session.finish("step", call, None, self._chunks.read)
+                raise self._action_error(error, chosen, in_chunks=True) from None
+            if self._settings.validate:
+                self._check_actions(call, self._chunks.actions())
+            session.begin_chunk(call, chosen, payloads)
+            return session.finish("step", call, None, self._read_chunk)
         except BaseException as error:
             session.interrupt(error)
             raise
 
     def _begin_step(self, call: str, actions: Any) -> None:
         session = self._session
-        if session.state != IDLE:
+        if session.state != IDLE or session.clock is not None:
             session.check("step", call)
         if session.broken or session.replaced:
             session.check_rows(range(self.num_envs), call)
@@ -388,14 +395,17 @@ class ManagedVectorEnv(
             self._validate_actions(call, None)
         session.begin_step(call, self._everyone)
 
-    def _read_step(self, slot: int) -> ManagedStep[ObsType]:
-        buffers = self._buffers
+    def _read_chunk(self, slot: int) -> Chunk:
+        return self._chunks.read(slot, self._read_step)
+
+    def _read_step(self, slot: int, copies: bool = False) -> ManagedStep[ObsType]:
+        buffers, copy = self._buffers, self.copy or copies
         written = buffers.whole[slot]
         terminations = written.terminations.copy()
         truncations = written.truncations.copy()
         infos = self._merged_infos() if any(self._session.results.values()) else {}
         if buffers.infos:
-            buffers.infos[slot].read(infos, self.copy)
+            buffers.infos[slot].read(infos, copy)
         if self._notes_ends:
             ended = terminations | truncations
             self._session.finished[:] = ended
@@ -404,7 +414,7 @@ class ManagedVectorEnv(
             if self._mode is AutoresetMode.SAME_STEP and ended.any():
                 buffers.add_finals(infos, np.arange(self.num_envs), ended)
         return (
-            buffers.observations[slot].read(self.copy),
+            buffers.observations[slot].read(copy),
             written.rewards.copy(),
             terminations,
             truncations,
@@ -426,7 +436,7 @@ class ManagedVectorEnv(
         return InvalidActionError(Message("{}{}: {}", finding, where, text))
 
     def _validate_actions(self, call: str, rows: Sequence[int] | None) -> None:
-        """Refuse actions that were written, and lie outside of the action space."""
+        """Refuse written actions that are outside of the action space."""
         written = self._buffers.actions
         if rows is None and self.action_space.contains(written.read()):
             return
@@ -434,9 +444,9 @@ class ManagedVectorEnv(
         self._check_actions(call, ((at, row, written.item(row)) for at, row in enumerate(chosen)))
 
     def _check_actions(self, call: str, actions: Iterable[tuple[int, int, Any]]) -> None:
-        """Refuse actions, each with its position and its row, that lie outside of the action space.
+        """Refuse actions, given with position and row, that are outside of the action space.
 
-        Any action is accepted where the step begins an episode, since no environment sees it.
+        Any action is accepted if the step begins an episode, since no environment gets it.
         """
         space = self.single_action_space
         ignored = {*self._session.workers.lost, *np.flatnonzero(self._session.gone).tolist()}
@@ -462,21 +472,17 @@ class ManagedVectorEnv(
             )
 
     def _merged_infos(self) -> dict[str, Any]:
-        """Merge what the environments of all workers reported, in their order."""
+        """Merge the infos of the environments of all workers, in their order."""
         results = self._session.results
         parts: list[Part] = []
         for worker in self._everyone:
             parts += results.get(worker) or ()
-        try:
-            return self._merger.merge(parts)
-        except RecursionError:
-            self._session.fail_endless(split(parts, range(self.num_envs)), streams=False)
-            raise
+        return self._merger.merge(parts)
 
     # ------------------------------------------------------------------ some environments
 
     def send(self, actions: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
-        """Send actions to environments, without waiting for any.
+        """Send actions to environments, without waiting for results.
 
         Args:
             actions: A batch with one row per entry of `env_ids`, in that order.
@@ -486,8 +492,8 @@ class ManagedVectorEnv(
             InvalidActionError: The batch does not fit; no environment was stepped.
             AlreadyPendingCallError: An environment has not answered yet, or its results were not
                 received.
-            ResetNeededError: An environment is finished (DISABLED mode), or failed, or none was
-                reset yet.
+            ResetNeededError: An environment is finished (DISABLED mode) or failed, or no
+                environment was reset yet.
         """
         self._send("send", actions, env_ids)
 
@@ -498,7 +504,7 @@ class ManagedVectorEnv(
         seed: Any = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Send environments a reset instead of actions, without waiting for any.
+        """Send environments a reset instead of actions, without waiting for results.
 
         Environments that failed are built again first. `recv` returns the first observations, with
         reward 0 and no flags, while other environments step.
@@ -507,7 +513,7 @@ class ManagedVectorEnv(
             env_ids: The environments; None: all.
             seed: None, an int (entry i of `env_ids` gets seed + i), one int or None per entry, or a
                 `numpy.random.SeedSequence`, which is spawned.
-            options: The options of all these resets; autoresets get none.
+            options: The options of these resets; autoresets do not get them.
 
         Raises:
             AlreadyPendingCallError: An environment has not answered yet, or its results were not
@@ -527,36 +533,53 @@ class ManagedVectorEnv(
         self._send_recv.check(rows, "send_reset", begins=True)
         if options is not None and not isinstance(options, Mapping):
             raise TypeError(f"options must be a mapping or None, found {show_value(options)}")
-        # The agents of one environment have one seed.
+        # The agents of an environment have one seed.
         units = dict.fromkeys(self._unit_of[row] for row in rows)
         seeds = dict(zip(units, spread_seeds(seed, len(units)), strict=True))
         starts = {row: (seeds[self._unit_of[row]], options) for row in rows}
         self._session.send_rows(rows, "send_reset", starts)
 
-    def recv(self, count: int | None = None, timeout: float | None = None) -> Transition:
+    def recv(
+        self,
+        count: int | None = None,
+        timeout: float | None = None,
+        *,
+        at_least: int | None = None,
+    ) -> Transition:
         """Wait until environments are ready, and receive those that were ready first.
 
         After `reset`, every environment is ready with its first observation, reward 0 and no flags.
-        An environment that shares a worker with a slow one waits for it: `num_workers=num_envs`
-        gives each its own process.
+        An environment that shares a worker with a slow one waits for it, unless each has its own
+        process (`num_workers=num_envs`) or thread (`concurrent_envs`).
 
         Args:
             count: How many environments to receive; None: `batch_size`.
             timeout: The longest wait, in seconds; None: `step_timeout`.
+            at_least: After `timeout`, the environments that are ready are received if they are at
+                least this many (0: there may be none), and the others stay pending. If fewer than
+                `count` have a pending action, all of these are awaited. None: exactly `count` are
+                received.
 
         Returns:
-            Exactly `count` rows; all arrays are copies.
+            `count` rows, or with `at_least` fewer; all arrays are copies.
 
         Raises:
-            Exception: What one of these environments raised, once. The next `recv` returns the
-                others; `send_reset` builds that environment again.
-            NoAsyncCallError: Fewer than `count` environments are ready or have a pending action.
+            Exception: The exception of one of these environments, once. The next `recv` returns the
+                others; `send_reset` builds this environment again.
+            NoAsyncCallError: Fewer than `count`, or `at_least`, environments are ready or have a
+                pending action.
             StepTimeoutError: It took too long; no result is lost, and `recv` can be repeated.
         """
-        return self._send_recv.recv(count, timeout)
+        return self._send_recv.recv(count, timeout, at_least)
 
-    def _send(self, call: str, actions: Any, env_ids: Any) -> list[int]:
-        """Send actions to some environments; return their rows."""
+    def _send(
+        self, call: str, actions: Any, env_ids: Any, note: Callable[[Any], None] | None = None
+    ) -> list[int]:
+        """Send actions to some environments; return their rows.
+
+        `note` is called with the batch of actions as the environments get them, before actions of
+        variable size are sent away.
+        """
         try:
             self._session.check("send", call)
             rows = check_env_ids(env_ids, self.num_envs)
@@ -570,6 +593,8 @@ class ManagedVectorEnv(
                 raise self._action_error(error, rows) from None
             if self._settings.validate:
                 self._validate_actions(call, rows)
+            if note is not None:
+                note(self._buffers.actions.read(copy=True, at=at))
             # A partial step waits for all of its rows.
             self._session.send_rows(rows, call, {}, len(rows) if call == "step" else None)
         except BaseException as error:
@@ -578,8 +603,12 @@ class ManagedVectorEnv(
         return rows
 
     def _drain(self, ended: Sequence[int], playing: Collection[int]) -> set[int]:
-        """Return the rows that must not begin an episode yet, for a caller that hands them out."""
+        """Return the rows that must not begin an episode yet; the caller distributes episodes."""
         return self._session.drain(ended, playing)
+
+    def _own_infos(self) -> list[dict[str, Any]]:
+        """Return the undeclared infos of the rows that `recv` returned last, one dict per row."""
+        return self._send_recv.own_infos
 
     # ------------------------------------------------------------------ rollouts
 
@@ -592,11 +621,11 @@ class ManagedVectorEnv(
         and the arrays returned here are overwritten.
 
         Returns:
-            Observations `(T + 1, num_envs, ...)` as views of the ring; rewards, terminations and
-            truncations `(T, num_envs)`, copies; and the arrays that the info_space holds, as views.
+            Observations `(T + 1, num_envs, ...)` as views of the buffers; rewards, terminations and
+            truncations `(T, num_envs)` as copies; and the arrays of the `info_space` as views.
 
         Raises:
-            ValueError: There were fewer or more steps, `batch_size` is not all environments, or
+            ValueError: There were fewer or more steps, `batch_size` is less than `num_envs`, or
                 observations have no fixed size.
         """
         if self.batch_size != self.num_envs:
@@ -610,7 +639,7 @@ class ManagedVectorEnv(
 
     @property
     def np_random(self) -> Any:
-        """The environments' own generators, one per environment; from workers, copies."""
+        """The generators of the environments, one for each; those of workers are copies."""
         return self.get_attr("np_random")
 
     @np_random.setter
@@ -619,7 +648,7 @@ class ManagedVectorEnv(
 
     @property
     def np_random_seed(self) -> Any:
-        """The environments' own seeds, one per environment."""
+        """The seeds of the environments, one for each."""
         return self.get_attr("np_random_seed")
 
     def call(
@@ -632,9 +661,9 @@ class ManagedVectorEnv(
         """Call a method of the environments, or get an attribute that is not a method.
 
         Args:
-            name: The method or attribute, which is searched in wrappers too. Or a function: it is
-                called in the environment's process, with the environment as its first argument. If
-                the environment is in a vector env of Gymnasium, the argument is that vector env.
+            name: The method or attribute, which is searched in wrappers too; or a function, which
+                is called in the environment's process with the environment as its first argument.
+                If the environment is in a vector env of Gymnasium, the argument is this vector env.
             *args: Positional arguments.
             env_ids: The environments concerned; None: all.
             **kwargs: Keyword arguments.
@@ -643,7 +672,7 @@ class ManagedVectorEnv(
             One result per environment.
 
         Raises:
-            ValueError: `name` is `reset`, `step` or `close`, which have methods of their own.
+            ValueError: `name` is `reset`, `step` or `close`, for which the vector env has methods.
         """
         return self._calls.call("call", name, args, kwargs, env_ids)
 
@@ -686,7 +715,7 @@ class ManagedVectorEnv(
         return self._calls.call("get_attr", name, (), {}, env_ids)
 
     def set_attr(self, name: str, values: Any, *, env_ids: Sequence[int] | None = None) -> None:
-        """Set an attribute of environments, on the wrapper that has it, else on the environment.
+        """Set an attribute of environments, on the wrapper that has it, or else on the environment.
 
         Args:
             name: The attribute.
@@ -705,24 +734,23 @@ class ManagedVectorEnv(
     ) -> None:
         """Build other environments with equal spaces in place of some, in the same workers.
 
-        Each former environment is closed and collected before its successor is built; the others
-        go on. The new ones must be reset, all together or by a mask, before they are stepped. A
-        later restart builds them by their new factories, and `spec` becomes None.
+        Each former environment is closed and collected before the new one is built; the other
+        environments continue. The new ones must be reset, by a full reset, a mask or `send_reset`,
+        before they are stepped. Later restarts use the new factories, and `spec` becomes None.
 
         Args:
             env_ids: The environments to replace; None: all.
-            env_fns: One factory per entry of `env_ids`; one for all rows of a vector env among the
-                environments, or of the agents of one. Workers receive them pickled, also under
-                `fork`.
+            env_fns: One factory per entry of `env_ids`, or one for all rows of a vector env, or of
+                the agents of an environment. They are pickled, also under `fork`.
 
         Raises:
             AlreadyPendingCallError: An environment has not answered yet, or its results were not
                 received.
             TypeError: A factory cannot be pickled; nothing was closed.
-            ValueError: The number of factories is wrong, or `env_ids` names a part of the rows of
+            ValueError: The number of factories is wrong, or `env_ids` has only some of the rows of
                 one factory.
-            RuntimeError: The new environment has other spaces. It, and one that cannot be built,
-                leaves its row broken: the next reset builds the former factory again.
+            RuntimeError: The new environment has other spaces. Its row is then broken, as after an
+                exception of the factory: the next reset builds the former environment again.
             StepTimeoutError: It took longer than `start_timeout`.
 
         Example:
@@ -755,10 +783,10 @@ class ManagedVectorEnv(
         return self._calls.call("render", "render", (), {}, env_ids)
 
     def stats(self) -> Stats:
-        """Return how long the steps and autoresets of each environment take.
+        """Return how long steps and autoresets take, and how the caller spends its time.
 
         Returns:
-            Counts, means, 99th percentiles and shares of waiting.
+            Counts, means, 99th percentiles, shares of waiting, and what the bottleneck is.
 
         Raises:
             ValueError: The vector env was not made with `stats=True`.
@@ -772,8 +800,8 @@ class ManagedVectorEnv(
 
         Args:
             timeout: The longest wait for environments to close, in seconds; None: 4, or half a
-                second after Ctrl-C. Workers that have not ended by then are terminated, and killed
-                within one more second.
+                second after Ctrl-C. Workers that have not ended by then are terminated, and one
+                second later killed.
             terminate: Whether to end them without the close command.
             **kwargs: Passed to `close_extras` of a derived class.
 
@@ -788,7 +816,7 @@ class ManagedVectorEnv(
         self, timeout: float | None = None, terminate: bool = False, **kwargs: Any
     ) -> None:
         """Close every environment; called by `close`, with its arguments."""
-        # Ctrl-C may also have come between two calls; it is then on its way through `with`.
+        # Ctrl-C may also have come between two calls, and is then passing through `with`.
         interrupted = self._session.interrupted or isinstance(sys.exception(), KeyboardInterrupt)
         seconds = _CLOSE_INTERRUPTED_SECONDS if interrupted else _CLOSE_SECONDS
         if timeout is not None:
@@ -799,8 +827,7 @@ class ManagedVectorEnv(
             self._buffers.release()
         if forced:
             warnings.warn(
-                f"{name_envs(forced)} did not close within {seconds:g} s "
-                "and had to be ended by force",
+                f"{name_envs(forced)} did not close within {seconds:g} s{self._left_open}",
                 RuntimeWarning,
                 stacklevel=5,
             )

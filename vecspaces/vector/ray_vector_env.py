@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
-    """Steps environments in Ray actors, many in each; the contract is that of `AsyncVectorEnv`.
+    """Steps environments in Ray actors, many in each, with the same results as `AsyncVectorEnv`.
 
-    Needs the extra `ray`. With `processes_per_actor` above 1, an actor runs an `AsyncVectorEnv`: a
-    node with many cores needs one actor only, which sends one batch per step. The environments of
+    Needs the extra `ray`. With `processes_per_actor` above 1, an actor runs an `AsyncVectorEnv`, so
+    a node with many cores needs only one actor, which sends one batch per step. The environments of
     such an actor step together: `send` takes the actions of all of them.
 
     Args:
         env_fns: Factories of environments; each is called once, in its actor.
-        num_workers: The number of actors. None: it follows from `envs_per_actor`, or from the CPUs
-            of the cluster.
+        num_workers: The number of actors. None: chosen from `envs_per_actor`, or from the CPUs of
+            the cluster.
         envs_per_actor: The maximum number of factories per actor, instead of `num_workers`.
         address: The cluster. None: the cluster that this process is connected to, that RAY_ADDRESS
             names, or that runs on this machine, in this order; otherwise a local one is started,
@@ -46,8 +46,8 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         on_worker_death: `"raise"`, or `"restart"`: a new actor, on another node if its node is
             gone; or a function, as in `AsyncVectorEnv`. If a process of an actor dies, `"restart"`
             replaces the process, and a function decides whether the actor is replaced.
-        on_step_timeout: `"raise"`, `"restart"` or a function, as in `AsyncVectorEnv`: an actor that
-            overruns `step_timeout` is replaced.
+        on_step_timeout: `"raise"`, `"restart"` or a function, as in `AsyncVectorEnv`; with
+            `"restart"`, an actor that exceeds `step_timeout` is replaced.
         start_timeout: The longest wait for actors to be placed and environments to be built, in
             seconds. If `step_timeout` is None, it bounds the first reset too.
         slow_warning: After this many seconds a `SlowEnvironmentWarning` names the environments of a
@@ -56,9 +56,9 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
         worker_threads: Threads of BLAS, OpenMP and PyTorch in an actor; None does not change them.
 
     Raises:
-        ImportError: Ray is not installed; names the extra.
-        StepTimeoutError: The cluster had no room within `start_timeout`; names what was requested
-            and what there is.
+        ImportError: Ray is not installed; the message names the extra.
+        StepTimeoutError: The cluster had too few free resources within `start_timeout`; the message
+            names the requested and the existing ones.
         ValueError: An argument is out of its range.
     """
 
@@ -73,6 +73,12 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
             raise ValueError(f"placement must be 'spread' or 'pack', found {placement!r}")
         self.env_fns = list_factories(env_fns)
         settings = Settings.of(len(self.env_fns), **options)
+        if settings.concurrent_envs > 1:
+            raise ValueError(
+                f"concurrent_envs={settings.concurrent_envs}: an actor of Ray steps its "
+                "environments one after the other: use more actors (num_workers), or "
+                "AsyncVectorEnv on each machine"
+            )
         if processes < 1:
             raise ValueError(f"processes_per_actor must be at least 1, found {processes}")
         resources = choose_resources(given["resources_per_worker"], processes)
@@ -130,7 +136,7 @@ def _choose_actors(
     connection: Connection,
     resources: Mapping[str, float],
 ) -> int:
-    """Decide on the number of actors."""
+    """Choose the number of actors."""
     if num_workers is not None and envs_per_actor is not None:
         raise ValueError("give num_workers or envs_per_actor, not both")
     for name, value in (("num_workers", num_workers), ("envs_per_actor", envs_per_actor)):
@@ -149,7 +155,7 @@ def _choose_actors(
 
 
 def _check_batch(batch_size: int | None, sizes: set[int], num_factories: int) -> None:
-    """Refuse batches that would cut through the environments of an actor, which step together."""
+    """Refuse batches that have only some environments of an actor, because these step together."""
     if batch_size in (None, num_factories):
         return
     found = " and ".join(map(str, sorted(sizes)))
@@ -162,9 +168,9 @@ def _check_batch(batch_size: int | None, sizes: set[int], num_factories: int) ->
 
 
 def _with_processes(setup: WorkerSetup, processes: int, settings: Settings) -> WorkerSetup:
-    """Let an actor build one vector env, which has worker processes of its own."""
+    """Let each actor build one vector env with worker processes of its own."""
     budget = settings.budget
-    # A function decides in the caller's process, for the actor as a whole.
+    # A function decides in the caller's process, about the whole actor.
     restarts = budget is not None and budget.on_worker_death == "restart"
     # A pair of spaces is checked by the caller, which has all environments.
     mode = (
@@ -186,8 +192,8 @@ def _with_processes(setup: WorkerSetup, processes: int, settings: Settings) -> W
         validate=settings.validate,
         info_space=settings.info_space,
         on_worker_death="restart" if restarts else "raise",
-        max_restarts=3 if budget is None else budget.max_restarts,
-        restart_window=60.0 if budget is None else budget.window,
+        max_restarts=settings.max_restarts,
+        restart_window=settings.restart_window,
     )
     # Each process checks its environments, so the actor need not.
     return replace(

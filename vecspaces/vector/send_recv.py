@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,18 +16,17 @@ from vecspaces.vector.backends.backend import Backend
 from vecspaces.vector.exchange.infos import gather, merge
 from vecspaces.vector.session.arguments import check_whole
 from vecspaces.vector.session.session import Session
-from vecspaces.vector.session.wait import Ready
 
 
 class Transition(NamedTuple):
-    """What some environments returned; every array has one row per entry of `env_ids`.
+    """Results of some environments; every array has one row per entry of `env_ids`.
 
     Attributes:
         observations: The batch of observations.
         rewards: float64.
         terminations: bool.
         truncations: bool.
-        infos: The merged infos; their arrays follow `env_ids` too.
+        infos: The merged infos, with one row per entry of `env_ids`.
         env_ids: The environments, int64.
     """
 
@@ -42,7 +41,7 @@ class Transition(NamedTuple):
 class SendRecv:
     """`send` and `recv` of a vector env, for environments that do not step together.
 
-    `together` are rows that step as one, because they are one vector env. `recv` waits for
+    `together` are rows that step together, because they are one vector env. `recv` waits for
     `batch_size` environments; None: all.
     """
 
@@ -60,6 +59,8 @@ class SendRecv:
         self._mode = mode
         self._together = together
         self._are_agents = are_agents
+        #: The infos of the rows that were received last, as their environments returned them.
+        self.own_infos: list[dict[str, Any]] = []
         num_envs = self._buffers.plan.num_envs
         self.batch_size = num_envs if batch_size is None else batch_size
         if not 1 <= self.batch_size <= num_envs:
@@ -68,75 +69,74 @@ class SendRecv:
             )
 
     def check(self, rows: Sequence[int], call: str, begins: bool = False) -> None:
-        """Check that rows may be sent an action now, or one that `begins` an episode."""
+        """Check that rows may be sent an action now, or a reset if `begins`."""
         check_whole(rows, self._together, call, InvalidActionError)
         self._session.check_rows(rows, call, begins=begins)
 
-    def recv(self, count: int | None, timeout: float | None) -> Transition:
-        """Receive the `count` environments that were ready first."""
+    def recv(self, count: int | None, timeout: float | None, at_least: int | None) -> Transition:
+        """Receive the `count` environments that were ready first, or after a time `at_least`."""
         session, queue = self._session, self._session.queue
         session.check("recv", "recv")
         if count is None:
             count = self.batch_size
         else:
             check_count("count", count)
+        if at_least is not None and not 0 <= check_count("at_least", at_least, 0) <= count:
+            raise ValueError(f"at_least must be at most count={count}, found {at_least}")
         widths = set(map(len, self._together)) if self._are_agents else set()
-        if len(widths) == 1 and count % min(widths):
-            raise ValueError(
-                f"recv: count must be a multiple of {min(widths)}, the agents of one environment, "
-                f"whose rows are ready together; found {count}"
-            )
+        for name, number in (("count", count), ("at_least", at_least or 0)):
+            if len(widths) == 1 and number % min(widths):
+                raise ValueError(
+                    f"recv: {name} must be a multiple of {min(widths)}, the agents of one "
+                    f"environment, whose rows are ready together; found {number}"
+                )
         expected = len(queue.under_way) + len(queue.ready)
-        if expected < count:
+        needed = count if at_least is None else at_least
+        if expected < needed:
             raise NoAsyncCallError(
-                f"recv waits for {count} environments, but only {expected} were sent an action: "
+                f"recv waits for {needed} environments, but only {expected} were sent an action: "
                 "send more first",
                 "recv",
             )
-        return self._receive(partial(queue.first, count), count, timeout)
+        count = min(count, expected)
+        enough = None if at_least is None else partial(queue.first, count, at_least)
+        return session.receive(partial(queue.first, count), count, timeout, self._read, enough)
 
     def receive(self, rows: list[int]) -> Transition:
         """Receive these rows, in this order."""
-        return self._receive(partial(self._session.queue.each, rows), len(rows), None)
-
-    def _receive(self, ready: Ready, count: int, timeout: float | None) -> Transition:
-        session = self._session
-        rows = session.receive(ready, count, timeout)
-        try:
-            result = self._read(rows)
-            session.commit_rows(rows)
-        except BaseException as error:
-            if isinstance(error, RecursionError):
-                infos = {row: session.queue.ready[row] for row in rows}
-                if session.fail_endless(infos, streams=True):
-                    return self._receive(ready, count, timeout)  # raises what was found
-            session.suspend(error)
-            raise
-        return result
+        ready = partial(self._session.queue.each, rows)
+        return self._session.receive(ready, len(rows), None, self._read)
 
     def _read(self, rows: list[int]) -> Transition:
-        """Gather the results of rows that are ready."""
-        queue = self._session.queue
-        given = {place: queue.ready[row] for place, row in enumerate(rows) if queue.ready[row]}
-        infos = merge([gather(given)], len(rows)) if given else {}
-        return self.read_rows(rows, infos)
+        """Gather the results of ready rows."""
+        ready = self._session.queue.ready
+        self.own_infos = [ready[row] for row in rows]
+        return self.read_rows(rows, np.array(rows, dtype=np.int64), ready)
 
     def read_rows(
-        self, rows: list[int], infos: dict[str, Any], declared: bool = True
+        self, rows: list[int], at: npt.NDArray[np.int64], reported: Mapping[int, dict[str, Any]]
     ) -> Transition:
-        """Gather what rows wrote into the current slot, and the infos that were merged for them."""
-        at = np.array(rows, dtype=np.int64)
+        """Gather what rows wrote into the current slot, and merge what else they reported.
+
+        `at` are the same rows.
+        """
+        infos: dict[str, Any] = {}
+        if reported:
+            given = {place: reported[row] for place, row in enumerate(rows) if reported[row]}
+            infos = merge([gather(given)], len(rows)) if given else {}
         buffers, session = self._buffers, self._session
         slot, queue = session.ring.current, session.queue
-        rewards = buffers.rewards[slot, at]
-        terminations = buffers.terminations[slot, at]
-        truncations = buffers.truncations[slot, at]
-        if not queue.fresh.isdisjoint(rows):
-            # A reset writes no rewards and flags: those of the last step stay for a rollout.
+        # Two indices one after the other, because together they take three times as long.
+        rewards = buffers.rewards[slot][at]
+        terminations = buffers.terminations[slot][at]
+        truncations = buffers.truncations[slot][at]
+        if queue.fresh and not queue.fresh.isdisjoint(rows):
+            # A reset does not write rewards and flags, so that those of the last step stay for a
+            # rollout.
             fresh = [place for place, row in enumerate(rows) if row in queue.fresh]
             rewards[fresh] = 0.0
             terminations[fresh] = truncations[fresh] = False
-        if buffers.infos and declared:
+        if buffers.infos:
             buffers.infos[slot].gather(infos, at)
         ended = terminations | truncations
         session.finished[at] = ended

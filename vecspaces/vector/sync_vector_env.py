@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 
 class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]):
-    """Steps environments one after the other, in the caller's process.
+    """Steps environments in the caller's process: one after the other, or in threads.
 
-    Use it for a few very cheap environments, and for debugging.
+    Use it for debugging and for a few very cheap environments, or with `concurrent_envs` for
+    environments that wait or release Python's global interpreter lock.
 
     Args:
-        env_fns: Factories of environments; each is called once. One may return a vector env, which
-            then counts as its `num_envs` environments.
+        env_fns: Factories of environments; each is called once. A factory may return a vector env,
+            each of whose environments is then one row.
 
     Raises:
         RuntimeError: The environments' spaces differ.
@@ -38,6 +39,8 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         >>> observations.shape
         (2, 4)
     """
+
+    _left_open = "; their threads go on, and end with this process"
 
     # options.py describes the other arguments, and adds them to the docstring above.
     @takes(BatchOptions)
@@ -57,12 +60,19 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
             autoreset_mode=autoreset_mode,
             **options,
         )
-        self._inline = InlineBackend(self.env_fns, settings.autoreset_mode, settings.validate)
+        self._inline = InlineBackend(
+            self.env_fns, settings.autoreset_mode, settings.validate, settings.concurrent_envs
+        )
         super().__init__(self._inline, settings)
 
     def __getstate__(self) -> dict[str, Any]:
         if self.closed:
             raise ClosedEnvironmentError(f"{self} is closed: there is nothing to copy or pickle")
+        if self._settings.concurrent_envs > 1:
+            raise TypeError(
+                f"{self} cannot be copied or pickled, since its environments live in threads: use "
+                "concurrent_envs=1, or make another one from its env_fns"
+            )
         return vars(self)
 
     @property

@@ -1,12 +1,13 @@
 """VectorEnv: the public interface of every vector env.
 
-The interface is Gymnasium 1.4's `gymnasium.vector.VectorEnv`; `docs/gymnasium.md` lists what
-differs.
+The interface is Gymnasium 1.4's `gymnasium.vector.VectorEnv`; `docs/gymnasium.md` lists the
+differences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any, Generic, Self, cast
 
 import numpy as np
@@ -24,6 +25,8 @@ ArrayType = TypeVar("ArrayType", default=npt.NDArray[Any])
 Seed = int | Sequence[int | None] | np.random.SeedSequence
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 
+_LONGEST_CELL = 120  # characters: spaces may have thousands
+
 
 class VectorEnv(seeding.Seeded, Generic[ObsType, ActType, ArrayType]):
     """Several environments that are reset and stepped together, as batches.
@@ -37,9 +40,9 @@ class VectorEnv(seeding.Seeded, Generic[ObsType, ActType, ArrayType]):
         action_space: The space of a batch of actions.
         single_observation_space: The space of one environment's observation.
         single_action_space: The space of one environment's action.
-        metadata: Facts about the environments; `"autoreset_mode"` holds an `AutoresetMode`.
+        metadata: Properties of the environments; `"autoreset_mode"` is an `AutoresetMode`.
         render_mode: How the environments render.
-        spec: What the vector env was made from, if it was made from an id.
+        spec: The specification that the vector env was made from, if it was made from an id.
         closed: Whether `close()` was called.
         info_space: A Dict of the declared keys of infos; None if no key is declared.
     """
@@ -61,7 +64,7 @@ class VectorEnv(seeding.Seeded, Generic[ObsType, ActType, ArrayType]):
     ) -> tuple[ObsType, dict[str, Any]]:
         """Begin new episodes.
 
-        Derived classes that call `super().reset(seed=seed)` get `np_random` seeded by it.
+        A derived class calls `super().reset(seed=seed)`, which seeds `np_random`.
 
         Args:
             seed: An int (environment i gets seed + i), one seed or None per environment, or a
@@ -70,10 +73,10 @@ class VectorEnv(seeding.Seeded, Generic[ObsType, ActType, ArrayType]):
 
         Returns:
             A batch of observations, and the infos. This base method returns None; a derived class
-            calls it for the seeding and returns its own.
+            calls it to seed `np_random`, and returns its own values.
 
         Raises:
-            VecspacesError: `seed` is no int; derived classes may take more.
+            VecspacesError: `seed` is not an int; derived classes may accept other seeds.
         """
         if seed is not None:
             # One generator takes one seed; derived classes may accept a sequence.
@@ -104,7 +107,7 @@ class VectorEnv(seeding.Seeded, Generic[ObsType, ActType, ArrayType]):
         raise NotImplementedError(f"{type(self).__name__} does not implement render")
 
     def close(self, **kwargs: Any) -> None:
-        """End the environments and free what they hold; a second call does nothing.
+        """Close the environments and free their resources; a second call does nothing.
 
         Args:
             **kwargs: Passed to `close_extras`.
@@ -118,7 +121,7 @@ class VectorEnv(seeding.Seeded, Generic[ObsType, ActType, ArrayType]):
             self.closed = True
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Free what a derived class holds; `close` calls it once."""
+        """Free the resources of a derived class; `close` calls it once."""
 
     def __enter__(self) -> Self:
         return self
@@ -134,3 +137,34 @@ class VectorEnv(seeding.Seeded, Generic[ObsType, ActType, ArrayType]):
     def __repr__(self) -> str:
         name = "" if self.spec is None else f"{self.spec.id}, "
         return f"{type(self).__name__}({name}num_envs={self.num_envs})"
+
+    def _repr_html_(self) -> str:
+        """Return a small table, which notebooks show instead of the `repr`."""
+        name, state = self._describe()
+        workers = getattr(self, "num_workers", None)
+        mode = self.metadata.get("autoreset_mode")
+        kind = "" if self.spec is None else f" of {self.spec.id}"
+        cells = {
+            "environments": f"{self.num_envs}{kind}",
+            "workers": "none: in this process" if workers is None else workers,
+            "observation": self.single_observation_space,
+            "action": self.single_action_space,
+            "autoreset mode": getattr(mode, "value", mode),
+            "state": state,
+        }
+        rows = [
+            f"<tr><th>{key}</th><td>{_show(value)}</td></tr>"
+            for key, value in cells.items()
+            if value is not None
+        ]
+        return f"<table><caption>{_show(name)}</caption>{''.join(rows)}</table>"
+
+    def _describe(self) -> tuple[str, str]:
+        """Return the name, with those of wrapped vector envs, and the state."""
+        return type(self).__name__, "closed" if self.closed else "open"
+
+
+def _show(value: Any) -> str:
+    """Return text for HTML, cut where it is long."""
+    text = str(value)
+    return escape(text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…")

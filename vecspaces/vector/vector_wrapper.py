@@ -1,6 +1,6 @@
-"""VectorWrapper: the base class of wrappers, and what passes through a wrapper in which hook.
+"""VectorWrapper: the base class of wrappers, and which call uses which of its hooks.
 
-A wrapper states its transform once, in one of three hooks. Every call passes through them:
+A wrapper defines its transform once, in one of three hooks, which every call uses:
 
     ============================================  ================================
     in:   step, step_async, send                  ``_before_step``
@@ -8,14 +8,14 @@ A wrapper states its transform once, in one of three hooks. Every call passes th
     out:  reset, reset_wait                       ``_after_reset``
     ============================================  ================================
 
-The wrapper keeps the result of the wrapped vector env until the hook has changed it. So an
-interrupt (Ctrl-C, or any exception from a signal handler) inside a hook loses nothing: `step_wait`,
-`reset_wait` or `recv` run the hook again. A hook with a state computes the next state first, does
-not write into its arguments, and ends with plain assignments, between which Python runs no signal
-handler.
+The wrapper keeps the result of the wrapped vector env until the hook has changed it. An interrupt
+(Ctrl-C, or any exception from a signal handler) inside a hook therefore loses no result:
+`step_wait`, `reset_wait` or `recv` calls the hook again. A hook with a state computes the next
+state first, does not write into its arguments, and ends with plain assignments, between which
+Python runs no signal handler.
 
 A subclass may override `step` or `reset` instead, as Gymnasium's wrappers do. `__init_subclass__`
-finds the inherited methods that would go around such an override; these call it, or raise.
+finds the inherited methods that would bypass such an override; these call it, or raise.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _STREAM = ("send", "recv")
 _ROLLOUT = ("rollout_view",)
 _CHUNK = ("step_chunk",)
 _EVERY_STEP = (*_STEP, *_STEP_PARTS, *_RESET, *_RESET_PARTS)
-# Methods -> the methods whose overrides they would go around if they are inherited from further up.
+# Methods -> the methods whose overrides they would bypass if a class further up defines them.
 _GO_AROUND = {
     _STEP: _STEP_PARTS,
     _STEP_PARTS: _STEP,
@@ -65,14 +65,14 @@ _GO_AROUND = {
     _STREAM: _EVERY_STEP,
     _ROLLOUT: _EVERY_STEP,
     _CHUNK: (*_STEP, *_STEP_PARTS),
-    # A wrapper that states how it changes a step has to state how it changes a chunk.
+    # A wrapper that changes steps must also define how it changes chunks.
     ("_before_chunk",): ("_before_step",),
     ("_after_chunk",): ("_after_step",),
 }
 
 
 def _inner(name: str, settable: bool = False) -> Any:
-    """Return a property that is that of the wrapped vector env."""
+    """Return a property that reads the wrapped vector env."""
 
     def write(self: Any, value: Any) -> None:
         setattr(self.env, name, value)
@@ -82,7 +82,7 @@ def _inner(name: str, settable: bool = False) -> Any:
 
 
 def _own(name: str) -> Any:
-    """Return a property that is that of the wrapped vector env until the wrapper sets its own."""
+    """Return a property that reads the wrapped vector env until the wrapper sets its own value."""
     key = f"_{name}"
 
     def read(self: Any) -> Any:
@@ -97,7 +97,7 @@ class VectorWrapper(
     VectorEnv[WrapperObsType, WrapperActType, ArrayType],
     Generic[WrapperObsType, WrapperActType, ObsType, ActType, ArrayType],
 ):
-    """A vector env that changes what another one takes or returns.
+    """A vector env that changes the actions or results of another one.
 
     All other calls and attributes are passed on. If a subclass overrides `step` alone, `step_wait`
     calls it with the actions of `step_async`. In the same way `reset_wait` calls `reset`, and
@@ -108,13 +108,13 @@ class VectorWrapper(
         env: The vector env to wrap.
 
     Raises:
-        TypeError: `env` is no `VectorEnv`.
+        TypeError: `env` is not a `VectorEnv`.
     """
 
     env: VectorEnv[ObsType, ActType, ArrayType]
-    # What a rollout would hold unchanged, so that `rollout_view` refuses; empty: nothing.
+    # What a rollout would return unchanged, so that `rollout_view` is refused; empty: nothing.
     _changes: ClassVar[str] = ""
-    # For a group of methods, the override that they would go around.
+    # For a group of methods, the override that they would bypass.
     _bypassed: ClassVar[Mapping[tuple[str, ...], str]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -127,14 +127,15 @@ class VectorWrapper(
 
     @classmethod
     def _depth(cls, name: str) -> int:
-        """Return how far up the class is that defines a method."""
+        """Return how many classes up a method is defined."""
         return next(depth for depth, base in enumerate(cls.__mro__) if name in vars(base))
 
     def __init__(self, env: VectorEnv[ObsType, ActType, ArrayType]) -> None:
         self.env = check_vector_env(env)
-        # What step_async or reset_async left for a `step` or `reset` that a subclass overrides.
+        # The arguments of step_async or reset_async, for a `step` or `reset` that a subclass
+        # overrides.
         self._deferred: tuple[str, dict[str, Any]] | None = None
-        # The mask of the reset that is pending; None: all environments.
+        # The mask of the pending reset; None: all environments.
         self._pending_mask: Mask | None = None
         # A result that was not returned yet: its call ("step", "reset", "recv", "step some", or
         # "received" once it is changed), the result, and its environments (a mask or numbers).
@@ -142,7 +143,7 @@ class VectorWrapper(
 
     @property
     def _wrapped(self) -> Any:
-        """The wrapped vector env, for methods that only some have."""
+        """The wrapped vector env, for methods that only some vector envs have."""
         return self.env
 
     # ------------------------------------------------------------------ the hooks
@@ -174,14 +175,14 @@ class VectorWrapper(
         return cast("WrapperObsType", observations), infos
 
     def _note_sent(self, rows: npt.NDArray[Any]) -> None:
-        """Note that environments were sent actions whose results `recv` will return."""
+        """Note that environments were sent actions, whose results `recv` will return."""
 
     def _with_finals(
         self, infos: dict[str, Any], change: Callable[[Any, npt.NDArray[np.intp]], Any]
     ) -> dict[str, Any]:
-        """Return infos whose last observations of episodes are changed, as one batch of them.
+        """Return infos in which the last observations of episodes are changed, as one batch.
 
-        `change` is called with this batch and with the rows that ended.
+        `change` is called with this batch and the rows that ended.
         """
         ended = np.flatnonzero(infos["_final_obs"])
         if not len(ended):
@@ -210,7 +211,7 @@ class VectorWrapper(
         except AlreadyPendingCallError:
             raise
         except BaseException:
-            self._pending_mask, self._kept = mask, None  # `reset_wait` may end it yet
+            self._pending_mask, self._kept = mask, None  # `reset_wait` may still end it
             raise
         return self._end_reset()
 
@@ -273,12 +274,10 @@ class VectorWrapper(
             return self.step(*self._take_deferred("step", timeout).values())
         if self._kept is None or self._kept[0] != "step":
             self._kept = "step", self._wrapped.step_wait(timeout), None
-        if isinstance(self._kept[1], Chunk):  # of an interrupted step_chunk
-            return self._end_chunk()  # type: ignore[return-value]
-        return self._end_step()
+        return self._end_step()  # or the chunk of an interrupted step_chunk
 
     def send(self, actions: Any, env_ids: EnvIds | None = None) -> None:
-        """Give actions to environments without waiting for them."""
+        """Send actions to environments without waiting for results."""
         self._refuse_bypass(_STREAM)
         self._check_idle("send")
         self._wrapped.send(self._before_step(actions), env_ids)
@@ -290,18 +289,29 @@ class VectorWrapper(
         seed: Any = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Send environments a reset without waiting for them."""
+        """Send environments a reset without waiting for results."""
         self._refuse_bypass(_STREAM)
         self._check_idle("send_reset")
         self._wrapped.send_reset(env_ids, seed=seed, options=options)
 
-    def recv(self, count: int | None = None, timeout: float | None = None) -> Transition:
+    def recv(
+        self,
+        count: int | None = None,
+        timeout: float | None = None,
+        *,
+        at_least: int | None = None,
+    ) -> Transition:
         """Receive the environments that are ready first."""
         self._refuse_bypass(_STREAM)
         if self._kept is None:
-            self._kept = "recv", self._wrapped.recv(count, timeout), None
+            # Without ** in the call, after which Python would run signal handlers and lose the
+            # result.
+            if at_least is None:  # an inner wrapper may have a `recv` without this argument
+                self._kept = "recv", self._wrapped.recv(count, timeout), None
+            else:
+                self._kept = "recv", self._wrapped.recv(count, timeout, at_least=at_least), None
         else:
-            self._check_kept(self._kept, count)
+            self._check_kept(self._kept, count, at_least)
         call: str
         env_ids: Any
         call, result, env_ids = self._kept
@@ -319,7 +329,7 @@ class VectorWrapper(
         """Return the last `buffers - 1` steps of the wrapped vector env.
 
         Raises:
-            ValueError: The wrapper changes observations or rewards, and those of the ring are
+            ValueError: The wrapper changes observations or rewards, and those of the rollout are
                 unchanged.
         """
         if self._changes:
@@ -339,7 +349,7 @@ class VectorWrapper(
         """Take up to k actions in every environment, or in some; see `SyncVectorEnv.step_chunk`.
 
         Raises:
-            TypeError: The wrapper needs to see every step.
+            TypeError: The wrapper needs every step.
         """
         for methods in (_CHUNK, ("_before_chunk",), ("_after_chunk",)):
             if methods in self._bypassed:
@@ -351,10 +361,10 @@ class VectorWrapper(
         self._check_idle("step_chunk")
         changed = self._before_chunk(actions)
         self._kept = "step", self._wrapped.step_chunk(changed, infos, env_ids=env_ids), None
-        return self._end_chunk()
+        return self._end_step()  # type: ignore[return-value]  # a call here could lose it
 
     def _end_reset(self) -> tuple[WrapperObsType, dict[str, Any]]:
-        """Change the reset that is kept, and return it: until then, a wait can be repeated."""
+        """Change the stored reset, and return it; until then, a wait can be repeated."""
         assert self._kept is not None
         _, result, mask = self._kept
         changed = self._after_reset(result[0], result[1], mask)
@@ -362,22 +372,18 @@ class VectorWrapper(
         return changed
 
     def _end_step(self) -> StepResult:
-        """Change the step that is kept, and return it: until then, a wait can be repeated."""
+        """Change the stored step or chunk, and return it; until then, a wait can be repeated."""
         assert self._kept is not None
         _, result, env_ids = self._kept
-        changed = self._after_step(result, env_ids)
-        self._kept = None
-        return changed
+        is_chunk = isinstance(result, Chunk)
+        changed: Any = self._after_chunk(result) if is_chunk else self._after_step(result, env_ids)
+        self._kept = None  # no call after this: an interrupt in it would lose the result
+        return changed  # type: ignore[no-any-return]
 
-    def _end_chunk(self) -> Chunk:
-        """Change the chunk that is kept, and return it: until then, `step_wait` can return it."""
-        assert self._kept is not None
-        changed = self._after_chunk(self._kept[1])
-        self._kept = None
-        return changed
-
-    def _check_kept(self, kept: tuple[str, Any, Any], count: int | None) -> None:
-        """Refuse a `recv` that is not answered by the result that is kept."""
+    def _check_kept(
+        self, kept: tuple[str, Any, Any], count: int | None, at_least: int | None
+    ) -> None:
+        """Refuse a `recv` that does not match the stored result."""
         call, result, env_ids = kept
         if call in ("step", "reset"):
             raise NoAsyncCallError(
@@ -385,7 +391,7 @@ class VectorWrapper(
             )
         rows = len(result.env_ids if call == "recv" else env_ids)
         wanted = getattr(self, "batch_size", rows) if count is None else count
-        if wanted != rows:
+        if not (wanted if at_least is None else at_least) <= rows <= wanted:
             raise AlreadyPendingCallError(
                 f"recv({wanted}) was called while {rows} results of a call that was interrupted "
                 f"are still pending: recv({rows}) returns them",
@@ -393,7 +399,7 @@ class VectorWrapper(
             )
 
     def _check_idle(self, call: str, mask: Any = False) -> None:
-        """Refuse a call while another is pending; only a reset of all discards a kept result."""
+        """Refuse a call while another is pending; only a reset of all discards a stored result."""
         if self._deferred is not None:
             pending, advice = self._deferred[0], f"call {self._deferred[0]}_wait first"
         elif self._kept is None or mask is None or np.all(mask):
@@ -407,7 +413,7 @@ class VectorWrapper(
         )
 
     def _take_deferred(self, name: str, timeout: float | None) -> dict[str, Any]:
-        """Return the arguments that were kept for the wait."""
+        """Return the arguments that were stored for the wait."""
         if self._deferred is None or self._deferred[0] != name:
             raise NoAsyncCallError(
                 f"{name}_wait was called, but no {name} is pending: call {name}_async first", name
@@ -421,7 +427,7 @@ class VectorWrapper(
         return arguments
 
     def _refuse_bypass(self, methods: tuple[str, ...]) -> None:
-        """Raise if an override of the subclass would not see what these methods do."""
+        """Raise if these methods would bypass an override of the subclass."""
         if methods in self._bypassed:
             override, name = self._bypassed[methods], type(self).__name__
             raise TypeError(
@@ -439,7 +445,7 @@ class VectorWrapper(
         self.env.close(**kwargs)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Free what the wrapped vector env holds."""
+        """Free the resources of the wrapped vector env."""
         self.env.close_extras(**kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -450,6 +456,10 @@ class VectorWrapper(
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}, {self.env}>"
+
+    def _describe(self) -> tuple[str, str]:
+        name, state = self.env._describe()
+        return f"{type(self).__name__}({name})", state
 
     observation_space: Space[Any] = _own("observation_space")
     action_space: Space[Any] = _own("action_space")
@@ -469,7 +479,7 @@ class VectorWrapper(
 class VectorObservationWrapper(VectorWrapper[WrapperObsType, ActType, ObsType, ActType, ArrayType]):
     """A wrapper that changes observations; override `observations`.
 
-    What `reset` and `step` return is changed, in all their forms, and `infos["final_obs"]` too.
+    It changes the observations of all calls that reset or step, and `infos["final_obs"]`.
 
     Args:
         env: The vector env to wrap.
@@ -496,15 +506,15 @@ class VectorObservationWrapper(VectorWrapper[WrapperObsType, ActType, ObsType, A
         """Change a batch of observations.
 
         Change every row independently of the others: `step` and `reset` pass the rows of all
-        environments (also those that a mask did not reset), `recv` passes the rows of some in any
-        order, and the last observations of episodes are a batch of their own.
+        environments (also those that a mask did not reset), `recv` passes some rows in any order,
+        and the last observations of episodes are passed as a separate batch.
 
         Args:
             observations: Any number of rows. With `copy=False` they are views; do not write to
                 them.
 
         Returns:
-            As many rows, as `single_observation_space` describes them.
+            The same number of rows, which are in `single_observation_space`.
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement observations")
 
@@ -533,10 +543,10 @@ class VectorActionWrapper(VectorWrapper[ObsType, WrapperActType, ObsType, ActTyp
         """Change a batch of actions.
 
         Args:
-            actions: A row for each environment, or for each of those of `send`.
+            actions: One row per environment, or for `send` one per entry of `env_ids`.
 
         Returns:
-            As many rows for the wrapped vector env.
+            The same number of rows, for the wrapped vector env.
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement actions")
 
@@ -560,7 +570,8 @@ class VectorRewardWrapper(VectorWrapper[ObsType, ActType, ObsType, ActType, Arra
         """Change a batch of rewards.
 
         Args:
-            rewards: Shape `(rows,)`: of all environments, or of those that `recv` returns.
+            rewards: The rewards of all environments, or of those that `recv` returns; shape
+                `(rows,)`.
 
         Returns:
             The changed rewards, of the same shape.
@@ -569,14 +580,14 @@ class VectorRewardWrapper(VectorWrapper[ObsType, ActType, ObsType, ActType, Arra
 
 
 def check_vector_env(env: Any) -> Any:
-    """Return what is to be wrapped; raise TypeError for anything but a vector env."""
+    """Return the vector env to wrap; raise TypeError for anything else."""
     if not isinstance(env, VectorEnv):
         raise TypeError(f"env must be a vecspaces.vector.VectorEnv, found {type(env).__name__}")
     return env
 
 
 def _map_leaves(batch: Any, change: Callable[[npt.NDArray[Any]], Any]) -> Any:
-    """Change each array of a batch, nested as they are."""
+    """Change each array of a batch, and keep the nesting."""
     if isinstance(batch, Mapping):
         return {key: _map_leaves(part, change) for key, part in batch.items()}
     if isinstance(batch, tuple):
@@ -585,12 +596,12 @@ def _map_leaves(batch: Any, change: Callable[[npt.NDArray[Any]], Any]) -> Any:
 
 
 def as_rows(env_ids: EnvIds) -> npt.NDArray[Any]:
-    """Copy numbers of environments into an index; wrong ones are for the vector env to refuse."""
+    """Copy numbers of environments into an index; the vector env refuses wrong ones."""
     rows = np.array(env_ids)
     return rows if rows.size else rows.astype(np.intp)
 
 
 def _reset_mask(options: Any) -> Mask | None:
-    """Copy the mask of the environments to reset: a caller may reuse its array; None: all."""
+    """Copy the mask of the environments to reset, whose array the caller may reuse; None: all."""
     mask = options.get("reset_mask") if isinstance(options, Mapping) else None
     return None if mask is None else np.array(mask)

@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from tests.crosses import ordinarily
+from tests.crosses import diagonal, ordinarily
 from tests.envs import Ledger, ledgers
 from vecspaces.errors import (
     InvalidInfoError,
@@ -293,19 +293,17 @@ class Raising(Ledger):
         raise self.make()("odd")
 
 
-@pytest.mark.parametrize("make_envs", [SyncVectorEnv, AsyncVectorEnv], ids=["sync", "async"])
-@pytest.mark.parametrize(
-    "make",
-    [
-        partial(odd_attribute, "__cause__", RuntimeError("cause")),
-        partial(odd_attribute, "__context__", RuntimeError("context")),
-        partial(odd_attribute, "__traceback__", SystemExit(3)),
-        partial(odd_attribute, "__class__", ValueError("class")),
-        partial(odd_attribute, "__repr__", SystemExit(3)),
-        partial(odd_attribute, "__reduce__", OddError("reduce")),
-        lambda: OddTypeError,
-    ],
-    ids=["cause", "context", "traceback", "class", "repr", "reduce", "metaclass"],
+@diagonal(
+    make={
+        "cause": partial(odd_attribute, "__cause__", RuntimeError("cause")),
+        "context": partial(odd_attribute, "__context__", RuntimeError("context")),
+        "traceback": partial(odd_attribute, "__traceback__", SystemExit(3)),
+        "class": partial(odd_attribute, "__class__", ValueError("class")),
+        "repr": partial(odd_attribute, "__repr__", SystemExit(3)),
+        "reduce": partial(odd_attribute, "__reduce__", OddError("reduce")),
+        "metaclass": lambda: OddTypeError,
+    },
+    make_envs={"sync": SyncVectorEnv, "async": AsyncVectorEnv},
 )
 def test_an_exception_with_odd_attributes_names_its_environment(make_envs: Any, make: Any) -> None:
     kwargs = {} if make_envs is SyncVectorEnv else {"num_workers": 1, "context": "fork"}

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.compare import assert_identical
+from tests.envs import telling
 from vecspaces import evaluate, spaces
 from vecspaces.errors import AlreadyPendingCallError, InvalidInfoError, ResetNeededError
 from vecspaces.testing.contract import assert_same_infos
@@ -26,7 +27,6 @@ from vecspaces.testing.envs import Echo
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv, infos_as_list
 from vecspaces.vector.exchange.infos import (
     Column,
-    Columns,
     InfosByRow,
     Merger,
     columns_of,
@@ -83,9 +83,9 @@ def merged(infos: list[dict[str, Any]]) -> dict[str, Any]:
     return merge([gather(dict(enumerate(infos)))], len(infos))
 
 
-def sent(columns: Columns) -> Columns:
-    """Columns as they come out of a message."""
-    return from_plain(pickle.loads(pickle.dumps(to_plain(columns))))
+def sent(part: Any) -> Any:
+    """Columns, or the infos of some rows, as they come out of a message."""
+    return from_plain(pickle.loads(pickle.dumps(to_plain(part))))
 
 
 def gymnasiums(infos: list[dict[str, Any]]) -> dict[str, Any]:
@@ -99,8 +99,12 @@ def gymnasiums(infos: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @given(st.lists(tame, min_size=1, max_size=5))
-def test_infos_of_one_kind_a_key_are_gymnasiums(infos: list[dict[str, Any]]) -> None:
+def test_infos_of_one_kind_a_key_are_gymnasiums_and_listed_as_they_were(
+    infos: list[dict[str, Any]],
+) -> None:
     assert_same_infos(merged(infos), gymnasiums(infos))
+    for found, info in zip(infos_as_list(merged(infos), len(infos)), infos, strict=True):
+        assert_same_infos(found, info)
 
 
 # Each of them may be nested in others, under the names of masks too.
@@ -120,10 +124,18 @@ def test_steps_are_merged_alike_whatever_the_last_one_was(
 ) -> None:
     infos = st.one_of(st.fixed_dictionaries(form), st.fixed_dictionaries(form), wild)
     step = st.lists(infos, min_size=num_envs, max_size=num_envs)
-    merger = Merger(num_envs)
+    merger, of_two_workers = Merger(num_envs), Merger(num_envs)
+    cut = data.draw(st.integers(1, num_envs))
     for given_infos in data.draw(st.lists(step, min_size=2, max_size=6)):
         part = InfosByRow({row: info for row, info in enumerate(given_infos) if info})
         assert_same_infos(merger.merge([part]), merge([gather(dict(part))], num_envs))
+        # NumPy turns arrays of the other byte order into native ones as it unpickles them.
+        part = pickle.loads(pickle.dumps(part))
+        halves = [
+            {row: part[row] for row in part if (row < cut) == is_first} for is_first in (1, 0)
+        ]
+        parts = [sent(InfosByRow(half)) for half in halves if half]
+        assert_same_infos(of_two_workers.merge(parts), merge([gather(dict(part))], num_envs))
 
 
 class Doubled(dict[str, int]):
@@ -156,39 +168,23 @@ def test_a_step_of_other_integers_is_merged_anew() -> None:
         assert found.dtype == merged([{"a": one} for one in pair])["a"].dtype
 
 
-@given(st.lists(st.one_of(tame, wild), min_size=2, max_size=6), st.data())
-def test_slices_do_not_matter(infos: list[dict[str, Any]], data: st.DataObject) -> None:
-    cuts = data.draw(st.lists(st.integers(0, len(infos)), max_size=3).map(sorted))
-    pairs = itertools.pairwise([0, *cuts, len(infos)])
+@given(st.lists(st.one_of(tame, wild), min_size=1, max_size=6), st.data())
+def test_infos_are_the_same_however_they_are_cut_sent_and_listed(
+    infos: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    whole, count = merged(infos), len(infos)
+    cuts = data.draw(st.lists(st.integers(0, count), max_size=3).map(sorted))
+    pairs = itertools.pairwise([0, *cuts, count])
     parts = [gather({row: infos[row] for row in range(*pair)}) for pair in pairs]
-    assert_same_infos(merge(parts, len(infos)), merged(infos))
-    assert_same_infos(merge(list(map(sent, parts)), len(infos)), merged(infos))
-
-
-@given(st.lists(st.one_of(tame, wild), min_size=1, max_size=5))
-def test_what_is_sent_arrives_as_it_was(infos: list[dict[str, Any]]) -> None:
-    rows = range(len(infos))
-    for found, info in zip(
-        split([sent(gather(dict(zip(rows, infos, strict=True))))], rows).values(),
-        infos,
-        strict=True,
-    ):
+    assert_same_infos(merge(parts, count), whole)
+    assert_same_infos(merge(list(map(sent, parts)), count), whole)
+    arrived = split([sent(gather(dict(enumerate(infos))))], range(count))
+    for found, info in zip(arrived.values(), infos, strict=True):
         assert_same_infos(found, info)
-
-
-@given(st.lists(st.one_of(tame, wild), min_size=1, max_size=4))
-def test_a_list_of_infos_holds_what_each_environment_said(infos: list[dict[str, Any]]) -> None:
-    found = infos_as_list(merged(infos), len(infos))
-    assert [set(info) for info in found] == [set(info) for info in infos]
-    assert_same_infos(merged(found), merged(infos))
-    columns = columns_of(merged(infos), len(infos))
-    assert_same_infos(merge([columns], len(infos)), merged(infos))
-
-
-@given(st.lists(tame, min_size=1, max_size=4))
-def test_a_list_of_tame_infos_is_what_went_in(infos: list[dict[str, Any]]) -> None:
-    for found, info in zip(infos_as_list(merged(infos), len(infos)), infos, strict=True):
-        assert_same_infos(found, info)
+    listed = infos_as_list(whole, count)
+    assert [set(info) for info in listed] == [set(info) for info in infos]
+    assert_same_infos(merged(listed), whole)
+    assert_same_infos(merge([columns_of(whole, count)], count), whole)
 
 
 @pytest.mark.parametrize(
@@ -254,8 +250,8 @@ def test_a_slice_travels_as_a_few_arrays() -> None:
 
 def test_split_gives_each_row_its_own_info() -> None:
     infos = {3: {"a": 1, "n": {"x": 2.5}}, 5: {"a": 7}, 8: {"b": "text"}}
-    for columns in (gather(infos), sent(gather(infos))):
-        assert split([columns], [5, 3, 9]) == {5: infos[5], 3: infos[3], 9: {}}
+    for part in (gather(infos), sent(gather(infos)), sent(InfosByRow(infos))):
+        assert split([part], [5, 3, 9]) == {5: infos[5], 3: infos[3], 9: {}}
 
 
 @pytest.mark.parametrize("kind", [dict, lambda info: defaultdict(int, info)])
@@ -405,12 +401,6 @@ def infos_of_pairs(pairs: Sequence[str] = PAIRS) -> list[dict[str, Any]]:
 BOX = spaces.Box(0, 1, (1,))
 
 
-def telling(infos: list[dict[str, Any]]) -> list[Any]:
-    """Factories of environments that return these infos at every step."""
-    zero = np.zeros(1, np.float32)
-    return [partial(Echo, BOX, [(zero, info)], [(zero, 0.0, False, False, info)]) for info in infos]
-
-
 def test_all_pairs_of_kinds_are_those_values() -> None:
     assert len(KINDS) > 41
     infos = infos_of_pairs()
@@ -454,13 +444,6 @@ def test_values_of_one_kind_are_gymnasiums(name: str) -> None:
     assert_same_infos(merged(infos), gymnasiums(infos))
 
 
-@pytest.fixture(scope="module")
-def of_pairs() -> dict[str, Any]:
-    """What four environments in one process return: of a step, of a recv, of some."""
-    with SyncVectorEnv(telling(infos_of_pairs())) as envs:
-        return results_of(envs)
-
-
 def results_of(envs: Any) -> dict[str, Any]:
     """The infos that each way of stepping returns."""
     actions = np.zeros(4, np.int64)
@@ -475,13 +458,16 @@ def results_of(envs: Any) -> dict[str, Any]:
     return {**found, "recv": dict(enumerate(singles))}
 
 
-@pytest.mark.parametrize(
-    "num_workers", [2, *(pytest.param(count, marks=pytest.mark.full) for count in (1, 3, 4))]
-)
-def test_results_do_not_depend_on_the_workers(num_workers: int, of_pairs: Any) -> None:
-    with AsyncVectorEnv(telling(infos_of_pairs()), num_workers=num_workers) as envs:
+full = partial(pytest.param, marks=pytest.mark.full)
+
+
+@pytest.mark.parametrize(("num_workers", "stride"), [(2, 5), *(full(n, 1) for n in (1, 2, 3, 4))])
+def test_results_do_not_depend_on_the_workers(num_workers: int, stride: int) -> None:
+    env_fns = telling(infos_of_pairs(PAIRS[::stride]))
+    with SyncVectorEnv(env_fns) as alone, AsyncVectorEnv(env_fns, num_workers=num_workers) as envs:
+        expected = results_of(alone)
         for name, infos in results_of(envs).items():
-            assert_same_infos(infos, of_pairs[name])
+            assert_same_infos(infos, expected[name])
 
 
 def test_vector_envs_as_environments_may_be_in_any_worker() -> None:
@@ -539,8 +525,9 @@ class Final(Echo):
         return super().reset(seed=seed)
 
 
-def test_an_evaluation_does_not_depend_on_what_came_together() -> None:
-    infos = infos_of_pairs()
+@pytest.mark.parametrize("stride", [5, full(1)])
+def test_an_evaluation_does_not_depend_on_what_came_together(stride: int) -> None:
+    infos = infos_of_pairs(PAIRS[::stride])
     arguments: dict[str, Any] = {"episodes": 4, "seed": range(4)}
     one = evaluate("random", partial(Final, infos), num_envs=1, backend="sync", **arguments).infos
     reals = {name for name, values in KINDS.items() if _is_real(values[0])}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
 import time
 from functools import partial
 from typing import Any
@@ -11,10 +13,13 @@ import numpy as np
 import pytest
 
 from tests.envs import Drift, Failing, Gated, Ledger, ledger_vector, ledgers
-from vecspaces.errors import NoAsyncCallError
+from tests.vector.bounds import kill
+from vecspaces.errors import InvalidActionError, NoAsyncCallError, WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector.backends.process.channel import Poller
 from vecspaces.vector.exchange import stats as stats_module
 from vecspaces.vector.exchange.stats import ENV_SHAPE, WORKER_SHAPE, Timings, summarise
+from vecspaces.vector.session.session import Session
 
 
 class Clock:
@@ -228,12 +233,12 @@ def test_a_slow_environment_is_seen(tmp_path: Any) -> None:
         envs.step_async([0, 4])
         began = time.monotonic()
         with pytest.raises(TimeoutError):
-            envs.step_wait(0.05)
+            envs.step_wait(0.3)
         gate.touch()
         waited = time.monotonic() - began
         envs.step_wait()
         stats = envs.stats()
-        assert stats.step_mean[1] > 0.8 * min(waited, 0.05)
+        assert stats.step_mean[1] > 0.8 * min(waited, 0.3)
         assert stats.worker_waiting[0] > stats.worker_waiting[1]
 
 
@@ -246,3 +251,131 @@ def test_only_an_idle_vector_env_is_asked_anew() -> None:
         assert envs.stats().steps.tolist() == [1, 1]
         envs.step_wait()
         assert envs.stats().steps.tolist() == [2, 2]
+
+
+# ---------------------------------------------------------------------- the caller's time
+
+
+class Slow(Ledger):
+    """Moves the clock on by four milliseconds per step."""
+
+    clock: Clock
+
+    def step(self, action: Any) -> Any:
+        self.clock.now += 4_000_000
+        return super().step(action)
+
+
+def shares(envs: Any) -> list[float]:
+    stats = envs.stats()
+    return [stats.caller_outside, stats.caller_computing, stats.caller_waiting]
+
+
+def test_a_worker_that_died_is_found_in_stats() -> None:
+    with AsyncVectorEnv(ledgers(2), num_workers=2, stats=True) as envs:
+        envs.reset()
+        kill(envs.processes[:1])
+        with pytest.raises(WorkerDiedError, match="during stats: call reset"):
+            envs.stats()
+
+
+def test_the_callers_time_is_divided(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    Slow.clock = clock
+    begin = Session.begin_step
+
+    def begin_slowly(session: Session, *arguments: Any) -> None:
+        clock.now += 1_000_000
+        begin(session, *arguments)
+
+    monkeypatch.setattr(Session, "begin_step", begin_slowly)
+    with SyncVectorEnv([partial(Slow, 0, length=99)] * 2, stats=True) as envs:
+        clock.now += 99_000_000
+        envs.reset(seed=0)
+        for _ in range(10):
+            clock.now += 7_000_000
+            envs.step([0, 0])
+        assert shares(envs) == pytest.approx([7 / 16, 1 / 16, 8 / 16])
+        assert envs.stats().bottleneck == (
+            "the environments take 50%: more workers help where cores are idle"
+        )
+        for _ in range(10):
+            envs.step_async([0, 0])
+            clock.now += 9_000_000
+            envs.step_wait()
+        assert shares(envs) == pytest.approx([16 / 34, 2 / 34, 16 / 34])
+        clock.now += 160_000_000
+        envs.call(repr)
+        assert envs.stats().bottleneck == "the policy takes 64%: more workers will not help"
+        clone = copy.deepcopy(envs)
+        clone.step([0, 0])
+        assert shares(clone) == pytest.approx([320 / 509, 21 / 509, 168 / 509])
+        clone.close()
+
+
+@pytest.mark.parametrize("way", ["step", "stream", "chunk"])
+def test_waits_for_workers_are_apart(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    waits = 0
+    wait = Poller.wait
+
+    def wait_long(poller: Poller, *arguments: Any) -> Any:
+        nonlocal waits
+        waits += 1
+        clock.now += 1_000_000
+        return wait(poller, *arguments)
+
+    with AsyncVectorEnv(ledgers(4), num_workers=2, stats=True, batch_size=2) as envs:
+        envs.reset(seed=0)
+        if way == "stream":
+            envs.recv(4)
+        monkeypatch.setattr(Poller, "wait", wait_long)
+        for _ in range(5):
+            clock.now += 2_000_000
+            if way == "step":
+                envs.step([0] * 4)
+            elif way == "chunk":
+                envs.step_chunk(np.zeros((4, 3), int))
+            else:
+                envs.send([0] * 4)
+                clock.now += 2_000_000
+                envs.recv(4)
+        counted = waits
+        outside, computing, waiting = shares(envs)
+        total = 10 * (1 + (way == "stream")) + counted
+        # The flush of the counters waits too, for each worker at most once.
+        assert waiting == pytest.approx(counted / total, abs=2 / total)
+        assert outside == pytest.approx(1 - waiting) and computing == 0
+
+
+def test_a_call_that_is_refused_leaves_the_program_outside(clock: Clock) -> None:
+    with SyncVectorEnv(ledgers(2), stats=True) as envs:
+        envs.reset(seed=0)
+        for _ in range(3):
+            clock.now += 5_000_000
+            with pytest.raises(NoAsyncCallError):
+                envs.recv(3)
+            clock.now += 5_000_000
+            with pytest.raises(InvalidActionError):
+                envs.step_async([0, 99, 0])
+        clock.now += 5_000_000
+        envs.step([0, 0])
+        assert shares(envs) == [1.0, 0.0, 0.0]
+
+
+def test_the_bottleneck_is_one_sentence() -> None:
+    def sentence(*caller: float, busy: float = 0.0) -> str:
+        counters = np.zeros((1, *ENV_SHAPE), np.int64)
+        counters[0, 0, 0] = 1
+        worker = np.array([[1, 1, busy * 1e9, 1e9]])
+        stats = summarise(counters, worker.astype(np.int64), (range(1),))
+        given = dict(
+            zip(("caller_outside", "caller_computing", "caller_waiting"), caller, strict=True)
+        )
+        return dataclasses.replace(stats, **given).bottleneck
+
+    assert sentence(0.71, 0.09, 0.2) == "the policy takes 71%: more workers will not help"
+    assert "vecspaces takes 60% in the caller" in sentence(0.3, 0.6, 0.1)
+    assert "the environments take 80%" in sentence(0.1, 0.1, 0.8, busy=0.7)
+    assert "compute for more than 10%: fewer workers" in sentence(0.1, 0.1, 0.8, busy=0.1)
+    assert sentence(0, 0, 0) == "no steps were taken since the first reset"

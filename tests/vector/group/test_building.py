@@ -11,7 +11,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tests.envs import Drift, Ledger, Unlike, ledgers, rewarding
+from tests.crosses import diagonal
+from tests.envs import Drift, Ledger, Unlike, rewarding
 from vecspaces import Space, spaces
 from vecspaces.errors import InvalidRewardError
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -20,40 +21,26 @@ MODES = list(AutoresetMode)
 KINDS = [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)]
 
 
-class Closing(Ledger):
-    """Counts its closes; its action space is of no known library."""
-
-    closes: ClassVar[list[int]] = []
-    action_space: Any = "left or right"
-
-    def close(self) -> None:
-        self.closes.append(self.number)
+UNFINISHED: dict[str, tuple[dict[str, Any], type[BaseException], str]] = {
+    "unknown space": ({"action_space": "left or right"}, TypeError, "expected a space"),
+    "other space": ({"observation_space": spaces.Discrete(3)}, RuntimeError, "environment 1 has"),
+    "interrupt": ({}, KeyboardInterrupt, "^$"),
+}
 
 
-def test_what_was_built_is_closed_when_a_space_is_unknown() -> None:
-    Closing.closes.clear()
-    with pytest.raises(TypeError, match="expected a space") as caught:
-        SyncVectorEnv([*ledgers(1), partial(Closing, 1)])
-    assert "environment 1 failed in build" in str(caught.value.__cause__)
-    assert Closing.closes == [1]
-
-
-def test_environments_are_closed_when_they_do_not_agree() -> None:
-    made = [Ledger(0), Unlike(spaces.Discrete(3), 1)]
-    with pytest.raises(RuntimeError, match="environment 1 has observation space"):
-        SyncVectorEnv([lambda env=env: env for env in made])
-    assert [env.closed for env in made] == [True, True]
-
-
-def test_environments_are_closed_when_their_construction_is_interrupted() -> None:
-    made = Ledger(0)
+@pytest.mark.parametrize("case", UNFINISHED)
+def test_what_was_built_is_closed_when_construction_fails(case: str) -> None:
+    attributes, error, match = UNFINISHED[case]
+    made = [Ledger(0), Ledger(1)]
+    vars(made[1]).update(attributes)
 
     def interrupt() -> Any:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        SyncVectorEnv([lambda: made, interrupt])
-    assert made.closed
+    env_fns: list[Any] = [lambda env=env: env for env in made]
+    with pytest.raises(error, match=match):
+        SyncVectorEnv(env_fns if attributes else [*env_fns, interrupt])
+    assert [env.closed for env in made] == [True, True]
 
 
 # --- spaces without `==` ------------------------------------------------------------------------
@@ -121,10 +108,9 @@ def test_a_space_of_a_class_without_equality_is_accepted(kind: Any) -> None:
         assert observations["word"] == gym.reset(seed=1)[0]["word"]
 
 
-@pytest.mark.parametrize(
-    "make", [Silent, Plain, lambda length=3: gymnasium.spaces.Dict(word=Silent(length))]
+@diagonal(
+    kind=KINDS, make=[Silent, Plain, lambda length=3: gymnasium.spaces.Dict(word=Silent(length))]
 )
-@pytest.mark.parametrize("kind", KINDS)
 def test_spaces_of_such_a_class_are_compared_by_their_attributes(kind: Any, make: Any) -> None:
     with kind([lambda: Speaking(make())] * 3) as envs:
         envs.reset(seed=1)

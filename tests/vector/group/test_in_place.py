@@ -22,6 +22,7 @@ from gymnasium.wrappers import (
     TimeLimit,
 )
 
+from tests.crosses import diagonal
 from tests.envs import Drift, Sampler
 from vecspaces import spaces
 from vecspaces.testing.contract import ALL_SPACES, assert_same_run, assert_same_step, samples
@@ -88,9 +89,7 @@ def twins(space: Any, count: int = 3) -> tuple[list[Any], list[Any]]:
     ] * count
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("options", [{}, {"buffers": 3, "copy": False}], ids=["copy", "ring"])
-@pytest.mark.parametrize("space", ALL_SPACES.values(), ids=ALL_SPACES)
+@diagonal(space=ALL_SPACES, options={"copy": {}, "ring": {"buffers": 3, "copy": False}}, mode=MODES)
 def test_in_this_process(space: Any, options: Any, mode: AutoresetMode) -> None:
     placing, plain = twins(space)
     with (
@@ -100,11 +99,13 @@ def test_in_this_process(space: Any, options: Any, mode: AutoresetMode) -> None:
         assert_same_run(envs, twin)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    "arguments",
-    [{}, {"shared_memory": False}, {"buffers": 3, "on_worker_death": "restart", "validate": True}],
-    ids=["shared", "pipe", "ring"],
+@diagonal(
+    arguments={
+        "shared": {},
+        "pipe": {"shared_memory": False},
+        "ring": {"buffers": 3, "on_worker_death": "restart", "validate": True},
+    },
+    mode=MODES,
 )
 def test_in_workers(arguments: Any, mode: AutoresetMode) -> None:
     placing, plain = twins(spaces.Dict(FIXED))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import sys
@@ -16,8 +15,9 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.crosses import ordinarily
+from tests.crosses import diagonal
 from tests.envs import Drift, Ledger
+from tests.vector.bounds import kill
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import to_gymnasium
 from vecspaces.errors import WorkerDiedError
@@ -103,13 +103,6 @@ def start(inner: Any, mode: AutoresetMode, seed: Any = 5) -> Any:
     return envs
 
 
-def kill(envs: Any) -> None:
-    """Kill every worker but the first, and wait until they are gone."""
-    for process in envs.processes[1:]:
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
-
-
 def first_observation(row: int, count: int = 1) -> Any:
     """What the reset after a restart returns: as documented, with the restart's own seed."""
     sequence = np.random.SeedSequence(5 + row, spawn_key=(count,))
@@ -169,37 +162,22 @@ INNER = [None, ours, theirs]
 ASKS = [nothing, render, call, set_attribute]
 
 
-# Each two of the three together.
-@pytest.mark.parametrize(
-    ("mode", "inner", "ask"),
-    ordinarily(
-        lambda mode, inner, ask: (
-            (MODES.index(mode) + INNER.index(inner) + ASKS.index(ask)) % len(INNER) == 0
-        ),
-        itertools.product(MODES, INNER, ASKS),
-    ),
-)
+@diagonal(mode=MODES, inner=INNER, ask=ASKS)
 def test_everything_works_between_a_death_and_the_step_that_reports_it(
     mode: AutoresetMode, inner: Any, ask: Callable[[Any], None]
 ) -> None:
     with start(inner, mode) as envs:
         known = envs.step(ACTIONS)[0]
-        kill(envs)
+        kill(envs.processes[1:])
         ask(envs)
         check_lost_step(envs, known)
         render(envs)
 
 
-@pytest.mark.parametrize(
-    ("mode", "inner"),
-    ordinarily(
-        lambda mode, inner: MODES.index(mode) == INNER.index(inner),
-        itertools.product(MODES, INNER),
-    ),
-)
+@diagonal(mode=MODES, inner=INNER)
 def test_everything_works_after_the_step_that_reports_it(mode: AutoresetMode, inner: Any) -> None:
     with start(inner, mode) as envs:
-        kill(envs)
+        kill(envs.processes[1:])
         envs.step(ACTIONS)
         render(envs)
         call(envs)
@@ -210,7 +188,7 @@ def test_videos_are_recorded_across_a_death(tmp_path: Path) -> None:
     path = tmp_path / "all.gif"
     with RecordVideo(start(None, AutoresetMode.NEXT_STEP), path) as envs:
         envs.reset(seed=1)
-        kill(envs.unwrapped)
+        kill(envs.unwrapped.processes[1:])
         envs.step(ACTIONS)
     assert path.stat().st_size > 0
 
@@ -230,14 +208,13 @@ def reset_row_1(envs: Any, known: Any) -> Any:
     return observations
 
 
-@pytest.mark.parametrize("inner", [ours, theirs])
-@pytest.mark.parametrize("mode", MODES)
+@diagonal(mode=MODES, inner=[ours, theirs])
 def test_a_mask_may_choose_rows_of_a_vector_env_before_its_loss_is_reported(
     mode: AutoresetMode, inner: Any
 ) -> None:
     with start(inner, mode) as envs:
         known = envs.step(ACTIONS)[0]
-        kill(envs)
+        kill(envs.processes[1:])
         shown = reset_row_1(envs, known)
         observations, _, _, truncations, infos = envs.step(ACTIONS)
         # The environments of a vector env step together, so their episodes end together.
@@ -251,13 +228,12 @@ def test_a_mask_may_choose_rows_of_a_vector_env_before_its_loss_is_reported(
             assert_identical(observations[2], first_observation(2)[1])
 
 
-@pytest.mark.parametrize("inner", [ours, theirs])
-@pytest.mark.parametrize("mode", MODES)
+@diagonal(mode=MODES, inner=[ours, theirs])
 def test_a_mask_may_choose_rows_of_a_vector_env_after_its_loss_was_reported(
     mode: AutoresetMode, inner: Any
 ) -> None:
     with start(inner, mode) as envs:
-        kill(envs)
+        kill(envs.processes[1:])
         known = envs.step(ACTIONS)[0]
         shown = reset_row_1(envs, known)
         if mode is AutoresetMode.DISABLED:
@@ -274,13 +250,7 @@ def test_a_mask_may_choose_rows_of_a_vector_env_after_its_loss_was_reported(
         assert observations[LOST, 2].tolist() == [1, 1]
 
 
-@pytest.mark.parametrize(
-    ("capacity", "mode"),
-    ordinarily(
-        lambda capacity, mode: capacity == 24 or mode is AutoresetMode.NEXT_STEP,
-        itertools.product((0, 24, 65536), MODES),
-    ),
-)
+@diagonal(capacity=[0, 24, 65536], mode=MODES)
 def test_a_vector_env_whose_observations_exceed_the_capacity_knows_its_mask(
     capacity: int, mode: AutoresetMode
 ) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from functools import partial
 from typing import Any
 
 import numpy as np
-import pytest
 
-from tests.crosses import ordinarily
+from tests.crosses import diagonal
 from tests.envs import Drift, Sampler
 from vecspaces import spaces
 from vecspaces.testing.contract import ALL_SPACES, assert_same_step, samples
@@ -100,19 +98,12 @@ def check(make: Any, space: Any, mode: AutoresetMode) -> None:
         assert_same_step(one, other)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("space", ALL_SPACES.values(), ids=ALL_SPACES)
+@diagonal(space=ALL_SPACES, mode=MODES)
 def test_in_this_process(space: Any, mode: AutoresetMode) -> None:
     check(SyncVectorEnv, space, mode)
 
 
-@pytest.mark.parametrize(
-    ("shared_memory", "mode"),
-    ordinarily(
-        lambda shared_memory, mode: (mode is AutoresetMode.SAME_STEP) != shared_memory,
-        itertools.product((True, False), MODES),
-    ),
-)
+@diagonal(shared_memory=[True, False], mode=MODES)
 def test_in_workers(shared_memory: bool, mode: AutoresetMode) -> None:
     space = spaces.Dict(
         image=ALL_SPACES["image"],
@@ -124,8 +115,7 @@ def test_in_workers(shared_memory: bool, mode: AutoresetMode) -> None:
     check(make, space, mode)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("outer", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
+@diagonal(outer=[SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)], mode=MODES)
 def test_in_a_vector_env_that_reuses_its_batches_among_others(
     outer: Any, mode: AutoresetMode
 ) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+from unittest import mock
 
 from tests.envs import Failing
 from vecspaces.errors import StepTimeoutError, VecspacesError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector.backends.process.channel import Poller
 
 CALLS: dict[str, Callable[[Any], Any]] = {
     "reset_async": lambda envs: envs.reset_async(),
@@ -97,25 +98,15 @@ def in_state(state: str) -> Iterator[Any]:
         if late:
             wait = getattr(envs, f"{state.split()[1]}_wait")
             if state.startswith("interrupted"):
-                interrupt(wait)
+                interrupt = mock.patch.object(Poller, "wait", side_effect=KeyboardInterrupt)
+                with interrupt, contextlib.suppress(KeyboardInterrupt):
+                    wait()
             else:
                 with contextlib.suppress(StepTimeoutError):
                     wait(timeout=0.01)
         yield envs
     finally:
         envs.close(terminate=True)
-
-
-def interrupt(wait: Callable[[], Any]) -> None:
-    """Interrupt a wait after a moment."""
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.02)
-    try:
-        with contextlib.suppress(KeyboardInterrupt):
-            wait()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def refusals(state: str) -> str:

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from tests.crosses import diagonal
 from vecspaces import Env, spaces
 from vecspaces.spaces import Box, Dict, Discrete, Space
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
@@ -80,25 +81,20 @@ def test_spaces_that_cannot_be_fingerprinted_are_compared(attribute: Any) -> Non
         opening([(one, Discrete(2)), (Discrete(3), Discrete(2))])
 
 
-class Bounded(Env[Any, Any]):
-    """Has spaces of its own, which may differ from those of others."""
-
-    def __init__(self, library: Any, number: int) -> None:
-        self.observation_space = library.Box(-1.0 - number, 1.0, (3,))
-        self.action_space = library.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return np.zeros(3, np.float32), {}
+def bounded(library: Any, number: int) -> Robot:
+    return Robot(library.Box(-1.0 - number, 1.0, (3,)), library.Discrete(2))
 
 
-@pytest.mark.parametrize("library", [spaces, gymnasium.spaces], ids=["vecspaces", "gymnasium"])
-@pytest.mark.parametrize("kind", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
-@pytest.mark.parametrize("mode", ["same", "different"])
+@diagonal(
+    mode=["same", "different"],
+    kind=[SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)],
+    library={"vecspaces": spaces, "gymnasium": gymnasium.spaces},
+)
 def test_the_time_to_compare_spaces_grows_with_their_number(
     mode: Any, kind: Any, library: Any
 ) -> None:
     count = 1000
-    env_fns = [partial(Bounded, library, n if mode == "different" else 0) for n in range(count)]
+    env_fns = [partial(bounded, library, n if mode == "different" else 0) for n in range(count)]
     began = time.process_time()
     with kind(env_fns, observation_mode=mode) as envs:
         assert time.process_time() - began < 2  # comparing all pairs takes 9

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.crosses import ordinarily
+from tests.crosses import diagonal, ordinarily
 from tests.interrupts import Places
 from tests.vector.bounds import stretched
 from vecspaces import Env, evaluate, make_vec
@@ -30,7 +30,7 @@ from vecspaces.errors import (
 )
 from vecspaces.spaces import Box, Dict, Discrete
 from vecspaces.testing.contract.workers import restart_seed
-from vecspaces.vector import AsyncVectorEnv, AutoresetMode
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.vector.session.workers import Workers
 
 MODES = list(AutoresetMode)
@@ -39,6 +39,17 @@ NUM_ENVS, AFTER, STEPS = 3, 2, 24
 ENDED = np.array([True, False])
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 on_posix = pytest.mark.skipif(sys.platform == "win32", reason="kills by signals")
+
+
+def fail() -> None:
+    raise OSError("no licence")
+
+
+DEEDS: dict[str, Any] = {
+    "fail": fail,
+    "die": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "hang": lambda: signal.pause(),
+}
 
 
 class Errand(Env[Any, Any]):
@@ -60,18 +71,15 @@ class Errand(Env[Any, Any]):
         self.note("built")
 
     def note(self, what: str) -> None:
-        if self.folder is not None:
-            if (self.folder / f"fail {what}").exists():
-                (self.folder / f"fail {what}").unlink()
-                raise OSError(f"no licence when {what}")
-            if (self.folder / f"die {what}").exists():
-                (self.folder / f"die {what}").unlink()
-                os.kill(os.getpid(), signal.SIGKILL)
-            if (self.folder / f"hang {what}").exists():
-                (self.folder / f"hang {what}").unlink()
-                signal.pause()
-            with (self.folder / "notes").open("a") as file:
-                file.write(f"{what} {self.number} {os.getpid()}\n")
+        if self.folder is None:
+            return
+        for deed, do in DEEDS.items():
+            order = self.folder / f"{deed} {what}"
+            if order.exists():
+                order.unlink()
+                do()
+        with (self.folder / "notes").open("a") as file:
+            file.write(f"{what} {self.number} {os.getpid()}\n")
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self.note("first reset" if not self.leaked else "reset")
@@ -93,80 +101,74 @@ class Errand(Env[Any, Any]):
         self.note("closed")
 
 
-def play_alone(number: int, mode: AutoresetMode, after: int) -> list[Any]:
-    """Step one environment by hand, with the seeds that its documentation promises."""
-    env, found, ended, replaced = Errand(number), [], 0, 0
-    observation, info = env.reset(seed=7 + number, options={"x": 5})
-    found.append((observation, info))
-    over = False
-    arguments: dict[str, Any] = {"options": {"x": 5}}
+def play_alone(number: int, mode: AutoresetMode) -> tuple[list[Any], int]:
+    """Step one environment by hand, with the seeds that its documentation promises.
+
+    Return observation, reward, flag and info of each step, and how often it was replaced.
+    """
+    env, ended, replaced, over = Errand(number), 0, 0, False
+    options = {"options": {"x": 5}}
 
     def begin() -> Any:
         nonlocal env, replaced
-        if ended % after:
-            return env.reset(**arguments)
+        if ended % AFTER:
+            return env.reset(**options)
         replaced += 1
         env = Errand(number)
-        return env.reset(seed=restart_seed(7 + number, replaced), **arguments)
+        return env.reset(seed=restart_seed(7 + number, replaced), **options)
 
+    observation, info = env.reset(seed=7 + number, **options)
+    found = [(observation, 0.0, False, info)]
     for step in range(STEPS):
         if over and mode is not SAME_STEP:
             observation, info = begin()
             over = False
             if mode is NEXT_STEP:
-                found.append((observation, 0.0, False, info, None))
+                found.append((observation, 0.0, False, info))
                 continue
         observation, reward, over, _, info = env.step(step % 3)
         ended += over
-        last = None
         if over and mode is SAME_STEP:
-            last = observation, info
+            final = {"final_obs": observation, "final_info": info}
             observation, info = begin()
-        found.append((observation, reward, over, info, last))
-    return found
+            info = {**info, **final}
+        found.append((observation, reward, over, info))
+    return found, replaced
+
+
+def step_together(envs: Any, actions: Any) -> Any:
+    return [(*envs.step(actions), range(NUM_ENVS))]
 
 
 def stream(envs: Any, actions: Any) -> Any:
-    """Step all environments, one by one."""
     envs.send(actions)
-    got = [envs.recv(1) for _ in range(NUM_ENVS)]
-    order = np.argsort(np.concatenate([one.env_ids for one in got]))
-    arrays = [np.concatenate([one[at] for one in got])[order] for at in range(4)]
-    infos: dict[str, Any] = {}
-    for one in got:
-        (row,) = one.env_ids
-        for key, values in one.infos.items():
-            whole = infos.setdefault(key, {} if isinstance(values, dict) else [None] * NUM_ENVS)
-            if isinstance(values, dict):
-                for inner, value in values.items():
-                    whole.setdefault(inner, [None] * NUM_ENVS)[row] = value[0]
-            else:
-                whole[row] = values[0]
-    return *arrays, infos
+    return [envs.recv(1) for _ in range(NUM_ENVS)]
 
 
-def value(infos: Any, key: str, row: int) -> Any:
-    """Return what an info holds for a row; None where it holds nothing."""
-    given = infos.get(f"_{key}", [False] * NUM_ENVS)[row]
-    return infos[key][row] if given else None
+def info_of(infos: Any, at: int) -> dict[str, Any]:
+    """Return what merged infos hold for a row."""
+    return {
+        key: info_of(values, at) if isinstance(values, dict) else values[at]
+        for key, values in infos.items()
+        if not key.startswith("_") and infos[f"_{key}"][at]
+    }
 
 
 @pytest.mark.parametrize(
     ("mode", "step", "shared", "context"),
     ordinarily(
         lambda mode, step, shared, context: (
-            (context == "fork" and shared and step is AsyncVectorEnv.step)
-            or (context == "fork" and mode is SAME_STEP and shared is (step is stream))
+            context == "fork"
+            and (step is stream) is (mode is SAME_STEP)
+            and shared is (mode is not DISABLED)
         ),
-        product(
-            MODES, [AsyncVectorEnv.step, stream], [True, False], ["fork", "spawn", "forkserver"]
-        ),
+        product(MODES, [step_together, stream], [True, False], ["fork", "spawn", "forkserver"]),
     ),
 )
 def test_results_are_those_of_environments_that_are_given_the_same_seeds(
     mode: AutoresetMode, step: Any, shared: bool, context: Any
 ) -> None:
-    expected = [play_alone(number, mode, AFTER) for number in range(NUM_ENVS)]
+    expected, replaced = zip(*(play_alone(n, mode) for n in range(NUM_ENVS)), strict=True)
     with AsyncVectorEnv(
         [partial(Errand, number) for number in range(NUM_ENVS)],
         num_workers=NUM_ENVS,
@@ -176,44 +178,44 @@ def test_results_are_those_of_environments_that_are_given_the_same_seeds(
         recycle_after=AFTER,
         stats=True,
     ) as envs:
-        options = [{"x": 5}] * NUM_ENVS
-        observations, _ = envs.reset(seed=7, options=options)
+        observations, _ = envs.reset(seed=7, options=[{"x": 5}] * NUM_ENVS)
         assert_identical(observations, np.array([one[0][0] for one in expected]))
         ended = np.zeros(NUM_ENVS, np.bool_)
         for time in range(1, STEPS + 1):
             if mode is DISABLED and ended.any():
                 envs.reset(options={"reset_mask": ended, "x": 5})
-            observations, rewards, terminations, _, infos = step(
-                envs, np.full(NUM_ENVS, (time - 1) % 3)
-            )
-            ended = terminations
-            for row, one in enumerate(expected):
-                observation, reward, over, info, last = one[time]
-                assert_identical(observations[row], observation)
-                assert (rewards[row], terminations[row]) == (reward, over)
-                for key in ("seed", "state", "length"):
-                    found = value(infos, key, row)
-                    assert found == info.get(key), key
-                if last is not None:
-                    assert_identical(infos["final_obs"][row], last[0])
-                    assert infos["final_info"]["length"][row] == last[1]["length"]
-                    assert infos["final_info"]["state"][row] == last[1]["state"]
-        ends = [sum(bool(one[2]) for one in row[1:]) for row in expected]
-        replaced = [count // AFTER for count in ends]
-        if mode is not SAME_STEP:  # the last one is replaced when its next episode begins
-            last = [
-                bool(row[-1][2]) and count % AFTER == 0
-                for row, count in zip(expected, ends, strict=True)
-            ]
-            replaced = [count - at_end for count, at_end in zip(replaced, last, strict=True)]
+            for result in step(envs, np.full(NUM_ENVS, (time - 1) % 3)):
+                observations, rewards, ended[result[-1]], _, infos, rows = result
+                for at, row in enumerate(rows):
+                    found = observations[at], rewards[at], ended[row], info_of(infos, at)
+                    np.testing.assert_equal(found, expected[row][time])
         stats = envs.stats()
-        assert stats.recycled_after.tolist() == replaced and min(replaced) > 1
+        assert stats.recycled_after.tolist() == list(replaced) and min(replaced) > 1
         assert stats.recycled_memory.tolist() == [0] * NUM_ENVS
         if shared:
             resets = [sum("seed" in one[3] for one in row[1:]) for row in expected]
             assert stats.steps.tolist() == [
                 STEPS - (count if mode is NEXT_STEP else 0) for count in resets
             ]
+
+
+def wrapped(number: int, mode: AutoresetMode) -> Any:
+    return SyncVectorEnv([partial(Errand, number)], autoreset_mode=mode)
+
+
+@pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP])
+def test_vector_envs_of_one_environment_are_replaced_as_environments_are(
+    mode: AutoresetMode,
+) -> None:
+    options: Any = {"num_workers": 2, "autoreset_mode": mode, "recycle_after": 1}
+    kinds = (Errand, partial(wrapped, mode=mode))
+    runs = []
+    for kind in kinds:
+        with AsyncVectorEnv([partial(kind, 0), partial(kind, 1)], **options) as envs:
+            run = [envs.reset(seed=7, options=[{"x": 5}] * 2)]
+            run += [envs.step([0, 0])[:4] for _ in range(8)]
+            runs.append((run, envs.call("number")))
+    np.testing.assert_equal(runs[0], runs[1])
 
 
 def notes(folder: Path, what: str) -> list[str]:
@@ -294,16 +296,29 @@ def test_a_vector_env_as_environment_is_replaced_at_full_resets(rows: int) -> No
 # ---------------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize("name", ["recycle_after", "recycle_memory"])
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_workers_of_several_environments_that_reset_one_by_one_are_refused(
-    name: str, mode: Any
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"recycle_after": 0}, "recycle_after must be an integer of at least 1, found 0"),
+        ({"recycle_memory": 1.5}, "recycle_memory must be an integer of at least 1, found 1.5"),
+        *(
+            pytest.param(
+                {name: 5, "autoreset_mode": mode},
+                "replace a worker where episodes are handed out",
+                marks=on_linux if name == "recycle_memory" else (),
+            )
+            for name in ("recycle_after", "recycle_memory")
+            for mode in ("NextStep", "SameStep")
+        ),
+    ],
+)
+def test_limits_that_are_wrong_or_would_replace_no_worker_are_refused(
+    arguments: Any, error: str
 ) -> None:
-    if name == "recycle_memory" and sys.platform != "linux":
-        pytest.skip("where no memory can be read, that is what is refused")
-    with pytest.raises(ValueError, match="replace a worker where episodes are handed out"):
-        AsyncVectorEnv([Errand] * 3, num_workers=2, autoreset_mode=mode, **{name: 5})
-    make_vec(Errand, 3, backend="sync", autoreset_mode=mode, **{name: 5}).close()
+    with pytest.raises((TypeError, ValueError), match=error):
+        AsyncVectorEnv([Errand] * 3, num_workers=2, **arguments)
+    if "autoreset_mode" in arguments:  # a single process has no workers to replace
+        make_vec(Errand, 3, backend="sync", **arguments).close()
 
 
 def test_resets_of_some_environments_of_a_worker_are_refused() -> None:
@@ -319,18 +334,6 @@ def test_resets_of_some_environments_of_a_worker_are_refused() -> None:
             with pytest.raises(ValueError, match="cannot be reset one by one"):
                 reset()
         envs.reset()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ({"recycle_after": 0}, "recycle_after must be an integer of at least 1, found 0"),
-        ({"recycle_memory": 1.5}, "recycle_memory must be an integer of at least 1, found 1.5"),
-    ],
-)
-def test_limits_are_checked(arguments: Any, error: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=error):
-        AsyncVectorEnv([Errand], **arguments)
 
 
 def test_memory_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,7 +378,7 @@ def play(envs: Any, steps: int = 8) -> list[float]:
         [
             (*deed, mode)
             for deed in (
-                ("fail", "raised while it closed: OSError: no licence when closed; it is replaced"),
+                ("fail", "raised while it closed: OSError: no licence; it is replaced"),
                 ("die", "ended before its environments were closed; it is replaced"),
                 ("hang", "did not close within"),
             )
@@ -391,15 +394,14 @@ def test_what_goes_wrong_while_it_closes_is_logged(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vecspaces.vector.session.workers.CLOSE_SECONDS", stretched(0.3))
+    monkeypatch.setattr("vecspaces.vector.session.recycling.CLOSE_SECONDS", stretched(0.3))
     caplog.set_level(logging.INFO, "vecspaces")
     with make(tmp_path, mode) as envs:
         envs.reset(seed=7)
-        (tmp_path / f"{deed} closed").touch()
-        found = play(envs)
-    with make(tmp_path, mode) as envs:
+        expected = play(envs)
         envs.reset(seed=7)
-        assert play(envs) == found
+        (tmp_path / f"{deed} closed").touch()
+        assert play(envs) == expected
     lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(lines) == 1 and line in lines[0] and lines[0].startswith("worker ")
     reasons = {record.getMessage() for record in caplog.records if record.levelname == "INFO"}
@@ -411,49 +413,87 @@ def test_what_goes_wrong_while_it_closes_is_logged(
 
 @on_posix
 @pytest.mark.parametrize(
-    ("deed", "mode"),
+    ("deed", "place", "action", "mode"),
     ordinarily(
-        lambda deed, mode: mode is SAME_STEP or deed == "fail built",
-        product(["fail built", "fail first reset", "die built", "die first reset"], MODES),
+        lambda deed, place, action, mode: (
+            mode is (SAME_STEP if place == "first reset" else NEXT_STEP)
+            or (deed, place, action, mode) == ("die", "first reset", "restart", NEXT_STEP)
+        ),
+        [
+            (*fault, mode)
+            for fault in (
+                ("fail", "built", "raise"),
+                ("fail", "first reset", "raise"),
+                *product(["die"], ["built", "first reset"], ["raise", "restart"]),
+                *product(["hang"], ["first reset"], ["raise", "restart"]),
+            )
+            for mode in MODES
+        ],
     ),
 )
-def test_a_replacement_that_fails_raises_and_a_reset_builds_it_again(
-    deed: str, mode: AutoresetMode, tmp_path: Path
+def test_a_successor_that_fails_is_restarted_or_raises_and_a_reset_builds_it_again(
+    deed: str, place: str, action: str, mode: AutoresetMode, tmp_path: Path
 ) -> None:
-    with make(tmp_path, mode) as envs:
-        envs.reset(seed=7)
-        envs.step([0, 0])
-        (tmp_path / deed).touch()
-        with pytest.raises(OSError if "fail" in deed else WorkerDiedError) as caught:
-            play(envs, 4)
-        if "fail" in deed:
-            verb = "build" if "built" in deed else "reset"
-            assert f"environment 0 (worker 0) failed in {verb}" in str(caught.value.__cause__)
-        envs.reset(seed=7)
-        play(envs)
-        assert not (tmp_path / deed).exists()
+    arguments: dict[str, Any] = {"on_worker_death": action, "max_restarts": 1}
+    if deed == "hang":
+        arguments = {"on_step_timeout": action, "step_timeout": stretched(0.4)}
+    order = tmp_path / f"{deed} {place}"
+    with make(tmp_path, mode, **arguments) as envs:
+        rewards = []
+        for touches in (False, True):
+            envs.reset(seed=7)
+            envs.step([0, 0])
+            if touches:
+                order.touch()
+            if touches and action == "raise":
+                kinds = {"fail": OSError, "die": WorkerDiedError, "hang": StepTimeoutError}
+                with pytest.raises(kinds[deed]) as caught:
+                    play(envs, 4)
+                if deed == "fail":
+                    begins = "step" if mode is NEXT_STEP else "reset"
+                    verb = "build" if place == "built" else begins
+                    where = f"environment 0 (worker 0) failed in {verb}"
+                    assert where in str(caught.value.__cause__)
+                envs.reset(seed=7)
+                envs.step([0, 0])
+            rewards.append(play(envs))
+        assert rewards[0] == rewards[1]  # no episode is lost
+    assert not order.exists()
+
+
+class Killer(Errand):
+    """Kills, on demand, the second process of environment 0 once that has begun its episode."""
+
+    def step(self, action: Any) -> Any:
+        assert self.folder is not None
+        order = self.folder / "kill"
+        if order.exists():
+            order.unlink()
+            while len(begun := notes(self.folder, "first reset 0")) < 2:
+                time.sleep(0.01)
+            time.sleep(stretched(0.1))  # it has answered
+            os.kill(int(begun[1].split()[-1]), signal.SIGKILL)
+            time.sleep(stretched(0.1))
+        return super().step(action)
 
 
 @on_posix
-@pytest.mark.parametrize(
-    ("mode", "place"),
-    ordinarily(
-        lambda mode, place: mode is not DISABLED and place == "first reset",
-        product(MODES, ("built", "first reset")),
-    ),
-)
-def test_a_replacement_that_dies_is_restarted_and_no_episode_is_lost(
-    mode: AutoresetMode, place: str, tmp_path: Path
+@pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP])
+def test_a_successor_that_dies_after_it_has_answered_loses_its_episode(
+    mode: AutoresetMode, tmp_path: Path
 ) -> None:
-    rewards = []
-    for deed in ("die", "ignore"):
-        with make(tmp_path, mode, on_worker_death="restart", max_restarts=1) as envs:
-            envs.reset(seed=7)
-            envs.step([0, 0])
-            (tmp_path / f"{deed} {place}").touch()
-            rewards.append(play(envs))
-    assert rewards[0] == rewards[1]
-    assert not (tmp_path / f"die {place}").exists()
+    fns = [partial(Errand, 0, tmp_path), partial(Killer, 9, tmp_path)]
+    options: Any = {"autoreset_mode": mode, "on_worker_death": "restart", "stats": True}
+    with AsyncVectorEnv(fns, num_workers=2, recycle_after=1, **options) as envs:
+        begin(envs)
+        (tmp_path / "kill").touch()
+        *_, truncations, infos = envs.step([0, 0])
+        assert not truncations.any() and "worker_restarted" not in infos
+        *_, truncations, infos = envs.step([0, 0])
+        assert truncations.tolist() == infos["worker_restarted"].tolist() == [True, False]
+        stats = envs.stats()
+        assert stats.restarts.tolist() == stats.lost_episodes.tolist() == [1, 0]
+        envs.step([0, 0])
 
 
 @on_posix
@@ -471,26 +511,6 @@ def test_an_episode_that_a_crash_ends_does_not_count(tmp_path: Path) -> None:
             envs.step([0, 0])
 
 
-@on_posix
-@pytest.mark.parametrize("mode", [pytest.param(NEXT_STEP, marks=pytest.mark.full), SAME_STEP])
-def test_a_replacement_that_hangs_overruns_step_timeout(
-    mode: AutoresetMode, tmp_path: Path
-) -> None:
-    for action in ("raise", "restart"):
-        bounds = {"on_step_timeout": action, "step_timeout": stretched(0.4)}
-        with make(tmp_path, mode, **bounds) as envs:
-            envs.reset(seed=7)
-            envs.step([0, 0])
-            (tmp_path / "hang first reset").touch()
-            if action == "restart":
-                play(envs)
-                continue
-            with pytest.raises(StepTimeoutError):
-                play(envs)
-            envs.reset(seed=7)
-            play(envs)
-
-
 class SlowToClose(Errand):
     def close(self) -> None:
         self.note("closing")
@@ -498,7 +518,9 @@ class SlowToClose(Errand):
         super().close()
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize(
+    "number", ordinarily(lambda number: number < 2, zip(range(4), strict=True))
+)
 def test_another_thread_closes_while_workers_close_that_are_replaced(
     tmp_path: Path, number: int
 ) -> None:
@@ -553,8 +575,11 @@ def test_close_while_a_worker_is_replaced_ends_the_call(
 
 
 @on_posix
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("stride", [293, pytest.param(3, marks=pytest.mark.full)])
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("mode", "stride"),
+    ordinarily(lambda mode, stride: (mode, stride) == (SAME_STEP, 293), product(MODES, (293, 3))),
+)
 def test_an_interrupt_at_any_point_of_a_replacement(
     mode: AutoresetMode, stride: int, tmp_path: Path
 ) -> None:
@@ -592,8 +617,7 @@ def test_an_interrupt_at_any_point_of_a_replacement(
     assert count > 2 and len(notes(tmp_path, "built")) >= count
 
 
-@pytest.mark.parametrize("call", ["reset", "send_reset"])
-@pytest.mark.parametrize("mode", MODES)
+@diagonal(mode=MODES, call=["reset", "send_reset"])
 def test_a_step_after_a_reset_that_was_interrupted(
     call: str, mode: AutoresetMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -605,7 +629,7 @@ def test_a_step_after_a_reset_that_was_interrupted(
     with make(tmp_path, mode) as envs:
         begin(envs)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Workers, "begin_fresh", interrupt)
+            patch.setattr(Workers, "note_start", interrupt)
             if call == "reset":
                 envs.reset(options={"reset_mask": ENDED})
             else:
@@ -632,38 +656,50 @@ def read_memory(pid: int) -> int:
     return int(text.partition("Pss:")[2].split()[0]) * 1024
 
 
+def children(pid: int) -> list[int]:
+    return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
 @on_linux
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("argument", ["recycle_after", "recycle_memory"])
-@pytest.mark.parametrize("episodes", [240, pytest.param(100_000, marks=pytest.mark.full)])
-def test_an_environment_that_leaks_runs_in_bounded_memory(episodes: int, argument: str) -> None:
+@pytest.mark.parametrize(
+    ("episodes", "num_envs", "limit"),
+    # 10^5 episodes take some four minutes of processor time: more environments for each message,
+    # more episodes for each worker that is started.
+    [(600, 4, 60), pytest.param(100_000, 32, 250, marks=pytest.mark.full)],
+)
+def test_an_environment_that_leaks_runs_in_bounded_memory(
+    episodes: int, num_envs: int, limit: int, argument: str
+) -> None:
     """It leaks a megabyte per episode."""
-    limit, most = 60, [0]
-    megabyte = 1 << 20
+    most, megabyte = [0], 1 << 20
 
     def policy(observations: Any) -> Any:
         return np.zeros(len(observations), np.int64)
 
     def look(finished: int, _: int) -> None:
-        if finished % 10 == 0:
-            for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-                try:
-                    most.append(read_memory(int(child)))
-                except (OSError, IndexError):  # it has just ended
-                    continue
+        if finished % (limit // 6) == 0:
+            for server in children(os.getpid()):
+                for worker in children(server):
+                    try:
+                        most.append(read_memory(worker))
+                    except (OSError, IndexError):  # it has just ended
+                        continue
 
     found = evaluate(
         policy,
         partial(Errand, leak=megabyte),
         episodes=episodes,
         seed=1,
-        num_envs=4,
+        num_envs=num_envs,
         num_workers=2,
         progress=look,
         vector_kwargs={
-            "context": "fork",
-            argument: limit if argument == "recycle_after" else 150 * megabyte,
+            "context": "forkserver",  # a fork would count pages of this process
+            argument: limit if argument == "recycle_after" else (limit + 90) * megabyte,
         },
     )
     assert (found.lengths == 2).all()
-    assert 0 < max(most) < 250 * megabyte
+    # On a busy machine memory is read rarely, since reading may take a twentieth of the time.
+    assert limit * megabyte < max(most) < (4 * limit + 10) * megabyte

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.crosses import ordinarily
+from tests.crosses import diagonal, ordinarily
 from tests.envs import Ledger
 from tests.vector.bounds import stretched, within
 from vecspaces import Env
@@ -86,7 +86,7 @@ def test_any_death_restarts(deed: str, tmp_path: Path) -> None:
         assert_lost(envs.step(ACTIONS))
 
 
-@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+@pytest.mark.parametrize("context", [pytest.param("spawn", marks=pytest.mark.full), "forkserver"])
 def test_other_start_methods_restart_too(context: str, tmp_path: Path) -> None:
     with make(factories(4, tmp_path, "SIGKILL"), context=context) as envs:
         envs.reset()
@@ -117,16 +117,29 @@ def kill(envs: Any, worker: int) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_death_between_two_steps_loses_the_next_step(mode: AutoresetMode, tmp_path: Path) -> None:
-    with start(tmp_path, autoreset_mode=mode) as envs:
+def test_deaths_between_two_steps_lose_the_next_step_and_stats_count_them(
+    mode: AutoresetMode, tmp_path: Path
+) -> None:
+    with start(tmp_path, autoreset_mode=mode, stats=True) as envs:
+        assert envs.stats().restarts.tolist() == [0, 0]
+        for count in (1, 2):
+            kill(envs, 1)
+            if mode is AutoresetMode.NEXT_STEP:  # a call of other environments does not notice it
+                assert envs.call("poke", env_ids=[0]) == (1,)
+            assert_lost(envs.step(ACTIONS))
+            stats = envs.stats()
+            assert stats.restarts.tolist() == [0, count]
+            assert stats.lost_episodes.tolist() == [0, 0, count, count]
+            if mode is AutoresetMode.DISABLED:
+                envs.reset(options={"reset_mask": np.isin(range(4), LOST)})
         kill(envs, 1)
-        if mode is AutoresetMode.NEXT_STEP:  # a call of other environments does not notice it
-            assert envs.call("poke", env_ids=[0]) == (1,)
-        assert_lost(envs.step(ACTIONS))
+        envs.reset()  # gives the episodes up: no step reports their loss
+        stats = envs.stats()
+        assert (stats.restarts.tolist(), stats.lost_episodes.tolist()) == ([0, 3], [0, 0, 2, 2])
 
 
 def test_a_streaming_death_before_send_is_a_truncation_too(tmp_path: Path) -> None:
-    with start(tmp_path) as envs:
+    with start(tmp_path, stats=True) as envs:
         kill(envs, 1)
         envs.send(ACTIONS[[3]], env_ids=[3])
         envs.send(ACTIONS[KEPT], env_ids=KEPT)
@@ -135,34 +148,22 @@ def test_a_streaming_death_before_send_is_a_truncation_too(tmp_path: Path) -> No
         lost = np.isin(got.env_ids, LOST)
         assert (got.truncations == lost).all()
         assert (got.infos["worker_restarted"] == lost).all()
+        assert envs.stats().lost_episodes.tolist() == [0, 0, 1, 1]
 
 
 # ---------------------------------------------------------------------- the budget
 
 
-@pytest.mark.parametrize(
-    "deed, kind, did, what, window",
-    [
-        (
-            "SIGKILL",
-            WorkerDiedError,
-            "died",
-            "worker 1 (environments 2, 3) was ended by SIGKILL",
-            math.inf,
-        ),
-        ("hang", StepTimeoutError, "overran step_timeout", "step did not end within", 60.0),
-    ],
-)
+@pytest.mark.parametrize("deed", LOSSES)
 def test_too_many_losses_raise_and_tell_the_history(
-    deed: str,
-    kind: type[WorkerDiedError | StepTimeoutError],
-    did: str,
-    what: str,
-    window: float,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    deed: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    within = " within 60 s" if window == 60 else ""
+    kind: Any = WorkerDiedError
+    did, what = "died", "worker 1 (environments 2, 3) was ended by SIGKILL"
+    window, within = math.inf, ""
+    if deed == "hang":
+        kind, window, within = StepTimeoutError, 60.0, " within 60 s"
+        did, what = "overran step_timeout", "step did not end within"
     with start(tmp_path, deed, max_restarts=1, restart_window=window) as envs:
         arm(tmp_path)
         assert_lost(envs.step(ACTIONS))
@@ -306,23 +307,18 @@ def test_deaths_older_than_the_window_are_forgotten(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("deed", LOSSES)
-def test_max_restarts_zero_raises_at_once(deed: str, tmp_path: Path) -> None:
-    with start(tmp_path, deed, max_restarts=0) as envs:
-        arm(tmp_path)
-        with pytest.raises((WorkerDiedError, StepTimeoutError), match=r"(died|step_timeout) once"):
-            envs.step(ACTIONS)
-        with within(3):  # what hangs is gone already
-            envs.close()
-
-
-def test_what_was_raised_is_no_free_restart_once_the_window_is_over(tmp_path: Path) -> None:
-    with start(tmp_path, max_restarts=0, restart_window=0.2) as envs:
+def test_max_restarts_zero_raises_at_once_also_when_the_window_is_over(
+    deed: str, tmp_path: Path
+) -> None:
+    with start(tmp_path, deed, max_restarts=0, restart_window=0.2) as envs:
         for _ in range(2):
             envs.reset(seed=5)
             time.sleep(0.3)
-            kill(envs, 1)
-            with pytest.raises(WorkerDiedError, match="died once"):
+            arm(tmp_path)
+            with pytest.raises((WorkerDiedError, StepTimeoutError), match=r"(died|timeout) once"):
                 envs.step(ACTIONS)
+        with within(3):  # what hangs is gone already
+            envs.close()
 
 
 def test_what_a_function_of_deaths_raises_ends_the_step_and_a_reset_goes_on(
@@ -356,7 +352,9 @@ def hanging(folder: Path, *rows: int) -> list[Factory]:
 def test_workers_that_are_late_together_are_one_restart(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with make(hanging(tmp_path, 1, 3), "hang", max_restarts=1) as envs:
+    errors: list[StepTimeoutError] = []
+    options: dict[str, Any] = {"on_step_timeout": errors.append, "max_restarts": 1}
+    with make(hanging(tmp_path, 1, 3), "hang", **options) as envs:
         envs.reset(seed=5)
         for stream in (False, True):
             envs.step(ACTIONS)
@@ -365,30 +363,14 @@ def test_workers_that_are_late_together_are_one_restart(
             if stream:  # the second one is too many
                 envs.send(ACTIONS[LOST], LOST)
                 envs.send(ACTIONS[KEPT], KEPT)
-                with pytest.raises(StepTimeoutError, match="overran step_timeout 2 times") as late:
+                with pytest.raises(StepTimeoutError, match="overran step_timeout 2 times"):
                     envs.recv(4)
-                assert sorted(late.value.env_ids) == [0, 1, 2, 3]
             else:
                 *_, truncations, infos = envs.step(ACTIONS)
                 assert truncations.all() and infos["worker_restarted"].all()
                 assert len(caplog.records) == 1
+        assert [sorted(error.env_ids) for error in errors] == [[0, 1, 2, 3]] * 2
         envs.close(terminate=True)
-
-
-def test_a_function_is_called_once_for_workers_that_are_late_together(tmp_path: Path) -> None:
-    errors: list[StepTimeoutError] = []
-
-    def judge(error: StepTimeoutError) -> None:
-        errors.append(error)
-        raise LookupError("no more")
-
-    with make(hanging(tmp_path, 1, 3), "hang", on_step_timeout=judge) as envs:
-        envs.reset(seed=5)
-        for row in (1, 3):
-            arm(tmp_path / str(row))
-        with pytest.raises(LookupError):
-            envs.step(ACTIONS)
-        assert [error.env_ids for error in errors] == [(0, 1, 2, 3)]
 
 
 def test_a_hung_row_of_a_stream_is_noticed_while_others_go_on(tmp_path: Path) -> None:
@@ -529,17 +511,15 @@ class Slow(Mortal):
         return np.array([-1.0, self.time]), 1.0, False, False, {}
 
 
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
-@pytest.mark.parametrize(("shared_memory", "buffers"), [(True, 3), (True, 1), (False, 1)])
+@diagonal(
+    memory=[{"buffers": 3}, {}, {"shared_memory": False}],
+    mode=["NextStep", "SameStep", "Disabled"],
+)
 def test_the_last_known_observation_is_shown_after_both_deaths(
-    mode: str, shared_memory: bool, buffers: int, tmp_path: Path
+    memory: dict[str, Any], mode: str, tmp_path: Path
 ) -> None:
-    with make(
-        [partial(Mortal, tmp_path), partial(Slow, tmp_path)],
-        autoreset_mode=mode,
-        shared_memory=shared_memory,
-        buffers=buffers,
-    ) as envs:
+    env_fns = [partial(Mortal, tmp_path), partial(Slow, tmp_path)]
+    with make(env_fns, autoreset_mode=mode, **memory) as envs:
         envs.reset(seed=0)
         for _ in range(2):
             known = envs.step([0, 0])[0]

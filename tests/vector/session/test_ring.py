@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.envs import Sampler, ledgers
-from vecspaces import spaces
+from tests.envs import ledgers
 from vecspaces.vector import AsyncVectorEnv, Rollout, SyncVectorEnv
 from vecspaces.vector.session.ring import SlotRing
 
@@ -102,20 +100,6 @@ def test_a_rollout_needs_all_environments_in_each_batch() -> None:
         envs.step([0, 0])
         with pytest.raises(ValueError, match="batch_size"):
             envs.rollout_view()
-
-
-def test_without_shared_memory_a_partial_reset_keeps_the_other_rows() -> None:
-    space = spaces.Dict(a=spaces.Box(0, 1, (3,)), b=spaces.Text(5))
-    env_fns = [partial(Sampler, space, spaces.Discrete(2), shortest=9)] * 4
-    with AsyncVectorEnv(env_fns, shared_memory=False, buffers=3, num_workers=2) as envs:
-        envs.reset(seed=0)
-        for _ in range(4):
-            before, *_ = envs.step([0] * 4)
-            after, _ = envs.reset(options={"reset_mask": np.array([True, False, True, False])})
-            for row in (1, 3):
-                assert_identical(after["a"][row], before["a"][row])
-                assert after["b"][row] == before["b"][row]
-            assert not np.array_equal(after["a"][0], before["a"][0])
 
 
 def test_a_rollout_is_shown_by_dtypes_and_shapes() -> None:

@@ -92,7 +92,7 @@ class Expected:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.parametrize("mode", ["NextStep", pytest.param("SameStep", marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("steps", "kills"), [(500, 20), pytest.param(30_000, 200, marks=pytest.mark.full)]
 )

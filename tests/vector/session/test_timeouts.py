@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,8 @@ from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the gate is a FIFO")
 
 ACTIONS = np.array([0, 1, 2, 1])
-SHORT = stretched(0.1)
+SHORT = 0.05
+full = partial(pytest.param, marks=pytest.mark.full)
 
 
 @pytest.fixture
@@ -59,6 +63,17 @@ BEGIN: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def wait_in_vain(wait: Callable[..., Any]) -> StepTimeoutError:
+    """Return what a wait raises; on a busy machine it is repeated until environment 2 is late."""
+    give_up = time.monotonic() + 20
+    while True:
+        with pytest.raises(StepTimeoutError) as caught:
+            wait(timeout=SHORT)
+        found = caught.value
+        if (found.env_ids == (2, 3) and found.running) or time.monotonic() > give_up:
+            return found
+
+
 @pytest.mark.parametrize("what", BEGIN)
 def test_waiting_again_after_a_timeout_gets_the_right_answer(
     what: str, tmp_path: Path, healthy: Any
@@ -69,9 +84,7 @@ def test_waiting_again_after_a_timeout_gets_the_right_answer(
         BEGIN[what](envs)
         wait = getattr(envs, f"{what}_wait")
         for _ in range(2):
-            with pytest.raises(StepTimeoutError) as caught:
-                wait(timeout=SHORT)
-            assert caught.value.env_ids == (2, 3)
+            assert wait_in_vain(wait).env_ids == (2, 3)
         open_gate(tmp_path)
         assert_identical(wait(), expected)
         assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
@@ -82,12 +95,11 @@ def test_a_timeout_names_who_is_running_and_a_reset_replaces_the_busy_worker_alo
 ) -> None:
     with started(tmp_path, "step", step_timeout=5.0) as envs:
         envs.step_async(ACTIONS)
-        with pytest.raises(
-            StepTimeoutError,
-            match=r"step did not end within \S+ s: environments 2, 3 still busy "
+        assert re.match(
+            r"step did not end within \S+ s: environments 2, 3 still busy "
             r"\(environment 2 running now\): wait again, call reset\(\).*, or close\(\)",
-        ):
-            envs.step_wait(timeout=SHORT)
+            str(wait_in_vain(envs.step_wait)),
+        )
         with pytest.raises(AlreadyPendingCallError, match="that timed out is still pending"):
             envs.step(ACTIONS)
         before = [process.pid for process in envs.processes]
@@ -101,10 +113,10 @@ def test_a_timeout_names_who_is_running_and_a_reset_replaces_the_busy_worker_alo
 @pytest.mark.parametrize(
     "where, touch",
     [
-        ("get", lambda envs: envs.get_attr("strength")),
-        ("set", lambda envs: envs.set_attr("strength", 3)),
         ("render", lambda envs: envs.render()),
         ("call", lambda envs: envs.call("poke")),
+        full("get", lambda envs: envs.get_attr("strength")),
+        full("set", lambda envs: envs.set_attr("strength", 3)),
     ],
 )
 def test_step_timeout_bounds_everything_else_too(
@@ -164,14 +176,34 @@ def test_a_late_result_is_not_taken_for_the_next_call(tmp_path: Path, healthy: A
         assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
 
 
+def test_who_was_late_and_answered_is_not_late_in_the_next_call(
+    tmp_path: Path, healthy: Any
+) -> None:
+    """Else a reset of other rows would build its environments again, and reset none of them."""
+    with _one_fails_one_is_late(tmp_path, "get", "call") as envs:
+        envs.call_async("poke", 5)
+        with pytest.raises(StepTimeoutError):
+            envs.call_wait(timeout=SHORT)
+        open_gate(tmp_path / "later")
+        assert envs.call_wait() == (5, 6, 7, 8)
+        with pytest.raises(OddError):
+            envs.get_attr("strength")  # environment 2 is at its gate, but nobody waited in vain
+        before = [process.pid for process in envs.processes]
+        options = {"reset_mask": np.arange(4) < 2}
+        assert_identical(
+            envs.reset(seed=8, options=options), healthy.reset(seed=8, options=options)
+        )
+        assert [process.pid for process in envs.processes] == before
+        open_gate(tmp_path)
+        assert_identical(envs.step(ACTIONS), healthy.step(ACTIONS))
+
+
 def test_recv_that_timed_out_has_lost_nothing_and_a_reset_goes_on(
     tmp_path: Path, healthy: Any
 ) -> None:
     with started(tmp_path, "step", batch_size=4, step_timeout=5.0) as envs:
         envs.send(ACTIONS)
-        with pytest.raises(StepTimeoutError) as caught:
-            envs.recv(timeout=SHORT)
-        assert 2 in caught.value.env_ids
+        assert wait_in_vain(envs.recv).env_ids == (2, 3)
         open_gate(tmp_path)
         transition = envs.recv()
         assert sorted(transition.env_ids.tolist()) == [0, 1, 2, 3]
@@ -179,8 +211,7 @@ def test_recv_that_timed_out_has_lost_nothing_and_a_reset_goes_on(
         assert transition.rewards.tolist() == ACTIONS[transition.env_ids].tolist()
         arm(tmp_path)
         envs.send(ACTIONS)
-        with pytest.raises(StepTimeoutError):
-            envs.recv(timeout=SHORT)
+        wait_in_vain(envs.recv)
         assert_identical(envs.reset(seed=8), healthy.reset(seed=8))
         assert built(tmp_path)[4:] == [2, 3]
 
@@ -212,16 +243,3 @@ def test_of_several_failures_the_lowest_environment_is_named(what: str, tmp_path
         with pytest.raises(OddError) as caught:
             getattr(envs, f"{what}_wait")()
         assert "environment 1" in str(caught.value.__cause__)
-
-
-def test_a_wait_with_a_timeout_that_is_none_changes_nothing() -> None:
-    wrong: list[Any] = [-1, float("nan"), "1", [1], True]
-    with AsyncVectorEnv([Factory(0), Factory(1)], num_workers=1, context="fork") as envs:
-        envs.reset()
-        envs.step_async(ACTIONS[:2])
-        for timeout in wrong:
-            with pytest.raises((TypeError, ValueError), match=r"^timeout must be"):
-                envs.step_wait(timeout=timeout)
-            with pytest.raises(AlreadyPendingCallError):  # after an interrupt, a reset is taken
-                envs.reset()
-        assert envs.step_wait(timeout=10**400)[1].shape == (2,)

@@ -46,6 +46,9 @@ class Trickle:
             self.replies.append(Reply(0, Op.PART, 1, None))
         return self.replies
 
+    def running(self, worker: int) -> list[int]:
+        return [0]
+
     def locate(self, worker: int) -> Place:
         return Place(self.slices[worker])
 

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compare import assert_identical, without_0d_arrays
+from tests.crosses import START_METHODS
 from tests.leaks import made_here, shared_memory
 from tests.strategies import FUNDAMENTAL, Recipe, recipes, seeds
 from vecspaces.spaces import (
@@ -42,8 +43,6 @@ from vecspaces.vector.utils import (
     read_from_shared_memory,
     write_to_shared_memory,
 )
-
-START_METHODS = multiprocessing.get_all_start_methods()
 
 
 class Colour(Space[Any]):

@@ -1,4 +1,4 @@
-"""One arena: the order of observations, actions, infos, rewards and counters in it; its views."""
+"""One arena: the order of observations, actions, infos, rewards and counters, and its views."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from vecspaces.layout.packing import Dumps, dumping_by
 from vecspaces.log import log
 from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Dict, Space
+from vecspaces.vector.exchange.chunk_rows import SHARED_STEPS, ChunkRows, size_of_chunks
 from vecspaces.vector.exchange.info_space import InfoLayout, InfoRows, objects_of
+from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.positions import POSITION_SHAPE, Positions
 from vecspaces.vector.exchange.stats import ENV_SHAPE, WORKER_SHAPE
 
 
 @dataclass(frozen=True)
 class BufferPlan:
-    """Where everything lies in one arena; small, picklable, the same in every process."""
+    """The layout of one arena; small, picklable, and the same in every process."""
 
     observations: Layout  # the ring of slots
     actions: Layout
     # The last observations of episodes, in SAME_STEP mode only.
     finals: Layout | None
-    # With an info_space: what it declares, in as many slots as observations; and in SAME_STEP mode,
-    # the last infos of episodes, below "final_info".
+    # With an info_space: the declared infos, in as many slots as observations; and in SAME_STEP
+    # mode, the last infos of episodes, under "final_info".
     infos: InfoLayout | None
     final_infos: InfoLayout | None
     # By name: dtype, shape and offset in bytes.
@@ -50,6 +52,7 @@ class BufferPlan:
         num_workers: int = 1,
         stats: bool = False,
         info_space: Dict[Any] | None = None,
+        has_threads: bool = False,
     ) -> BufferPlan:
         """Lay out the rows of `num_envs` environments."""
         compile_layout = partial(Layout.compile, n=num_envs, variable_capacity=variable_capacity)
@@ -71,7 +74,7 @@ class BufferPlan:
 
         def place(name: str, dtype: str, *shape: int) -> None:
             nonlocal end
-            # Each begins a cache line: what one process writes slows down no other.
+            # Each begins a cache line, so that writes of one process do not slow down another.
             offset = -(-end // ALIGNMENT) * ALIGNMENT
             arrays[name] = dtype, shape, offset
             end = offset + np.dtype(dtype).itemsize * math.prod(shape)
@@ -80,12 +83,17 @@ class BufferPlan:
         place("terminations", "?", slots, num_envs)
         place("truncations", "?", slots, num_envs)
         place("progress", "i8", num_workers)  # the row that a worker is busy with, or -1
+        if has_threads:  # the thread that is busy with a row, or 0, and since when
+            place("busy", "i8", num_envs, 2)
         place("steps", "i8", num_workers)
+        place("length", "i8", 1)  # of the last chunks
+        place("words", "i8", num_workers, ALIGNMENT // 8)
         place("positions", "i8", num_envs, *POSITION_SHAPE)
         if stats:
             place("env_counters", "i8", num_envs, *ENV_SHAPE)
             place("worker_counters", "i8", num_workers, *WORKER_SHAPE)
-        return cls(observations, actions, last, infos, final_infos, arrays, end)
+        size = -(-end // ALIGNMENT) * ALIGNMENT
+        return cls(observations, actions, last, infos, final_infos, arrays, size)
 
     @property
     def num_envs(self) -> int:
@@ -96,6 +104,12 @@ class BufferPlan:
     def slots(self) -> int:
         """The length of the ring of observations."""
         return self.observations.slots
+
+    @property
+    def shared_size(self) -> int:
+        """The size of an arena with memory for chunks behind the rows, in bytes."""
+        room = size_of_chunks(self.actions, SHARED_STEPS) if self.actions.fixed else 0
+        return self.size + room
 
     @property
     def has_variable(self) -> bool:
@@ -116,8 +130,8 @@ class Slice(NamedTuple):
 class Buffers:
     """The views of one process on the rows, bound once.
 
-    `arena` is private memory if None; `dumps` pickles actions of the main module's classes, which
-    otherwise are pickled by reference. `infos` has one `InfoRows` per slot, or none.
+    `arena` is private memory if None; `dumps` pickles actions whose classes are of the main module,
+    which are otherwise pickled by reference. `infos` has one `InfoRows` per slot, or none.
     """
 
     def __init__(
@@ -130,9 +144,11 @@ class Buffers:
         (self.actions,) = plan.actions.bind(self.arena, spill=True)
         self.write_actions: Callable[..., None] = self.actions.batch_writer()
         self.write_some_actions: Callable[..., None] = self.actions.write_batch
+        self.write_action: Callable[[int, Any], None] = self.actions.write
         if dumps is not None and plan.actions.has_variable:
             self.write_actions = dumping_by(dumps, self.write_actions)
             self.write_some_actions = dumping_by(dumps, self.write_some_actions)
+            self.write_action = dumping_by(dumps, self.write_action)
         self.finals: Rows | None = None
         if plan.finals is not None:
             (self.finals,) = plan.finals.bind(self.arena, spill=True)
@@ -145,12 +161,45 @@ class Buffers:
         self.terminations: npt.NDArray[np.bool_] = views["terminations"]
         self.truncations: npt.NDArray[np.bool_] = views["truncations"]
         self.progress: npt.NDArray[np.int64] = views["progress"]
+        self._length: Any = views["length"].data
+        # For each worker: its commands without messages, and its answers.
+        self.words: npt.NDArray[np.int64] = views["words"]
+        #: By row, if environments step at the same time: replaces `progress`.
+        self.busy: npt.NDArray[np.int64] | None = views.get("busy")
         self.positions = Positions(views["steps"], views["positions"])
         # The counters of `stats()`, per environment and per worker; None without `stats`.
         self.counters: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None
         if "env_counters" in views:
             self.counters = views["env_counters"], views["worker_counters"]
         self.whole = [self.slice(slot, 0, plan.num_envs) for slot in range(plan.slots)]
+        self._chunk: ChunkRows | None = None
+
+    def chunk(self, length: int) -> ChunkRows:
+        """Return the memory of chunks of this length, often that of the last ones."""
+        chunk = self._chunk
+        if chunk is None or chunk.length != length:
+            room = self.arena.buffer[self.plan.size :]
+            chunk = self._chunk = ChunkRows(self.plan.actions, length, room)
+            self._length[0] = length
+        return chunk
+
+    def chunk_of(self, payload: Any) -> tuple[Sequence[int] | None, ChunkRows, bool]:
+        """Return the rows of a chunk (None: all), its memory, and whether infos are kept.
+
+        Without a payload, it is one of all rows, and shared memory tells the length.
+        """
+        rows, length, keeps_infos = payload or (None, self._length[0], False)
+        return rows, self.chunk(length), keeps_infos
+
+    def is_shared(self, op: Op) -> bool:
+        """Whether other processes share the memory of the last command of this kind."""
+        if op is Op.STEP_CHUNK and self._chunk is not None:
+            return self._chunk.is_shared
+        return self.arena.handle is not None
+
+    def actions_of(self, op: Op, payload: Any) -> Rows:
+        """Return the place of the actions of a command with this payload."""
+        return self.chunk_of(payload)[1].actions if op is Op.STEP_CHUNK else self.actions
 
     def slice(self, slot: int, low: int, high: int) -> Slice:
         """Bind rows `low` to `high` of a slot."""
@@ -176,7 +225,7 @@ class Buffers:
 
     @property
     def _ends(self) -> list[Rows]:
-        """The parts that the end of an episode writes (SAME_STEP)."""
+        """The parts that are written at the end of an episode (SAME_STEP)."""
         finals = [] if self.finals is None else [self.finals]
         return finals if self.final_infos is None else finals + self.final_infos.parts
 
@@ -193,37 +242,37 @@ class Buffers:
     def add_finals(
         self, infos: dict[str, Any], rows: npt.NDArray[Any], ended: npt.NDArray[np.bool_]
     ) -> None:
-        """Add what the ends of episodes wrote to merged infos of `rows`, of which some `ended`."""
+        """Add the results of ends of episodes to merged infos of `rows`, some of which `ended`."""
         assert self.finals is not None
         infos["final_obs"], infos["_final_obs"] = objects_of(self.finals, rows, ended), ended
         if self.final_infos is not None:
             self.final_infos.gather(infos, rows, ended)
 
     def release(self) -> None:
-        """Give the memory back; what the caller was given to look at stays valid until dropped."""
+        """Free the memory; views that the caller has stay valid as long as they exist."""
         self.arena.close()
         for name in vars(self).keys() - {"plan", "arena"}:
             vars(self).pop(name, None)  # can be repeated after an interrupt
 
     def export_counters(self, worker: int, low: int, high: int) -> Any:
-        """Copy the counters of a worker and of its rows; None where all see them anyway."""
+        """Copy the counters of a worker and of its rows; None if they are in shared memory."""
         if self.counters is None or self.arena.handle is not None:
             return None
         return [self.counters[0][low:high].copy(), self.counters[1][worker].copy()]
 
     def load_counters(self, worker: int, low: int, high: int, counters: Any) -> None:
-        """Put in what `export_counters` took out in another process."""
+        """Store the counters that `export_counters` copied in another process."""
         if self.counters is not None:
             self.counters[0][low:high], self.counters[1][worker] = counters
 
     def take_spilled(self, slot: int, low: int, high: int) -> Any:
-        """Take what of some rows did not fit into the arena; None where all did."""
+        """Take the values of some rows that did not fit into the arena; None if there are none."""
         parts = [*self._written(slot), *self._ends]
         values = [part.take_spilled(low, high) for part in parts]
         return values if any(values) else None
 
     def put_spilled(self, slot: int, spilled: Any) -> None:
-        """Put back what `take_spilled` took in another process."""
+        """Store what `take_spilled` took in another process."""
         for part, values in zip([*self._written(slot), *self._ends], spilled, strict=True):
             part.put_spilled(values)
             self.note_spilled(part, values)
@@ -240,39 +289,43 @@ class Buffers:
             part.capacity_for(values),
         )
 
-    def export(self, slot: int, rows: Sequence[int], scalars: bool = True) -> list[Any]:
-        """Copy what was written to some rows, and to no others, into a few picklable arrays.
+    def export(self, slot: int, rows: Sequence[int], op: Op) -> list[Any]:
+        """Copy what a command wrote to some rows into a few picklable arrays.
 
-        For workers that share no memory with the caller. A reset writes no rewards and flags, so
-        that without `scalars` those of the last step stay.
+        For workers that share no memory with the caller. A reset does not write rewards and flags;
+        those of the last step stay.
         """
-        exported = []
+        exported, arrays = [], self._scalars(slot)
+        if op is not Op.STEP_CHUNK:
+            arrays = arrays[:3]
         for low, high in _runs(rows):
             numbers, written = [], self._written(slot)
-            if scalars:
-                numbers = [array[slot, low:high].copy() for array in self._scalars]
-                # Ends of episodes are rare: their parts travel only in the step in which one ended.
+            if op is not Op.RESET:
+                numbers = [array[low:high].copy() for array in arrays]
+                # Ends of episodes are rare, so their parts are sent only in a step in which one
+                # ended.
                 if numbers[1].any() or numbers[2].any():
                     written += self._ends
             exported.append((low, high, numbers, [part.export(low, high) for part in written]))
         return exported
 
     def load(self, slot: int, exported: list[Any]) -> None:
-        """Take over what `export` copied in another process."""
+        """Store what `export` copied in another process."""
         for low, high, numbers, parts in exported:
             written = [*self._written(slot), *self._ends]
             for part, values in zip(written, parts):  # noqa: B905 (without ends, if there are none)
                 part.load(low, high, values)
-            for array, values in zip(self._scalars if numbers else (), numbers, strict=True):
-                array[slot, low:high] = values
+            for array, values in zip(self._scalars(slot), numbers):  # noqa: B905 (none of a reset)
+                array[low:high] = values
 
-    @property
-    def _scalars(self) -> tuple[npt.NDArray[Any], ...]:
-        return self.rewards, self.terminations, self.truncations
+    def _scalars(self, slot: int) -> list[npt.NDArray[Any]]:
+        """Return the further results of a step, and the results of the last chunk."""
+        own = [self.rewards[slot], self.terminations[slot], self.truncations[slot]]
+        return own if self._chunk is None else [*own, self._chunk.rewards, self._chunk.steps]
 
 
 def _restore(plan: BufferPlan, data: bytes, spilled: list[Any]) -> Buffers:
-    """Make the copy that `Buffers.__reduce__` describes, in memory of its own."""
+    """Make the copy that `Buffers.__reduce__` describes, in separate memory."""
     buffers = Buffers(plan)
     buffers.arena.buffer[:] = np.frombuffer(data, np.uint8)
     for part, values in zip(buffers._everything, spilled, strict=True):
@@ -281,7 +334,7 @@ def _restore(plan: BufferPlan, data: bytes, spilled: list[Any]) -> Buffers:
 
 
 def _runs(rows: Sequence[int]) -> list[tuple[int, int]]:
-    """Group rows into runs of neighbours.
+    """Group rows into runs of consecutive rows.
 
     Example:
         >>> _runs(range(2, 6)), _runs([4, 0, 1])

@@ -1,17 +1,17 @@
-"""Deadline: the bound of a wait, from 0 seconds to infinity."""
+"""Deadline: the time limit of a wait, from 0 seconds to infinity."""
 
 from __future__ import annotations
 
 import math
 import time
 
-# The longest wait of one system call: `poll` takes 31 bits of milliseconds, `select`
-# and `lock.acquire` overflow later. Every wait looks at the clock again and goes on.
+# The longest wait of one system call: `poll` takes 31 bits of milliseconds, and `select` and
+# `lock.acquire` overflow at larger values. Every wait then reads the clock and continues.
 _LONGEST_SECONDS = 1e6
 
 
 class Deadline:
-    """The end of a wait of some seconds; None or infinity: there is no end.
+    """The end of a wait of some seconds; None or infinity: no end.
 
     Example:
         >>> Deadline(1e300).passed, Deadline(None).left, Deadline(0).left
@@ -32,7 +32,7 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether the time is up."""
+        """Whether the time is over."""
         return self._end != math.inf and time.monotonic() >= self._end
 
     def __lt__(self, other: Deadline) -> bool:

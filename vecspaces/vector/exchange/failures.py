@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
 from vecspaces.vector.exchange.messages import dumps
 
-#: Advice for a process per environment; commands name their options instead.
+#: The advice to use one process per environment; commands name their options instead.
 ONE_WORKER_EACH = "AsyncVectorEnv with num_workers=len(env_fns)"
 
 
@@ -32,7 +32,7 @@ def name_envs(env_ids: Sequence[int]) -> str:
     return f"environments {', '.join(map(str, env_ids))}"
 
 
-#: How numbers are written, by the word that a template has for them.
+#: How numbers are written, by their kind in a template.
 _NUMBERED: dict[str, Callable[[Any], str]] = {
     "envs": name_envs,
     "env_fn": "env_fns[{}]".format,
@@ -43,10 +43,10 @@ _FIELD = re.compile(r"(?<!\{)\{(?::(\w+))?\}")
 
 
 class Message(str):
-    """A text that keeps its numbers, which a vector env around this one replaces by its own.
+    """A text that stores its numbers, so that an outer vector env can replace them by its own.
 
-    In the template, which is that of `str.format`, `{:envs}` takes a sequence of environments,
-    `{:env_fn}` a factory, `{:worker}` a worker, and `{}` anything else, also another message.
+    The template is one of `str.format`: `{:envs}` takes a sequence of environments, `{:env_fn}` a
+    factory, `{:worker}` a worker, and `{}` anything else, such as another message.
 
     Example:
         >>> message = Message("{:envs} returned {} as its reward", [1], None)
@@ -66,7 +66,7 @@ class Message(str):
         texts = [_NUMBERED[kind](field) if kind else str(field) for kind, field in pairs]
         message = super().__new__(cls, _FIELD.sub("{}", template).format(*texts))
         message.template = template
-        # Other fields become text: they may be large, or impossible to pickle.
+        # Other fields are converted to text, because they may be large, or impossible to pickle.
         message.fields = tuple(
             field if kind or isinstance(field, Message) else text
             for (kind, field), text in zip(pairs, texts, strict=True)
@@ -97,7 +97,8 @@ class Death(NamedTuple):
     node: str | None = None  # the machine of a cluster that it ran on; None for this one
     cause: Exception | None = None  # the error of the cluster
     stack: str | None = None  # the frames that a crash left, the innermost last
-    error: WorkerDiedError | None = None  # what an actor's vector env raised for its process
+    error: WorkerDiedError | None = None  # the error of an actor's vector env about its process
+    crashed: int | None = None  # the environment whose thread crashed, if it has one
 
 
 _USUAL_CAUSES = {
@@ -110,7 +111,7 @@ _USUAL_CAUSES = {
 
 
 def _describe_exit(exitcode: int | None) -> tuple[str, str | None]:
-    """Return how a process ended, for a message, and the signal with its usual cause, or None."""
+    """Return how a process ended, as text, and the signal with its usual cause, or None."""
     if exitcode is None:
         return "ended in an unknown way", None
     if exitcode >= 0:
@@ -125,7 +126,7 @@ def _describe_exit(exitcode: int | None) -> tuple[str, str | None]:
 
 
 def whereabouts(env_ids: Sequence[int], position: str, stack: str | None) -> Message | str:
-    """Say where an environment is, or one of several, in lines of their own; nothing if unknown."""
+    """Return lines about the place of an environment, or of one of several; empty if unknown."""
     if not position and stack is None:
         return ""
     within = f" ({position})" if position else ""
@@ -133,7 +134,7 @@ def whereabouts(env_ids: Sequence[int], position: str, stack: str | None) -> Mes
 
 
 def waited(command: str, since: float, env_ids: Sequence[int], where: Message | str) -> Message:
-    """Say what was waited for, and how long: the second field, in seconds."""
+    """Return the text about a wait: what was awaited, and how long, in seconds."""
     seconds = f"{time.monotonic() - since:.1f}"
     return Message("{} was waiting {} s for {:envs}{}", command, seconds, env_ids, where)
 
@@ -182,21 +183,22 @@ Loss = TypeVar("Loss", bound=WorkerDiedError | StepTimeoutError)
 
 
 def without_advice(error: WorkerDiedError | StepTimeoutError) -> Message:
-    """Return the part of the message that says what happened, which is its first field."""
+    """Return the first field of the message, which states what happened."""
     what: Message = error.args[0].fields[0]
     return what
 
 
 def reworded(error: Loss, what: Message, advice: Message | str, **attributes: Any) -> Loss:
-    """Return the error for the same loss in other words; where the environment was stays."""
+    """Return the error for the same loss with another text; the place of the environment stays."""
     changed = copy.copy(error)
+    changed.__cause__ = error.__cause__  # which a copy leaves out
     changed.args = (Message("{}: {}{}", what, advice, error.args[0].fields[2]),)
     vars(changed).update(attributes)
     return changed
 
 
 def died_within(worker: int, node: str, error: WorkerDiedError) -> WorkerDiedError:
-    """Make the error for a process that died in an actor from that of the actor's vector env."""
+    """Make the error for a process that died in an actor, from that of the actor's vector env."""
     what, advice, _ = error.args[0].within(0, worker="process").fields
     what = Message("{:worker} on node {}: {}", worker, node, what)
     return reworded(error, what, advice, worker=worker, node=node)
@@ -211,7 +213,7 @@ def overdue(
     where: Message | str = "",
     stack: str | None = None,
 ) -> StepTimeoutError:
-    """Make the error for what took too long; `running` are those of `rows` running now."""
+    """Make the error for a timeout; `running` are those of `rows` that are running now."""
     now: str = ""
     if running and len(running) < len(rows):
         now = Message(" ({:envs} running now)", running)
@@ -222,11 +224,11 @@ def overdue(
 
 
 class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` raises
-    """The exception of environments in a command: a group raises it, a pipe carries it.
+    """The exception of environments in a command, which a group raises and a pipe transports.
 
-    In the caller it is the `__cause__` of `exception`, which is None if it could not be carried
-    over. `text` is the formatted traceback, empty for what the caller itself found; `worker` is -1
-    if none is known.
+    In the caller it is the `__cause__` of `exception`, which is None if it could not be pickled.
+    `text` is the formatted traceback, empty for errors that the caller found; `worker` is -1 if it
+    is unknown.
     """
 
     def __init__(
@@ -241,21 +243,27 @@ class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` 
         self.env_ids, self.command, self.worker = tuple(env_ids), command, worker
         self.exception, self.text = exception, text
 
+    @property
+    def last_line(self) -> str:
+        """The last line of the traceback, which names the exception; empty without a text."""
+        return (self.text.strip().splitlines() or [""])[-1]
+
     @classmethod
     def of(
         cls, error: BaseException, env_ids: Sequence[int], command: str, worker: int = -1
     ) -> Failure:
-        """Record what was raised, while its traceback is at hand, unless it is recorded already."""
+        """Record an exception, with its traceback, unless it is recorded already."""
         # isinstance would read the exception's __class__, which may raise.
         if issubclass(type(error), cls):
             return error  # type: ignore[return-value]
-        # SystemExit and its like must not end the caller's process: they arrive as text.
+        # SystemExit and similar exceptions must not end the caller's process, so they are sent as
+        # text.
         exception = error if isinstance(error, Exception) else None
         return cls(env_ids, command, exception, _format(error), worker)
 
     @classmethod
     def of_vector_env(cls, error: BaseException, rows: range, command: str) -> Failure:
-        """Record what a vector env of several rows raised, with the numbers that they have here."""
+        """Record an exception of a vector env of several rows, with their numbers here."""
         if isinstance(error, cls):
             return error
         cause = error.__cause__
@@ -272,7 +280,7 @@ class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` 
 
     @classmethod
     def unreadable(cls, env_ids: Sequence[int], command: str, worker: int) -> Failure:
-        """Record that an answer could not be unpickled, while that exception is handled."""
+        """Record that an answer could not be unpickled; called while that exception is handled."""
         text = f"{traceback.format_exc()}\n(what the worker answered could not be unpickled)"
         return cls(env_ids, command, None, text, worker)
 
@@ -296,7 +304,7 @@ class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` 
 
     @property
     def message(self) -> Message:
-        """Where it happened, and the traceback."""
+        """The place, and the traceback."""
         worker = f" (worker {self.worker})" if self.worker >= 0 else ""
         return Message("{:envs}{} failed in {}:\n{}", self.env_ids, worker, self.command, self.text)
 
@@ -304,14 +312,14 @@ class Failure(Exception):  # noqa: N818 - the report of an error, which `throw` 
         return f"\n{self.message}"
 
     def throw(self) -> NoReturn:
-        """Raise what the environment raised, with this failure as its cause.
+        """Raise the environment's exception, with this failure as its cause.
 
-        If it is no `Exception`, or could not be carried over, a `WorkerError` is raised.
+        A `WorkerError` is raised if it is not an `Exception`, or could not be pickled.
         """
         if self.exception is None:
             raise WorkerError(self.message, self.env_ids, self.worker, self.command)
         if not self.text:
-            raise self.exception  # the caller's own finding: no traceback of a worker to show
+            raise self.exception  # the caller found the error: there is no traceback of a worker
         # Users read the traceback of the environment, not of the group that raised this.
         self.__traceback__ = self.__context__ = None
         raise self.exception from self
@@ -322,7 +330,7 @@ def _shifted(env_ids: Sequence[int], first: int) -> tuple[int, ...]:
 
 
 def _renumber(error: BaseException, first: int) -> None:
-    """Give an error of a vector env the numbers of the one around it, which begin with `first`."""
+    """Give an error of a vector env the numbers of the outer one, which begin with `first`."""
     error.args = (error.args[0].within(first), *error.args[1:])
     if isinstance(error, (WorkerError, StepTimeoutError)):
         error.env_ids = _shifted(error.env_ids, first)
@@ -345,7 +353,7 @@ def _format(error: BaseException) -> str:
 
 
 def _show(error: BaseException) -> str:
-    """Return the `repr` of an exception, or its type where that raises."""
+    """Return the `repr` of an exception, or its type if `repr` raises."""
     try:
         return repr(error)
     except (Exception, SystemExit):

@@ -1,9 +1,8 @@
-"""Declared infos (`info_space`): where each key's values lie, how they are checked and read.
+"""Declared infos (`info_space`): how the values of each key are stored, checked and read.
 
 All keys, those of nested Dicts included, are one flat list in the order of the space. Each key that
-is no Dict has a layout of its own, so that an environment may leave any of them out, and one array
-of bools, `presence`, says which keys each row has. Other keys of an info travel as columns
-(`infos.py`).
+is not a Dict has its own layout, so that an environment may omit any key, and one array of bools,
+`presence`, states which keys each row has. Other keys of an info are sent as columns (`infos.py`).
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from vecspaces.spaces import Box, Dict, Space
 
 Mask = npt.NDArray[np.bool_]
 
-#: Keys with which a vector env itself reports something.
+#: The keys that a vector env itself adds to infos.
 RESERVED = frozenset(("final_obs", "final_info", "worker_restarted"))
 
 
 def check_info_space(space: Any) -> Dict[Any] | None:
-    """Return an info_space as ours, checked; None where there is none.
+    """Check an info_space, and return it as a space of vecspaces; None if there is none.
 
     Example:
         >>> from vecspaces.spaces import MultiBinary
@@ -75,21 +74,21 @@ class InfoKey:
 
     path: tuple[str, ...]
     name: str  # the last key of the path
-    number: int  # its place in the list of keys, and in the presence of a row
+    number: int  # its index in the list of keys, and in the presence of a row
     parent: int  # the number of the Dict that it is in; -1 for the whole info
     end: int  # the number after those of the keys in it; `number + 1` if it is no Dict
     layout: Layout | None  # None for a Dict
 
     @property
     def is_array(self) -> bool:
-        """Whether its values are arrays or numbers, which merged infos hold as one array."""
+        """Whether its values are arrays or numbers, which are one array in merged infos."""
         layout = self.layout
         return layout is not None and layout.fixed and [leaf.path for leaf in layout.leaves] == [()]
 
 
 @dataclass(frozen=True)
 class InfoLayout:
-    """The place of everything that an info_space declares; small, picklable."""
+    """The layouts of all keys of an info_space; small and picklable."""
 
     keys: tuple[InfoKey, ...]
     n: int  # rows
@@ -123,7 +122,7 @@ class InfoLayout:
         return cls(tuple(keys), n, slots, presence, offset + presence.size)
 
     def of_rows(self, n: int) -> InfoLayout:
-        """Return the layout of n rows by themselves, values of variable size spilled."""
+        """Return a layout of n rows only, in which values of variable size are spilled."""
         keys, end = [], 0
         for key in self.keys:
             layout = None if key.layout is None else key.layout.of_rows(n, end)
@@ -134,7 +133,7 @@ class InfoLayout:
 
     @property
     def has_variable(self) -> bool:
-        """Whether a value of variable size is among them."""
+        """Whether some key has values of variable size."""
         return any(key.layout is not None and key.layout.has_variable for key in self.keys)
 
     def bind(self, arena: Arena) -> tuple[InfoRows, ...]:
@@ -165,9 +164,9 @@ class InfoLayout:
     def nest(
         self, infos: dict[str, Any], given: Sequence[bool] | None = None
     ) -> Iterator[tuple[InfoKey, dict[str, Any]]]:
-        """Yield each key, or those that are `given`, with the dict in `infos` that takes its value.
+        """Yield each key, or those that are `given`, with the dict in `infos` for its value.
 
-        The dict that takes the value of a Dict is made here, unless undeclared keys made it.
+        The dict for the value of a Dict is made here, unless undeclared keys have made it.
         """
         holders = {-1: infos}
         for key in self.keys:
@@ -181,7 +180,7 @@ class InfoLayout:
 class BoundKey:
     """One key, bound to the rows of a slot; a Dict has no rows.
 
-    `array` holds the values if they are one array, of shape `(n, ...)`; else it is None.
+    `array` has the values if they are one array, of shape `(n, ...)`; otherwise it is None.
     """
 
     __slots__ = ("array", "key", "rows")
@@ -196,8 +195,8 @@ class BoundKey:
 class InfoRows:
     """The declared infos of all rows, in one slot; written by `group.info_writer`.
 
-    `presence` has the shape `(n, keys)`; `parts` are its rows, and those of the keys that are no
-    Dicts.
+    `presence` has the shape `(n, keys)`; `parts` are its rows, and the rows of the keys that are
+    not Dicts.
     """
 
     def __init__(self, layout: InfoLayout, presence: Rows, keys: tuple[BoundKey, ...]) -> None:
@@ -206,7 +205,7 @@ class InfoRows:
         self.parts = [presence, *(key.rows for key in keys if key.rows is not None)]
         self._bytes = self.presence.reshape(-1).view(np.uint8).data
         self._everything = bytes([1]) * self.presence.size
-        # If all keys are arrays: what copies each of them.
+        # If all keys are arrays: the functions that copy each of them.
         self._copies = [
             (bound.key.name, f"_{bound.key.name}", bound.array.copy)
             for bound in keys
@@ -223,7 +222,7 @@ class InfoRows:
         if self._bytes.tobytes() != self._everything:
             given = np.any(self.presence, axis=0).tolist()
         elif self._is_flat and copy:
-            # As it is at nearly every step.
+            # The usual case.
             for (name, mask_name, make_copy), mask in zip(self._copies, masks):  # noqa: B905
                 infos[name], infos[mask_name] = make_copy(), mask
             return
@@ -234,6 +233,13 @@ class InfoRows:
             elif bound.rows is not None:
                 holder[key.name] = objects_of(bound.rows, np.arange(len(mask)), mask)
             holder[f"_{key.name}"] = mask
+
+    def add_to(self, info: dict[str, Any], row: int) -> None:
+        """Add the keys that one environment returned to its own info."""
+        for key, holder in self.layout.nest(info, self.presence[row].tolist()):
+            rows = self.keys[key.number].rows
+            if rows is not None:
+                holder[key.name] = rows.item(row)
 
     def gather(
         self, infos: dict[str, Any], rows: npt.NDArray[Any], given: Mask | bool = True
@@ -252,7 +258,7 @@ class InfoRows:
 
 
 def objects_of(rows: Rows, numbers: npt.NDArray[Any], mask: Mask) -> npt.NDArray[Any]:
-    """Make an array of the values of rows, None where the mask says that there is none."""
+    """Make an array of the values of rows, with None where the mask is False."""
     values = np.full(len(mask), None, dtype=object)
     for place in np.flatnonzero(mask).tolist():
         values[place] = rows.item(int(numbers[place]))

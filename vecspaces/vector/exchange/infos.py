@@ -1,12 +1,13 @@
-"""Infos: what every environment reported, and how the caller merges it into arrays, once.
+"""Infos: how they are gathered in groups, sent, and merged into arrays by the caller.
 
-A group *gathers* the infos of its environments by key and merges nothing: it keeps each
-environment's own values. So do the messages to the caller, which hold a column of numbers, or of
-arrays that are alike, as one array of them, from which the very values can be read again. The
-caller merges what every environment reported into the form that users know: for each key an array
-with one entry per environment, and under `_key` a mask of the environments that reported it.
+A group *gathers* the infos of its environments by key, and keeps each environment's own values.
+Messages to the caller contain the infos of a few rows unchanged. For more rows, a column of
+numbers, or of arrays of one dtype and shape, is sent as one array, from which the original values
+can be restored. The caller merges the values of all environments into the form that users know: for
+each key an array with one entry per environment, and under `_key` a mask of the environments that
+reported it.
 
-Which dtype an array has is therefore decided in one place, from the values of all environments that
+The dtype of an array is therefore chosen in one place, from the values of all environments that
 step together, and cannot depend on how they are divided among workers.
 """
 
@@ -26,27 +27,29 @@ import numpy.typing as npt
 from vecspaces.layout.columns import FLOATS
 
 _PLAIN = (int, float, bool)
-# NumPy makes one array of these as they are; it rounds only integers that no dtype holds together.
+# NumPy makes one array of these; it rounds only integers that no dtype can represent together.
 _NUMBERS = FLOATS | {int, bool, np.int64, np.int32}
 _INTEGERS = (int, np.integer, np.bool_)
 _NUMERIC = frozenset("biufc")
 _IMMUTABLE = frozenset((int, float, bool, str, bytes, type(None)))
-# The type of these alone does not tell what can be one array.
+# The type of these does not determine whether they can be one array.
 _OF_MANY_KINDS = (np.ndarray, np.timedelta64)
+# Up to this number of rows, infos are sent unchanged.
+_FEW = 4
 _DICT, _LIST, _ARRAY = {dict}, {list}, {np.ndarray}
-# The codes by which `array` and NumPy know the numbers of Python.
+# The codes of `array` and NumPy for Python numbers.
 _CODES = {float: ("d", "f8"), int: ("q", "i8"), bool: ("b", "?")}
-# The former entries of an array that holds a column: arrays, scalars of NumPy, numbers of Python,
-# and in a message also columns. They are no Enum, whose members pickle slowly.
+# The former entries of an array for a column: arrays, NumPy scalars, Python numbers, and in a
+# message also columns. This is not an Enum, whose members pickle slowly.
 _ARRAYS, _SCALARS, _PYTHON, _NESTED = range(4)
 
 
 @dataclass(slots=True)
 class Column:
-    """The very values that the environments of some rows reported under one key.
+    """The values that the environments of some rows reported under one key.
 
-    `values` has one entry per row: it is a list, or an array (`form` is then the type that the
-    entries had before), or, if all values are dicts, columns.
+    `values` has one entry per row: it is a list, an array (`form` is then the former type of the
+    entries), or, if all values are dicts, columns.
     """
 
     rows: Sequence[int]
@@ -65,21 +68,21 @@ Part: TypeAlias = Columns | InfosByRow
 
 
 def as_columns(part: Part) -> Columns:
-    """Return columns, gathered if they are not yet."""
+    """Return columns, after gathering if necessary."""
     return gather(part) if isinstance(part, InfosByRow) else part
 
 
 def gather(infos: Mapping[int, Mapping[str, Any]]) -> Columns:
-    """Sort infos of single environments, given by their rows, by their keys."""
+    """Sort infos of single environments, given by row, by key."""
     rows, given = list(infos), list(infos.values())
-    # Equal key count plus every key of the first means equal keys, as at nearly every step. A
-    # subclass of dict may find what it does not have.
+    # Equal key count plus every key of the first means equal keys, which is the usual case. A
+    # subclass of dict may return keys that it does not have.
     keys = given[0].keys() if given else ()
     if set(map(type, given)) == _DICT and sum(map(len, given)) == len(keys) * len(given):
         try:
             return {key: Column(rows, [info[key] for info in given]) for key in keys}
         except KeyError:
-            pass  # as many keys, but others
+            pass  # the same number of keys, but other keys
     columns: dict[str, tuple[list[int], list[Any]]] = {}
     for row, info in infos.items():
         for key, value in info.items():
@@ -93,7 +96,11 @@ def split(parts: Iterable[Part], rows: Iterable[int]) -> dict[int, dict[str, Any
     """Return the info of each of some rows, as its environment returned it."""
     found: dict[int, dict[str, Any]] = {row: {} for row in rows}
     for part in parts:
-        for key, column in as_columns(part).items():
+        if isinstance(part, InfosByRow):
+            for row in found.keys() & part.keys():
+                found[row].update(part[row])
+            continue
+        for key, column in part.items():
             for row, value in zip(column.rows, values_of(column), strict=True):
                 if row in found:
                     found[row][key] = value
@@ -114,23 +121,37 @@ def values_of(column: Column) -> list[Any]:
     return [values[place, ...] for place in range(len(values))]
 
 
-# ------------------------------------------------------------------ the way to the caller
+# ------------------------------------------------------------------ messages to the caller
 
 
-def to_plain(part: Part) -> list[tuple[Any, ...]]:
-    """Take columns apart for the way to the caller: bytes pickle in a tenth of an array's time."""
-    columns = as_columns(part)
+def to_plain(part: Part) -> Any:
+    """Convert columns for a message: bytes pickle in a tenth of an array's time.
+
+    The infos of a few rows are sent unchanged, since sorting them by key takes longer.
+    """
     try:
-        return _take_apart(columns)
-    except RecursionError:  # of a dict that holds itself, which the caller reports
+        if isinstance(part, InfosByRow) and len(part) <= _FEW:
+            first = next(iter(part.values()), {})
+            if len(part) == 1 or not _holds_arrays(first):
+                return dict(part)
+        return _take_apart(as_columns(part))
+    except RecursionError:  # of a dict that contains itself, which the caller reports
         return [
             (key, column.rows, column.values, column.form, None, None)
-            for key, column in columns.items()
+            for key, column in as_columns(part).items()
         ]
 
 
+def _holds_arrays(info: dict[str, Any]) -> bool:
+    """Whether values of an info are arrays, which pickle slowly."""
+    return any(
+        value.__class__ is np.ndarray or (value.__class__ is dict and _holds_arrays(value))
+        for value in info.values()
+    )
+
+
 def _take_apart(columns: Columns) -> list[tuple[Any, ...]]:
-    """Do so, of nested dicts too."""
+    """Convert columns, also those of nested dicts."""
     plain: list[tuple[Any, ...]] = []
     rows: Sequence[int] | None = None
     for key, column in columns.items():
@@ -157,10 +178,9 @@ def _take_apart(columns: Columns) -> list[tuple[Any, ...]]:
 
 
 def _pack(values: list[Any], rows: Sequence[int]) -> tuple[Any, ...]:
-    """Pack values of one type, if they can be unpacked as they were.
+    """Pack values of one type, if unpacking restores them exactly.
 
-    Four things are returned: the values or their bytes, the form of the entries, and for bytes
-    their dtype and shape.
+    Return the values or their bytes, the form of the entries, and for bytes their dtype and shape.
     """
     types = set(map(type, values))
     if len(types) == 1 and len(values) > 1:
@@ -188,8 +208,13 @@ def _pack(values: list[Any], rows: Sequence[int]) -> tuple[Any, ...]:
     return values, _ARRAYS, None, None
 
 
-def from_plain(plain: list[tuple[Any, ...]]) -> Columns:
-    """Put together what `to_plain` took apart, in a process on a machine of the same kind."""
+def from_plain(plain: Any) -> Part:
+    """Restore the columns that `to_plain` converted, on a machine of the same kind."""
+    return InfosByRow(plain) if isinstance(plain, dict) else _put_together(plain)
+
+
+def _put_together(plain: list[tuple[Any, ...]]) -> Columns:
+    """Restore columns, also those of nested dicts."""
     columns: Columns = {}
     rows: Sequence[int] = ()
     for key, where, values, form, dtype, shape in plain:
@@ -200,7 +225,7 @@ def from_plain(plain: list[tuple[Any, ...]]) -> Columns:
             if shape:
                 values = values.reshape(len(rows), *shape)
         elif form == _NESTED:
-            values = from_plain(values)
+            values = _put_together(values)
         columns[key] = Column(rows, values, form)
     return columns
 
@@ -209,14 +234,14 @@ def from_plain(plain: list[tuple[Any, ...]]) -> Columns:
 
 
 def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
-    """Merge columns over disjoint rows into infos as users know them.
+    """Merge columns over disjoint rows into infos for users.
 
-    That is for each key an array of shape `(num_envs, ...)`, zero or None where no environment
-    reported it, and under `_key` a bool array, True where it did, even if environments report
-    something of that name; a dict of the same form where all values are dicts. Numbers are promoted
-    to a dtype that holds them all; Gymnasium 1.4.0 takes the dtype of the first value and truncates
-    the others. Arrays of one shape are stacked. Anything else becomes an array of objects: each
-    environment's own value, copied.
+    For each key, these have an array of shape `(num_envs, ...)`, zero or None where no environment
+    reported it, and under `_key` a bool array, True where one did, even if environments report a
+    key of that name. If all values are dicts, they are merged into a dict of the same form. Numbers
+    are promoted to a dtype that represents all of them; Gymnasium 1.4.0 takes the dtype of the
+    first value and truncates the others. Arrays of one shape are stacked. Anything else becomes an
+    array of objects with copies of each environment's value.
     """
     found: dict[str, list[Column]]
     if len(parts) == 1:
@@ -227,7 +252,7 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
             for key, column in as_columns(part).items():
                 found.setdefault(key, []).append(column)
     infos: dict[str, Any] = {}
-    # Keys that the same rows report have equal masks, and mostly follow each other.
+    # Keys that the same rows report have equal masks, and are usually adjacent.
     marked: list[Sequence[int]] = []
     rows: list[int] | None = None
     mask: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
@@ -244,7 +269,7 @@ def merge(parts: Sequence[Part], num_envs: int) -> dict[str, Any]:
     return infos
 
 
-# A key, the name of its mask, and the dtype of numbers, or what merges other values.
+# A key, the name of its mask, and the dtype of numbers or the function that merges other values.
 _Known: TypeAlias = tuple[str, str, np.dtype[Any] | None, Callable[[Any], Any]]
 
 
@@ -252,7 +277,7 @@ class Merger:
     """Merges the infos of the steps of one vector env.
 
     Nearly every step reports the keys of the last one, with values of the same types. It is merged
-    as that one was: asking of each key what its values are takes longer than making their array.
+    in the same way, because analysing the values of each key takes longer than making the array.
     """
 
     def __init__(self, num_envs: int) -> None:
@@ -264,9 +289,10 @@ class Merger:
         self._known: list[_Known] = []
 
     def merge(self, parts: Sequence[Part]) -> dict[str, Any]:
-        """Do what `merge` does."""
-        if len(parts) == 1 and isinstance(parts[0], InfosByRow) and list(parts[0]) == self._rows:
-            return self._merge_all(parts[0].values())
+        """Merge columns, like the function `merge`."""
+        given = [part for part in parts if isinstance(part, InfosByRow)]
+        if len(given) == len(parts) and [*chain.from_iterable(given)] == self._rows:
+            return self._merge_all([info for part in given for info in part.values()])
         return merge(parts, len(self._rows))
 
     def _merge_all(self, infos: Collection[dict[str, Any]]) -> dict[str, Any]:
@@ -302,7 +328,7 @@ class Merger:
             dtype: np.dtype[Any] | None = None
             combine: Callable[[Any], Any] = _stack
             if isinstance(value, dict):
-                if kinds != _DICT:  # a subclass may show other items than it holds
+                if kinds != _DICT:  # a subclass may return other items than it contains
                     return
                 combine = Merger(num_envs)._merge_all
             elif kinds <= _NUMBERS:
@@ -323,7 +349,7 @@ def find_endless(infos: Mapping[int, Mapping[str, Any]]) -> tuple[int, str] | No
 
 
 def _mark(columns: list[Column], num_envs: int) -> tuple[list[int] | None, npt.NDArray[np.bool_]]:
-    """Return the rows of columns, None where they are all rows in order, and their mask."""
+    """Return the rows of columns (None: all rows in order) and their mask."""
     mask = np.zeros(num_envs, np.bool_)
     rows = [row for column in columns for row in column.rows]
     if rows == list(range(num_envs)):
@@ -334,7 +360,7 @@ def _mark(columns: list[Column], num_envs: int) -> tuple[list[int] | None, npt.N
 
 
 def _merge(key: str, columns: list[Column], rows: list[int] | None, num_envs: int) -> Any:
-    """Merge the values of one key; `rows` is None where they are those of all rows, in order."""
+    """Merge the values of one key; `rows` is None if they are those of all rows, in order."""
     values: Any = columns[0].values
     stacked: npt.NDArray[Any] | None = None
     if values.__class__ is not list or len(columns) > 1:
@@ -369,7 +395,7 @@ def _are_alike_rows(arrays: list[npt.NDArray[Any]]) -> bool:
 
 
 def _stack(values: Sequence[Any]) -> npt.NDArray[Any] | None:
-    """Make one array of what environments returned, of objects if need be; None: all are dicts."""
+    """Make one array of values, of objects if necessary; None: all are dicts."""
     types = set(map(type, values))
     if types <= _NUMBERS:
         stacked = np.array(values)
@@ -392,11 +418,11 @@ def _stack(values: Sequence[Any]) -> npt.NDArray[Any] | None:
 
 
 def _kind(value: Any) -> Any:
-    """Tell which values may become one array: numbers, dicts, and arrays of one shape."""
+    """Return the kind of values that may become one array: numbers, dicts, arrays of one shape."""
     kind = type(value)
     if kind in _PLAIN:
         return "number"
-    if issubclass(kind, np.number):  # as NumPy counts timedelta64 too
+    if issubclass(kind, np.number):  # NumPy also counts timedelta64
         return "number" if value.dtype.kind in _NUMERIC else ((), value.dtype)
     if issubclass(kind, dict):
         return "dict"
@@ -410,19 +436,19 @@ def _kind(value: Any) -> Any:
 
 
 def _stack_numbers(values: Sequence[Any], types: set[type]) -> npt.NDArray[Any]:
-    """Make one array of numbers, of objects where that would round integers."""
+    """Make one array of numbers, of objects if integers would be rounded."""
     own = values
     if not types <= _NUMBERS:
         own = [value[()] if isinstance(value, np.ndarray) else value for value in values]
         types = set(map(type, own))
     stacked = np.array(own)
-    # Integers beyond 64 bits become objects by themselves; of two ranges they would be rounded.
+    # NumPy makes objects of integers beyond 64 bits, but rounds integers of two ranges.
     is_rounded = stacked.dtype.kind == "f" and all(issubclass(one, _INTEGERS) for one in types)
     return _objects(values) if is_rounded or stacked.dtype.kind == "O" else stacked
 
 
 def _stack_arrays(values: Sequence[Any]) -> npt.NDArray[Any]:
-    """Make one array of arrays of one shape, of objects where that would round integers."""
+    """Make one array of arrays of one shape, of objects if integers would be rounded."""
     dtypes = {value.dtype for value in values}
     if len(dtypes) == 1:
         (dtype,) = dtypes
@@ -438,7 +464,7 @@ def _stack_arrays(values: Sequence[Any]) -> npt.NDArray[Any]:
 def _are_alike(arrays: Sequence[npt.NDArray[Any]]) -> bool:
     """Whether arrays have one dtype and one shape."""
     dtype, shape, count = arrays[0].dtype, arrays[0].shape, len(arrays)
-    # In a third of the time of `all`.
+    # This takes a third of the time of `all`.
     return [array.dtype for array in arrays].count(dtype) == count and [
         array.shape for array in arrays
     ].count(shape) == count
@@ -453,10 +479,10 @@ def _objects(values: Sequence[Any]) -> npt.NDArray[Any]:
 
 
 def snapshot(value: Any, known: dict[int, Any] | None = None) -> Any:
-    """Copy an info, or a value of one, with the containers and arrays in it.
+    """Copy an info, or a value in one, with its containers and arrays.
 
-    Environments reuse what they return, and what the caller was given must stay as it was. Other
-    objects are kept: they may be as large as a simulator.
+    Environments reuse the objects that they return, but results of the caller must not change.
+    Other objects are not copied, because they may be as large as a simulator.
 
     Example:
         >>> info = {"path": [np.zeros(2)]}
@@ -467,7 +493,7 @@ def snapshot(value: Any, known: dict[int, Any] | None = None) -> Any:
     """
     if value.__class__ in _IMMUTABLE:
         return value
-    # The copies so far, by the id of the original, so that one that holds itself comes to an end.
+    # The copies so far, by the id of the original, for objects that contain themselves.
     known = {} if known is None else known
     if id(value) in known:
         return known[id(value)]
@@ -477,7 +503,7 @@ def snapshot(value: Any, known: dict[int, Any] | None = None) -> Any:
     if not isinstance(value, (np.ndarray, np.void, dict, list, set, bytearray, deque)):
         return value
     try:
-        # `copy.copy` takes a microsecond to find out how.
+        # `copy.copy` needs a microsecond to choose how.
         copied: Any = {} if value.__class__ is dict else copy.copy(value)
         known[id(value)] = copied
         if isinstance(value, dict):
@@ -489,7 +515,7 @@ def snapshot(value: Any, known: dict[int, Any] | None = None) -> Any:
         elif isinstance(value, np.ndarray) and value.dtype == object:
             for position, part in enumerate(value.flat):
                 copied.flat[position] = snapshot(part, known)
-    except Exception:  # of a class that allows no copies, or no changes
+    except Exception:  # of a class that does not allow copies, or changes
         return value
     return copied
 
@@ -501,11 +527,11 @@ def columns_of(
     reporting: npt.NDArray[np.intp] | None = None,
     apart: bool = False,
 ) -> Columns:
-    """Turn infos as a vector env returns them into columns over its rows, from `low` on.
+    """Convert merged infos of a vector env to columns over its rows, from `low` on.
 
-    A key without a mask counts as reported by `reporting`, in a nested dict those that reported the
-    dict. The columns hold copies. Values other than numbers come out of them as arrays without
-    shape, so that the dtype stays when they are merged again; with `apart` as scalars and objects.
+    A key without a mask counts as reported by `reporting`, and in a nested dict by the rows that
+    reported the dict. The columns contain copies. Values other than numbers become arrays of shape
+    (), so that merging keeps the dtype; with `apart` they become scalars and objects.
     """
     reporting = np.arange(num_envs) if reporting is None else reporting
     columns: Columns = {}
@@ -541,7 +567,7 @@ def infos_as_list(infos: Mapping[str, Any], num_envs: int) -> list[dict[str, Any
         num_envs: The number of environments.
 
     Returns:
-        For each environment the keys that it reported; nested dicts stay nested.
+        For each environment, the keys that it reported; nested dicts stay nested.
 
     Example:
         >>> import numpy as np

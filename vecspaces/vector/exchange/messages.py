@@ -1,10 +1,10 @@
-"""The form of commands and replies that caller and workers send each other."""
+"""The form of commands and replies between caller and workers."""
 
 from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,18 +24,20 @@ class Op(IntEnum):
     RESET = 5
     CALL = 6
     SET_ATTR = 7
-    FLUSH = 8
+    STATS = 8
     CLOSE = 9
     REPLACE = 10
     STEP_CHUNK = 11
+    GIVE_UP = 12
     # worker to caller
     BUILT = 16
     BOUND = 17
     DONE = 18
     PART = 19
     FAILED = 20
-    # reported of a worker, not by it
+    # reported of workers, not by them
     DIED = 21
+    STEPPED = 22
 
     @property
     def verb(self) -> str:
@@ -43,8 +45,9 @@ class Op(IntEnum):
         return self.name.lower().removesuffix("_rows")
 
 
-#: The commands that write rows.
-WRITES = (Op.STEP, Op.STEP_ROWS, Op.STEP_CHUNK, Op.RESET)
+#: The commands that take actions, and those that write rows.
+STEPS = (Op.STEP, Op.STEP_ROWS, Op.STEP_CHUNK)
+WRITES = (*STEPS, Op.RESET)
 
 # One message is this header and then its payload. A reply carries the sequence number of its
 # command, so that a late one is recognised and never taken for the reply to another command.
@@ -55,19 +58,33 @@ HEADER = struct.Struct("<BBxxIQQ")
 class Reply(NamedTuple):
     """The reply of a worker to a command, or the report of its death."""
 
-    worker: int
+    worker: int  # -1: of several, for `STEPPED` and `PART`
     op: Op
     seq: int  # of the command that it answers
-    payload: Any  # infos as `Written` holds them, results by row, a `Failure` or a `Death`
+    # Infos as in `Written`, results by row, a `Failure` or a `Death`; for `STEPPED`, the workers
+    # that ended a step without infos.
+    payload: Any
 
 
 class Written(NamedTuple):
-    """The rows that a reset or a step of a group wrote, of the slot that the command named."""
+    """The rows that a reset or a step of a group wrote, in the slot of the command."""
 
     rows: Sequence[int]
     infos: Sequence[Part]  # of one member of the group after the other
     # Rows of `STEP_ROWS` that failed and are not among `rows`, each with its `Failure`.
     failures: Sequence[tuple[Sequence[int], Any]] = ()
+
+
+#: By row, the seed and the options of its next episode.
+Starts = Mapping[int, tuple["int | None", "Mapping[str, Any] | None"]]
+
+
+class Restart(NamedTuple):
+    """How the rows of a worker that replaces another one continue."""
+
+    starts: Starts  # with these seeds, unless a reset gives others; the options are of autoresets
+    #: Whether episodes were lost, which the next step reports; otherwise it begins an episode.
+    reports: bool
 
 
 # Without the Python function that the constructor of a named tuple is.
@@ -84,11 +101,14 @@ class CannotSend(Exception):  # noqa: N818 - a state, not a fault
 
 
 def dumps(value: Any) -> bytes:
-    """Pickle by reference what has a name in its module, and by value what has none.
+    """Pickle functions and classes by reference if their module has their name, else by value.
 
-    A forked worker has the classes of the caller's main module: by value they would become others.
+    A forked worker has the classes of the caller's main module, and by value it would get second
+    ones.
     """
     try:
         return pickle.dumps(value, protocol=5)
-    except Exception:  # lambdas, what is defined in a function, and what came by value itself
+    except (
+        Exception
+    ):  # lambdas, definitions in a function, and objects that were themselves sent by value
         return dumps_by_name(value)

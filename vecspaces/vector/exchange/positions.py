@@ -1,6 +1,6 @@
 """The position of each environment: its last seed, the episodes since then, and the step.
 
-Noted by workers as episodes begin, so that a step costs one store; read by the caller once an
+Workers write it when episodes begin, so that a step needs one store; the caller reads it after an
 environment hangs or has died.
 """
 
@@ -18,7 +18,7 @@ class Place(NamedTuple):
 
     env_ids: Sequence[int]  # all of the worker's if it is not known which
     text: str = ""  # empty if the position is not known
-    episode: int | None = None  # tells the episode from others; None if they are not counted
+    episode: int | None = None  # distinguishes episodes; None if they are not counted
 
 
 _SEED, _EPISODES, _BEGAN, _COUNT = range(4)
@@ -26,7 +26,7 @@ _NO_SEED, _LARGEST = -(2**63), 2**63 - 1
 _NOT_COUNTED = -2
 
 #: Numbers per environment: the last seed, the episodes since, the worker's steps before the last
-#: one, and how many have begun at all, since a seed may be given again.
+#: episode, and the number of all episodes, since a seed may be used again.
 POSITION_SHAPE = (4,)
 
 
@@ -37,7 +37,7 @@ class Positions:
     """
 
     def __init__(self, steps: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> None:
-        # Memoryviews store and return single ints in half the time that arrays take.
+        # Memoryviews store and return single ints in half the time of arrays.
         self.steps, self._rows = steps.data, rows.data
 
     def clear(self) -> None:
@@ -63,13 +63,13 @@ class Positions:
             self._rows[row, _BEGAN] -= count
 
     def place(self, worker: int, row: int) -> Place:
-        """Return where a worker is that is busy with an environment."""
+        """Return the position of the environment that a worker is busy with."""
         is_counted = self._rows[row, _EPISODES] != _NOT_COUNTED
         episode = self._rows[row, _COUNT] if is_counted else None
         return Place((row,), self.describe(worker, row), episode)
 
     def describe(self, worker: int, row: int) -> str:
-        """Describe where an environment is.
+        """Describe the position of an environment.
 
         Example:
             >>> positions = Positions(np.zeros(1, np.int64), np.zeros((2, 4), np.int64))

@@ -18,7 +18,7 @@ def get_attribute(env: EnvLike, name: str) -> Any:
 
 
 def call_env(env: Any, call: Call) -> Any:
-    """Call a method of an environment, or a function with it, or get an attribute that is none."""
+    """Call a method of an environment or a function with it, or get another attribute."""
     name, args, kwargs = call
     if callable(name):
         return name(env, *args, **kwargs)
@@ -27,7 +27,7 @@ def call_env(env: Any, call: Call) -> Any:
 
 
 def set_attribute(env: EnvLike, name: str, value: Any) -> None:
-    """Set an attribute where it is, and on the environment itself where it is nowhere yet."""
+    """Set an attribute where it exists, or else on the environment itself."""
     has = getattr(env, "has_wrapper_attr", None)
     if has is None:
         setattr(env, name, value)

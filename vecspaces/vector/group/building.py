@@ -1,4 +1,4 @@
-"""Building of environments: what an env_fn returns is checked, and described for the caller."""
+"""Building of environments: the results of env_fns are checked, and described for the caller."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REQUIRED_OF_VECTORS = ("num_envs", "single_observation_space", "single_action_s
 
 @dataclass(frozen=True)
 class WrongSpace:
-    """An attribute `info_space` that is none: an error unless the argument overrides it."""
+    """An attribute `info_space` that is not a Dict: an error unless the argument overrides it."""
 
     kind: type[Exception]
     text: str
@@ -42,12 +42,13 @@ class Built:
     env: Any
     observation_spaces: tuple[Space[Any], ...]
     action_spaces: tuple[Space[Any], ...]
-    # Turns actions into those of the library that made the spaces; None if they are the same.
+    # Converts actions for the library that made the spaces; None if they are the same.
     translate: Callable[[Any], Any] | None
     info_space: InfoSpace
-    # Whether its agents are rows or keys, and their names; None: it has one agent.
+    # Whether its agents are rows or keys, and their names; None: one agent.
     agents: Agents
-    # The number of rows of each environment in it, one or one per agent; None: it is one itself.
+    # The number of rows of each environment in it, one or one per agent; None: it is a single
+    # environment.
     parts: tuple[int, ...] | None = None
 
     @property
@@ -61,7 +62,7 @@ class Built:
         return len(self.observation_spaces)
 
     def change_since(self, other: Built) -> str | None:
-        """Say which of its spaces is another than that of the same row of `other`."""
+        """Return a text about the first space that differs from that of the same row of `other`."""
         kinds = ["an environment" if one.parts is None else "a vector env" for one in (other, self)]
         if kinds[0] != kinds[1]:
             return _CHANGED.format("kind", *kinds, "the rows of a vector env step together")
@@ -74,17 +75,17 @@ class Builder:
     def __init__(self, mode: AutoresetMode) -> None:
         self._mode = mode
         # Equal spaces of several environments become one object, which is found by the fingerprint.
-        # A space that environments share is found by its id, since some spaces are equal to nothing
-        # but themselves; the first one is kept, so that no other object gets this id.
+        # A space that environments share is found by its id, since some spaces are equal only to
+        # themselves; the first one is kept, so that no other object gets this id.
         self._equal: dict[Hashable, Space[Any]] = {}
         self._converted: dict[int, tuple[Any, Space[Any]]] = {}
 
     def build(self, env_fn: Callable[[], Any], number: int) -> Built:
-        """Make one environment; `number` is that of its factory among all, for messages."""
+        """Make one environment; `number` is the index of its factory, for messages."""
         return self.check(env_fn(), number)
 
     def check(self, env: Any, number: int) -> Built:
-        """Check what a factory returned; it is closed where it is refused."""
+        """Check the result of a factory; close it if it is refused."""
         try:
             if is_vector_env(env):
                 return self._build_vector(env, number)
@@ -126,12 +127,12 @@ class Builder:
         return Built(env, observations, actions, translate, info_space, agents, parts)
 
     def _info_space(self, env: Any) -> InfoSpace:
-        """Return the info_space of an environment, one object for all that are equal."""
+        """Return the info_space of an environment, the same object for all that are equal."""
         space = _info_space_of(env)
         return cast("Dict[Any]", self._native(space)) if isinstance(space, Dict) else space
 
     def _native(self, space: Any) -> Space[Any]:
-        """Return a space as ours, the same object for all that are equal."""
+        """Return a space of vecspaces, the same object for all that are equal."""
         original, converted = self._converted.get(id(space), (None, None))
         if converted is None or original is not space:
             key = fingerprint(space)
@@ -143,7 +144,7 @@ class Builder:
 
 
 def _check_env(env: Any, number: int) -> None:
-    """Refuse what is no environment."""
+    """Refuse an object that is not an environment."""
     if isinstance(env, type):
         raise TypeError(
             Message(
@@ -172,7 +173,7 @@ def _check_env(env: Any, number: int) -> None:
 
 
 def _check_attributes(env: Any, number: int, required: Sequence[str]) -> None:
-    """Refuse an environment, or a vector env, that lacks some attribute."""
+    """Refuse an environment, or a vector env, without some attribute."""
     missing = [name for name in required if not hasattr(env, name)]
     if missing:
         raise TypeError(
@@ -202,7 +203,7 @@ def _info_space_of(env: Any) -> InfoSpace:
     try:
         space = get_attribute(env, "info_space")
     except AttributeError:
-        # Wrappers of other libraries may show no attribute of what they wrap.
+        # Wrappers of other libraries may hide the attributes of the wrapped environment.
         space = getattr(getattr(env, "unwrapped", None), "info_space", None)
     try:
         return check_info_space(space)
@@ -216,7 +217,7 @@ def is_vector_env(env: Any) -> bool:
 
 
 def holds_envs(env: Any) -> bool:
-    """Whether the environments of a vector env are objects of their own."""
+    """Whether the environments of a vector env are separate objects."""
     return hasattr(env, "call") and hasattr(env, "set_attr")
 
 
@@ -226,7 +227,7 @@ def reaches_each(env: Any) -> bool:
 
 
 def mode_of(env: Any) -> AutoresetMode:
-    """Return the autoreset mode of a vector env; one that names none resets in the next step."""
+    """Return the autoreset mode of a vector env; without one, it is NEXT_STEP."""
     # Some libraries write the mode of one vector env into the metadata of its whole class.
     mode = getattr(env, "autoreset_mode", None)
     if mode is None:
@@ -242,7 +243,7 @@ class GroupDescription:
     """The description of a group's environments that the caller receives once they are built."""
 
     counts: tuple[int, ...]  # the rows of each environment: 1, or m for a vector env of m
-    # The spaces of each row. Equal ones are one object, so that a thousand cross the pipe as one.
+    # The spaces of each row. Equal ones are one object, so that the pipe sends it only once.
     observation_spaces: tuple[Space[Any], ...]
     action_spaces: tuple[Space[Any], ...]
     info_spaces: tuple[InfoSpace, ...]  # of each environment
@@ -270,7 +271,7 @@ class GroupDescription:
         )
 
     def change_since(self, other: GroupDescription) -> str | None:
-        """Say what must not change, and is another after the environments were built again."""
+        """Return a text about what differs, and must not, after environments were built again."""
         if self.counts != other.counts:
             counts = list(other.counts), list(self.counts)
             return _CHANGED.format("number of rows", *counts, "one vector env has another size")
@@ -297,7 +298,7 @@ _CHANGED = (
 
 
 def _change(kind: str, known: Sequence[Any], found: Sequence[Any]) -> str | None:
-    """Say where spaces of environments that were built again are others; None: nowhere."""
+    """Return a text about spaces that differ after environments were built again, or None."""
     # Rows that share a space before and after are compared once.
     pairs = {(id(one), id(other)): (one, other) for one, other in zip(known, found, strict=True)}
     for before, after in pairs.values():
@@ -312,7 +313,7 @@ def _change(kind: str, known: Sequence[Any], found: Sequence[Any]) -> str | None
 
 
 def close_all(built: Iterable[Built], low: int) -> Failure | None:
-    """Close all environments, also after one raised; return the first failure."""
+    """Close all environments, also after an exception; return the first failure."""
     failure = None
     for one in built:
         try:
@@ -330,7 +331,7 @@ def close_all(built: Iterable[Built], low: int) -> Failure | None:
 
 
 def check_distinct(env: Any, number: int, numbers: dict[int, int]) -> None:
-    """Refuse an environment that another factory of this process has returned too."""
+    """Refuse an environment that another factory of this process also returned."""
     base = getattr(env, "unwrapped", env)
     inside = getattr(base, "envs", None) if is_vector_env(base) else None
     if isinstance(inside, (list, tuple)):  # objects of this process

@@ -1,4 +1,4 @@
-"""EnvGroup: k environments stepped into their rows, in whatever process they run.
+"""EnvGroup: k environments that are stepped into their rows, in any process.
 
 An `EnvGroup` runs in the caller's process (Sync), in a worker process (Async) or in an actor (Ray),
 and is the same object in each. It consists of members: runs of single environments
@@ -11,7 +11,8 @@ import dataclasses
 import gc
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,8 +22,8 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import ONE_WORKER_EACH, Failure, name_envs
 from vecspaces.vector.exchange.infos import Part
-from vecspaces.vector.exchange.messages import Written, make_written
-from vecspaces.vector.exchange.stats import Timings
+from vecspaces.vector.exchange.messages import Op, Restart, Starts, Written, make_written
+from vecspaces.vector.exchange.stats import EnvTimings, Timings
 from vecspaces.vector.group.attributes import Call
 from vecspaces.vector.group.building import (
     Builder,
@@ -30,15 +31,14 @@ from vecspaces.vector.group.building import (
     GroupDescription,
     check_distinct,
     close_all,
-    is_vector_env,
 )
-from vecspaces.vector.group.chunk_stepper import GroupChunk
-from vecspaces.vector.group.form import failed
-from vecspaces.vector.group.members import Failures, Member, Note, Starts, Views
+from vecspaces.vector.group.form import failed, is_own
+from vecspaces.vector.group.members import Failures, Member, Note, Views
 from vecspaces.vector.group.plain_steps import PlainSteps
 from vecspaces.vector.group.single_envs import SingleEnvs
 from vecspaces.vector.group.vector_member import VectorMember
 
+_STEP = Op.STEP  # read at each step; access to members of enumerations is slow
 # Hint for simulators that allow one instance per process.
 _ONE_PER_PROCESS = f"(if this environment allows one instance per process: {ONE_WORKER_EACH})"
 
@@ -46,11 +46,14 @@ _ONE_PER_PROCESS = f"(if this environment allows one instance per process: {ONE_
 class EnvGroup:
     """Environments that share one process and consecutive rows.
 
-    Every method raises `Failure`, and nothing else, for what an environment or a factory did. Each
-    factory is called once, here; `first` is the index of the first one in the whole vector env.
-    `replace` changes `env_fns`, which in the caller's process are those of the vector env.
-    `note_building` is called with the index of each factory before that, and with -1 at the end.
+    Every method converts exceptions of environments and factories to `Failure`, and raises nothing
+    else for them. Each factory is called once, here; `first` is the index of the first one in the
+    vector env. `replace` changes `env_fns`, which in the caller's process are those of the vector
+    env. `note_building` is called with the index of each factory before the factory, and with -1 at
+    the end.
     """
+
+    _Timings: ClassVar[type[Timings]] = Timings
 
     def __init__(
         self,
@@ -59,43 +62,58 @@ class EnvGroup:
         first: int = 0,
         *,
         validate: bool = False,
-        note_building: Callable[[int], None] | None = None,
+        note_building: Callable[..., None] | None = None,
     ) -> None:
         self._env_fns = env_fns
         self._first = first
         self._builder = Builder(autoreset_mode)
+        self._mode, self._validate = autoreset_mode, validate
+        built = self._build_all(note_building or (lambda *_: None))
+        self._members = self._make_members(built)
+        self._failed: set[int] = set()  # rows that failed in a stream
+        self._place(0)
+
+    def _build_all(self, note_building: Callable[..., None]) -> list[Built]:
+        """Call every factory, and check what it returns."""
         built: list[Built] = []
         numbers: dict[int, int] = {}  # by the identity of the environment
-        for number, env_fn in enumerate(self._env_fns, first):
-            advice = _ONE_PER_PROCESS if built else ""
+        for number, env_fn in enumerate(self._env_fns, self._first):
             try:
-                if note_building is not None:
-                    note_building(number)
-                env = env_fn()
-                advice = ""  # what is wrong from here on has nothing to do with other instances
-                one = self._builder.check(env, number)
+                note_building(number)
+                one = self._build_first(env_fn, number)
                 check_distinct(one.env, number, numbers)
                 built.append(one)
             except BaseException as error:
                 close_all(built, 0)
                 if isinstance(error, RAISED):
-                    raise Failure.of(error, (number,), "build").adding(advice) from None
+                    raise Failure.of(error, (number,), "build") from None
                 raise
-        if note_building is not None:
-            note_building(-1)
-        self._members: list[Member] = []
-        for is_vector, run in itertools.groupby(built, lambda one: is_vector_env(one.env)):
+        note_building(-1)
+        return built
+
+    def _build_first(self, env_fn: Callable[[], Any], number: int) -> Built:
+        """Call a factory for the first time."""
+        advice = _ONE_PER_PROCESS if number > self._first else ""
+        try:
+            env = env_fn()
+            advice = ""  # faults from here on do not depend on other instances
+            return self._builder.check(env, number)
+        except RAISED as error:
+            raise Failure.of(error, (number,), "build").adding(advice) from None
+
+    def _make_members(self, built: Sequence[Built]) -> list[Member]:
+        """Make a member of each vector env, and of each run of single environments."""
+        members: list[Member] = []
+        for is_vector, run in itertools.groupby(built, lambda one: one.parts is not None):
             if is_vector:
-                self._members.extend(VectorMember(one, autoreset_mode, validate) for one in run)
+                members.extend(VectorMember(one, self._mode, self._validate) for one in run)
             else:
-                self._members.append(SingleEnvs(list(run), autoreset_mode, validate))
-        self._mode, self._validate = autoreset_mode, validate
-        self._failed: set[int] = set()  # rows that failed in a stream
-        self._place(0)
+                members.append(SingleEnvs(list(run), self._mode, self._validate))
+        return members
 
     @property
     def envs(self) -> list[Any]:
-        """What the factories returned, in order."""
+        """The results of the factories, in order."""
         return [one.env for member in self._members for one in member.built]
 
     def describe(self) -> GroupDescription:
@@ -111,49 +129,48 @@ class EnvGroup:
             self.high = member.rows.stop
             self._member_of.update(dict.fromkeys(member.rows, member))
 
-    def bind(self, buffers: Buffers, low: int, worker: int, lost: Starts | None = None) -> None:
-        """Take the rows from `low` on; `lost` are those whose episodes died with a former worker.
-
-        They go on with the seeds of `lost`, and its options are those of their autoresets.
-        """
+    def bind(self, buffers: Buffers, low: int, worker: int, restart: Restart | None = None) -> None:
+        """Take the rows from `low` on, those of a former worker after a `restart`."""
         self._place(low)
         self._buffers, self._worker = buffers, worker
         views = self._make_views()
         self._progress[0] = -1
         for member in self._members:
-            member.bind(views, lost or {})
+            member.bind(views, restart or Restart({}, False))
 
     def _make_views(self) -> Views:
-        """View the memory that holds this group's rows."""
+        """Make views of this group's rows."""
         buffers, worker = self._buffers, self._worker
-        # A memoryview stores an int in half the time that an array takes.
+        # A memoryview stores an int in half the time of an array.
         self._progress = buffers.progress.data[worker : worker + 1]
-        self._timings: Timings | None = None
-        counters = buffers.counters
-        if counters is not None:
-            widths = np.ones(buffers.plan.num_envs, dtype=np.intp)
-            for member in self._members:
-                for rows in member.whole(member.rows):
-                    widths[rows[0]] = len(rows)
-            self._timings = Timings(
-                counters[0],
-                counters[1][worker],
-                self._mode is AutoresetMode.NEXT_STEP,
-                np.array(self._starts(range(self.low, self.high)), dtype=np.intp),
-                widths,
-            )
-        # The last chunk, and what tells whether the next one has the same form.
-        self._chunk: tuple[Any, GroupChunk] | None = None
+        self._timings = self._make_timings()
         self._nothing = Written(range(self.low, self.high), [])
         self._plain_steps = PlainSteps.of(
             self._members, buffers, range(self.low, self.high), self._progress
         )
         return Views(buffers, worker, self._progress, self._timings)
 
+    def _make_timings(self) -> Timings | EnvTimings | None:
+        """Make the object that times steps; None without `stats`."""
+        counters = self._buffers.counters
+        if counters is None:
+            return None
+        widths = np.ones(self._buffers.plan.num_envs, dtype=np.intp)
+        for member in self._members:
+            for rows in member.whole(member.rows):
+                widths[rows[0]] = len(rows)
+        return self._Timings(
+            counters[0],
+            counters[1][self._worker],
+            self._mode is AutoresetMode.NEXT_STEP,
+            np.array(self._starts(range(self.low, self.high)), dtype=np.intp),
+            widths,
+        )
+
     def __getstate__(self) -> dict[str, Any]:
-        """Return all but the views, which a copy of the group makes anew on a copy of the rows."""
+        """Return all but the views, which a copy of the group makes again on copied rows."""
         self.flush_timings()
-        views = ("_progress", "_timings", "_nothing", "_plain_steps", "_chunk")
+        views = ("_progress", "_timings", "_nothing", "_plain_steps")
         return {name: value for name, value in vars(self).items() if name not in views}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -161,6 +178,37 @@ class EnvGroup:
         views = self._make_views()
         for member in self._members:
             member.view(views)
+
+    # ------------------------------------------------------------------ commands
+
+    def execute(self, op: Op, slot: int, payload: Any) -> Any:
+        """Execute a command, in every backend; raise `Failure`.
+
+        It returns `Written` for steps and resets, the results by row for `CALL` and `REPLACE`, the
+        counters for `STATS` if no memory is shared, otherwise None.
+        """
+        if op is _STEP:
+            return self.step(slot)
+        if op is Op.STEP_ROWS:
+            *begins, _ = payload
+            rows, _, failures = self.begin(*begins)
+            written = self.step(slot, rows) if rows else Written([], [])
+            if failures:
+                written = written._replace(failures=[*failures, *written.failures])
+            return written
+        if op is Op.RESET:
+            return self.reset(slot, *payload)
+        if op is Op.CALL:
+            return self.call(*payload)
+        if op is Op.SET_ATTR:
+            return self.set_attr(*payload)
+        if op is Op.STEP_CHUNK:
+            return self.step_chunk(slot, payload)
+        if op is Op.REPLACE:
+            return self.replace(payload)
+        if op is Op.STATS:
+            return self.flush_timings()
+        raise ValueError(f"{op!r} is no command for a group")
 
     # ------------------------------------------------------------------ episodes
 
@@ -175,7 +223,7 @@ class EnvGroup:
     ) -> Written:
         """Begin new episodes in some rows, after building those of `broken` again.
 
-        With `keep_options`, autoresets get a row's options too.
+        With `keep_options`, autoresets also get a row's options.
         """
         starts = dict(zip(rows, zip(seeds, options, strict=True), strict=True))
         try:
@@ -193,7 +241,7 @@ class EnvGroup:
     def begin(self, rows: Sequence[int], starts: Starts, broken: Iterable[int]) -> Written:
         """Let the next step of the rows of `starts` begin an episode, instead of taking an action.
 
-        Those of `broken` are built again first. The rows of what is returned can be stepped.
+        Those of `broken` are built again first. The returned rows can be stepped.
         """
         failures: Failures = []
         if broken or self._failed:
@@ -206,19 +254,27 @@ class EnvGroup:
             self._member_of[part[0]].begin({row: starts[row] for row in part})
         return Written(_without(rows, failures) if failures else rows, [], failures)
 
-    def step(self, slot: int, rows: Sequence[int] | None = None) -> Written:
-        """Step all environments, or those of `rows`, with the actions that stand in their rows.
+    def step(
+        self,
+        slot: int,
+        rows: Sequence[int] | None = None,
+        take: Callable[[Note | None], Part] | None = None,
+    ) -> Written:
+        """Step all environments, or those of `rows`, with the actions in their rows.
 
         A vector env has all of its rows in `rows`, or none. A failure in a step of all is raised;
-        of `rows`, those that fail are reported beside what the others returned.
+        in a step of `rows`, failures are reported beside the results of the others. `take` is
+        another way to step them.
         """
         timings = self._timings
         note = None if timings is None else timings.start()
         failures: Failures = []
-        if rows is not None:
+        if rows is not None and take is None:
             self._buffers.positions.step(rows)
         try:
-            if rows is None:
+            if take is not None:
+                infos = [part for part in (take(note),) if part]
+            elif rows is None:
                 infos = self._step(slot, note)
             else:
                 infos = self._step_some(slot, rows, note, failures)
@@ -238,38 +294,18 @@ class EnvGroup:
             return make_written((self._nothing.rows, infos, ())) if infos else self._nothing
         return Written(_without(rows, failures) if failures else rows, infos, failures)
 
-    def step_chunk(
-        self,
-        slot: int,
-        rows: Sequence[int],
-        length: int,
-        first: int,
-        exported: Sequence[bytes],
-        keeps_infos: bool,
-    ) -> Written:
-        """Take up to `length` steps of some rows, each until its episode ends; see `GroupChunk`.
-
-        The results of all steps are the last columns of what is returned. The steps are numbered
-        from `first`.
-        """
-        form = rows, length, keeps_infos
-        if self._chunk is None or self._chunk[0] != form:
-            self._chunk = form, GroupChunk(self._buffers, *form, self._validate)
-        chunk = self._chunk[1]
-        planned = chunk.begin(exported)
-        is_whole = len(rows) == self.high - self.low
-        # A place that is asked for meanwhile names the last step; `step` counts one of some rows.
-        self._buffers.positions.step(rows, length if is_whole else length - 1)
-        try:
-            for member in self._members:
-                member.planned = planned
-            written = self.step(slot, None if is_whole else rows)
-        finally:
-            for member in self._members:
-                member.planned = None
-        for _, failure in written.failures:
-            raise failure
-        return Written(rows, [*written.infos, chunk.end(first)])
+    def step_chunk(self, slot: int, payload: Any) -> Written:
+        """Take chunks of all rows or some, each until its episode ends."""
+        # The only member, because chunks are refused if an environment is a vector env.
+        (envs,) = self._members
+        assert isinstance(envs, SingleEnvs)
+        rows, chunk, keeps_infos = self._buffers.chunk_of(payload)
+        # All at once: a place that is asked for meanwhile names the last step.
+        if rows is None:
+            self._buffers.positions.steps[self._worker] += chunk.length
+        else:
+            self._buffers.positions.step(rows, chunk.length)
+        return self.step(slot, rows, partial(envs.step_chunk, slot, rows, chunk, keeps_infos))
 
     def _step(self, slot: int, note: Note | None) -> list[Part]:
         """Step the members, one after the other; return the infos of those that have some."""
@@ -284,7 +320,7 @@ class EnvGroup:
     def _step_some(
         self, slot: int, rows: Sequence[int], note: Note | None, failures: Failures
     ) -> list[Part]:
-        """Step some rows of the members; those that fail keep no other one from its step."""
+        """Step some rows of the members; a failure does not prevent the steps of others."""
         parts: list[Part] = []
         for together in self._by_member(rows):
             part: Sequence[int] = together
@@ -295,14 +331,17 @@ class EnvGroup:
                     if columns:
                         parts.append(columns)
                     break
-                except Failure as failure:
+                except BaseException as error:
+                    if not is_own(error):
+                        raise
+                    failure = Failure.of(error, part, "step")
                     wholes = [one for one in member.whole(part) if set(one) & set(failure.env_ids)]
                     failures.append(([row for whole in wholes for row in whole] or part, failure))
                     part = _without(part, failures)
         return parts
 
     def _by_member(self, rows: Sequence[int]) -> list[list[int]]:
-        """Part rows by the members that they are of, in the order in which they are first named."""
+        """Divide rows by their members, in the order in which the members are first named."""
         if len(self._members) == 1:
             return [list(rows)] if rows else []
         parts: dict[int, list[int]] = {}
@@ -311,7 +350,7 @@ class EnvGroup:
         return list(parts.values())
 
     def whole(self, rows: Sequence[int]) -> list[list[int]]:
-        """Part rows into those that step together: one each, or all of a vector env."""
+        """Divide rows into those that step together: single rows, or all of a vector env."""
         return [
             together
             for part in self._by_member(rows)
@@ -319,11 +358,11 @@ class EnvGroup:
         ]
 
     def _starts(self, rows: Sequence[int]) -> list[int]:
-        """Return the rows of a pass that are timed: of a vector env the first alone."""
+        """Return the rows of a pass that are timed: only the first of each vector env."""
         return [together[0] for together in self.whole(rows)]
 
     def _rebuild(self, broken: Iterable[int], begun: Iterable[int]) -> Failures:
-        """Build environments that failed again; return the rows where this fails, and how.
+        """Build failed environments again; return the rows in which this fails, with the failures.
 
         Those are the `broken` ones, and the rows among `begun` that failed in a stream: the caller
         may have sent the reset before it received the failure.
@@ -337,23 +376,35 @@ class EnvGroup:
                     failures.append((rows, failure))
         return failures
 
-    def replace(self, env_fns: Mapping[int, Callable[[], Any]]) -> dict[int, Failure | None]:
-        """Build other environments, given by their first rows; return by row what failed.
+    def replace(self, env_fns: Mapping[int, Callable[[], Any] | None]) -> dict[int, Failure | None]:
+        """Build other environments, given by their first rows; return the failures by row.
 
-        One that fails keeps its former factory, which the next reset builds it with.
+        None means the former factory. After a failure, the former factory stays, and the next reset
+        calls it.
         """
         results: dict[int, Failure | None] = {}
         try:
             for at, member, number, rows in self._each_env():
-                env_fn = env_fns.get(rows[0])
-                if env_fn is not None:
-                    failure = self._build_again(at, member, number, rows, env_fn, logs=True)
-                    results.update(dict.fromkeys(rows, failure))
-                    if failure is not None:
-                        failure.adding("the next reset of it builds the former environment again")
+                if rows[0] in env_fns:
+                    results.update(self._replace_one(member, at, number, rows, env_fns[rows[0]]))
         finally:
             self._progress[0] = -1
         return results
+
+    def _replace_one(
+        self,
+        member: Member,
+        at: int,
+        number: int,
+        rows: list[int],
+        env_fn: Callable[[], Any] | None,
+    ) -> dict[int, Failure | None]:
+        """Build one of the other environments, or the same one again (None)."""
+        env_fn = env_fn or self._env_fns[at]
+        failure = self._build_again(at, member, number, rows, env_fn, logs=True)
+        if failure is not None:
+            failure.adding("the next reset of it builds the former environment again")
+        return dict.fromkeys(rows, failure)
 
     def _each_env(self) -> Iterator[tuple[int, Member, int, list[int]]]:
         """Yield the number of each factory; its environment's member, number there, and rows."""
@@ -365,34 +416,46 @@ class EnvGroup:
     def _build_again(
         self, at: int, member: Member, number: int, rows: list[int], env_fn: Any, logs: bool = False
     ) -> Failure | None:
-        """Build an environment in place of one that is closed first: memory may not hold two."""
+        """Close an environment, then build another: there may be no memory for two."""
         self._progress[0] = rows[0]
         self._failed.update(rows)  # until it is built, even if an interrupt comes
         former = member.built[number]
         failure = close_all([former], rows[0])
-        if failure is not None and logs:  # that of a broken environment would hide the first one
-            reason = (failure.text.strip().splitlines() or [""])[-1]
-            log.warning("%s: raised while it was closed: %s", name_envs(rows), reason)
+        if (
+            failure is not None and logs
+        ):  # an error of a broken environment would hide the first one
+            log.warning("%s: raised while it was closed: %s", name_envs(rows), failure.last_line)
         former = dataclasses.replace(former, env=None)
         member.replace(number, former)
         gc.collect()
         try:
-            index, numbers = self._first + at, dict[int, int]()
-            built = self._builder.build(env_fn, index)
-            for other, env in enumerate(self.envs, self._first):
-                if env is not None:
-                    check_distinct(env, other, numbers)
-            check_distinct(built.env, index, numbers)
+            index = self._first + at
+            built = self._build(env_fn, index)
+            self._check_new(built.env, index)
             change = built.change_since(former)
             if change is not None:
                 close_all([built], rows[0])
                 raise RuntimeError(change)
-            self._env_fns[at] = env_fn  # first: after an interrupt, it is built once more
+            self._env_fns[at] = env_fn  # first, so that it is built again after an interrupt
             member.replace(number, built)
             self._failed.difference_update(rows)
-        except RAISED as error:
+        except BaseException as error:
+            if not is_own(error):
+                raise
             return failed(error, rows, "build")
         return None
+
+    def _build(self, env_fn: Callable[[], Any], number: int) -> Built:
+        """Call a factory, whose former environment is closed."""
+        return self._builder.build(env_fn, number)
+
+    def _check_new(self, env: Any, number: int) -> None:
+        """Refuse an environment that is already in the group, in another place."""
+        numbers: dict[int, int] = {}
+        for other, one in enumerate(self.envs, self._first):
+            if one is not None:
+                check_distinct(one, other, numbers)
+        check_distinct(env, number, numbers)
 
     # ------------------------------------------------------------------ calls and the end
 
@@ -407,7 +470,7 @@ class EnvGroup:
         return results
 
     def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
-        """Set an attribute of environments, not of their wrappers; `values` holds one per row."""
+        """Set an attribute of environments, not of their wrappers; `values` has one per row."""
         try:
             for part in self._by_member(list(values)):
                 member = self._member_of[part[0]]
@@ -416,13 +479,13 @@ class EnvGroup:
             self._progress[0] = -1
 
     def flush_timings(self) -> Any:
-        """Count the clock readings so far; return the counters where no memory is shared."""
+        """Count the clock readings so far; return the counters if no memory is shared."""
         if self._timings is not None:
             self._timings.flush()
         return self._buffers.export_counters(self._worker, self.low, self.high)
 
     def close(self) -> Failure | None:
-        """Close every environment, whatever the others do; return the first failure."""
+        """Close every environment, also after failures; return the first failure."""
         members, self._members = self._members, []
         return close_all([one for member in members for one in member.built], self.low)
 

@@ -15,6 +15,7 @@ from vecspaces.errors import InvalidInfoError, InvalidObservationError, InvalidR
 from vecspaces.layout import Mismatch
 from vecspaces.layout.columns import FLOATS
 from vecspaces.vector.exchange.failures import Failure, Message
+from vecspaces.vector.group.threads import Abandoned
 
 _PARTS = {
     "reset": "observation, info",
@@ -25,18 +26,18 @@ _RETURNED: dict[bool, tuple[type[Exception], str, str]] = {
     False: (InvalidObservationError, "observation", ""),
     True: (InvalidInfoError, "info", ", or leave the key out"),
 }
-# An integer may be beyond all floats.
+# An integer may be beyond the range of floats.
 _NUMBERS = FLOATS | {int, bool}
-# Up to this many rewards, writing them one by one wins.
+# Up to this number of rewards, writing them one by one is faster.
 _ONE_BY_ONE = 2
 
 
 class InvalidResult(Exception):  # noqa: N818 (`failed` makes the user's error of it)
     """An environment returned a wrong result.
 
-    `kind` is the type of the user's error, and `text` its message as it goes on after the name of
-    the environment; `row` is None for the environment that ran last. `reason` is the part of the
-    text about a value that does not lie in its space.
+    `kind` is the type of the user's error, and `text` the part of its message after the name of the
+    environment; `row` is None for the environment that ran last. `reason` is the part of the text
+    about a value that is not in its space.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class InvalidResult(Exception):  # noqa: N818 (`failed` makes the user's error o
 
 
 def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:
-    """Make the failure of the environments that ran, or of the one that the error is about."""
+    """Make the failure of the environments that ran, or of the one of the error."""
     found: BaseException = error
     if isinstance(error, (Mismatch, InvalidResult)):
         if isinstance(error, InvalidResult):
@@ -62,8 +63,18 @@ def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:
     return Failure.of(found, rows, command)
 
 
+def is_own(error: BaseException, others_go_on: bool = True) -> bool:
+    """Whether an exception is an environment's; if other rows continue, all but a few types are.
+
+    Libraries that wait raise other exceptions than `Exception`, such as the cancellation of a task.
+    """
+    kind = type(error)  # isinstance would read the exception's __class__, which may raise
+    passes = not others_go_on or issubclass(kind, (KeyboardInterrupt, Abandoned))
+    return issubclass(kind, RAISED) or not passes
+
+
 def wrong_form(error: Exception, command: str) -> InvalidResult:
-    """Make the error about a result that could not be unpacked."""
+    """Make the error for a result that could not be unpacked."""
     return InvalidResult(type(error), f": {command} must return ({_PARTS[command]}): {error}")
 
 
@@ -86,10 +97,10 @@ def reward_writer(out: npt.NDArray[np.float64], low: int) -> Callable[[list[Any]
                 pack(memory, 0, *rewards)
                 return
             except struct.error:
-                pass  # an integer beyond all floats, which `as_reward` names
+                pass  # an integer beyond the range of floats, which `as_reward` names
         try:
             batch = np.array(rewards)
-        except RAISED:  # ragged, or what a foreign object's __array__ raises
+        except RAISED:  # ragged, or an error of a foreign object's __array__
             batch = np.empty(0, dtype=object)
         if batch.dtype.kind not in "fiub" or batch.shape != out.shape:
             batch = np.array([as_reward(reward, row) for row, reward in enumerate(rewards, low)])
@@ -108,7 +119,7 @@ def reward_writer(out: npt.NDArray[np.float64], low: int) -> Callable[[list[Any]
 
 
 def as_reward(reward: Any, row: int | None = None) -> float:
-    """Return a reward, a number or an array that holds one, as a float."""
+    """Return a reward, which is a number or an array with one number, as a float."""
     if type(reward) in FLOATS:
         return float(reward)
     if not isinstance(reward, (list, tuple)):
@@ -123,7 +134,7 @@ def as_reward(reward: Any, row: int | None = None) -> float:
 
 
 def as_info(info: Any) -> dict[str, Any]:
-    """Return an info as a dict that has no more keys than it shows."""
+    """Return an info as a plain dict with the keys that it shows."""
     if info.__class__ is dict:
         return info
     if not isinstance(info, dict):

@@ -9,10 +9,10 @@ from typing import Any
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.group.building import Built
 
-#: Called with `observation=`: where to write observations from now on.
+#: Called with `observation=`: the arrays for observations from now on.
 Bind = Callable[..., Any]
 
-# Wrappers that hand observations on as they are, and keep none.
+# Wrappers that return observations unchanged, and keep none.
 _TRANSPARENT = frozenset(
     f"gymnasium.wrappers.common.{name}"
     for name in ("OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics", "TimeLimit")
@@ -20,10 +20,10 @@ _TRANSPARENT = frozenset(
 
 
 class InPlace:
-    """The rows that environments write by themselves, in the slot that a command writes.
+    """The rows that environments write themselves, in the slot of a command.
 
-    For each environment, `binds` holds its `bind`, or None, and `rows` its row, or the slice of its
-    rows. `number` is the environment whose `bind` was called last, which an error concerns.
+    For each environment, `binds` has its `bind` or None, and `rows` its row or the slice of its
+    rows. `number` is the environment whose `bind` was called last, for errors.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class InPlace:
         self._ring = buffers.plan.observations.ring(buffers.arena)
         self._rows = rows
         self._slots: list[int | None] = [None] * len(binds)
-        # What each environment returns once it has written its observation: its view. Before its
-        # first `bind`, an object that is no observation.
+        # The object that each environment returns after writing its observation: its view. Before
+        # its first `bind`, an object that is not an observation.
         self._views: list[Any] = [object()] * len(binds)
-        # The dicts in each view, their keys, and the array that a key leads to if none replaced it.
+        # The dicts in each view, their keys, and the array of a key unless it was replaced.
         self._parts: list[list[tuple[dict[str, Any], str, Any]]] = [[] for _ in binds]
         self._all: int | None = None
         self.number = 0
@@ -45,14 +45,14 @@ class InPlace:
     def of(
         cls, built: Sequence[Built], buffers: Buffers, rows: Sequence[int | slice]
     ) -> InPlace | None:
-        """Return the rows of those that have `bind`; None where none has."""
+        """Return the rows of environments with `bind`; None if no environment has it."""
         if not buffers.plan.observations.fixed:
             return None
         binds = [find_bind(one.env) for one in built]
         return cls(binds, buffers, rows) if any(binds) else None
 
     def turn_to(self, slot: int, numbers: Iterable[int] | None = None) -> None:
-        """Let environments write to a slot, all or some; what a `bind` raises passes."""
+        """Let all or some environments write to a slot; exceptions of a `bind` are not caught."""
         if slot == self._all:
             return
         self._all = None
@@ -71,7 +71,7 @@ class InPlace:
         """Whether an observation is the row itself, and need not be written."""
         if observation is not self._views[number]:
             return False
-        # An environment that puts another array into a dict has not written to the row.
+        # An environment that replaces an array in a dict has not written to the row.
         for container, key, part in self._parts[number]:  # noqa: SIM110 (half the time of `all`)
             if container.get(key) is not part:
                 return False
@@ -111,12 +111,12 @@ class InPlace:
 
 
 def find_bind(env: Any) -> Bind | None:
-    """Return the `bind` of an environment, also from within wrappers that change nothing."""
+    """Return the `bind` of an environment, also inside wrappers that change nothing."""
     while f"{type(env).__module__}.{type(env).__qualname__}" in _TRANSPARENT:
         env = env.env
     try:
-        # Not by `__getattr__`, with which a wrapper passes attributes on. Not by `__dict__` either:
-        # once an object's `__dict__` was read, all of its attributes are slower.
+        # This neither uses `__getattr__`, by which wrappers pass attributes on, nor `__dict__`,
+        # because reading an object's `__dict__` makes all of its attributes slower.
         bind = object.__getattribute__(env, "bind")
     except AttributeError:
         return None
@@ -124,7 +124,7 @@ def find_bind(env: Any) -> Bind | None:
 
 
 def _takes_observation(bind: Any) -> bool:
-    """Whether it is what `Env` documents, and not another method of this name."""
+    """Whether it is the method that `Env` documents, and not another one of this name."""
     try:
         return "observation" in inspect.signature(bind).parameters
     except (TypeError, ValueError):
@@ -132,7 +132,7 @@ def _takes_observation(bind: Any) -> bool:
 
 
 def _parts(view: Any) -> Iterator[tuple[dict[str, Any], str, Any]]:
-    """Yield the dicts of a view, with each key and what it leads to."""
+    """Yield the dicts of a view, with each key and its value."""
     if isinstance(view, dict):
         for key, part in view.items():
             yield view, key, part
@@ -143,7 +143,7 @@ def _parts(view: Any) -> Iterator[tuple[dict[str, Any], str, Any]]:
 
 
 def _view(ring: Any, slot: int, rows: int | slice) -> Any:
-    """Return some rows of a slot, nested as observations are; arrays without shape for scalars."""
+    """Return some rows of a slot, nested like observations; arrays of shape () for scalars."""
     if isinstance(ring, dict):
         return {key: _view(part, slot, rows) for key, part in ring.items()}
     if isinstance(ring, tuple):

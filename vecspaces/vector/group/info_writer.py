@@ -1,4 +1,4 @@
-"""Writing of declared infos: the keys of the `info_space`, out of the infos of environments."""
+"""Writing of declared infos: the keys of the `info_space` in the infos of environments."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from vecspaces.checks import show_keys, show_path, show_value
+from vecspaces.checks import RAISED, show_keys, show_path, show_value
 from vecspaces.errors import InvalidInfoError
 from vecspaces.layout import Mismatch
+from vecspaces.memory import Arena
 from vecspaces.spaces import Space
-from vecspaces.vector.exchange.info_space import BoundKey, InfoRows
-from vecspaces.vector.exchange.infos import Column, Columns, InfosByRow
-from vecspaces.vector.group.form import InvalidResult
+from vecspaces.vector.exchange.info_space import BoundKey, InfoLayout, InfoRows
+from vecspaces.vector.exchange.infos import Column, Columns, InfosByRow, columns_of, to_plain
+from vecspaces.vector.group.form import InvalidResult, as_info, failed
 from vecspaces.vector.utils import batch_space
 
 _DICT = {dict}
@@ -22,19 +23,19 @@ _NOTHING: dict[str, Any] = {}
 
 
 class _Key:
-    """One key, and what reads and writes its values of all rows."""
+    """One key, and the functions that read and write its values of all rows."""
 
     def __init__(self, bound: BoundKey, low: int, high: int) -> None:
         key = bound.key
         self.name, self.number, self.parent, self.end = key.name, key.number, key.parent, key.end
         self.rows, self.array = bound.rows, bound.array
-        # Its place in the info that the environment returned.
+        # Its path in the info of the environment.
         self.path = key.path[1:] if key.path[0] == "final_info" else key.path
         self.take = itemgetter(key.name)
         self.write_all = None if bound.rows is None else bound.rows.writer(low, high)
 
     def write(self, rows: Sequence[int], values: list[Any], is_whole: bool) -> None:
-        """Write the values of rows; `is_whole` says that they are all of the writer's."""
+        """Write the values of rows; `is_whole`: they are all rows of the writer."""
         assert self.rows is not None and self.write_all is not None
         try:
             if is_whole:
@@ -62,12 +63,12 @@ class _Key:
             raise self.mismatch(error, row) from error.__cause__
 
     def mismatch(self, error: Mismatch, row: int | None = None) -> Mismatch:
-        """Add where in the info the value is that does not fit."""
+        """Add the path, in the info, of a value that does not fit."""
         return error.called("info").at(self.path, row)
 
 
 class _ValidatedKey(_Key):
-    """Checks that what it wrote lies in its space, bounds included (`validate=True`)."""
+    """Checks that the written values are in the space, bounds included (`validate=True`)."""
 
     def __init__(self, bound: BoundKey, low: int, high: int) -> None:
         super().__init__(bound, low, high)
@@ -108,13 +109,13 @@ class _Held:
 
     def __init__(self, rows: Sequence[int], infos: list[dict[str, Any]]) -> None:
         self.rows, self.infos = rows, infos
-        self.declared = 0  # how many values in them belong to declared keys
+        self.declared = 0  # the number of values in them that belong to declared keys
 
 
 class InfoWriter:
-    """Writes consecutive rows of one slot, `low` to `high`; what is not declared is returned.
+    """Writes consecutive rows of one slot, `low` to `high`; returns what is not declared.
 
-    `validate`: whether values must lie in their spaces, bounds included.
+    `validate`: whether values must be in their spaces, bounds included.
     """
 
     def __init__(self, infos: InfoRows, low: int, high: int, validate: bool = False) -> None:
@@ -123,10 +124,10 @@ class InfoWriter:
         self._keys = [kind(bound, low, high) for bound in infos.keys]
         self._rows = range(low, high)
         width = len(self._keys)
-        # A memoryview stores few bytes in half the time that an array takes.
+        # A memoryview stores a few bytes in half the time of an array.
         self._own = infos.presence.reshape(-1).view(np.uint8).data[low * width : high * width]
         self._everything = bytes([1]) * (width * (high - low))
-        # The functions that write all values of each key, and one value, if no key is a Dict or
+        # The functions that write all values of each key, or one value; if no key is a Dict or
         # validated.
         self._columns = [(key.name, key.write_all) for key in self._keys if key.write_all]
         self._cells = [(key.name, key.rows.write) for key in self._keys if key.rows]
@@ -157,7 +158,7 @@ class InfoWriter:
         return self._write(-1, rows, [infos.get(row, _NOTHING) for row in rows])
 
     def _write_flat(self, infos: Mapping[int, dict[str, Any]]) -> bool:
-        """Write infos of all rows if each has all keys and no other, as at nearly every step.
+        """Write infos of all rows if each has exactly the declared keys, the usual case.
 
         Otherwise `_write` writes all again, and finds other keys and values that do not fit.
         """
@@ -182,7 +183,7 @@ class InfoWriter:
         return self._keys if root < 0 else self._keys[root + 1 : self._keys[root].end]
 
     def _write(self, root: int, rows: Sequence[int], infos: list[dict[str, Any]]) -> InfosByRow:
-        """Write the keys in a Dict; `presence` has them all, and loses those that are not there."""
+        """Write the keys in a Dict; `presence` has all keys, and loses those that are missing."""
         held = {root: _Held(rows, infos)}  # by Dict, which precedes its keys
         for key in self._below(root):
             holder = held[key.parent]
@@ -205,7 +206,7 @@ class InfoWriter:
         return self._undeclared(root, held)
 
     def _undeclared(self, root: int, held: dict[int, _Held]) -> InfosByRow:
-        """Return what the Dicts in `held` have besides declared keys, by the rows of the first."""
+        """Return the undeclared keys of the Dicts in `held`, by the rows of the first."""
         rests: dict[int, InfosByRow] = {}
         for number, holder in reversed(held.items()):  # the Dicts in a Dict come before it
             nested = [
@@ -224,7 +225,7 @@ class InfoWriter:
         return rests.get(root, InfosByRow())
 
     def _clear(self, key: _Key, rows: Sequence[int]) -> None:
-        """Let rows have neither this key nor those in it."""
+        """Mark this key, and those in it, as missing in rows."""
         at = slice(rows.start, rows.stop) if isinstance(rows, range) else list(rows)
         self._presence[at, key.number : key.end] = False
         for other in self._keys[key.number : key.end]:
@@ -233,7 +234,7 @@ class InfoWriter:
 
     def write_columns(self, columns: Columns, rows: Sequence[int]) -> Columns:
         """Write the infos of a vector env, of some rows; return what is not declared."""
-        # By Dict that some rows have: the columns in it that are not declared, and its rows.
+        # For each Dict that some rows have: its undeclared columns, and its rows.
         held = {-1: (dict(columns), rows)}
         for key in self._keys:
             if key.parent not in held:
@@ -263,9 +264,36 @@ class InfoWriter:
         return held[-1][0]
 
     def _as_dicts(self, key: _Key, rows: Sequence[int], values: Any) -> list[dict[str, Any]]:
-        """Return the values of a Dict as dicts that have no more keys than they show."""
+        """Return the values of a Dict as plain dicts with the keys that they show."""
         for row, value in zip(rows, values, strict=True):
             if not isinstance(value, Mapping):
                 expected = f"a dict, with keys among {show_keys(self._names[key.number])}"
                 raise key.mismatch(Mismatch(expected, show_value(value), row=row))
         return list(map(dict, values))
+
+
+class StepInfos:
+    """The declared infos of all steps of a chunk of `rows`, each of up to `length` steps."""
+
+    def __init__(self, layout: InfoLayout, rows: range, length: int, validate: bool) -> None:
+        own = layout.of_rows(len(rows) * length)
+        (self._steps,) = own.bind(Arena(own.end))
+        self._writer = InfoWriter(self._steps, 0, own.n, validate)
+        self._length, self._rows = length, rows
+
+    def write(self, row: int, step: int, info: Any) -> None:
+        """Keep the info of a step of a row."""
+        number = (row - self._rows.start) * self._length + step
+        try:
+            self._writer.write(InfosByRow({number: as_info(info)}), [number])
+        except RAISED as error:
+            if isinstance(error, (Mismatch, InvalidResult)):
+                error.row = None  # here the number of a step
+            raise failed(error, (row,), "step") from None
+
+    def read(self) -> Any:
+        """Return what is kept as columns over the steps of all rows, ready to be sent."""
+        found: dict[str, Any] = {}
+        self._steps.read(found, copy=True)
+        first = self._rows.start * self._length
+        return to_plain(columns_of(found, len(self._steps.presence), first))

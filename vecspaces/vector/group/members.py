@@ -14,57 +14,57 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.buffers import Buffers
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import Part
-from vecspaces.vector.exchange.stats import Timings
+from vecspaces.vector.exchange.messages import Restart, Starts
+from vecspaces.vector.exchange.stats import EnvTimings, Timings
 from vecspaces.vector.group.attributes import Call
 from vecspaces.vector.group.building import Built
-from vecspaces.vector.group.chunk_stepper import Planned
 from vecspaces.vector.group.in_place import InPlace
 from vecspaces.vector.group.info_writer import InfoWriter
+from vecspaces.vector.group.threads import EnvThread
 
-#: By row, how its next episode is to begin: with which seed, and with which options.
-Starts = Mapping[int, tuple["int | None", "Mapping[str, Any] | None"]]
-#: Rows that failed, and with what.
+#: Rows that failed, with their failures.
 Failures = list[tuple[Sequence[int], Failure]]
 #: Called with the clock after each environment of a pass that is timed.
 Note = Callable[[int], Any]
 
 
 class Views(NamedTuple):
-    """The memory and clocks that a member uses of the group around it."""
+    """The group's memory and clocks for a member."""
 
     buffers: Buffers
     worker: int
     progress: memoryview  # one int64: the row that is busy
-    timings: Timings | None  # None without `stats()`
+    timings: Timings | EnvTimings | None  # None without `stats()`
 
 
 class Member(ABC):
-    """Environments of a group, and their rows, which `place` sets."""
+    """Environments of a group, and their rows, which `place` numbers."""
 
-    #: The attributes that `view` makes, and a copy of the group makes anew.
+    #: The attributes that `view` makes, and that a copy of the group makes again.
     _OF_VIEWS: ClassVar[tuple[str, ...]] = ("_views", "_in_place", "_info_writers", "_final_writer")
 
     def __init__(self, built: Sequence[Built], mode: AutoresetMode, validate: bool) -> None:
         self.built = list(built)
-        # The chunks of actions that the next step takes in place of one action each.
-        self.planned: Mapping[int, Planned] | None = None
         self._mode, self._validate = mode, validate
+        # The thread of its environment, if environments step at the same time.
+        self.thread: EnvThread | None = None
 
     def place(self, low: int) -> None:
         """Number the rows from `low` on."""
         self.rows = range(low, low + sum(one.count for one in self.built))
 
     @abstractmethod
-    def bind(self, views: Views, lost: Starts) -> None:
-        """Begin anew over these rows; `lost` are those whose episodes died with a worker."""
+    def bind(self, views: Views, restart: Restart) -> None:
+        """Begin again with these rows."""
 
     def view(self, views: Views) -> None:
         """Attach to the memory that is used from now on."""
         self._views = views
         buffers, low, high = views.buffers, self.rows.start, self.rows.stop
-        # The rows that environments write by themselves; None if none does.
+        # The rows that environments write themselves; None if none does.
         self._in_place = InPlace.of(self.built, buffers, self._targets)
-        # With an info_space, what writes the infos of each slot, and the last ones of episodes.
+        # With an info_space, the writers of the infos of each slot, and of the last infos of
+        # episodes.
         self._info_writers = [
             InfoWriter(infos, low, high, self._validate) for infos in buffers.infos
         ]
@@ -72,17 +72,22 @@ class Member(ABC):
         if buffers.final_infos is not None:
             self._final_writer = InfoWriter(buffers.final_infos, low, high, self._validate)
 
+    @property
+    def writes_itself(self) -> bool:
+        """Whether an environment writes its observations itself, at any time."""
+        return self._in_place is not None
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in self._OF_VIEWS}
 
     @property
     @abstractmethod
     def _targets(self) -> Sequence[int | slice]:
-        """Where each environment writes: its row, or its rows."""
+        """The place of each environment's observations: its row, or its rows."""
 
     @abstractmethod
     def whole(self, rows: Sequence[int]) -> list[list[int]]:
-        """Part some of the rows into those that step together."""
+        """Divide some of the rows into those that step together."""
 
     @abstractmethod
     def reset(self, slot: int, starts: Starts, keep_options: bool) -> Part:
@@ -103,7 +108,7 @@ class Member(ABC):
         """Step all rows (None), or some that step together, and return their infos.
 
         With `failures`, an environment that fails is added to them, and the others are stepped. A
-        failure that is raised even so is one of rows that were not stepped.
+        failure that is raised nevertheless concerns rows that were not stepped.
         """
 
     @abstractmethod
@@ -116,7 +121,7 @@ class Member(ABC):
 
     @abstractmethod
     def replace(self, number: int, built: Built) -> None:
-        """Use another environment instead of `built[number]`, or none: its `env` is None."""
+        """Replace `built[number]` by another environment, or by none (`env` is None)."""
 
 
 def reset_arguments(seed: Any, options: Any) -> dict[str, Any]:

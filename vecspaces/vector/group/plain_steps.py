@@ -17,15 +17,15 @@ from vecspaces.vector.group.form import failed, reward_writer
 from vecspaces.vector.group.members import Member, Note
 from vecspaces.vector.group.vector_member import VectorMember
 
-# The infos of every step of agents; in plain ones, the first is True, and there are no others.
+# The infos of every step of agents; in a plain step, the first is True, and there are no others.
 _GIVEN = (("alive",), ("episode_over",))
 
 
 class PlainSteps:
     """The step of a group whose members are all vector envs with a method `act_ahead`.
 
-    Those are the rows of parallel environments. Their members are small, and nearly all of their
-    steps are plain: writing each by itself takes longer than many an environment.
+    These are the rows of parallel environments. The members are small, and nearly all of their
+    steps are plain; writing each member separately may take longer than its environment.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class PlainSteps:
         self._read_actions = buffers.actions.reader(low, high)
         slots = [buffers.slice(slot, low, high) for slot in range(buffers.plan.slots)]
         self._slots = [(views, reward_writer(views.rewards, low)) for views in slots]
-        # Views of the infos in each slot, and what a plain step leaves in them.
+        # Views of the infos in each slot, and their values after a plain step.
         self._infos: list[list[tuple[Any, Any]]] = []
         for infos in buffers.infos:
             given = [bound.key.path in _GIVEN for bound in infos.keys]
@@ -51,9 +51,9 @@ class PlainSteps:
     def of(
         cls, members: Sequence[Member], buffers: Buffers, rows: range, progress: memoryview
     ) -> PlainSteps | None:
-        """Return the steps of these members; None if some have no plain ones."""
+        """Return the steps of these members; None if some have no plain steps."""
         able = [one for one in members if isinstance(one, VectorMember) and one.can_act]
-        # Their infos must be declared, as they are without an argument `info_space`.
+        # Their infos must be declared, as they are if the argument `info_space` was not given.
         keys = () if buffers.plan.infos is None else buffers.plan.infos.keys
         paths = {key.path for key in keys if key.is_array}
         if len(able) < len(members) or not paths.issuperset(_GIVEN):
@@ -61,7 +61,7 @@ class PlainSteps:
         return cls(able, buffers, rows, progress)
 
     def step(self, slot: int, note: Note | None) -> list[Part]:
-        """Step all members; return the infos that are not declared."""
+        """Step all members; return the undeclared infos."""
         acted: list[Any] = []
         actions, progress, member = self._read_actions(), self._progress, self._parts[0][0]
         try:

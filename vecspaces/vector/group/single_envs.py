@@ -1,33 +1,43 @@
 """Single environments in consecutive rows: the loop that steps them, and their autoresets.
 
-A list of *steppers* holds the next step of each row: the environment itself, or an object with a
-`step` of its own: `_Start` begins an episode, `_Lost` reports one that died with its worker. So the
-loop tests nothing.
+A list of *steppers* has one object per row, which takes the next step: the environment itself, a
+`_Start`, which begins an episode, or a `_Lost`, which reports an episode that was lost with its
+worker. The loop therefore has no conditions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import struct
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from time import perf_counter_ns
 from typing import Any
+
+import numpy as np
 
 from vecspaces.checks import RAISED
 from vecspaces.spaces import Space
 from vecspaces.vector.agents import end_agents
 from vecspaces.vector.autoreset import AutoresetMode
+from vecspaces.vector.exchange.chunk_rows import ALL_INFOS, ChunkRows
 from vecspaces.vector.exchange.failures import Failure
 from vecspaces.vector.exchange.infos import InfosByRow, Part, snapshot
-from vecspaces.vector.group.attributes import Call, call_env, set_attribute
+from vecspaces.vector.exchange.messages import Restart, Starts
+from vecspaces.vector.group.attributes import Call, call_env, get_attribute, set_attribute
 from vecspaces.vector.group.building import Built
-from vecspaces.vector.group.chunk_stepper import ChunkStepper, Planned
 from vecspaces.vector.group.form import (
     as_info,
+    as_reward,
     failed,
+    is_own,
     unpack_reset,
     wrong_form,
 )
-from vecspaces.vector.group.members import Failures, Member, Note, Starts, Views, reset_arguments
+from vecspaces.vector.group.info_writer import StepInfos
+from vecspaces.vector.group.members import Failures, Member, Note, Views, reset_arguments
 from vecspaces.vector.group.slot_writer import SlotWriter, ValidatedSlotWriter
+from vecspaces.vector.group.threads import Guarded
 from vecspaces.vector.group.validation import Validated, batch_of_boxes
 
 #: The result of a step of an environment, or of a stepper in its place.
@@ -37,11 +47,11 @@ EnvStep = tuple[Any, Any, Any, Any, Any]
 class SingleEnvs(Member):
     """A run of single environments, and their rows."""
 
-    _OF_VIEWS = (*Member._OF_VIEWS, "_slots", "_take_actions", "_chunks")
+    _OF_VIEWS = (*Member._OF_VIEWS, "_slots", "_take_actions", "_lookers")
 
     def __init__(self, built: Sequence[Built], mode: AutoresetMode, validate: bool) -> None:
         super().__init__(built, mode, validate)
-        # Checks the bounds of all observations at once; None if each is checked by itself.
+        # Checks the bounds of all observations at once; None if each is checked separately.
         self._boxes: Space[Any] | None = None
         if validate:
             self._boxes = batch_of_boxes([one.observation_spaces[0] for one in built])
@@ -49,30 +59,30 @@ class SingleEnvs(Member):
         # the next step.
         self._envs: list[Any] = []
         self._steppers: list[Any] = []
-        # The options that autoresets of a row get.
+        # The options for autoresets of a row.
         self._options: dict[int, Mapping[str, Any]] = {}
-        self._lost: dict[int, _Lost] = {}
+        # The seeds of rows whose worker was replaced, until an episode begins.
+        self._seeds: dict[int, int | None] = {}
         # The ends of episodes in the step that runs: row, terminated, truncated.
         self._ended: list[tuple[int, bool, bool]] = []
 
-    def bind(self, views: Views, lost: Starts) -> None:
-        """Begin anew over these rows."""
+    def bind(self, views: Views, restart: Restart) -> None:
+        """Begin again with these rows."""
         self._envs = [self._stepper_of(number) for number in range(len(self.built))]
         self._steppers = list(self._envs)
-        self._lost = {row: _Lost(self, row, lost[row][0]) for row in self.rows if row in lost}
-        self._options = {}
-        for row, stepper in self._lost.items():
-            self._steppers[row - self.rows.start] = stepper
-            options = lost[row][1]
-            if options is not None:
-                self._options[row] = options
+        starts = {row: restart.starts[row] for row in self.rows if row in restart.starts}
+        self._seeds = {row: seed for row, (seed, _) in starts.items()}
+        self._options = {row: given for row, (_, given) in starts.items() if given is not None}
+        for row in starts:
+            start = _Lost(self, row) if restart.reports else _Start(self, row, self._restarted(row))
+            self._steppers[row - self.rows.start] = start
         self.view(views)
 
     def view(self, views: Views) -> None:
         """Attach to the memory that is used from now on."""
         super().view(views)
         buffers = views.buffers
-        # Bound once for each slot: a step writes and looks up nothing else.
+        # Bound once for each slot, so that a step needs no further look-up.
         infos: list[Any] = self._info_writers or [None] * buffers.plan.slots
         self._slots = [
             SlotWriter(buffers, slot, self.rows, self._in_place, info_writer)
@@ -83,8 +93,7 @@ class SingleEnvs(Member):
             for slot, info_writer in enumerate(infos)
         ]
         self._take_actions = buffers.actions.reader(self.rows.start, self.rows.stop)
-        # What takes the steps of chunks, made when the first one comes.
-        self._chunks: list[ChunkStepper | None] = []
+        vars(self).pop("_lookers", None)
 
     @property
     def _targets(self) -> Sequence[int | slice]:
@@ -95,17 +104,19 @@ class SingleEnvs(Member):
         return [[row] for row in rows]
 
     def replace(self, number: int, built: Built) -> None:
-        """Use another environment instead of one."""
+        """Replace an environment."""
         self.built[number] = built
         self._envs[number] = self._steppers[number] = self._stepper_of(number)
         self.view(self._views)
 
     def _stepper_of(self, number: int) -> Any:
-        """Return what resets an environment, and steps it with actions as its row holds them."""
+        """Return the object that resets an environment, and steps it with actions from its row."""
         built = self.built[number]
         env, translate = built.env, built.translate
         if translate is not None:
             env = _ActionTranslator(env, translate)
+        if self.thread is not None:
+            env = Guarded(env, self.thread)
         if not self._validate or built.env is None:
             return env
         row, defers = self.rows.start + number, self._boxes is not None
@@ -120,9 +131,7 @@ class SingleEnvs(Member):
         for row in rows:
             self._views.progress[0] = row
             seed, options = starts[row]
-            if seed is None and row in self._lost:
-                seed = self._lost[row].seed
-            arguments = reset_arguments(seed, options)
+            arguments = reset_arguments(self._seeds.get(row) if seed is None else seed, options)
             try:
                 if self._in_place is not None:
                     self._turn_to(slot, [row], "reset")
@@ -153,7 +162,7 @@ class SingleEnvs(Member):
     def reset_env(
         self, row: int, command: str, arguments: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset one environment; an exception is its own `Failure`, a result is checked."""
+        """Reset one environment; convert its exception to a `Failure`, and check its result."""
         views = self._views
         views.buffers.positions.begin(views.worker, row, arguments.get("seed"))
         try:
@@ -166,8 +175,8 @@ class SingleEnvs(Member):
         """Let the next step of some rows begin an episode; autoresets then get no options."""
         for row, (seed, options) in starts.items():
             self._options.pop(row, None)
-            start = _Start(self, row, reset_arguments(seed, options))
-            self._steppers[row - self.rows.start] = start
+            arguments = reset_arguments(self._seeds.get(row) if seed is None else seed, options)
+            self._steppers[row - self.rows.start] = _Start(self, row, arguments)
 
     def timed_reset(self, row: int, arguments: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Reset one environment inside a step; `stats()` counts it as a reset."""
@@ -180,8 +189,8 @@ class SingleEnvs(Member):
         return result
 
     def go_on(self, row: int) -> None:
-        """The next step of this row is one of its environment."""
-        self._lost.pop(row, None)
+        """Let the environment take the next step of this row."""
+        self._seeds.pop(row, None)
         self._steppers[row - self.rows.start] = self._envs[row - self.rows.start]
 
     def _end(self, row: int, observation: Any, info: Any) -> tuple[Any, Any]:
@@ -190,7 +199,7 @@ class SingleEnvs(Member):
         if self._mode is AutoresetMode.NEXT_STEP:
             self._steppers[row - self.rows.start] = _Start(self, row, arguments)
         elif self._mode is AutoresetMode.SAME_STEP:
-            # Copied before the reset: environments reuse what they return.
+            # Copied before the reset, because environments reuse what they return.
             finals = self._views.buffers.finals
             assert finals is not None
             finals.write(row, observation)
@@ -200,7 +209,7 @@ class SingleEnvs(Member):
         return observation, info
 
     def _write_final(self, row: int, info: dict[str, Any]) -> dict[str, Any]:
-        """Write the last info of an episode; return a copy of what else is reported of it."""
+        """Write the last info of an episode; return a copy of its undeclared keys."""
         final: dict[str, Any] = {"final_info": info}
         if self._final_writer is not None:
             final = self._final_writer.write({row: final}, [row]).get(row, {})
@@ -219,12 +228,10 @@ class SingleEnvs(Member):
     ) -> Part:
         """Step all environments, or those of some rows."""
         low, progress = self.rows.start, self._views.progress
-        if self.planned is not None:
-            actions, steppers = self._plan_chunks(rows or self.rows, self.planned)
-        elif rows is None:
+        if rows is None:
             actions, steppers = self._take_actions(), self._steppers
         else:
-            actions = [self._views.buffers.actions.item(row) for row in rows]
+            actions = list(map(self._views.buffers.actions.item, rows))
             steppers = [self._steppers[row - low] for row in rows]
         if self._in_place is not None:
             self._turn_to(slot, rows, "step")
@@ -238,13 +245,13 @@ class SingleEnvs(Member):
         row = -1
         while True:
             try:
-                for row, stepper, action in pairs:  # goes on after a row that failed
-                    # One store per environment: a death or a hang is that of the row that ran.
+                for row, stepper, action in pairs:  # continues after a row that failed
+                    # One store per environment tells which row ran at a death or a hang.
                     progress[0] = row
                     try:
                         result = stepper.step(action)
                     except RAISED as error:
-                        # The environment raised it, and not what checks its result below.
+                        # The environment raised it, not the checks of its result below.
                         raise Failure.of(error, (row,), "step") from None
                     try:
                         observation, reward, terminated, truncated, info = result
@@ -254,7 +261,8 @@ class SingleEnvs(Member):
                     if over:
                         ended.append((row, bool(terminated), bool(truncated)))
                         observation, info = self._end(row, observation, info)
-                    # `as_info` is called for odd infos alone: a call costs more than both tests.
+                    # `as_info` is called only for unusual infos, because a call takes longer than
+                    # both tests.
                     if info.__class__ is not dict:
                         info = as_info(info)
                     observations.append(observation)
@@ -263,7 +271,9 @@ class SingleEnvs(Member):
                         infos[row] = info
                 row = -1  # an error of a writer names its row
                 return self._slots[slot].write(rows, observations, rewards, ended, infos)
-            except RAISED as error:
+            except BaseException as error:
+                if not is_own(error, failures is not None):
+                    raise
                 concerned = (row,) if row >= 0 else rows or self.rows
                 failure = failed(error, concerned, "step")
                 if rows is None or failures is None:
@@ -278,33 +288,134 @@ class SingleEnvs(Member):
                 infos = InfosByRow({one: infos[one] for one in infos if one not in gone})
                 ended[:] = [one for one in ended if one[0] not in gone]
 
-    def _plan_chunks(
-        self, rows: Sequence[int], planned: Mapping[int, Planned]
-    ) -> tuple[list[Any], list[Any]]:
-        """Return the chunks of some rows, and the objects that take them or begin an episode."""
-        if not self._chunks:
-            pairs = zip(self._envs, self.built, strict=True)
-            # The environment of a row that could not be built is None; no step reaches it.
-            self._chunks = [one.env and ChunkStepper(env, one.env) for env, one in pairs]
-        low, steppers, envs, chunks = self.rows.start, self._steppers, self._envs, self._chunks
-        places = [row - low for row in rows]
-        takers = [chunks[at] if steppers[at] is envs[at] else steppers[at] for at in places]
-        return [planned[row] for row in rows], takers
+    def step_chunk(
+        self,
+        slot: int,
+        rows: Sequence[int] | None,
+        chunk: ChunkRows,
+        keeps_infos: bool,
+        note: Note | None,
+    ) -> Part:
+        """Take the chunks of all rows (None) or some, each until its episode ends.
+
+        `keeps_infos`: the info of the first row holds what the info_space declares of all steps.
+        """
+        low, length, progress = self.rows.start, chunk.length, self._views.progress
+        chosen: Sequence[int] = self.rows if rows is None else rows
+        envs, steppers, read = self._envs, self._steppers, chunk.single_actions.items
+        actions: Iterable[Any]
+        if rows is None:
+            every = iter(read(low * length, self.rows.stop * length))
+            actions = zip(*[every] * length, strict=True)
+        else:
+            envs = [self._envs[row - low] for row in rows]
+            steppers = [self._steppers[row - low] for row in rows]
+            actions = [read(row * length, (row + 1) * length) for row in rows]
+        steps = [env.step_alone for env in envs] if self._validate else [env.step for env in envs]
+        unseen: dict[int, Generator[Any]] = {}
+        lookers = self._lookers
+        if lookers:
+            by_row = dict(zip(chosen, actions, strict=True))
+            known = lookers.keys() & by_row.keys()
+            unseen = {row: _unseen(lookers[row], by_row[row]) for row in known}
+            actions = (by_row | unseen).values()
+        kept, declared = None, self._views.buffers.plan.infos
+        if keeps_infos and declared is not None:
+            kept = StepInfos(declared, self.rows, length, self._validate)
+        if self._in_place is not None:
+            self._turn_to(slot, rows, "step")
+        pairs: Iterator[Any] = zip(chosen, steppers, envs, steps, actions)  # noqa: B905
+        if note is not None:
+            pairs = _noting(pairs, note)
+        observations: list[Any] = []
+        rewards: list[Any] = []  # `length` of each row
+        missing: dict[int, int] = {}
+        infos = InfosByRow()
+        ended = self._ended = []
+        row = -1
+        try:
+            for row, stepper, env, step, own in pairs:
+                progress[0] = row
+                if stepper is not env:  # it begins an episode, or reports a lost one
+                    observation, _, terminated, truncated, info = stepper.step(None)
+                    missing[row] = length
+                else:
+                    for action in own:
+                        try:
+                            result = step(action)
+                        except RAISED as error:
+                            # As in `step`.
+                            raise Failure.of(error, (row,), "step") from None
+                        try:
+                            observation, reward, terminated, truncated, info = result
+                            rewards.append(reward)
+                            if kept is not None:
+                                kept.write(row, (len(rewards) - 1) % length, info)
+                            if terminated or truncated:
+                                break
+                        except (TypeError, ValueError) as error:
+                            raise wrong_form(error, "step") from None
+                    if terminated or truncated:
+                        missing[row] = -len(rewards) % length
+                        if row in unseen:
+                            unseen[row].close()  # the observation of a reset is looked at
+                        ended.append((row, bool(terminated), bool(truncated)))
+                        observation, info = self._end(row, observation, info)
+                if row in missing:
+                    rewards += [0.0] * missing[row]
+                if info.__class__ is not dict:
+                    info = as_info(info)
+                observations.append(observation)
+                if info:
+                    infos[row] = info
+            row = -1
+            last = rewards[length - 1 :: length]
+            infos = self._slots[slot].write(rows, observations, last, ended, infos)
+            try:
+                chunk.write_results(chosen, rewards, missing)
+            except struct.error:  # what is a number for NumPy alone, or none
+                names = np.repeat(chosen, length).tolist()
+                chunk.write_results(chosen, list(map(as_reward, rewards, names)), missing)
+        except BaseException as error:
+            if not is_own(error, False):
+                raise
+            raise failed(error, (row,) if row >= 0 else chosen, "step") from None
+        finally:
+            for each in unseen.values():
+                each.close()
+        if kept is not None and chosen:
+            first = chosen[0]
+            infos[first] = {**infos.get(first, {}), ALL_INFOS: kept.read()}
+        return infos
+
+    @cached_property
+    def _lookers(self) -> dict[int, Any]:
+        """By row, the environments with an attribute `needs_observation`; until `view`."""
+        found: dict[int, Any] = {}
+        for row, built in zip(self.rows, self.built, strict=True):
+            with suppress(*RAISED):  # whatever a foreign attribute raises
+                get_attribute(built.env, "needs_observation")
+                found[row] = built.env
+        return found
 
     # ------------------------------------------------------------------ lost episodes
 
-    def reset_lost(self, row: int, seed: int | None, command: str) -> tuple[Any, dict[str, Any]]:
-        """Begin the episode that follows a lost one; what is returned may be kept."""
-        arguments = reset_arguments(seed, self._options.get(row))
-        given = {key: value for key, value in arguments.items() if value is not None}
-        first: tuple[Any, dict[str, Any]] = snapshot(self.reset_env(row, command, given))
+    def _restarted(self, row: int) -> dict[str, Any]:
+        """Return the arguments of the first reset after a restart."""
+        arguments = reset_arguments(self._seeds[row], self._options.get(row))
+        return {key: value for key, value in arguments.items() if value is not None}
+
+    def reset_lost(self, row: int, command: str) -> tuple[Any, dict[str, Any]]:
+        """Begin the episode that follows a lost one; the result may be stored."""
+        arguments = self._restarted(row)
+        first: tuple[Any, dict[str, Any]] = snapshot(self.reset_env(row, command, arguments))
         return first
 
     def report_lost(self, row: int, observation: Any, info: dict[str, Any]) -> EnvStep:
-        """Return the step that a lost episode ends with, after the reset that follows it."""
+        """Return the step that ends a lost episode, after the reset that follows it."""
         self.go_on(row)
         self._ended.append((row, False, True))
-        # A wrapper may have taken them out of its infos.
+        # A wrapper may have removed them from its infos.
         has_agents = self.built[row - self.rows.start].agents is not None and "agents" in info
         last = {"agents": end_agents(info["agents"])} if has_agents else {}
         report: dict[str, Any] = {**last, "worker_restarted": True}
@@ -312,7 +423,7 @@ class SingleEnvs(Member):
             report = {**info, **self._write_final(row, last), "worker_restarted": True}
         elif self._mode is AutoresetMode.NEXT_STEP:
             self._steppers[row - self.rows.start] = _Start(self, row, first=(observation, info))
-        # But in SAME_STEP, the caller shows the last observation that it knew.
+        # Except in SAME_STEP mode, the caller writes the last observation that it knew.
         return observation, 0.0, False, False, report
 
     # ------------------------------------------------------------------ calls
@@ -327,14 +438,25 @@ class SingleEnvs(Member):
             self._reach(row, "set_attr", set_attribute, name, value)
 
     def _reach(self, row: int, command: str, do: Callable[..., Any], *args: Any) -> Any:
-        """Do something with an environment, which has been reset if its vector env has."""
+        """Call a function with an environment, which is reset first if its vector env has been."""
         self._views.progress[0] = row
         try:
-            if row in self._lost:
-                self._lost[row].reset_once(command)
+            stepper = self._steppers[row - self.rows.start]
+            if isinstance(stepper, _Lost):
+                stepper.reset_once(command)
             return do(self.built[row - self.rows.start].env, *args)
         except RAISED as error:
             raise failed(error, (row,), command) from None
+
+
+def _unseen(env: Any, actions: Sequence[Any]) -> Generator[Any]:
+    """Yield actions, and let an environment know that only the last observation is looked at."""
+    set_attribute(env, "needs_observation", len(actions) == 1)
+    try:
+        yield from actions[:-1]
+    finally:  # also if the episode ends, or a step fails
+        set_attribute(env, "needs_observation", True)
+    yield actions[-1]
 
 
 def _noting(items: Iterable[Any], note: Note) -> Iterator[Any]:
@@ -360,7 +482,7 @@ class _ActionTranslator:
 class _Start:
     """Begins an episode of a row: an autoreset (NEXT_STEP), or a reset that the caller sent.
 
-    `first` is what a reset has returned already: the one after a lost episode (NEXT_STEP).
+    `first` is the result of a reset that was already made, after a lost episode (NEXT_STEP).
     """
 
     def __init__(
@@ -380,19 +502,19 @@ class _Start:
 
 
 class _Lost:
-    """Reports that the episode of a row died with its worker.
+    """Reports that the episode of a row was lost with its worker.
 
-    Its environment is reset before anything else reaches it, with the seed of the restart.
+    Its environment is reset before any other call, with the seed of the restart.
     """
 
-    def __init__(self, envs: SingleEnvs, row: int, seed: int | None) -> None:
-        self._envs, self._row, self.seed = envs, row, seed
+    def __init__(self, envs: SingleEnvs, row: int) -> None:
+        self._envs, self._row = envs, row
         self._first: tuple[Any, dict[str, Any]] | None = None
 
     def reset_once(self, command: str) -> tuple[Any, dict[str, Any]]:
-        """Return what the reset of the environment returns, which is made once."""
+        """Reset the environment, once; return the result."""
         if self._first is None:
-            self._first = self._envs.reset_lost(self._row, self.seed, command)
+            self._first = self._envs.reset_lost(self._row, command)
         return self._first
 
     def step(self, action: Any) -> EnvStep:

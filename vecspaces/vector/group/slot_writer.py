@@ -34,12 +34,12 @@ class SlotWriter:
             self.write_observation = in_place.row_writer(self.write_observation, low)
             self._write_observations = in_place.writer(views.write, self.write_observation, low)
         self._write_rewards = reward_writer(views.rewards, low)
-        # Memoryviews store single values, and few bytes, in half the time that arrays take.
+        # Memoryviews store single values, and a few bytes, in half the time of arrays.
         self._rewards: Any = views.rewards.data
         self._terminations, self._truncations = views.terminations.data, views.truncations.data
         self._flags = [view.cast("B") for view in (self._terminations, self._truncations)]
         self._low, self._nothing = low, bytes(len(rows))
-        # Whether a flag may be set from an earlier step: few steps end an episode.
+        # Whether a flag may be set from an earlier step, because few steps end an episode.
         self._marked = True
 
     def write(
@@ -50,10 +50,9 @@ class SlotWriter:
         ended: list[tuple[int, bool, bool]],
         infos: InfosByRow,
     ) -> InfosByRow:
-        """Write what all environments returned (None), or those of `rows`.
+        """Write the results of all environments (None), or of `rows`.
 
-        `ended` holds the row and the flags of each episode that ended. The infos that no info_space
-        declares are returned.
+        `ended` has the row and the flags of each episode that ended. Undeclared infos are returned.
         """
         if self._infos is not None:
             infos = self._infos.write(infos, rows)
@@ -83,7 +82,7 @@ class SlotWriter:
 
 
 class ValidatedSlotWriter(SlotWriter):
-    """Checks the bounds of what it wrote (`validate=True`)."""
+    """Checks the bounds of the written values (`validate=True`)."""
 
     def __init__(
         self,
@@ -102,7 +101,7 @@ class ValidatedSlotWriter(SlotWriter):
     def write(
         self, rows: Sequence[int] | None, observations: list[Any], *others: Any
     ) -> InfosByRow:
-        """Write what environments returned, and check it: of all of them in one comparison."""
+        """Write the results of environments, and check all observations by one comparison."""
         infos = super().write(rows, observations, *others)
         if rows is not None or not self._space.contains(self._written):
             numbers = range(len(self._envs)) if rows is None else [row - self._low for row in rows]

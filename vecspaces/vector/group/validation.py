@@ -1,7 +1,7 @@
 """`validate=True`: the rules for results of environments, and their application in each step.
 
-`Validated` and `ValidatedVector` take the place of an environment where it is reset and stepped, so
-that a step without `validate` tests nothing. `check_env` applies the same rules.
+`Validated` and `ValidatedVector` replace an environment in resets and steps, so that steps without
+`validate` test nothing. `check_env` applies the same rules.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vecspaces.vector.group.building import Built
 from vecspaces.vector.group.form import InvalidResult, as_info, as_reward, failed
 from vecspaces.vector.utils import batch_differing_spaces, iterate
 
-# Up to this many elements of an observation, the call costs more than the comparison.
+# Up to this number of elements of an observation, the call takes longer than the comparison.
 _SMALL = 256
 _FLAGS = ("terminated", "truncated")
 
@@ -35,9 +35,9 @@ _FLAGS = ("terminated", "truncated")
 
 
 class Flaw(NamedTuple):
-    """One thing that is wrong with what an environment returned.
+    """A fault of an environment's result.
 
-    `text` is that of the error that it is without `validate` too.
+    `text` is the text of an error that is also raised without `validate`.
     """
 
     kind: type[Exception]
@@ -47,20 +47,20 @@ class Flaw(NamedTuple):
 
 
 class ObservationRule:
-    """Observations must lie in `space`, which was converted from `original`."""
+    """Observations must be in `space`, which was converted from `original`."""
 
     def __init__(self, space: Space[Any], original: Any) -> None:
         self.space, self._convert = space, native_values(original)
 
     def explain(self, observation: Any) -> str | None:
-        """Return why an observation does not lie in the space; None where it does."""
+        """Return why an observation is not in the space; None if it is."""
         if self._convert is not None:
             observation = self._convert(observation)
         return self.space.explain(observation, name="observation")
 
 
 def find_in_scalars(reward: Any, terminated: Any, truncated: Any) -> Iterator[Flaw]:
-    """Find what is wrong with a reward and flags."""
+    """Find a fault of a reward or flags."""
     try:
         number = as_reward(reward)
     except InvalidResult as error:
@@ -77,7 +77,7 @@ def find_in_scalars(reward: Any, terminated: Any, truncated: Any) -> Iterator[Fl
 
 
 def find_in_info(info: Any) -> Iterator[Flaw]:
-    """Find what is wrong with an info, and with the dicts in it, which become arrays too."""
+    """Find a fault of an info, or of the dicts in it, which also become arrays."""
     try:
         items: Iterable[tuple[Any, Any]] = as_info(info).items()
     except InvalidResult as error:
@@ -99,10 +99,10 @@ def _not_finite(reward: float) -> Flaw:
 
 
 def batch_of_boxes(spaces: Sequence[Space[Any]]) -> Space[Any] | None:
-    """Return the space of a batch whose bounds are better checked together than one by one.
+    """Return the space of a batch whose bounds are checked faster together than one by one.
 
-    A comparison of small arrays costs as much as one of large arrays. None where the spaces are
-    anything but small boxes that differ in their bounds alone.
+    Comparing small arrays takes as long as comparing large ones. None unless the spaces are small
+    boxes that differ only in their bounds.
     """
     first = spaces[0]
     if any(type(space) is not Box or space.dtype != first.dtype for space in spaces):
@@ -133,9 +133,9 @@ class _Validating:
 
 
 class Validated(_Validating):
-    """Resets and steps an environment; raises where it returns what it must not.
+    """Resets and steps an environment; raises if a result is invalid.
 
-    `defers`: the bounds are checked together with those of other rows, and `check` is called where
+    `defers`: the bounds are checked together with those of other rows, and `check` is called if
     they may be violated.
     """
 
@@ -189,7 +189,7 @@ class Validated(_Validating):
         return parts
 
     def step_alone(self, action: Any) -> Any:
-        """Take an action, and check the observation too, which no other row's is checked with."""
+        """Take an action, and check the observation separately from those of other rows."""
         dtype, self._dtype = self._dtype, None
         try:
             return self.step(action)
@@ -198,7 +198,7 @@ class Validated(_Validating):
 
 
 class ValidatedVector(_Validating):
-    """Resets and steps a vector env; raises where one of its rows is what it must not be."""
+    """Resets and steps a vector env; raises if one of its rows is invalid."""
 
     def __init__(self, built: Built, rows: range) -> None:
         super().__init__(rows, "since its reset")
@@ -258,9 +258,9 @@ class ValidatedVector(_Validating):
 
 
 def _unpack(result: Any, count: int) -> tuple[Any, ...] | None:
-    """Return the parts of a result; None where it has not as many."""
+    """Return the parts of a result; None if their number is wrong."""
     try:
         parts = tuple(result)
-    except Exception:  # what is no tuple may raise anything
+    except Exception:  # an object other than a tuple may raise anything
         return None
     return parts if len(parts) == count else None

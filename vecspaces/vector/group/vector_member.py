@@ -14,29 +14,33 @@ from vecspaces.checks import RAISED
 from vecspaces.interop import is_foreign_vector_env
 from vecspaces.layout import Layout, Mismatch
 from vecspaces.seeding import derive_seed
+from vecspaces.vector.agents import first_rows
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Failure, Message
 from vecspaces.vector.exchange.infos import Column, Columns, columns_of, gather, snapshot, split
+from vecspaces.vector.exchange.messages import Restart, Starts
 from vecspaces.vector.group.attributes import Call
 from vecspaces.vector.group.building import Built, holds_envs, reaches_each
 from vecspaces.vector.group.form import failed, unpack_reset, wrong_form
-from vecspaces.vector.group.members import Failures, Member, Note, Starts, Views, reset_arguments
+from vecspaces.vector.group.members import Failures, Member, Note, Views, reset_arguments
+from vecspaces.vector.group.threads import Guarded
 from vecspaces.vector.group.validation import ValidatedVector
 
 
 class VectorMember(Member):
-    """A vector env, ours or Gymnasium's, and its rows; its autoreset stays its own."""
+    """A vector env of vecspaces or Gymnasium, and its rows; it performs its own autoresets."""
 
     def __init__(self, built: Built, mode: AutoresetMode, validate: bool) -> None:
         super().__init__([built], mode, validate)
-        # The slot that holds its last observations; and a copy of them where it does not hold all.
+        # The slot with its last observations, and a copy of them if the slot does not have all.
         self._slot = 0
         self._latest: Any = None
-        # Rows whose episode died with a worker, until a step has reported it. `_first` is what the
-        # reset after that returned, until a step has returned it too.
+        # Rows whose worker was replaced, until they begin an episode, or until a step has reported
+        # their loss. `_first` is the result of the reset after it, until a step has returned it.
         self._lost: Starts = {}
+        self._reports = False
         self._first: tuple[Any, Columns] | None = None
-        # Seeds and options, if the next step is to begin an episode in all rows.
+        # Seeds and options, if the next step must begin an episode in all rows.
         self._starts: Starts = {}
 
     @property
@@ -47,9 +51,10 @@ class VectorMember(Member):
     def _at(self) -> slice:
         return slice(self.rows.start, self.rows.stop)
 
-    def bind(self, views: Views, lost: Starts) -> None:
-        """Begin anew over these rows."""
-        self._lost = {row: lost[row] for row in self.rows if row in lost}
+    def bind(self, views: Views, restart: Restart) -> None:
+        """Begin again with these rows."""
+        self._lost = {row: restart.starts[row] for row in self.rows if row in restart.starts}
+        self._reports = restart.reports
         self._first = self._latest = None
         self._starts = {}
         self._make_stepper()
@@ -70,9 +75,11 @@ class VectorMember(Member):
         self.view(self._views)
 
     def _make_stepper(self) -> None:
-        """Make what resets and steps the vector env."""
+        """Make the object that resets and steps the vector env."""
         validates = self._validate and self._env is not None
         self._stepper = ValidatedVector(self.built[0], self.rows) if validates else self._env
+        if self.thread is not None:
+            self._stepper = Guarded(self._stepper, self.thread)
         self.act_ahead: Any = self._env.act_ahead if self.can_act else _no_plain_step
 
     # ------------------------------------------------------------------ episodes
@@ -82,11 +89,11 @@ class VectorMember(Member):
         self._views.progress[0] = self.rows.start
         self._starts = {}
         rows = [row for row in self.rows if row in starts]
-        # An environment that was not reset since its restart starts from the seed of that.
+        # An environment that was not reset since its restart gets the seed of the restart.
         seeds = {row: seed for row, (seed, _) in self._lost.items()}
         seeds.update({row: starts[row][0] for row in rows if starts[row][0] is not None})
         views = self._views
-        for row in rows:  # its autoresets are its own, and are not counted
+        for row in rows:  # its autoresets are not counted
             views.buffers.positions.begin(views.worker, row, seeds.get(row), counts=False)
         seed = self._seed([seeds.get(row) if row in starts else None for row in self.rows])
         try:
@@ -107,10 +114,10 @@ class VectorMember(Member):
     def _reset_some(
         self, slot: int, rows: list[int], seed: Any, options: dict[str, Any]
     ) -> Columns:
-        """Reset some rows; refuse a third party's vector env that resets others too."""
+        """Reset some rows; refuse another library's vector env if it resets other rows too."""
         self._reset_lost("reset")
         others = np.setdiff1d(self.rows, rows)
-        # Those of vecspaces know the mask, and wrappers of them may change the other rows.
+        # Vector envs of vecspaces support the mask, and wrappers of them may change the other rows.
         before = None if reaches_each(self._env) else self._shown(others)
         options["reset_mask"] = np.isin(self.rows, rows)
         if self._first is None:
@@ -124,7 +131,7 @@ class VectorMember(Member):
         if self._first is None:
             self._write(slot, observations)
         else:
-            # The other rows go on to show what was known before their episodes were lost.
+            # The other rows keep the observations from before their episodes were lost.
             numbers = np.array(rows)
             chosen = self._encode(observations, numbers)
             self._views.buffers.observations[slot].write_batch(chosen, at=numbers)
@@ -134,7 +141,7 @@ class VectorMember(Member):
         return columns
 
     def _shown(self, rows: npt.NDArray[Any]) -> Any:
-        """Return the last observations that the vector env gave of some rows."""
+        """Return the last observations of some rows."""
         last = self._latest if self._first is None else self._first[0]
         if last is None:
             return self._views.buffers.observations[self._slot].read(copy=True, at=rows)
@@ -147,7 +154,7 @@ class VectorMember(Member):
         return observations, self._columns(infos)
 
     def _reset_lost(self, command: str) -> tuple[Any, Columns] | None:
-        """Return what the reset after a restart gave; it is made before any other call."""
+        """Return the result of the reset after a restart, which is made before any other call."""
         if self._lost and self._first is None:
             starts = [self._lost.get(row, (None, None)) for row in self.rows]
             seed = self._seed([seed for seed, _ in starts])
@@ -186,9 +193,11 @@ class VectorMember(Member):
         return columns
 
     def _go_on(self, slot: int) -> Columns:
-        """Step the vector env, or hand out what is left of a restart."""
-        if self._lost:
+        """Step the vector env, or return the pending results of a restart."""
+        if self._lost and self._reports:
             return self._report_lost(slot)
+        if self._lost:
+            self._first, self._lost = self._reset_lost("step"), {}
         if self._first is not None and self._mode is AutoresetMode.NEXT_STEP:
             (observations, columns), self._first = self._first, None
             self._write(slot, observations)
@@ -209,7 +218,7 @@ class VectorMember(Member):
 
     @property
     def can_act(self) -> bool:
-        """Whether `PlainSteps` can step it; a wrapper around such a one has a `step` of its own."""
+        """Whether `PlainSteps` can step it; a wrapper around it has its own `step`."""
         return not self._validate and hasattr(type(self._env), "act_ahead")
 
     @property
@@ -218,7 +227,7 @@ class VectorMember(Member):
         return not (self._starts or self._lost or self._first)
 
     def finish(self, slot: int) -> Columns:
-        """Step a vector env that has acted ahead, if it takes an action."""
+        """Step a vector env that has already acted, if it takes an action."""
         self._env.has_acted = self.takes_action
         return self.step(slot, None, None)
 
@@ -249,7 +258,7 @@ class VectorMember(Member):
         return self._columns(infos)
 
     def _report_lost(self, slot: int) -> Columns:
-        """Take the step that lost episodes end with: all of them, as they step together."""
+        """Take the step that ends lost episodes, in all rows, because they step together."""
         first = self._reset_lost("step")
         assert first is not None
         observations, columns = first
@@ -293,7 +302,8 @@ class VectorMember(Member):
         except Mismatch as error:
             raise error.at((), self.rows.start + (error.row or 0)) from None
         self._slot = slot
-        # A value too large for the memory is handed to the caller, and is not there any more.
+        # A value that is too large for the memory was sent to the caller, and is not available
+        # here.
         spills = buffers.plan.observations.has_variable and not reaches_each(self._env)
         self._latest = snapshot(observations) if spills else None
 
@@ -315,10 +325,10 @@ class VectorMember(Member):
     # ------------------------------------------------------------------ calls
 
     def call(self, call: Call, rows: Sequence[int]) -> dict[int, Any]:
-        """Call a method of some environments, or of the vector env where it holds none.
+        """Call a method of some environments, or of a vector env without separate ones.
 
-        A function is called with an environment; of Gymnasium's vector envs, which call none with
-        their environments, with the vector env itself.
+        A function is called with an environment, or with the vector env if it is Gymnasium's, which
+        does not support this.
         """
         self._views.progress[0] = rows[0]
         try:
@@ -345,7 +355,7 @@ class VectorMember(Member):
         return [results[number] for number in at]
 
     def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
-        """Set an attribute of some environments, or of the vector env where it holds none."""
+        """Set an attribute of some environments, or of a vector env without separate ones."""
         self._views.progress[0] = next(iter(values))
         try:
             self._reset_lost("set_attr")
@@ -384,14 +394,14 @@ class VectorMember(Member):
     # ------------------------------------------------------------------ helpers
 
     def _run(self, command: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Do something with the vector env; what it raises names the rows of the batch."""
+        """Call a function with the vector env; an exception names the rows of the batch."""
         try:
             return do(*args, **kwargs)
         except RAISED as error:
             raise Failure.of_vector_env(error, self.rows, command) from None
 
     def _columns(self, infos: Mapping[str, Any]) -> Columns:
-        """Turn its infos into columns over the rows of the batch."""
+        """Convert its infos to columns over the rows of the batch."""
         return columns_of(infos, len(self.rows), self.rows.start) if infos else {}
 
     @cached_property
@@ -399,7 +409,7 @@ class VectorMember(Member):
         return self._views.buffers.plan.observations.of_rows(len(self.rows))
 
     def _encode(self, observations: Any, rows: npt.NDArray[Any]) -> Any:
-        """Return some rows of a batch, as they would be read from the shared memory."""
+        """Return some rows of a batch, as they would be read from shared memory."""
         (place,) = self._layout.bind(np.zeros(self._layout.size, np.uint8), spill=True)
         try:
             place.write_batch(observations)
@@ -408,7 +418,7 @@ class VectorMember(Member):
         return place.read(copy=True, at=rows - self.rows.start)
 
     def _seed(self, seeds: Sequence[int | None]) -> int | list[int | None] | None:
-        """Return seeds in the form that the vector env takes: all take an int, only some a list."""
+        """Return seeds in the form for the vector env: all accept an int, only some a list."""
         each: list[int | None] = self._by_unit(seeds)
         known = [seed for seed in each if seed is not None]
         if not known:
@@ -417,16 +427,15 @@ class VectorMember(Member):
             return known[0]
         if holds_envs(self._env):
             return each
-        # One generator serves all of its environments, and depends on all of their seeds.
+        # All of its environments have one generator, which depends on all of their seeds.
         return derive_seed(np.random.SeedSequence(known))
 
     def _by_unit(self, values: Sequence[Any]) -> list[Any]:
-        """Return one of the values of each environment: the agents of one have the same."""
-        units = self.built[0].units
-        return [values[start] for start in np.cumsum((0, *units[:-1])).tolist()]
+        """Return one value per environment, because the agents of one have the same."""
+        return [values[first] for first in first_rows(self.built[0].units)]
 
     def _options(self, options: Sequence[Mapping[str, Any] | None], keep: bool) -> Any:
-        """Return options as the vector env takes them: all take one mapping, only ours several.
+        """Return options for the vector env: all accept one mapping, only ours several.
 
         `keep`: whether autoresets get them too.
         """
@@ -441,13 +450,13 @@ class VectorMember(Member):
 
 
 def _no_plain_step(actions: Any) -> None:
-    """Leave the step of a vector env that took the place of one with `act_ahead` to its `step`."""
+    """Take no plain step, for a vector env that replaced one with `act_ahead`."""
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values are equal, arrays to the last bit.
+    """Whether two values are equal, arrays bit for bit.
 
-    On the way to a worker one object becomes several, some of them (numbers) even within one
+    Sending an object to workers makes several objects of it, and of numbers even within one
     message.
     """
     if one is other:
@@ -463,6 +472,6 @@ def _same(one: Any, other: Any) -> bool:
             one.tobytes() == other.tobytes()
         )
     try:
-        return bool(one == other or (one != one and other != other))  # the last is true of NaN
+        return bool(one == other or (one != one and other != other))  # the last test is for NaN
     except Exception:
         return False

@@ -1,4 +1,4 @@
-"""Checks of arguments: those of constructors, options with `reset_mask`, `env_ids`."""
+"""Checks of arguments: of constructors, of options with `reset_mask`, and of `env_ids`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from vecspaces.checks import check_count, check_seconds
 from vecspaces.spaces import Dict
+from vecspaces.vector.agents import first_rows
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Message
 from vecspaces.vector.exchange.info_space import check_info_space
@@ -22,8 +23,8 @@ from vecspaces.vector.session.seeds import spread_seeds
 class Settings(NamedTuple):
     """The arguments that every backend shares, checked, seconds as floats.
 
-    `vector/options.py` describes each. The `budget` says which workers are replaced, and how many;
-    None: none are.
+    `vector/options.py` describes each. The `budget` states which workers are restarted, and how
+    many; None: no workers.
     """
 
     observation_mode: ObservationMode
@@ -34,18 +35,21 @@ class Settings(NamedTuple):
     stats: bool
     validate: bool
     info_space: Dict[Any] | None
-    # Without processes nothing is waited for.
+    concurrent_envs: int = 1
+    # Without processes there are no waits.
     variable_capacity: int = 65536
     start_timeout: float = 300.0
     step_timeout: float | None = None
     slow_warning: float | None = None
     budget: RestartBudget | None = None
+    max_restarts: int = 3
+    restart_window: float = 60.0
     recycle_after: int | None = None
     recycle_memory: int | None = None
 
     @property
     def recycles(self) -> bool:
-        """Whether workers are replaced that live."""
+        """Whether live workers are replaced."""
         return self.recycle_after is not None or self.recycle_memory is not None
 
     @classmethod
@@ -59,6 +63,7 @@ class Settings(NamedTuple):
         if num_factories < 1:
             raise ValueError("env_fns must hold at least one factory, found none")
         check_count("buffers", options["buffers"])
+        options["concurrent_envs"] = check_count("concurrent_envs", options["concurrent_envs"])
         if "variable_capacity" in options:
             check_count("variable_capacity", options["variable_capacity"], least=0)
         for name in ("recycle_after", "recycle_memory"):
@@ -92,7 +97,7 @@ Options = Mapping[str, Any]
 
 
 class ResetPlan(NamedTuple):
-    """The rows that one reset concerns; seeds and options are those of all environments."""
+    """The rows of one reset; seeds and options are those of all environments."""
 
     rows: npt.NDArray[np.intp]
     seeds: list[int | None]
@@ -102,7 +107,7 @@ class ResetPlan(NamedTuple):
 
 
 def plan_reset(seed: Any, options: Any, units: Sequence[int]) -> ResetPlan:
-    """Return what the arguments of `reset` mean; the caller's mapping is left as it is.
+    """Return the plan for the arguments of `reset`; the caller's mapping is not changed.
 
     `units` are the numbers of rows of each environment: one, or one for each of its agents.
     """
@@ -117,7 +122,8 @@ def plan_reset(seed: Any, options: Any, units: Sequence[int]) -> ResetPlan:
             rows = _masked_rows(options["reset_mask"], num_envs)
             if len(units) < num_envs:
                 check_whole(rows.tolist(), rows_of(units), "options['reset_mask']", ValueError)
-            # A mask alone leaves an empty mapping, which environments may refuse as options.
+            # With only a mask, the options would be an empty mapping, which environments may
+            # refuse.
             options = {key: given for key, given in options.items() if key != "reset_mask"} or None
         return ResetPlan(rows, seeds, [options] * num_envs, False, is_masked)
     if not isinstance(options, Sequence) or isinstance(options, str):
@@ -144,9 +150,8 @@ def plan_reset(seed: Any, options: Any, units: Sequence[int]) -> ResetPlan:
 
 def rows_of(counts: Sequence[int]) -> list[range]:
     """Return the rows of each of some environments that have several."""
-    ends = np.cumsum(counts).tolist()
-    each = zip(ends, counts, strict=True)
-    return [range(end - count, end) for end, count in each if count > 1]
+    each = zip(first_rows(counts), counts, strict=True)
+    return [range(first, first + count) for first, count in each if count > 1]
 
 
 def _by_row(values: Sequence[Any], units: Sequence[int]) -> list[Any]:
@@ -190,7 +195,7 @@ def _masked_rows(mask: Any, num_envs: int) -> npt.NDArray[np.intp]:
 
 
 def check_env_ids(env_ids: Any, num_envs: int) -> list[int]:
-    """Return the numbers of the environments that were chosen; None chooses all."""
+    """Return the numbers of the chosen environments; None chooses all."""
     if env_ids is None:
         return list(range(num_envs))
     numbers: list[Any] = list(env_ids) if np.iterable(env_ids) else [None]
@@ -212,3 +217,22 @@ def check_env_ids(env_ids: Any, num_envs: int) -> list[int]:
     if len(set(ids)) < len(ids):
         raise ValueError(f"env_ids must name each environment once, found {ids}")
     return ids
+
+
+def check_chunks(
+    infos: str, info_space: Dict[Any] | None, settings: Settings, in_vector_envs: Sequence[int]
+) -> None:
+    """Refuse a `step_chunk` that asks for infos that there are not, or cannot stop row by row."""
+    if infos not in ("last", "all"):
+        raise ValueError(f"infos: expected 'last' or 'all', found {infos!r}")
+    if infos == "all" and info_space is None:
+        raise ValueError("infos='all' returns what an info_space declares; there is none")
+    if settings.recycles:
+        raise ValueError(
+            "step_chunk: recycle_after and recycle_memory replace workers between two steps, and "
+            "an episode may end inside a chunk: use step"
+        )
+    if in_vector_envs:
+        text = "step_chunk: {:envs} are rows of vector envs, which step together and so cannot "
+        text += "stop each at the end of its episode: use step"
+        raise ValueError(Message(text, in_vector_envs))

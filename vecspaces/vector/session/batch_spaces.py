@@ -46,7 +46,7 @@ def check_mode(observation_mode: Any) -> None:
 def agree(
     descriptions: Sequence[GroupDescription], observation_mode: ObservationMode
 ) -> BatchSpaces:
-    """Return the spaces of the batch; raise RuntimeError where an environment does not fit."""
+    """Return the spaces of the batch; raise RuntimeError if an environment does not fit."""
     observations = [space for one in descriptions for space in one.observation_spaces]
     actions = [space for one in descriptions for space in one.action_spaces]
     num_envs = len(observations)
@@ -83,7 +83,7 @@ def agree(
 
 
 def agree_on_infos(descriptions: Sequence[GroupDescription]) -> Dict[Any] | None:
-    """Return the info_space of the environments; raise RuntimeError where one has another."""
+    """Return the info_space of the environments; raise RuntimeError if one has another."""
     found: list[tuple[int, Dict[Any] | None]] = []
     for description in descriptions:
         for count, space in zip(description.counts, description.info_spaces, strict=True):
@@ -120,7 +120,7 @@ def agree_on_infos(descriptions: Sequence[GroupDescription]) -> Dict[Any] | None
 def _check_observations(
     observations: Sequence[Space[Any]], single: Space[Any], observation_mode: ObservationMode
 ) -> None:
-    """Refuse an environment whose observations do not fit into the batch."""
+    """Refuse an environment whose observations do not fit the batch."""
     same = observation_mode == "same"
     accepted = single if same else None
     for row, space in enumerate(observations):

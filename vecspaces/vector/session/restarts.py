@@ -13,7 +13,7 @@ from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.log import log
 from vecspaces.vector.exchange.failures import Death, Message, reworded, without_advice
 
-#: What `on_worker_death` may be besides a word: called with each death, in the caller's process.
+#: `on_worker_death` as a function: called with each death, in the caller's process.
 OnDeath: TypeAlias = Callable[[WorkerDiedError], object]
 OnWorkerDeath: TypeAlias = Literal["raise", "restart"] | OnDeath
 #: The same for `on_step_timeout`.
@@ -30,9 +30,9 @@ BUDGET_ARGUMENTS = (
 
 
 class Late(NamedTuple):
-    """Workers that overran `step_timeout` together: treated as dead ones, and counted once."""
+    """Workers that exceeded `step_timeout` together: treated like dead ones, and counted once."""
 
-    error: StepTimeoutError  # what the caller would have got
+    error: StepTimeoutError  # the error without a restart
 
 
 class _Loss(NamedTuple):
@@ -40,13 +40,13 @@ class _Loss(NamedTuple):
 
     loss: Death | Late
     when: float  # time.monotonic()
-    did: str  # what the worker did, in two words
-    what: Message  # the same in full
+    did: str  # what happened to the worker, in two words
+    what: Message  # the whole message
 
 
 @dataclass
 class RestartBudget:
-    """Which workers are replaced, and how many before a run counts as a crash loop."""
+    """Which workers are replaced, and after how many replacements an error is raised."""
 
     max_restarts: int  # within the window
     window: float  # in seconds
@@ -55,7 +55,7 @@ class RestartBudget:
     _history: list[_Loss] = field(default_factory=list)
 
     def spend(self, error: WorkerDiedError | StepTimeoutError, loss: Death | Late) -> None:
-        """Count a loss, once although an interrupt repeats it; raise the error if too many."""
+        """Count a loss, once even if an interrupt repeats the call; raise the error if too many."""
         now = time.monotonic()
         is_new = all(one.loss is not loss for one in self._history)
         if is_new:
@@ -95,7 +95,7 @@ class RestartBudget:
         raise reworded(error, what, advice)
 
     def _within(self) -> str:
-        """Say how long the window is, if it ends."""
+        """Return the text about the length of the window, if it is finite."""
         return "" if math.isinf(self.window) else f" within {self.window:g} s"
 
 

@@ -19,9 +19,9 @@ class Rollout(NamedTuple):
         rewards: Shape `(T, num_envs)`, float64; entry t follows observation t.
         terminations: Shape `(T, num_envs)`, bool.
         truncations: Shape `(T, num_envs)`, bool.
-        infos: What the `info_space` holds as arrays: for each key, and each key of a Dict in it,
-            the values of shape `(T + 1, num_envs, ...)` that came with the observations, and under
-            `_key` which environments gave it; empty without an info_space.
+        infos: The keys of the `info_space` whose values are arrays: for each key, also in nested
+            Dicts, the values of shape `(T + 1, num_envs, ...)` that belong to the observations, and
+            under `_key` a mask of the environments that returned it; empty without an info_space.
     """
 
     observations: Any
@@ -31,7 +31,7 @@ class Rollout(NamedTuple):
     infos: dict[str, Any]
 
     def __repr__(self) -> str:
-        # Its values would fill many screens.
+        # Printing the values would fill many screens.
         parts = ", ".join(f"{name}={_show(getattr(self, name))}" for name in self._fields)
         return f"Rollout({parts})"
 
@@ -49,21 +49,21 @@ class SlotRing:
     """The order in which steps write the slots; only the session changes it.
 
     Attributes:
-        after: The slot that a step writes, by the slot that holds the last observations.
+        after: The slot that a step writes, for each slot that has the last observations.
     """
 
     def __init__(self, buffers: int, slots: int) -> None:
         self._buffers = buffers
-        # One more than `buffers` where workers are restarted: what a dying worker wrote in part is
-        # never shown. A list, since a call would cost time in each step.
+        # One more than `buffers` if workers are restarted, so that incomplete rows of a dying
+        # worker are never returned. A list, since a call would take time in each step.
         self.after = [*range(1, slots), 0]
-        self.current = 0  # the slot that holds the last observations
+        self.current = 0  # the slot with the last observations
         self.steps = 0  # since `reset`, or since the last rollout began
         self.begins_rollout = False  # whether the next step does
-        self.is_mixed = False  # whether some environments were stepped alone since then
+        self.is_mixed = False  # whether only some environments were stepped since then
 
     def begin_rollout(self, buffers: Buffers) -> None:
-        """Make the bootstrap observation of a rollout the first one of the next rollout."""
+        """Copy the bootstrap observation of a rollout to the beginning of the next rollout."""
         buffers.copy_slot(0, self.current)
         self.current, self.steps = 0, 0
         self.begins_rollout = self.is_mixed = False

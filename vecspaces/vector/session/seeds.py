@@ -1,4 +1,4 @@
-"""How one seed is spread over the environments, and which seed an environment gets in a restart."""
+"""How one seed becomes a seed per environment, and the seed of an environment in a restart."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""The session: sends commands, waits for replies, and decides what errors leave behind.
+"""The session: sends commands, waits for replies, and handles faults.
 
-A command begins (`begin_*`, `send_rows`), is waited for (`finish`, `receive`), and ends once its
-result was read (`commit`, `commit_rows`); these alone change the state. Every worker that a command
-went to owes one reply. Every wait is bounded, a late reply is never taken for another command's,
-and the command of a dead worker is sent again to its successor.
+A command begins (`begin_*`, `send_rows`), is awaited, and ends when its result was read (`finish`,
+`receive`); only these methods change the state. Every worker that gets a command sends one reply.
+Every wait is bounded, a late reply is never taken for the reply to another command, and the command
+of a dead worker is sent again to its successor.
 
 An interrupt (Ctrl-C, or any exception from a signal handler) may come at any moment. A reply stays
-with the backend until it was taken in, taking it in twice changes nothing, and the end of a call is
-a few plain assignments, between which Python runs no signal handler. So a wait can be repeated and
-gives the right answer.
+with the backend until it was processed, processing it twice changes nothing, and the end of a call
+is a few plain assignments, between which Python runs no signal handler. A wait can therefore be
+repeated, with the right result.
 """
 
 from __future__ import annotations
@@ -31,78 +31,86 @@ from vecspaces.errors import (
 from vecspaces.log import log
 from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.backends.backend import Backend
+from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Failure, Message, died, name_envs, waited
-from vecspaces.vector.exchange.infos import Columns, Part, as_columns, find_endless, snapshot, split
-from vecspaces.vector.exchange.messages import CannotSend, Op, Reply, Written
-from vecspaces.vector.group.members import Starts
+from vecspaces.vector.exchange.infos import Part, as_columns, find_endless, snapshot, split
+from vecspaces.vector.exchange.messages import CannotSend, Op, Reply, Starts, Written
+from vecspaces.vector.exchange.stats import COMPUTING, OUTSIDE
 from vecspaces.vector.session.arguments import ResetPlan, Settings
 from vecspaces.vector.session.recycling import Planned, Recycling
+from vecspaces.vector.session.restarts import Late
 from vecspaces.vector.session.ring import Rollout, SlotRing
-from vecspaces.vector.session.row_queue import RowQueue
+from vecspaces.vector.session.row_queue import NEVER, RowQueue
 from vecspaces.vector.session.states import State
 from vecspaces.vector.session.wait import Ready, Wait
 from vecspaces.vector.session.workers import Workers
 
 T = TypeVar("T")
 
-_DONE, _STEP = Op.DONE, Op.STEP  # members of enumerations are found slowly
+_DONE, _STEP = Op.DONE, Op.STEP  # access to members of enumerations is slow
 IDLE = State()
 _STEPPING, _STREAMING, _CLOSED = State("step"), State("send"), State(closed=True)
 
 
 class Session:
-    """The state of a vector env, and the only thing that changes it.
+    """The state of a vector env; only its methods change it.
 
     Attributes:
-        state: What the vector env is doing.
+        state: The pending command, and whether the vector env is new, broken or closed.
         ring: The slots of observations.
         queue: The rows of `send` and `recv`.
+        recycling: Which live workers are replaced; None: no workers.
         workers: Which workers can be used.
         results: By worker, the payload of its reply to the last command.
-        broken: Rows that failed and must be built again, and what they failed with.
-        replaced: Rows whose environment is another, or is being replaced, and was not reset yet.
+        returned: The results of calls of single rows, or their `Failure`, until they are taken.
+        broken: Rows that failed and must be built again, with their failures.
+        replaced: Rows whose environment was replaced, or is being replaced, and was not reset yet.
         finished: The rows whose episode ended in their last step; shape `(num_envs,)`. In NEXT_STEP
-            mode steps of all rows are not noted, unless actions are checked.
+            mode, steps of all rows are only noted if actions are checked.
         gone: The rows of agents whose next action is not used; shape `(num_envs,)`.
         interrupted: Whether an interrupt ended the last wait.
         masked_rows: The rows of the last reset if it had a mask, and wrote into the current slot.
+        clock: Divides the caller's time; None without `stats`.
     """
 
     def __init__(self, backend: Backend, settings: Settings, units: Sequence[int]) -> None:
         self._backend = backend
         self._settings = settings
-        self._replies = backend.replies
         plan = backend.buffers.plan
         self.state = State(new=True)
         self.ring = SlotRing(settings.buffers, plan.slots)
         self.queue = RowQueue()
-        self.workers = Workers(backend, settings, units)
-        self._recycling = self.workers.recycling
+        self.recycling = Recycling(settings, backend, units) if settings.recycles else None
+        self.workers = Workers(backend, settings, self.recycling)
+        backend.joins = self.recycling is None
         self.results: dict[int, Any] = {}
         self.broken: dict[int, Failure] = {}
         self.replaced: set[int] = set()
         self.finished: npt.NDArray[np.bool_] = np.zeros(plan.num_envs, dtype=np.bool_)
         self.gone: npt.NDArray[np.bool_] = np.zeros(plan.num_envs, dtype=np.bool_)
         self.interrupted = self._inherited = False
+        self.clock = backend.clock
         self.masked_rows: list[int] | None = None
-        # The last command: enough to repeat it for a worker that had to be replaced, the call that
-        # the user made, and the slot and the steps of the rollout once it is done.
+        # The last command: its arguments, to repeat it for a worker that was replaced, the user's
+        # call, and the slot and the number of steps of the rollout after it.
         self._call = "reset"
         self._payloads: Mapping[int, Any] = {}
         self._slot = self._steps = 0
-        # The workers that owe a reply, of which the caller gave up waiting for some.
+        # The workers that have not replied; the caller has stopped waiting for some of them.
         self._wait = Wait(backend, settings, self.workers, self.queue)
         self._late: set[int] = set()
-        # Workers that replaced others between two episodes, and reset in place of a step; and of
-        # each the last info of its predecessor (SAME_STEP).
-        self._successors: dict[int, Columns] = {}
-        # How many rows the last `recv` waited for, as the next one probably will.
+        # Calls of single rows in the stream, by their numbers, which are larger than those of
+        # commands.
+        self._row_call_number = 1 << 32
+        self._row_calls: dict[int, tuple[int, Op]] = {}
+        self.returned: dict[int, Any] = {}
+        # The number of rows of the last `recv`, which is probably that of the next one.
         self._wanted = 1
 
     # ------------------------------------------------------------------ what is legal
 
     def check(self, call: str, name: str) -> None:
-        """Raise where a call is illegal, which the user made by a method of this name."""
+        """Raise if a call is not allowed; `name` is the method that the user called."""
         if self._inherited:
             raise ClosedEnvironmentError(
                 f"{name} was called in a process that was forked from the one that made the vector "
@@ -111,17 +119,20 @@ class Session:
         if not self.state.allows(call):
             what = "was interrupted" if self.interrupted else "timed out"
             raise self.state.refusal(call, name, f"{self._call} that {what}")
+        if self.clock is not None:
+            self.clock.note(OUTSIDE)
 
     def check_rows(
         self, rows: Collection[int], name: str, *, sends: bool = True, begins: bool = False
     ) -> None:
-        """Raise where one of some rows takes no call now.
+        """Raise if one of some rows accepts no call now.
 
         A call that `sends` needs rows whose results were received; one that `begins` episodes
         builds broken environments again.
         """
         queue, broken = self.queue, self.broken
-        if not (queue.under_way.keys().isdisjoint(rows) and queue.ready.keys().isdisjoint(rows)):
+        sent = [part.keys() for part in (queue.under_way, queue.ready) if part]
+        if not all(part.isdisjoint(rows) for part in sent):
             busy = [row for row in rows if row in queue.under_way]
             unread = [row for row in rows if row in queue.ready and row not in queue.fresh]
             if busy or (sends and unread):
@@ -165,7 +176,7 @@ class Session:
             log.info("%s: replaced by replace_envs", name_envs(sorted(others)))
 
     def disown(self) -> None:
-        """In a process that was forked from the caller's: what was inherited can only be closed."""
+        """In a process that was forked from the caller's: allow only `close`."""
         self.state, self._inherited = _CLOSED, True
 
     # ------------------------------------------------------------------ commands
@@ -179,62 +190,65 @@ class Session:
         steps: int,
         payloads: Mapping[int, Any],
     ) -> None:
-        """Send a command to some workers; one that cannot be pickled leaves the state as it is."""
+        """Send a command to some workers; if it cannot be pickled, the state does not change."""
         self._wait.begin(op, payloads, state.new)
         self.results = {}
         self.interrupted = False
-        if state.pending != "call":  # which may be made in a stream
+        if (
+            state.pending != "call" or not self.queue.under_way
+        ):  # otherwise those of the stream stay
             self._late = set()
         self._call, self._payloads = call, payloads
         self._slot, self._steps = slot, steps
         try:
-            if self._successors and op is _STEP:
-                for worker in self._successors:
-                    self._submit_reset(worker, slot, self._wait.number)
-                payloads = {one: None for one in payloads if one not in self._successors}
             self._backend.submit(op, slot, self._wait.number, payloads)
             if self.state.closed:
                 self._check_open()
             if state.pending != "call":
                 self._wait.stream = -1
             self.state = state
+            if self.clock is not None:
+                self.clock.note(COMPUTING)
         except BaseException as error:
             self._wait.owing = set()
             self._fail_sending(error, payloads)
 
     def _fail_sending(self, error: BaseException, workers: Iterable[int]) -> NoReturn:
-        """Raise what ended the sending of a command."""
-        if isinstance(error, CannotSend):
-            raise error.reason from None
-        # Some workers may have received it: only new ones can begin together again.
-        self._break(workers)
-        self.interrupted = isinstance(error, KeyboardInterrupt)
-        self._check_open(error)
-        raise error
+        """Raise the exception that ended the sending of a command."""
+        try:
+            if isinstance(error, CannotSend):
+                raise error.reason from None
+            # Some workers may have received it: only new ones can begin together again.
+            self._break(workers)
+            self.interrupted = isinstance(error, KeyboardInterrupt)
+            self._check_open(error)
+            raise error
+        finally:
+            del error  # its traceback holds this frame, and frames with views of the memory
 
     def begin_call(self, call: str, op: Op, payloads: Mapping[int, Any]) -> None:
-        """Send a call, which writes no rows."""
+        """Send a call, which does not write rows."""
         state = self.state._replace(pending="call")
         self._begin(state, call, op, self.ring.current, self.ring.steps, payloads)
 
     def begin_reset(self, plan: ResetPlan, call: str) -> None:
         """Send a reset, after replacing workers that are gone or busy with a call that is late.
 
-        One with a mask writes into the current slot: it takes no step, even if it chooses all rows.
-        Any other, and the first one, begins anew with the first slot.
+        A reset with a mask writes into the current slot: it is not a step, even if it chooses all
+        rows. Any other, and the first one, begins again with the first slot.
         """
         rows = plan.rows.tolist()
-        if self._recycling is not None:
-            self._recycle_before_reset(self._recycling, rows, call)
+        if self.recycling is not None:
+            self.recycling.successors = {}
+            self._recycle_in_reset(self.recycling, rows, call)
         goes_on = plan.is_masked and self.state == IDLE
         self.masked_rows = rows if goes_on else None
         self._replace_unusable()
-        self._successors = {}
         payloads: dict[int, Any] = {}
         for worker, chosen in self.workers.of_rows(rows).items():
             payloads[worker] = (
                 chosen,
-                [self.workers.begin_fresh(row, plan.seeds[row])[0] for row in chosen],
+                [plan.seeds[row] for row in chosen],
                 [plan.options[row] for row in chosen],
                 plan.keep_options,
                 [row for row in chosen if row in self.broken],
@@ -253,15 +267,16 @@ class Session:
         if self.queue.ready:
             self.queue.clear()
         slot = ring.after[ring.current]
-        if self._recycling is not None:
-            everyone = range(len(self.finished))
-            self._successors = self._recycle_ended(self._recycling, everyone)
+        if self.recycling is not None:
+            due = self.recycling.due_in_step(range(len(self.finished)), self.finished)
+            self._replace_planned(due)
         self._begin(_STEPPING, call, _STEP, slot, ring.steps + 1, payloads)
 
     def begin_chunk(self, call: str, rows: Sequence[int], payloads: Mapping[int, Any]) -> None:
         """Send chunks of actions; their results overwrite the rows of the current slot."""
         ring, queue = self.ring, self.queue
-        queue.ready, queue.fresh = queue.without(rows)
+        if queue.ready:
+            queue.ready, queue.fresh = queue.without(rows)
         ring.is_mixed = True
         self._keep_known(rows)
         self._begin(_STEPPING, call, Op.STEP_CHUNK, ring.current, ring.steps, payloads)
@@ -287,38 +302,35 @@ class Session:
         return rollout
 
     def send_rows(
-        self, rows: Sequence[int], call: str, starts: Starts, wanted: int | None = None
+        self,
+        rows: Sequence[int],
+        call: str,
+        starts: Starts,
+        wanted: int | None = None,
+        until: Deadline | None = None,
     ) -> None:
-        """Send a step of some rows; the replies are theirs alone, and come as they are ready.
+        """Send a step of some rows; replies contain only these rows, and come when they are ready.
 
-        The step of a row that `starts` names begins an episode, in an environment that is built
-        again if it is broken. Workers report their share of the `wanted` rows together; None: of as
-        many as the last `recv` waited for.
+        The step of a row in `starts` begins an episode, in an environment that is built again if it
+        is broken. Workers report their share of the `wanted` rows together; None: the number of the
+        last `recv`. `until` is the time limit, by default `step_timeout`.
         """
         if not rows:
-            return  # nothing would be there to receive
+            return  # otherwise there would be nothing to receive
         broken, wanted = self.broken, self._wanted if wanted is None else wanted
         share = max(1, wanted // len(self._backend.slices))
-        successors: dict[int, Columns] = {}
-        if self._recycling is not None:
-            if starts:
-                self._recycle_before_reset(self._recycling, rows, call)
-            else:
-                successors = self._recycle_ended(self._recycling, rows)
-            self._successors.update(successors)
+        if self.recycling is not None and starts:
+            self._recycle_in_reset(self.recycling, rows, call)
+        elif self.recycling is not None:
+            self._replace_planned(self.recycling.due_in_step(rows, self.finished))
         payloads = {
             worker: (
                 chosen,
-                {
-                    row: self.workers.begin_fresh(row, *starts[row])
-                    for row in chosen
-                    if row in starts
-                },
+                {row: starts[row] for row in chosen if row in starts},
                 [row for row in chosen if row in broken] if broken else [],
                 share,
             )
             for worker, chosen in self.workers.of_rows(rows).items()
-            if worker not in successors
         }
         for row, (seed, _) in starts.items():
             self.workers.note_start(row, seed, None)
@@ -332,40 +344,40 @@ class Session:
         self._call, self.interrupted = call, False
         try:
             self._backend.submit(Op.STEP_ROWS, slot, self._wait.stream, payloads)
-            for worker in successors:
-                self._submit_reset(worker, slot, self._wait.stream)
-            self.queue.send(rows, self._wait.row_deadline())
-            self.workers.note_reset(starts)
+            self.queue.send(rows, until or self._wait.row_deadline())
+            self.workers.lost.difference_update(starts)
             for row in starts:
                 # The worker builds it again, once: a reset may come before its reply.
                 self.broken.pop(row, None)
             if self.state.closed:
                 self._check_open()
             self.state = _STREAMING
+            if self.clock is not None:
+                self.clock.note(COMPUTING)
         except BaseException as error:
             self._fail_sending(error, payloads)
 
     def _keep_known(self, rows: Sequence[int]) -> None:
-        """Keep the last observations in the other slot, in case a worker dies while it writes."""
+        """Copy the last observations to the other slot, in case a worker dies while it writes."""
         if self._settings.budget is not None:
             ring, at = self.ring, np.array(rows, dtype=np.intp)
             observations = self._backend.buffers.observations
             observations[ring.after[ring.current]].copy_rows(observations[ring.current], at)
 
     def _break(self, workers: Iterable[int]) -> None:
-        """Note that workers may be in any state: a reset replaces them."""
+        """Note that the state of workers is unknown: a reset replaces them."""
         self.workers.gone.update(workers)
         self._move(State(new=self.state.new, broken=True))
 
     def _move(self, state: State) -> None:
-        """Change the state, unless `close` came in between: it is the end."""
+        """Change the state, unless `close` was called meanwhile, which is final."""
         if not self.state.closed:
             self.state = state
 
     def _check_open(self, error: BaseException | None = None) -> None:
         """End a call during which a signal handler, another thread or a callback called `close`.
 
-        This replaces an `error` that such a call raised since memory and workers are gone.
+        This replaces an `error` that the call raised because memory and workers are gone.
         """
         if not self.state.closed or isinstance(error, ClosedEnvironmentError):
             return
@@ -385,7 +397,7 @@ class Session:
         workers, unusable = self.workers, self._find_unusable()
         if not unusable:
             return
-        # After an interrupt from here on, the next reset begins this anew.
+        # After an interrupt from here on, the next reset repeats this.
         workers.gone |= unusable
         self._wait.owing = set()
         self._move(State(new=self.state.new, broken=True))
@@ -396,13 +408,20 @@ class Session:
 
     # ------------------------------------------------------------------ the ends of commands
 
-    def finish(self, command: str, call: str, timeout: float | None, read: Callable[[int], T]) -> T:
-        """Wait for the pending command, and return what `read` makes of the slot that it wrote.
+    @property
+    def parts(self) -> list[Part]:
+        """The infos in the replies to the last reset, step or chunk."""
+        return [part for infos in self.results.values() for part in infos or ()]
 
-        `read` may be called again after an interrupt, so it must change nothing that lasts.
+    def finish(self, command: str, call: str, timeout: float | None, read: Callable[[int], T]) -> T:
+        """Wait for the pending command, and return what `read` returns for the slot that it wrote.
+
+        `read` may be called again after an interrupt, so it must not change any state.
         """
         if self.state.pending != command:
             self.check(f"{command}_wait", call)
+        if self.clock is not None:
+            self.clock.note(OUTSIDE)
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)
         try:
@@ -412,58 +431,71 @@ class Session:
             if command == "reset":
                 self._settle_reset()
         except BaseException as error:
-            if self.state.pending in (command, ""):  # else the call failed, beside a stream
+            if self.state.pending in (command, ""):  # otherwise the call failed, during a stream
                 self._end_early(error)
             raise
+        ring, recycling, episodes, clock = self.ring, self.recycling, None, self.clock
         try:
             result = read(self._slot)
-            self.commit()
+            state = self._after_call() if command == "call" else IDLE
+            if recycling is not None and command == "step":
+                episodes = recycling.with_ends(self.finished, range(len(self.finished)))
+            if clock is not None:
+                if self.state.new:
+                    clock.begin()
+                clock.note(COMPUTING)
+            if self.state.closed:
+                self._check_open()
         except BaseException as error:
+            if isinstance(error, RecursionError) and command != "call":
+                failure = self._find_endless(split(self.parts, range(len(self.finished))))
+                if failure is not None:
+                    self._wait.failures.append(failure)
+                    self._raise_failure()
             self.suspend(error)
             raise
-        return result
-
-    def _settle_reset(self) -> None:
-        """Note that rows were reset: they are in order again, and can be received."""
-        rows = [row for payload in self._payloads.values() for row in payload[0]]
-        for row in rows:
-            self.broken.pop(row, None)
-        self.workers.note_reset(rows)
-        self.replaced.difference_update(rows)
-        self.finished[rows] = False
-        parts = [part for infos in self.results.values() for part in infos or ()]
-        self.queue.refill(snapshot(split(parts, rows)))
-
-    def commit(self) -> None:
-        """End the command whose result was read."""
-        state = self._after_call() if self.state.pending == "call" else IDLE
-        ring, recycling, episodes = self.ring, self._recycling, None
-        if recycling is not None and self.state.pending == "step":
-            episodes = self._count_ends(recycling, range(len(self.finished)))
-        if self.state.closed:
-            self._check_open()
         # Plain assignments alone: an interrupt comes before all of them or after all of them.
         self.state, ring.current, ring.steps = state, self._slot, self._steps
         if recycling is not None and episodes is not None:
-            self._successors, recycling.episodes = {}, episodes
+            recycling.successors, recycling.episodes = {}, episodes
+        return result
+
+    def _settle_reset(self) -> None:
+        """Note that rows were reset: they are usable again, and can be received."""
+        rows = [row for payload in self._payloads.values() for row in payload[0]]
+        for row in rows:
+            self.broken.pop(row, None)
+        self.workers.lost.difference_update(rows)
+        self.replaced.difference_update(rows)
+        self.finished[rows] = False
+        self.queue.refill(snapshot(split(self.parts, rows)))
 
     def _after_call(self) -> State:
-        """Return the state that a call leads back to."""
+        """Return the state after a call."""
         return State("send" if self.queue.streams else "", new=self.state.new)
 
-    def receive(self, ready: Ready, count: int, timeout: float | None) -> list[int]:
-        """Wait until `ready()` returns `count` rows, and return them; `commit_rows` ends it.
+    def receive(
+        self,
+        ready: Ready,
+        count: int,
+        timeout: float | None,
+        read: Callable[[list[int]], T],
+        enough: Ready | None = None,
+    ) -> T:
+        """Wait until `ready()` returns `count` rows, and return what `read` returns for them.
 
-        If one of them failed, this is raised, once, and the others stay ready.
+        After `timeout`, the rows that `enough()` returns are received instead, unless it is None.
+        If one of them failed, its exception is raised, once, and the others stay ready.
         """
         self._wanted = count
+        self._backend.wanted = count - len(self.queue.ready)
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)
         try:
-            self._wait.run(ready, timeout, self._take_in)
+            self._wait.run(ready, timeout, self._take_in, enough)
             if self._wait.failures:
                 self._raise_failure()
-            rows = ready() or []
+            rows = ready() or (enough and enough()) or []
         except BaseException as error:
             self._end_early(error)
             raise
@@ -471,10 +503,21 @@ class Session:
             failure = next((self.broken[row] for row in rows if row in self.broken), None)
             if failure is not None:
                 self._raise_row(failure)
-        return rows
+        try:
+            result = read(rows)
+            self.commit_rows(rows)
+        except BaseException as error:
+            if isinstance(error, RecursionError):
+                failure = self._find_endless({row: self.queue.ready[row] for row in rows})
+                if failure is not None:
+                    self.broken[failure.env_ids[0]] = failure
+                    self._raise_row(failure)
+            self.suspend(error)
+            raise
+        return result
 
     def _raise_row(self, failure: Failure) -> NoReturn:
-        """Raise what broke rows, which are then received."""
+        """Raise the failure of rows, which are then received."""
         try:
             failure.throw()
         except Exception:
@@ -483,23 +526,29 @@ class Session:
 
     def commit_rows(self, rows: Iterable[int]) -> None:
         """Note that rows were received."""
-        rows, recycling, episodes = list(rows), self._recycling, None
+        rows, recycling = list(rows), self.recycling
         ready, fresh = self.queue.without(rows)
         streams = self.queue.under_way or ready.keys() - fresh
         state = _STREAMING if streams else IDLE
         if recycling is not None:
-            episodes = self._count_ends(recycling, [row for row in rows if row not in self.broken])
-            received = self.workers.of_rows(rows)
-            rest = {one: last for one, last in self._successors.items() if one not in received}
+            sound = [row for row in rows if row not in self.broken]
+            episodes = recycling.with_ends(self.finished, sound)
+            successors = {
+                row: recycling.successors[row] for row in recycling.successors.keys() - rows
+            }
+        if self.clock is not None:
+            self.clock.note(COMPUTING)
         if self.state.closed:
             self._check_open()
-        # As in `commit`.
+        # As in `finish`.
         self.state, self.queue.ready, self.queue.fresh = state, ready, fresh
-        if recycling is not None and episodes is not None:
-            self._successors, recycling.episodes = rest, episodes
+        if recycling is not None:
+            recycling.successors, recycling.episodes = successors, episodes
 
     def suspend(self, error: BaseException) -> None:
-        """Note that a call ended early: what is pending stays so, unless a fault ended it."""
+        """Note that a call ended early: the command stays pending, unless a fault ended it."""
+        if self.clock is not None:
+            self.clock.note(COMPUTING)
         self._check_open(error)
         if not self.state.pending:
             return
@@ -509,7 +558,7 @@ class Session:
             self.state = self.state._replace(overdue=True)
 
     def _end_early(self, error: BaseException) -> None:
-        """Note that a wait ended early, and let a Ctrl-C say what was waited for."""
+        """Note that a wait ended early, and add to a KeyboardInterrupt what was awaited."""
         self.suspend(error)
         streams = self.state.pending == "send"
         busy = self._wait.busy(streams)
@@ -520,7 +569,7 @@ class Session:
             error.add_note(waited(self._wait.verb, self._wait.since, rows, where))
 
     def interrupt(self, error: BaseException) -> None:
-        """Note that a call was interrupted between its two halves: what it began is pending."""
+        """Note that a call was interrupted between its two halves: its command is pending."""
         if not isinstance(error, Exception):
             self.suspend(error)
         self._check_open(error)
@@ -528,9 +577,9 @@ class Session:
     # ------------------------------------------------------------------ replies
 
     def _take_in(self, replies: Any) -> None:
-        """Take in what has come; a late reply is recognised by its number, and dropped.
+        """Process the replies that came; a late reply is recognised by its number, and dropped.
 
-        Each reply stays with the backend until it was taken in.
+        Each reply stays with the backend until it was processed.
         """
         if self.state.closed:
             self._check_open()
@@ -539,67 +588,82 @@ class Session:
             worker, op, number, payload = reply = replies[0]
             if op is not _DONE:
                 self._receive(reply)
-            elif number == wait.stream:  # the reset of a successor
+            elif number == wait.stream:  # the reset of a successor (SAME_STEP)
                 self._take_part(worker, Written(self._backend.slices[worker], payload or []))
             elif number == wait.number and (
-                self._recycling is None
-                or wait.op is not _STEP
-                or not self._holds_back(worker, self._slot, payload)
+                self.recycling is None or not self._holds_back(worker, wait.op, payload)
             ):
-                if self._successors and wait.op is _STEP:
-                    payload = self._join_last(worker, payload)
-                if self.workers.lost and payload and wait.op in (_STEP, Op.STEP_CHUNK):
-                    ring = self.ring
-                    known = ring.current if wait.op is _STEP else ring.after[ring.current]
-                    self._show_known(self._slot, known, payload)
-                elif payload and wait.op is Op.REPLACE:
-                    self._note_replaced(worker, payload)
+                if payload or self.recycling is not None:
+                    payload = self._complete(worker, payload)
                 self.results[worker] = payload
                 wait.owing.discard(worker)
+            elif number in self._row_calls:
+                self._end_row_call(number, payload)
             replies.popleft()
         while self.workers.deaths:
             self._handle_death(min(self.workers.deaths))
 
+    def _complete(self, worker: int, payload: Any) -> Any:
+        """Return the payload of a reply, with what is known here, and note what it reports."""
+        op, ring = self._wait.op, self.ring
+        if self.recycling is not None and op is _STEP:
+            payload = self.recycling.join_last(worker, payload)
+        if self.workers.lost and payload and op in (_STEP, Op.STEP_CHUNK):
+            known = ring.current if op is _STEP else ring.after[ring.current]
+            self._show_known(self._slot, known, payload)
+        elif payload and op is Op.REPLACE:
+            self._note_replaced(worker, payload)
+        return payload
+
     def _receive(self, reply: Reply) -> None:
-        """Take in one reply that does not end the command."""
+        """Process one reply that does not end the command."""
         worker, op, number, payload = reply
         if op is Op.PART:
             if number == self._wait.stream:
                 self._take_part(worker, payload)
+        elif op is Op.STEPPED:
+            if number == self._wait.number:
+                self.results.update(dict.fromkeys(payload))
+                self._wait.owing.difference_update(payload)
         elif op is Op.BOUND:
             self.workers.build_by.pop(worker, None)
             self.queue.send_again(self._backend.slices[worker], self._wait.row_deadline())
         elif op is Op.DIED:
             if worker not in self.workers.gone:
                 self.workers.deaths[worker] = payload
+        elif op is Op.FAILED and number in self._row_calls:
+            self._end_row_call(number, payload)
         elif op is Op.FAILED:
             unbuilt = self.workers.build_by.pop(worker, None) is not None
-            if number == self._wait.stream and worker in self._successors and not unbuilt:
+            successors = () if self.recycling is None else self.recycling.successors
+            if number == self._wait.stream and worker in successors and not unbuilt:
                 failed = [(self._backend.slices[worker], payload)]
                 self._take_part(worker, Written((), [], failed))
                 return
             if unbuilt or number == self._wait.stream:
-                # It is not known which rows of the stream can still answer.
+                # It is unknown which rows of the stream can still answer.
                 self.workers.gone.add(worker)
             if unbuilt or number in (self._wait.number, self._wait.stream):
                 self._wait.owing.discard(worker)
-                # A call that failed has ended: late failures of others concern nothing else.
+                # A call that failed has ended: late failures of other workers have no effect.
                 if unbuilt or number == self._wait.stream or self.state.pending not in ("", "send"):
                     self._wait.failures.append(payload)
 
     def _take_part(self, worker: int, written: Written) -> None:
-        """Take in rows of a stream, which have answered or failed before others of their worker."""
+        """Process rows of a stream, which have answered or failed before others of their worker."""
         rows, infos, failures = written
-        if self._recycling is not None and rows:
-            if self._holds_back(worker, self.ring.current, infos):
+        if self.recycling is not None and rows:
+            if self._holds_back(worker, Op.STEP_ROWS, infos):
                 return
-            infos = self._join_last(worker, infos)
+            infos = self.recycling.join_last(worker, infos)
         if self.workers.lost and infos:
             slot = self.ring.current
             self._show_known(slot, self.ring.after[slot], infos)
-        self._wait.slow.seen.pop(worker, None)
-        # A group in this process reports the environments' own objects. To split and to copy
-        # nothing takes a sixth of the time in which rows without infos are sent and received.
+        slow = self._wait.slow
+        for one, own in self.workers.of_rows(rows).items() if slow.seen else ():
+            slow.note_answer(one, own)
+        # A group in this process reports the environments' own objects. Splitting and copying empty
+        # infos would take a sixth of the time of sending and receiving rows.
         self.queue.answer(snapshot(split(infos, rows)) if infos else {row: {} for row in rows})
         for failed, failure in failures:
             new = [row for row in failed if row in self.queue.under_way]
@@ -607,27 +671,29 @@ class Session:
             self.queue.answer({row: {} for row in new})
 
     def _show_known(self, slot: int, known: int, infos: Sequence[Part]) -> None:
-        """Show the last observations that were known, for rows whose step reports a loss."""
+        """Write the last known observations, for rows whose step reports a loss."""
         key = "worker_restarted"
         parts = map(as_columns, infos)
         restarted = {row for part in parts if key in part for row in part[key].rows}
-        # An environment may use the key for something of its own.
+        # An environment may itself use the key.
         rows = sorted(restarted & self.workers.lost)
         if not rows:
             return
         buffers, at = self._backend.buffers, np.array(rows, dtype=np.intp)
         shown = buffers.observations[slot] if buffers.finals is None else buffers.finals
         shown.copy_rows(buffers.observations[known], at)
-        # An agent that was gone before its worker died had ended already.
+        # An agent that was gone before its worker died had already ended.
         buffers.truncations[slot, at[self.gone[at]]] = False
         self.workers.lost.difference_update(rows)
+        self.workers.lost_episodes[at] += 1
 
     # ------------------------------------------------------------------ faults
 
     def _handle_death(self, worker: int) -> None:
         """Restart a dead or late worker and repeat its commands, or note the failure."""
         workers, verb = self.workers, self._wait.verb
-        workers.retire_planned()
+        if self.recycling is not None:
+            self.recycling.retire(workers.deaths)
         fault = workers.judge(worker, verb)
         if fault is not None:
             for other in workers.give_up(workers.deaths[worker]):
@@ -638,166 +704,187 @@ class Session:
             return
         self._check_open()
         try:
-            is_planned = isinstance(workers.deaths[worker], Planned)
-            workers.restart(worker, is_planned or worker in self._successors)
-            self._repeat(worker, is_planned)
+            self._restart(worker, isinstance(workers.deaths[worker], Planned))
         except Exception:
-            # The system refused a new process or its memory: a reset tries again.
+            # The system refused a new process or its memory; a reset tries again.
             self._break([worker])
             raise
         workers.note_restart(worker)
 
-    def _repeat(self, worker: int, is_planned: bool) -> None:
-        """Send a new worker what the one before it has not answered."""
+    def _restart(self, worker: int, is_planned: bool) -> None:
+        """Start a new worker, and send it the commands that its predecessor has not answered."""
+        wait, recycling = self._wait, self.recycling
         under_way = [row for row in self._backend.slices[worker] if row in self.queue.under_way]
-        if worker in self._successors:
-            if under_way and self._wait.stream >= 0:
-                self._submit_reset(worker, self.ring.current, self._wait.stream)
-            elif worker in self._wait.owing and self._wait.op is _STEP:
-                self._submit_reset(worker, self._slot, self._wait.number)
-                return
-        elif under_way and self._wait.stream >= 0 and not is_planned:  # else a reset ends them all
-            # Episodes that were to begin are lost too: their rows report it.
+        steps = bool(under_way) or (worker in wait.owing and wait.op is _STEP)
+        succeeds = recycling is not None and worker in recycling.successors and steps
+        self.workers.restart(worker, is_planned or succeeds)
+        if succeeds and self._settings.autoreset_mode is AutoresetMode.SAME_STEP:
+            # Reward, flags and last observation of the step stay those of its predecessor.
+            slot, number = (
+                (self.ring.current, wait.stream) if under_way else (self._slot, wait.number)
+            )
+            options = self.workers.options[worker]
+            payload = [worker], [None], [options], options is not None, ()
+            self._backend.submit(Op.RESET, slot, number, {worker: payload})
+            return
+        if under_way and wait.stream >= 0 and not is_planned:  # otherwise a reset ends all of them
+            # Episodes that had been sent a reset are lost too, and their rows report this.
             payloads: dict[int, Any] = {worker: (under_way, {}, [], 1)}
-            self._backend.submit(Op.STEP_ROWS, self.ring.current, self._wait.stream, payloads)
-        if worker in self._wait.owing:
+            self._backend.submit(Op.STEP_ROWS, self.ring.current, wait.stream, payloads)
+        if worker in wait.owing:
             payloads = {worker: self._payloads[worker]}
-            self._backend.submit(self._wait.op, self._slot, self._wait.number, payloads)
+            self._backend.submit(wait.op, self._slot, wait.number, payloads)
+
+    # ------------------------------------------------------------------ a caller that never waits
+
+    def poll(self) -> list[Failure]:
+        """Process what has come; return the errors of workers that ended, which are not replaced.
+
+        The rows that have answered are in `queue.ready`.
+        """
+        self._take_in(self._backend.collect(0.0))
+        if any(by.passed for by in self.workers.build_by.values()):
+            self._wait.failures += self.workers.give_up_building()
+        failures, self._wait.failures = self._wait.failures, []
+        return failures
+
+    @property
+    def look_interval(self) -> float | None:
+        """How often to `look`, in seconds; None: never."""
+        return self._wait.slow.interval
+
+    def look(self) -> None:
+        """Warn of slow environments."""
+        self._wait.look()
+
+    def send_call(self, row: int, op: Op, arguments: Any, until: Deadline) -> None:
+        """Call one row, or build it again if it is broken; it is then ready, as after a step."""
+        if not self.state.pending:
+            self._wait.begin_stream()
+        self._row_call_number = number = self._row_call_number + 1
+        worker = self.workers.of[row]
+        try:
+            self._backend.submit(op, self.ring.current, number, {worker: arguments})
+            self._row_calls[number] = row, op
+            self.queue.send([row], until)
+            self.state = _STREAMING
+        except BaseException as error:
+            self._fail_sending(error, [worker])
+
+    def _end_row_call(self, number: int, payload: Any) -> None:
+        """Process the reply to `send_call`."""
+        row, op = self._row_calls[number]
+        if isinstance(payload, Failure):
+            payload.env_ids = (row,)  # that of a worker names all of its rows
+        result = payload if isinstance(payload, Failure) else payload[row]
+        if op is not Op.REPLACE:
+            self.returned[row] = result
+        elif result is None:
+            self.broken.pop(row, None)
+        else:
+            self.broken[row] = result
+        self.queue.answer({row: {}})
+        del self._row_calls[number]
+
+    def give_up(self, row: int, error: StepTimeoutError, until: Deadline = NEVER) -> bool:
+        """Let a late row fail with an error, and get a new thread; False: it has no thread.
+
+        It answers like any other row; `send_reset` or `REPLACE` then builds it again. A worker that
+        does not answer `until` then cannot give it up, and must be ended.
+        """
+        if self._backend.buffers.busy is None:
+            return False
+        worker = self.workers.of[row]
+        if row in self.queue.under_way:
+            self.queue.under_way[row] = until
+        self.broken[row] = failure = Failure((row,), "step", error, "", worker)
+        self._backend.submit(Op.GIVE_UP, self.ring.current, 0, {worker: {row: failure}})
+        return True
+
+    def end_worker(self, worker: int, error: StepTimeoutError) -> None:
+        """Kill a worker that has a late row; `poll` returns the error."""
+        self.workers.deaths[worker] = Late(error)
+        self._take_in(deque())
+
+    def forget(self, worker: int) -> None:
+        """Note that a worker is gone, and drop the commands of its rows."""
+        rows = self._backend.slices[worker]
+        self.workers.gone.add(worker)
+        for row in rows:
+            self.queue.under_way.pop(row, None)
+            self.broken.pop(row, None)
+            self.returned.pop(row, None)
+        calls = self._row_calls.items()
+        self._row_calls = {number: call for number, call in calls if call[0] not in rows}
 
     # ------------------------------------------------------------------ planned replacement
 
-    def _recycle_before_reset(self, recycling: Recycling, rows: Sequence[int], call: str) -> None:
-        """Replace the workers that are due, of which all rows are to be reset."""
-        recycling.check_reset(rows, call)
-        if recycling.hands_out and len(rows) < len(self.finished):
-            return  # `drain` did
-        if not (self.state.new or recycling.hands_out):  # a reset ends episodes too
-            recycling.episodes = recycling.with_ends(~self.finished, rows)
-        unusable = self._find_unusable()
-        workers = [worker for worker in self.workers.of_rows(rows) if worker not in unusable]
-        due = recycling.due(workers)
-        # If the reset is interrupted: it may not have been sent to them.
+    def _recycle_in_reset(self, recycling: Recycling, rows: Sequence[int], call: str) -> None:
+        """Replace the due workers all of whose rows will be reset."""
+        playing = ~self.finished & (not self.state.new)
+        due = recycling.due_in_reset(rows, call, playing)
+        due = {worker: due[worker] for worker in due.keys() - self._find_unusable()}
+        # For an interrupt of the reset, which then may not have been sent to them.
         self.replaced.update(row for worker in due for row in self._backend.slices[worker])
         self._replace_planned(due)
 
-    def _recycle_ended(self, recycling: Recycling, rows: Sequence[int]) -> dict[int, Columns]:
-        """Replace workers due whose episode ended (NEXT_STEP); return those that reset instead."""
-        if self._settings.autoreset_mode is not AutoresetMode.NEXT_STEP:
-            return {}
-        slices, workers = self._backend.slices, list(self.workers.of_rows(rows))
-        ended = [worker for worker in workers if self.finished[slices[worker].start]]
-        self._replace_planned(recycling.due(ended))
-        return {worker: {} for worker in workers if slices[worker].start in self.workers.fresh}
-
     def _replace_planned(self, due: Mapping[int, Planned]) -> None:
-        """Replace workers; after an interrupt, the next wait goes on."""
+        """Replace workers; after an interrupt, the next wait continues this."""
         self.workers.deaths.update(due)
         if self.workers.deaths:
             self._take_in(deque())
 
-    def _submit_reset(self, worker: int, slot: int, number: int) -> None:
-        """Let the worker that replaced another one begin an episode, where that one would have."""
-        row, buffers = self._backend.slices[worker].start, self._backend.buffers
-        if self._settings.autoreset_mode is AutoresetMode.NEXT_STEP:
-            buffers.rewards[slot, row] = 0.0
-            buffers.terminations[slot, row] = buffers.truncations[slot, row] = False
-        seed, options = self.workers.fresh.get(row), self.workers.options[row]
-        payload = [row], [seed], [options], options is not None, ()
-        self._backend.submit(Op.RESET, slot, number, {worker: payload})
-
-    def _holds_back(self, worker: int, slot: int, infos: Sequence[Part] | None) -> bool:
-        """In SAME_STEP mode, let a worker that is due be replaced before its row has answered."""
-        workers, buffers = self.workers, self._backend.buffers
-        if self._settings.autoreset_mode is not AutoresetMode.SAME_STEP:
+    def _holds_back(self, worker: int, op: Op, infos: Any) -> bool:
+        """Whether a worker is replaced before its row has answered the step (SAME_STEP)."""
+        if self.recycling is None or op not in (_STEP, Op.STEP_ROWS):
             return False
-        if not isinstance(workers.deaths.get(worker), Planned):  # else it is taken in once more
-            if self._recycling is None or worker in self._successors:
-                return False
-            at = slot, self._backend.slices[worker].start
-            if not (buffers.terminations[at] or buffers.truncations[at]):
-                return False
-            due = self._recycling.due([worker], more=1)
-            if not due:
-                return False
-            workers.deaths.update(due)
-        parts = map(as_columns, infos or ())
-        last = [columns["final_info"] for columns in parts if "final_info" in columns]
-        self._successors[worker] = {"final_info": last[0]} if last else {}
-        return True
-
-    def _join_last(self, worker: int, infos: Any) -> Any:
-        """Add the last info of an episode to the infos of the reset that another worker made."""
-        last = self._successors.get(worker)
-        return [{**as_columns(part), **last} for part in infos or [{}]] if last else infos
-
-    def _count_ends(self, recycling: Recycling, rows: Sequence[int]) -> Any:
-        """Return the episodes of the workers once some rows have answered."""
-        reset = [self._backend.slices[worker].start for worker in self._successors]
-        self.workers.note_reset(set(reset).intersection(rows))
-        return recycling.with_ends(self.finished, [row for row in rows if row not in reset])
+        slot = self._slot if op is _STEP else self.ring.current
+        return self.recycling.holds_back(worker, slot, infos, self.workers.deaths)
 
     def drain(self, ended: Sequence[int], playing: Collection[int]) -> set[int]:
-        """Return the rows that must not begin an episode yet, for a caller that hands them out.
+        """Return the rows that must not begin an episode yet; the caller distributes episodes.
 
-        A worker that is due is replaced once none of its rows plays. The caller asks before each
-        `send_reset`, and names the rows that have ended an episode, and those that play one.
+        A due worker is replaced when none of its rows plays. The caller calls this before each
+        `send_reset`, with the rows that have ended an episode and those that play one.
         """
-        recycling = self._recycling
+        recycling = self.recycling
         if recycling is None:
             return set()
-        recycling.hands_out = True
-        recycling.episodes = recycling.with_ends(~self.finished, ended)  # cut by the caller
-        slices, draining = self._backend.slices, recycling.draining
-        draining |= recycling.due(self.workers.of_rows(ended).keys() - draining)
-        idle = {
-            worker: why
-            for worker, why in draining.items()
-            if not any(row in playing for row in slices[worker])
-        }
-        self._replace_planned(idle)
-        return {row for worker in draining for row in slices[worker]}
+        self._replace_planned(recycling.drain(ended, playing, ~self.finished))
+        return {row for worker in recycling.draining for row in self._backend.slices[worker]}
 
-    def fail_endless(self, infos: Mapping[int, Mapping[str, Any]], streams: bool) -> bool:
-        """Note as failed the first row whose info holds itself, and cannot be merged.
-
-        In a stream, `receive` raises it; else it is raised here. False: there is none.
-        """
+    def _find_endless(self, infos: Mapping[int, Mapping[str, Any]]) -> Failure | None:
+        """Find the first row whose info contains itself, and cannot be merged."""
         found = find_endless(infos)
         if found is None:
-            return False
+            return None
         row, key = found
         text = "{:envs}: info[{}] holds itself, or is nested too deeply: leave the key out"
         error = InvalidInfoError(Message(text, [row], repr(key)))
-        worker = next(iter(self.workers.of_rows([row])))
-        failure = Failure((row,), self._wait.verb, error, "", worker)
-        if streams:
-            self.broken[row] = failure
-            return True
-        self._wait.failures.append(failure)
-        self._raise_failure()
+        return Failure((row,), self._wait.verb, error, "", self.workers.of[row])
 
     def _raise_failure(self) -> NoReturn:
         """Raise the failure of the lowest environment, and record which are broken."""
         failures = sorted(self._wait.failures, key=lambda failure: failure.env_ids[:1])
-        if self._wait.op is Op.REPLACE:  # what they answer later would not be noted
+        if self._wait.op is Op.REPLACE:  # their later answers would not be noted
             self.workers.gone |= self._wait.owing
         if self.state.pending == "call" and not self.workers.gone:
-            # A method that raises breaks nothing, and late replies of others will be dropped.
+            # An exception in a method breaks nothing, and late replies of others will be dropped.
             self._move(self._after_call())
         else:
             for failure in failures:
                 self.broken.update(dict.fromkeys(failure.env_ids, failure))
             self._break(())
-        # A wait for no rows, which sends no command, must not find them again.
+        # A later wait that sends no command must not find them again.
         self._wait.failures = []
         failures[0].throw()
 
     # ------------------------------------------------------------------ the end
 
     def close(self, seconds: float, terminate: bool) -> list[int]:
-        """End every worker; return the environments that had to be ended by force.
+        """End every worker; return the environments that had to be killed.
 
-        What environments raised while they closed is raised once everything is freed.
+        Exceptions of environments in closing are raised after everything is freed.
         """
         self.state = _CLOSED
         late: list[int] = []
@@ -805,12 +892,12 @@ class Session:
         for worker, op, _, payload in sorted(replies, key=lambda reply: reply.worker):
             rows = self._backend.slices[worker]
             if op is Op.CLOSE:
-                late.extend(rows)
+                late.extend(rows if payload is None else payload)
             elif op is Op.DIED:
                 if worker not in self.workers.gone:
-                    advice, busy = "everything is freed", self.workers.running(worker)
-                    raise died(worker, rows, "close", payload, busy, advice)
+                    advice, busy = "everything is freed", self._backend.running(worker) or [-1]
+                    raise died(worker, rows, "close", payload, busy[0], advice)
             elif self.broken.keys().isdisjoint(payload.env_ids):
-                # An error at the end of a broken environment would hide the first one.
+                # An error in closing a broken environment would hide the first error.
                 payload.throw()
         return late

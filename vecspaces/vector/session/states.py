@@ -1,6 +1,6 @@
-"""Which call is legal now: the five fields of the state, and the function that decides.
+"""Which call is allowed: the five fields of the state, and the function that decides.
 
-Which rows a call may concern (one under way takes no second command) is decided in `session.py`.
+`session.py` decides for which rows a call is allowed (a row under way accepts no second command).
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from vecspaces.errors import (
 
 
 class State(NamedTuple):
-    """What a vector env is doing; replaced as a whole, so that an interrupt sees no half of it.
+    """The state of a vector env; replaced as a whole, so that an interrupt sees no half of it.
 
     Attributes:
         pending: The command that has not ended: "reset", "step", "call", or "send" while rows are
             under way or wait to be received; "" for none.
-        overdue: Whether a wait for it ended early, by a timeout or an interrupt.
+        overdue: Whether a wait for this command ended early, by a timeout or an interrupt.
         new: Whether no reset has ended yet.
-        broken: Whether an error left workers or environments that only a reset builds again.
+        broken: Whether workers or environments are broken after an error, and must be built by a
+            reset.
         closed: Whether everything was freed.
     """
 
@@ -35,7 +36,7 @@ class State(NamedTuple):
     closed: bool = False
 
     def allows(self, call: str) -> bool:
-        """Decide whether a call is legal: "reset", "step", "call", "send", "recv", or a wait."""
+        """Return whether a call is allowed: "reset", "step", "call", "send", "recv", or a wait."""
         if self.closed or self.broken:
             return call == "reset" and not self.closed
         if call.endswith("_wait"):
@@ -46,8 +47,17 @@ class State(NamedTuple):
             return False
         return not self.pending or (self.pending == "send" and call != "step")
 
+    def describe(self) -> str:
+        """Describe the state in a few words."""
+        if self.closed:
+            return "closed"
+        if self.broken:
+            return "broken until reset()"
+        late = " (overdue)" if self.overdue else ""
+        return f"{self.pending} pending{late}" if self.pending else "new" if self.new else "ready"
+
     def refusal(self, call: str, name: str, late: str) -> VecspacesError:
-        """Word why a call is illegal, and what to do instead.
+        """Return a text: why a call is refused, and what to do instead.
 
         `name` is the method that the user called; `late` describes a pending call that is overdue.
         """

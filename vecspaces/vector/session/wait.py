@@ -1,4 +1,4 @@
-"""The wait of the session for replies: who owes one, until when, and what happens then."""
+"""The wait of the session for replies: from which workers, until when, and what happens then."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ from vecspaces.vector.session.restarts import Late
 from vecspaces.vector.session.row_queue import NEVER, RowQueue
 from vecspaces.vector.session.workers import Workers
 
-# After a first fault, how long others may take to report theirs, in seconds: then the lowest
-# environment is named.
+# After a first fault, how long to wait for faults of other workers, in seconds; the error then
+# names the lowest environment.
 _FAULT_GRACE = 0.1
 
-#: Takes in what came, of which each reply stays with the backend until it was.
+_RESET = Op.RESET  # members of enumerations are found slowly
+
+#: Processes the replies that came; each stays with the backend until it was processed.
 TakeIn = Callable[[deque[Reply]], object]
-#: What a wait for rows is over by: the rows, once they are ready.
+#: Ends a wait for rows: returns the rows when they are ready.
 Ready = Callable[[], "list[int] | None"]
 
 
 class Wait:
-    """The replies that are owed, to the last command and in the stream of rows, and their bounds.
+    """The missing replies, to the last command and in the stream of rows, and their time limits.
 
-    Each command has a number, which its replies carry. All commands to rows, until none is under
-    way, are one stream with one number, beside which a call has its own.
+    Each command has a number, which its replies contain. All commands to rows, until none is under
+    way, are one stream with one number; a call during a stream has its own.
 
     Attributes:
         op: The last command.
         number: The number of the last command or stream.
         stream: The number of the stream; -1: there is none.
-        owing: The workers that owe a reply to the command.
-        failures: What failed in the command or the stream, until it is raised.
+        owing: The workers that have not replied to the command.
+        failures: The failures in the command or the stream, until they are raised.
         since: When the last wait began.
         slow: Notices slow environments.
     """
@@ -56,7 +58,7 @@ class Wait:
         self.since = 0.0
         self.slow = SlowWatch(settings.slow_warning, backend)
         self._for_rows = False
-        # Whether no reset has ended yet: a renderer or a simulator often starts in the first.
+        # Whether no reset has ended yet: renderers and simulators often start in the first.
         self._is_first = True
         budget = settings.budget
         self._restarts_late = budget is not None and budget.on_step_timeout != "raise"
@@ -70,35 +72,48 @@ class Wait:
     def begin_stream(self) -> None:
         """Note that commands to rows begin."""
         self.number += 1
-        self.stream, self.failures = self.number, []
+        self.stream, self.failures, self._for_rows = self.number, [], True
 
     def row_deadline(self) -> Deadline:
-        """Return until when a row may take that is sent a command now."""
+        """Return the time limit of a row that is sent a command now."""
         return Deadline(self._settings.step_timeout) if self._restarts_late else NEVER
 
     def busy(self, for_rows: bool) -> set[int]:
-        """Return the workers that owe a reply: of rows that are under way, or to the command."""
+        """Return the workers that have not replied: of rows under way, or to the command."""
         if not for_rows:
             return set(self.owing)
         rows = self._queue.under_way
         return set(self._workers.of_rows(rows)) if rows else set()
 
     def busy_rows(self, for_rows: bool) -> tuple[list[int], list[int]]:
-        """Return the environments that are waited for, and those of them that are running now."""
+        """Return the awaited environments, and those of them that are running now."""
         under_way = self._queue.under_way if for_rows else None
         return self._workers.busy_rows(self.busy(for_rows), under_way)
 
     @property
     def verb(self) -> str:
-        """What is waited for, as errors name it."""
+        """The awaited command, as errors name it."""
         return "step" if self._for_rows else self.op.verb
 
     def _awaited(self) -> Awaited:
         number = self.stream if self._for_rows else self.number
         return self.busy(self._for_rows), number, self.verb
 
-    def run(self, ready: Ready | None, timeout: float | None, take_in: TakeIn) -> None:
-        """Take in replies until no worker owes one, or `ready()` is not None, or one failed."""
+    def look(self) -> None:
+        """Warn of slow environments among the awaited ones."""
+        self.slow.look(*self._awaited())
+
+    def run(
+        self,
+        ready: Ready | None,
+        timeout: float | None,
+        take_in: TakeIn,
+        enough: Ready | None = None,
+    ) -> None:
+        """Process replies until none is missing, or `ready()` is not None, or one is a failure.
+
+        After its time limit, the wait also ends if `enough()` is not None.
+        """
         backend, workers, slow = self._backend, self._workers, self.slow
         self.since = time.monotonic()
         self._for_rows = for_rows = ready is not None
@@ -106,42 +121,47 @@ class Wait:
             take_in(backend.replies)
             if ready is None and not (self.owing or self.failures):
                 return
-        advice: str | None = None  # late workers are restarted
-        if timeout is not None or not self._restarts_late:
-            advice = "wait again, call reset() (which kills and builds them again), or close()"
-        # In a stream each row has a time of its own, which bounds the wait.
-        by_row = self._restarts_late and for_rows
+        # In a stream each row has its own time limit, which bounds the wait.
+        by_row = for_rows and self._restarts_late
+        given = timeout
         if timeout is None and not by_row:
             timeout = self._settings.step_timeout
-            if timeout is None and self.op is Op.RESET and self._is_first:
+            if timeout is None and self.op is _RESET and self._is_first:
                 timeout = self._settings.start_timeout
-                advice = f"{advice} (start_timeout bounds the first reset){backend.hang_advice}"
         until = NEVER if timeout is None else Deadline(timeout)
+        if enough is not None and timeout == 0:
+            take_in(backend.collect(0.0))  # what has already come
         if for_rows and self.since >= slow.due:
-            # Rows that answer at once end each wait before a look at slow ones is due. Those that
-            # answered while the caller did something else are taken in first: they are not slow.
+            # Rows that answer at once end each wait before slow rows are checked. Rows that
+            # answered while the caller did something else are processed first, because they are not
+            # slow.
             take_in(backend.collect(0.0))
-            slow.look(*self._awaited())
+            self.look()
         while not self.failures:
-            over = not self.owing if ready is None else ready() is not None
+            if ready is None and not self.owing:
+                return
             bounds: list[WaitBound] = []
             on_part = None
-            if by_row:
-                late = self._queue.late_from(workers.building_rows())
-                bounds.append((late, partial(self._restart_late_rows, take_in)))
-                # The wait goes on for a row whose time is up, although others are ready: else one
-                # that hangs would never be found while the others answer.
-                in_grace = self._queue.is_grace(late)
-                over = over and not (late.passed or (in_grace and not until.passed))
-                on_part = self._queue.renew_grace if in_grace else None
-            if over:
-                return
+            if ready is not None:
+                over = ready() is not None
+                if enough is not None and until.passed:
+                    over = enough() is not None
+                if by_row:
+                    late = self._queue.late_from(workers.building_rows())
+                    bounds.append((late, partial(self._restart_late_rows, take_in)))
+                    # The wait continues for a row whose time is over, although others are ready;
+                    # otherwise a row that hangs would not be found while others answer.
+                    in_grace = self._queue.is_grace(late)
+                    over = over and not (late.passed or (in_grace and not until.passed))
+                    on_part = self._queue.renew_grace if in_grace else None
+                if over:
+                    return
             if workers.build_by:
                 bounds.append((min(workers.build_by.values()), self._give_up_building))
-                # The time of the command itself counts from when all workers are built.
+                # The time of the command itself begins when all workers are built.
                 until = until if timeout is None else Deadline(timeout)
             elif timeout is not None:
-                overrun = partial(self._overrun, ready, timeout, advice, take_in)
+                overrun = partial(self._overrun, enough or ready, timeout, given, take_in)
                 bounds.append((until, overrun))
             wait_once(backend, slow, bounds, take_in, self._awaited, on_part)
         grace = Deadline(_FAULT_GRACE)
@@ -149,19 +169,26 @@ class Wait:
             take_in(backend.collect(grace.left))
 
     def _overrun(
-        self, ready: Ready | None, timeout: float, advice: str | None, take_in: TakeIn
+        self, ready: Ready | None, timeout: float, given: float | None, take_in: TakeIn
     ) -> None:
-        """Raise that a wait took too long; without advice, restart the workers that are late."""
+        """Raise that a wait took too long, or restart the workers that are late.
+
+        They are restarted only if the time is that of the settings, and none was `given`.
+        """
         if not self.owing if ready is None else ready() is not None:
             return
         rows, running = self.busy_rows(self._for_rows)
-        if advice is None:
+        if given is None and self._restarts_late and self._settings.step_timeout is not None:
             self._restart_late(rows, running, take_in)
             return
-        # A wait of a moment, such as timeout=0, does not pay for a stack.
+        advice = "wait again, call reset() (which kills and builds them again), or close()"
+        if given is None and self._settings.step_timeout is None:
+            hint = self._backend.hang_advice
+            advice = f"{advice} (start_timeout bounds the first reset){hint}"
+        # A very short wait, such as timeout=0, does not read a stack.
         where = self._workers.find_running(self.busy(self._for_rows), min(PATIENCE, timeout))
         error = overdue(self.verb, timeout, rows, running, advice, *where)
-        # The bound of a single wait may be a way to look whether something is ready.
+        # The timeout of a single wait may be used to check whether something is ready.
         if timeout in (self._settings.step_timeout, self._settings.start_timeout):
             log.warning("%s", without_advice(error))
         raise error
@@ -175,14 +202,14 @@ class Wait:
             self._restart_late(*workers.busy_rows(late, queue.under_way), take_in)
 
     def _restart_late(self, rows: Sequence[int], running: Sequence[int], take_in: TakeIn) -> None:
-        """Treat the workers of rows that overran `step_timeout` as dead ones, in one restart."""
+        """Treat the workers of rows that exceeded `step_timeout` like dead ones, in one restart."""
         workers = list(self._workers.of_rows(rows))
         timeout = self._settings.step_timeout or 0.0
         advice = "their workers are restarted, with all of their environments"
         where = self._workers.find_running(workers)
         error = overdue(self.verb, timeout, rows, running, advice, *where)
         error.env_ids = tuple(row for worker in workers for row in self._backend.slices[worker])
-        # As one assignment, so that after an interrupt the next wait goes on.
+        # As one assignment, so that after an interrupt the next wait continues.
         self._workers.deaths = dict.fromkeys(workers, Late(error))
         take_in(deque())
 

@@ -1,67 +1,68 @@
-"""Dead and late workers: which are usable, which are replaced, what busy ones are doing."""
+"""Dead and late workers: which are usable, which are replaced, and where busy ones are."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.log import log
 from vecspaces.vector.backends.backend import PATIENCE, Backend
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Failure, Message, died, name_envs
-from vecspaces.vector.exchange.messages import Op
+from vecspaces.vector.exchange.messages import Op, Restart
 from vecspaces.vector.session.arguments import Settings
-from vecspaces.vector.session.recycling import CLOSE_SECONDS, Planned, Recycling
+from vecspaces.vector.session.recycling import Planned, Recycling
 from vecspaces.vector.session.restarts import Late
 from vecspaces.vector.session.seeds import restart_seed
 
 
 class Workers:
-    """The workers that can be used, and those that cannot; the session alone changes it.
+    """The workers that can be used, and those that cannot; only the session changes it.
 
     Attributes:
+        of: The worker of each row.
         gone: Those that ended, or may be in any state: a reset replaces them.
-        deaths: Those that were found dead or late, until that is dealt with.
-        build_by: Those that are being built again, and until when they may take.
+        deaths: Those that were found dead or late, until this is handled.
+        build_by: Those that are being built again, and their time limits.
         lost: Rows whose episode died with their worker, until a step has reported it.
-        options: By row, what its autoresets get.
-        fresh: Rows whose worker was replaced between two episodes, and their seeds, until a reset.
-        recycling: Which workers are to be replaced although they live; None: none.
+        options: By row, the options of its autoresets.
+        replaced: How often each worker was replaced in the middle of a run, for any reason.
+        lost_episodes: How many lost episodes of each row a step has reported.
     """
 
-    def __init__(self, backend: Backend, settings: Settings, units: Sequence[int]) -> None:
+    def __init__(self, backend: Backend, settings: Settings, recycling: Recycling | None) -> None:
         self._backend, self._slices = backend, backend.slices
-        self._settings, self._budget = settings, settings.budget
+        self._settings, self._budget, self._recycling = settings, settings.budget, recycling
         self.gone: set[int] = set()
         self.deaths: dict[int, Death | Late | Planned] = {}
         self.build_by: dict[int, Deadline] = {}
         self.lost: set[int] = set()
-        self.fresh: dict[int, int | None] = {}
-        self.recycling: Recycling | None = None
-        if settings.recycles:
-            self.recycling = Recycling(settings, backend, units)
-        self._restarts = [0] * len(self._slices)
-        self._of = [worker for worker, rows in enumerate(self._slices) for _ in rows]
-        self._seeds: list[int | None] = [None] * len(self._of)
-        self.options: list[Mapping[str, Any] | None] = [None] * len(self._of)
+        self.replaced = [0] * len(self._slices)
+        self.of = [worker for worker, rows in enumerate(self._slices) for _ in rows]
+        self.lost_episodes: npt.NDArray[np.int64] = np.zeros(len(self.of), np.int64)
+        self._seeds: list[int | None] = [None] * len(self.of)
+        self.options: list[Mapping[str, Any] | None] = [None] * len(self.of)
 
     def of_rows(self, rows: Iterable[int]) -> dict[int, list[int]]:
-        """Sort rows by the worker that holds them; workers in ascending order."""
+        """Sort rows by their workers, which are in ascending order."""
         if len(self._slices) == 1:
             return {0: list(rows)}
         found: dict[int, list[int]] = {}
-        of = self._of
+        of = self.of
         for row in rows:
             worker = of[row]
             if worker in found:
                 found[worker].append(row)
             else:
                 found[worker] = [row]
-        return dict(sorted(found.items()))
+        return dict(sorted(found.items())) if len(found) > 1 else found
 
     def note_start(self, row: int, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        """Note how a row is reset: a restart repeats its last seed, and what autoresets get."""
+        """Note the seed and options of a row's reset, which a restart uses again."""
         if seed is not None:
             self._seeds[row] = seed
         self.options[row] = options
@@ -73,17 +74,18 @@ class Workers:
         return {row for worker in self.build_by for row in self._slices[worker]}
 
     def replace(self, worker: int) -> None:
-        """Start a worker in place of one that cannot be used, before a reset of its rows."""
+        """Replace a worker that cannot be used, before a reset of its rows."""
         self._build(worker, None)
         self.deaths.pop(worker, None)
         self.gone.discard(worker)
 
-    def _build(self, worker: int, lost: Mapping[int, Any] | None) -> None:
-        """Start a worker in place of another; its next command waits until it is built."""
+    def _build(self, worker: int, restart: Restart | None) -> None:
+        """Replace a worker; its next command waits until it is built."""
         self.build_by.pop(worker, None)
-        if self.recycling is not None:
-            self.recycling.begin(worker, len(lost or ()))
-        self._backend.submit(Op.BUILD, 0, 0, {worker: lost})
+        if self._recycling is not None:
+            reports = restart is not None and restart.reports
+            self._recycling.begin(worker, reports * len(self._slices[worker]))
+        self._backend.submit(Op.BUILD, 0, 0, {worker: restart})
         self.build_by[worker] = Deadline(self._settings.start_timeout)
 
     def give_up_building(self) -> list[Failure]:
@@ -104,7 +106,7 @@ class Workers:
     # ------------------------------------------------------------------ deaths
 
     def judge(self, worker: int, verb: str) -> Exception | None:
-        """Return what the death of a worker raises; None where the worker is to be restarted."""
+        """Return the error for the death of a worker; None if the worker will be restarted."""
         self.build_by.pop(worker, None)
         death, budget = self.deaths[worker], self._budget
         if isinstance(death, Planned):
@@ -115,7 +117,7 @@ class Workers:
         else:
             restarts = budget is not None and budget.on_worker_death != "raise"
             if death.error is not None:
-                # An actor restarts its processes by itself, unless a function here decides.
+                # An actor restarts its processes itself, unless a function here decides.
                 restarts = budget is not None and callable(budget.on_worker_death)
             advice = (
                 "its environments are built again"
@@ -124,6 +126,11 @@ class Workers:
                 'on_worker_death="restart" goes on by itself'
             )
             (busy, *_), text, _ = self._backend.locate(worker)
+            if death.crashed is not None:
+                busy = death.crashed
+                text = self._backend.buffers.positions.describe(worker, busy)
+            elif len(self._backend.running(worker)) > 1:
+                text = ""  # each of them may be the cause
             at = busy if text else -1
             rows = self._slices[worker]
             error = death.error or died(worker, rows, verb, death, at, advice, text)
@@ -131,90 +138,62 @@ class Workers:
             return error
         try:
             budget.spend(error, death)
-        except Exception as fault:  # too many restarts, or what a function of the user raised
+        except Exception as fault:  # too many restarts, or an exception of the user's function
             return fault
         return None
 
-    def retire_planned(self) -> None:
-        """Let all workers that are to be replaced close their environments, together."""
-        planned = [worker for worker, why in self.deaths.items() if isinstance(why, Planned)]
-        for reply in self._backend.retire(planned, CLOSE_SECONDS) if planned else ():
-            assert self.recycling is not None
-            self.recycling.note_unclosed(reply)
-
     def give_up(self, death: Death | Late | Planned) -> list[int]:
-        """Let a worker that died, or all that were late together, be gone; return them."""
+        """Mark a worker that died, or all late ones, as gone; return them."""
         workers = [worker for worker in self.deaths if self.deaths[worker] is death]
         for worker in workers:
             if isinstance(death, Late):
-                self._backend.end(worker)  # `close` is not to wait for it
+                self._backend.end(worker)  # so that `close` does not wait for it
             self.gone.add(worker)
         return workers
 
     def restart(self, worker: int, between_episodes: bool) -> None:
-        """Start a worker in place of another; its rows begin with seeds that follow from it."""
-        rows, count = self._slices[worker], self._restarts[worker] + 1
-        seeds = {row: restart_seed(self._seeds[row], count) for row in rows}
-        if between_episodes:
-            self.fresh.update(seeds)
-            self._build(worker, None)
-            return
-        self.lost.update(rows)
-        for row in rows:
-            self.fresh.pop(row, None)
-        self._build(worker, {row: (seed, self.options[row]) for row, seed in seeds.items()})
+        """Replace a worker; its rows begin with derived seeds."""
+        rows, count = self._slices[worker], self.replaced[worker] + 1
+        starts = {row: (restart_seed(self._seeds[row], count), self.options[row]) for row in rows}
+        if not between_episodes:
+            self.lost.update(rows)
+        self._build(worker, Restart(starts, reports=not between_episodes))
 
     def note_restart(self, worker: int) -> None:
         """Note that a restart is complete; an interrupt before this repeats the whole of it."""
-        self._restarts[worker] += 1
+        self.replaced[worker] += 1
         why = self.deaths.pop(worker)
-        if self.recycling is not None and isinstance(why, Planned):
-            self.recycling.note(worker, why)
-
-    def note_reset(self, rows: Iterable[int]) -> None:
-        """Note that rows were reset."""
-        self.lost.difference_update(rows)
-        for row in rows if self.fresh else ():
-            self.fresh.pop(row, None)
-
-    def begin_fresh(self, row: int, seed: int | None, options: Any = None) -> tuple[Any, Any]:
-        """Return the seed and the options of a reset; after a replacement, a seed of its own."""
-        return self.fresh.get(row) if seed is None else seed, options
+        if self._recycling is not None and isinstance(why, Planned):
+            self._recycling.note(worker, why)
 
     # ------------------------------------------------------------------ busy workers
-
-    def running(self, worker: int) -> int:
-        """Return the environment that a worker is busy with; -1 for none."""
-        return int(self._backend.buffers.progress[worker])
 
     def busy_rows(
         self, workers: Iterable[int], under_way: Collection[int] | None
     ) -> tuple[list[int], list[int]]:
-        """Return environments of workers that have not finished, and those that are running now.
+        """Return the unfinished environments of workers, and those that are running now.
 
-        In a stream those are among the rows `under_way`; else a worker goes through its rows.
+        In a stream, these are among the rows `under_way`; otherwise a worker steps its rows in
+        order.
         """
         unfinished: list[int] = []
         running: list[int] = []
         for worker in sorted(workers):
-            within = self._slices[worker]
-            at = self.running(worker)
-            if at in within:
-                running.append(at)
+            running.extend(sorted(self._backend.running(worker)))
             if under_way is not None:
-                unfinished.extend(row for row in within if row in under_way)
+                unfinished.extend(row for row in self._slices[worker] if row in under_way)
             else:
-                unfinished.extend(range(at, within.stop) if at in within else within)
+                unfinished.extend(self._backend.unfinished(worker))
         return unfinished, running
 
     def find_running(
         self, workers: Collection[int], patience: float = PATIENCE
     ) -> tuple[Message | str, str | None]:
-        """Say where the first environment that is running is, and return its stack.
+        """Return the position, as text, and the stack of the first environment that is running.
 
-        One alone, since asking may take `patience` seconds.
+        Only the first, since asking may take `patience` seconds.
         """
-        running = [worker for worker in workers if self.running(worker) >= 0]
+        running = [worker for worker in workers if self._backend.running(worker)]
         if not workers:
             return "", None
         return self._backend.find(min(running or workers), patience, patience >= PATIENCE)

@@ -23,3 +23,7 @@ __all__ = [
     "read_from_shared_memory",
     "write_to_shared_memory",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

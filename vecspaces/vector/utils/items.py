@@ -1,4 +1,4 @@
-"""concatenate, iterate and create_empty_array: values into batches and back, on given arrays."""
+"""concatenate, iterate and create_empty_array: conversion between values and batches."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def create_empty_array(space: Space[Any], n: int = 1, fn: Callable[..., Any] = n
 
     Args:
         space: The space of one value.
-        n: How many values.
+        n: The number of values.
         fn: Makes the arrays: `np.zeros`, `np.empty` or `np.ones`.
 
     Returns:
-        Arrays `(n, *shape)`, nested as the space is; a tuple of `n` empty values for a space
-        without arrays; None for a space of a third party that does not describe its values.
+        Arrays `(n, *shape)`, nested like the space; a tuple of `n` empty values if values are not
+        arrays; None for a space of another library that is not registered.
 
     Raises:
-        TypeError: If `space` is no space, or `n` no integer.
+        TypeError: If `space` is not a space, or `n` is not an integer.
         ValueError: If `n` is negative.
 
     Example:
@@ -51,14 +51,13 @@ def concatenate(space: Space[Any], items: Iterable[Any], out: Any) -> Any:
     Args:
         space: The space of one value.
         items: The values.
-        out: Where to, as `create_empty_array` makes it; None for new memory.
+        out: The batch to write into, as `create_empty_array` makes it; None: a new one.
 
     Returns:
-        `out`, where it could be written to; what cannot be written to (the tuple of values that a
-        space without arrays has, and tuples around it) is created.
+        `out`; tuples, which cannot be written to, are replaced by new ones.
 
     Raises:
-        TypeError: If `space` is no space.
+        TypeError: If `space` is not a space.
         ValueError: If there are more or fewer items than rows, or an item's shape, dtype or keys
             are not those of the space; names the item and the path.
 
@@ -135,19 +134,19 @@ def _wrong_number(expected: int, found: int, path: Path) -> None:
 
 
 def iterate(space: Space[Any], items: Any) -> Iterator[Any]:
-    """Go through the values of a batch, without copying them.
+    """Iterate over the values of a batch, without copying them.
 
     Args:
         space: The space of the batch, as `batch_space` makes it.
         items: The batch.
 
     Returns:
-        An iterator over the values, views of the rows of arrays, or scalars where a row is one.
+        An iterator over the values: views of the rows of arrays, or scalars.
 
     Raises:
-        TypeError: If `space` is no space, or its values cannot be gone through.
-        CustomSpaceError: If it is no space of batches.
-        ValueError: Once the shortest member of a dict or tuple ends before the others.
+        TypeError: If `space` is not a space, or its values cannot be iterated over.
+        CustomSpaceError: If it is not a space of batches.
+        ValueError: A member of a dict or tuple ends before the others; raised at this point.
 
     Example:
         >>> next(iterate(Dict(position=Box(-1, 1, (2, 3))), {"position": np.zeros((2, 3))}))
@@ -158,7 +157,7 @@ def iterate(space: Space[Any], items: Any) -> Iterator[Any]:
 
 
 def _rows(space: Space[Any], node: Node, items: Any, path: Path) -> Iterator[Any] | None:
-    """Return an iterator over a batch; None if its values carry no data to count."""
+    """Return an iterator over a batch; None if its values have no data."""
     if isinstance(space, Discrete):
         raise TypeError(f"space: expected the space of a batch, found {space}; see batch_space")
     if isinstance(node, Array):
@@ -193,7 +192,7 @@ def _iter(items: Any, path: Path) -> Iterator[Any]:
 
 
 def _zip_members(node: Record, found: list[Iterator[Any] | None], path: Path) -> Iterator[Any]:
-    # A member without data has no rows of its own: each value gets the one value that it can have.
+    # A member without data has no rows: each value gets the only value that it can have.
     row = [empty_batch(child, 0, np.zeros) for child in node.children]
     places = [place for place, rows in enumerate(found) if rows is not None]
     members = [rows for rows in found if rows is not None]

@@ -12,12 +12,12 @@ import cloudpickle
 
 T = TypeVar("T")
 
-# How the names of the variables begin by which an MPI launcher addresses its processes.
+# The prefixes of the variables with which an MPI launcher addresses its processes.
 MPI_PREFIXES = ("OMPI_", "PMI_")
 
 
 class CloudpickleWrapper(Generic[T]):
-    """A function that can be pickled, whatever it is: lambdas and closures are sent by value.
+    """A function that can be pickled: lambdas and closures are sent by value.
 
     Args:
         fn: A function without arguments.
@@ -48,11 +48,11 @@ class CloudpickleWrapper(Generic[T]):
 def clear_mpi_env_vars() -> Iterator[None]:
     """Hide MPI's environment variables from the processes that are started inside.
 
-    A child that sees `OMPI_*` or `PMI_*` and imports mpi4py takes itself for a rank of its parent's
-    job, and hangs.
+    A child that has `OMPI_*` or `PMI_*` and imports mpi4py acts as a rank of its parent's job, and
+    hangs.
 
     Yields:
-        Nothing; the variables are back afterwards.
+        Nothing; the variables are restored afterwards.
 
     Example:
         >>> os.environ["OMPI_EXAMPLE"] = "1"

@@ -15,11 +15,11 @@ from vecspaces.spaces import Space
 class SharedMemory:
     """One anonymous block with the values of n environments, and its views.
 
-    It can be handed to child processes while they are being started, under every start method, and
-    is freed with its last user. There is no lock: a row must not be read while it is written.
+    It can be passed to child processes when they are started, under every start method, and is
+    freed with its last user. There is no lock: a row must not be read while it is written.
 
     Args:
-        layout: Where the values lie.
+        layout: The layout of the values.
         arena: The block.
     """
 
@@ -49,20 +49,20 @@ class SharedMemory:
 def create_shared_memory(
     space: Space[Any], n: int = 1, ctx: Any = multiprocessing, *, variable_capacity: int = 65536
 ) -> SharedMemory:
-    """Create shared memory for the values of n environments, whatever their space.
+    """Create shared memory for the values of n environments, for any space.
 
     Args:
         space: The space of one environment's value.
         n: How many environments.
-        ctx: Gymnasium's argument; the memory serves processes of every start method.
+        ctx: Ignored: the memory works with every start method. Gymnasium has this argument.
         variable_capacity: Bytes per environment for values of variable size (Sequence, Graph, and
-            spaces of third parties), in equal shares for the leaves of the space that have them.
+            spaces of other libraries), in equal shares for the leaves that have such values.
 
     Returns:
         The memory, one anonymous block that is freed with its last user.
 
     Raises:
-        TypeError: If `space` is no space.
+        TypeError: If `space` is not a space.
 
     Example:
         >>> from vecspaces.spaces import Text
@@ -88,7 +88,7 @@ def write_to_shared_memory(
 
     Raises:
         IndexError: If there is no such environment.
-        TypeError: If `shared_memory` is another object, or `index` no integer.
+        TypeError: If `shared_memory` is another object, or `index` is not an integer.
         ValueError: If the value's dtypes or shapes do not fit the space, or a value of variable
             size is larger than its place: the message names `variable_capacity` and what it needs.
     """
@@ -114,8 +114,8 @@ def read_from_shared_memory(space: Space[Any], shared_memory: SharedMemory, n: i
         n: How many environments the memory was made for.
 
     Returns:
-        The batch, of live views `(n, *shape)` where values are arrays, nested as the space is, and
-        tuples of n values, decoded at each call, everywhere else.
+        The batch, nested like the space: live views `(n, *shape)` for arrays, and tuples of n
+        values, decoded at each call, for everything else.
 
     Raises:
         TypeError: If `shared_memory` is another object.

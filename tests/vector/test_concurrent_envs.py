@@ -1,0 +1,640 @@
+"""`concurrent_envs`: environments of a process that step at the same time, each in one thread.
+
+That results are those of environments in line is the contract's and the state machine's to check.
+"""
+
+from __future__ import annotations
+
+import copy
+import faulthandler
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compare import assert_identical
+from tests.crosses import diagonal
+from tests.envs import Failing, Gated, Ledger, Patient, ledger_vector, ledgers
+from tests.features import Walk
+from tests.interrupts import interrupt_at
+from tests.vector.bounds import (
+    interrupted_when,
+    running,
+    settled,
+    stretched,
+    wait_until_running,
+    within,
+)
+from tests.vector.test_send_recv import times
+from vecspaces import Env, make_vec, spaces
+from vecspaces.errors import (
+    ClosedEnvironmentError,
+    NoAsyncCallError,
+    ResetNeededError,
+    SlowEnvironmentWarning,
+    StepTimeoutError,
+    WorkerDiedError,
+)
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode, RayVectorEnv, SyncVectorEnv
+
+KINDS: dict[str, Any] = {
+    "sync": SyncVectorEnv,
+    "one worker": partial(AsyncVectorEnv, num_workers=1),
+    "two workers": partial(AsyncVectorEnv, num_workers=2),
+}
+of_each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+class Homebody(Env[Any, Any]):
+    """Notes every thread that touches it; its episodes take two steps."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.threads = {threading.current_thread().name}
+        self.folder = folder
+        self.time = 0
+
+    def note(self, *_: Any, **__: Any) -> set[str]:
+        self.threads.add(threading.current_thread().name)
+        return self.threads
+
+    def bind(self, observation: Any) -> None:
+        self.note()
+        self.row = observation
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.note()
+        self.time = 0
+        return self.observe(), {"time": 0}
+
+    def step(self, action: Any) -> Any:
+        self.note()
+        self.time += 1
+        return self.observe(), float(action), self.time == 2, False, {"time": self.time}
+
+    def observe(self) -> Any:
+        self.row[:] = self.time, self.np_random.random()
+        return self.row
+
+    def render(self) -> Any:
+        return sorted(self.note())
+
+    def close(self) -> None:
+        if self.folder is not None:
+            (self.folder / uuid.uuid4().hex).write_text(" ".join(self.note()))
+
+
+@diagonal(kind=KINDS, mode=["NextStep", "SameStep"], threads=[2, 3, 99])
+def test_an_environment_lives_in_one_thread(
+    kind: Any, mode: str, threads: int, tmp_path: Path
+) -> None:
+    factory = partial(Homebody, tmp_path)
+    with kind([factory] * 5, concurrent_envs=threads, autoreset_mode=mode) as envs:
+        envs.reset(seed=0)
+        for _ in range(5):
+            envs.step(np.zeros(5, int))
+        envs.send(np.zeros(5, int))
+        envs.recv()
+        envs.reset(options={"reset_mask": np.array([True] * 2 + [False] * 3)})
+        envs.step_chunk(np.zeros((5, 3), int))
+        envs.set_attr("extra", 1)
+        envs.replace_envs([1], [factory])
+        envs.reset()
+        homes = envs.call("note")
+        assert [set(shown) for shown in envs.render()] == list(homes)
+        assert all(len(home) == 1 for home in homes)
+        for rows in [[0, 1], [2, 3, 4]] if kind is KINDS["two workers"] else [range(5)]:
+            names = [next(iter(homes[row])) for row in rows]
+            assert names == [f"vecspaces-env-{at % threads}" for at in range(len(rows))]
+    closed = [path.read_text().split() for path in tmp_path.iterdir()]
+    assert len(closed) == 6 and all(len(names) == 1 for names in closed)
+
+
+@of_each_kind
+def test_a_vector_env_counts_as_one(kind: Any) -> None:
+    env_fns = [*ledgers(1), partial(ledger_vector, 1, 2, AutoresetMode.NEXT_STEP), *ledgers(2)[1:]]
+    results = []
+    for threads in (1, 3):
+        with kind(env_fns, concurrent_envs=threads) as envs:
+            results.append([envs.reset(seed=3), *(envs.step([1, 2, 1, 2]) for _ in range(6))])
+    assert_identical(*results)
+
+
+@diagonal(kind=KINDS, env_ids=[None, [3, 0, 2]], infos=["last", "all"])
+def test_chunks_are_those_in_line(kind: Any, env_ids: Any, infos: str) -> None:
+    actions = np.linspace(-1, 1, 60).reshape(4, 15, 1)
+    results = []
+    for threads in (1, 2):
+        with kind([Walk] * 4, concurrent_envs=threads, autoreset_mode="SameStep") as envs:
+            envs.reset(seed=3)
+            chosen = actions if env_ids is None else actions[env_ids]
+            results.append([envs.step_chunk(chosen, infos, env_ids=env_ids) for _ in range(2)])
+    for one, other in zip(*results, strict=True):
+        assert_identical(tuple(one), tuple(other))
+
+
+class Meeting(Ledger):
+    """Waits in its step until six environments are in theirs."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        super().__init__(number)
+        self.folder = folder
+
+    def step(self, action: Any) -> Any:
+        (self.folder / str(self.number)).touch()
+        assert settled(lambda: len(list(self.folder.iterdir())), 6) == 6
+        return super().step(action)
+
+
+@of_each_kind
+def test_environments_step_at_the_same_time(kind: Any, tmp_path: Path) -> None:
+    env_fns = [partial(Meeting, tmp_path, number) for number in range(6)]
+    with kind(env_fns, concurrent_envs=6) as envs:
+        envs.reset(seed=0)
+        envs.step([1] * 6)
+
+
+@of_each_kind
+def test_rows_are_received_as_each_is_ready(kind: Any, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    env_fns = [partial(Gated, gate, number, length=99) for number in range(4)]
+    with kind(env_fns, concurrent_envs=4) as envs:
+        envs.reset(seed=0)
+        envs.recv()
+        envs.send([4, 1, 4, 1])
+        assert sorted(times(envs.recv(2, timeout=20))) == [1, 3]
+        # Neighbours of those that hang step and are called meanwhile.
+        envs.send([1], [3])
+        assert times(envs.recv(1, timeout=20)) == {3: 2}
+        assert envs.call("multiply", 1, env_ids=[1]) == (1,)
+        envs.send_reset([1])
+        assert times(envs.recv(1, timeout=20)) == {1: 0}
+        gate.touch()
+        assert sorted(times(envs.recv(2, timeout=20))) == [0, 2]
+
+
+@of_each_kind
+def test_the_lowest_failure_is_raised_and_others_take_their_step(kind: Any) -> None:
+    env_fns = [partial(Failing, number, length=99) for number in range(4)]
+    with kind(env_fns, concurrent_envs=4) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(FloatingPointError, match="number 1"):
+            envs.step([1, 4, 4, 1])
+        if kind is SyncVectorEnv:
+            assert [env.time for env in envs.envs] == [1, 0, 0, 1]
+        observations, _ = envs.reset(seed=0)
+        assert len(observations) == 4
+        envs.step([1, 1, 1, 1])
+
+
+# ---------------------------------------------------------------------- what hangs
+
+
+class Stuck(Env[Any, Any]):
+    """Waits at the action 2 until it is told to go on, in all environments of the process."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = spaces.Discrete(3)
+    go_on = threading.Event()
+
+    def __init__(self, sign: Path | None = None) -> None:
+        self.sign, self.time = sign, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        return np.array([0.0]), {}
+
+    def step(self, action: Any) -> Any:
+        if action == 2:
+            wait_for_the_end(self.sign)
+            self.time = 1000
+        self.time += 1
+        return np.array([float(self.time)]), float(self.time), False, False, {}
+
+    def ponder(self, sign: Path) -> int:
+        wait_for_the_end(sign)
+        return 7
+
+    def close(self) -> None:
+        if self.sign is not None:
+            (self.sign.parent / f"closed {id(self)}").touch()
+
+
+def wait_for_the_end(sign: Path | None) -> None:
+    give_up = time.monotonic() + 60
+    while not Stuck.go_on.is_set() and time.monotonic() < give_up:
+        if sign is not None and sign.exists():
+            return
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def released() -> Iterator[None]:
+    """Let threads that hang in this process go on, at the end."""
+    Stuck.go_on.clear()
+    yield
+    Stuck.go_on.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("vecspaces-env-"):
+            thread.join(10)
+    Stuck.go_on.clear()
+
+
+SOON = stretched(0.5)
+STUCK_LINES = ("in wait_for_the_end", "in step")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux")
+def test_a_timeout_names_the_environment_that_hangs_and_shows_its_stack() -> None:
+    envs = AsyncVectorEnv([Stuck] * 4, num_workers=1, concurrent_envs=4, step_timeout=SOON)
+    with envs:
+        envs.reset(seed=[5, 6, 7, 8])
+        with pytest.raises(StepTimeoutError, match=r"environment 2 \(last seed 7") as caught:
+            envs.step([1, 1, 2, 1])
+        assert caught.value.env_ids == caught.value.running == (2,)
+        assert all(line in (caught.value.stack or "") for line in STUCK_LINES)
+        envs.reset(seed=1)
+        envs.step([1, 1, 1, 1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux")
+def test_each_slow_environment_is_warned_of() -> None:
+    arguments: Any = {"num_workers": 1, "concurrent_envs": 4, "slow_warning": stretched(0.2)}
+    with AsyncVectorEnv([Stuck] * 4, **arguments) as envs:
+        envs.reset(seed=1)
+        envs.send([2, 1, 2, 1])
+        with pytest.warns(SlowEnvironmentWarning) as caught:
+            envs.recv(2)
+            with pytest.raises(StepTimeoutError):
+                envs.recv(1, timeout=stretched(0.3))
+        texts = sorted(str(warning.message) for warning in caught)
+        assert len(texts) == 2
+        for row, text in zip((0, 2), texts, strict=True):
+            assert text.startswith(f"step of environment {row} has taken")
+            assert all(line in text for line in STUCK_LINES)
+        envs.close(terminate=True)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_environments_that_answer_in_turn_are_not_slow(threads: int) -> None:
+    env_fns = [partial(Gated, Path("no gate"), number, length=10**6) for number in range(4)]
+    arguments: Any = {"num_workers": 2, "concurrent_envs": threads, "slow_warning": stretched(0.2)}
+    with AsyncVectorEnv(env_fns, **arguments) as envs:
+        envs.reset(seed=1)
+        envs.recv()
+        envs.send([1, 1], [1, 3])
+        give_up = time.monotonic() + stretched(0.4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", SlowEnvironmentWarning)
+            while time.monotonic() < give_up:
+                (row,) = envs.recv(1).env_ids
+                time.sleep(0.005)  # meanwhile the environment may do nothing
+                envs.send([1], [row])
+
+
+class Crashing(Ledger):
+    """Crashes at the action 4, while others are in their steps."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.1 if action == 4 else 60.0)
+        if action == 4:
+            faulthandler._sigsegv()  # type: ignore[attr-defined]
+        return super().step(action)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux")
+def test_a_crash_names_the_environment_whose_thread_crashed() -> None:
+    env_fns = [partial(Crashing, number) for number in range(4)]
+    with AsyncVectorEnv(env_fns, num_workers=1, concurrent_envs=4) as envs:
+        envs.reset(seed=5)
+        with pytest.raises(WorkerDiedError, match="while environment 2 was running") as caught:
+            envs.step([1, 1, 4, 1])
+        assert caught.value.running == 2
+        assert "environment 2 (last seed 7" in str(caught.value)
+        assert "faulthandler._sigsegv()" in (caught.value.stack or "")
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills")
+def test_of_several_environments_that_run_a_death_blames_none() -> None:
+    with AsyncVectorEnv([Stuck] * 3, num_workers=1, concurrent_envs=3) as envs:
+        envs.reset(seed=0)
+        envs.send([2, 2, 1])
+        envs.recv(1)
+        wait_until_running(envs, 0, 1)
+        os.kill(envs.processes[0].pid, signal.SIGKILL)
+        with pytest.raises(WorkerDiedError) as caught:
+            envs.recv(1)
+        assert caught.value.running is None and caught.value.env_ids == (0, 1, 2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux")
+def test_a_factory_that_hangs_is_named_with_its_stack() -> None:
+    with pytest.raises(StepTimeoutError, match=r"environment 1 \(being built") as caught:
+        env_fns = [partial(sleep_to_build, number) for number in range(3)]
+        arguments: Any = {"concurrent_envs": 3, "start_timeout": SOON, "context": "fork"}
+        AsyncVectorEnv(env_fns, num_workers=1, **arguments)
+    assert "in sleep_to_build" in (caught.value.stack or "")
+
+
+def sleep_to_build(number: int) -> Any:
+    if number == 1:
+        time.sleep(60)
+    return Ledger(number)
+
+
+def test_workers_whose_threads_never_return_are_ended() -> None:
+    envs = AsyncVectorEnv([Stuck] * 3, num_workers=1, concurrent_envs=3)
+    envs.reset(seed=0)
+    envs.step_async([1, 2, 1])
+    with within(5.0), pytest.warns(RuntimeWarning, match="0 to 2 did not close within 0.3 s and"):
+        envs.close(timeout=0.3)
+
+
+@pytest.mark.usefixtures("released")
+def test_threads_of_sync_that_never_return_are_named_and_left() -> None:
+    envs = SyncVectorEnv([Stuck] * 3, concurrent_envs=3)
+    envs.reset(seed=0)
+    envs.step_async([1, 2, 1])
+    wait_until_running(envs, 1)
+    expected = "environment 1 did not close within 0.5 s; their threads go on"
+    with within(5.0), pytest.warns(RuntimeWarning, match=expected):
+        envs.close(timeout=0.5)
+    (left,) = [one for one in threading.enumerate() if one.name.startswith("vecspaces-env-")]
+    assert left.daemon and left.name == "vecspaces-env-1"
+
+
+# ---------------------------------------------------------------------- giving rows up
+
+
+def give_up(envs: Any, row: int) -> None:
+    """Give a row up as the pool does, and receive its error."""
+    error = StepTimeoutError("it took too long", [row])
+    assert envs._session.give_up(row, error)
+    with pytest.raises(StepTimeoutError, match="it took too long"):
+        envs.recv(1, timeout=20)
+
+
+def stuck_worker(tmp_path: Path, count: int = 3, threads: int = 3, env: Any = Stuck) -> Any:
+    env_fns = [partial(env, tmp_path / f"go on {number}") for number in range(count)]
+    envs = AsyncVectorEnv(env_fns, num_workers=1, concurrent_envs=threads)
+    envs.reset(seed=0)
+    envs.recv()
+    return envs
+
+
+def test_a_late_answer_reaches_no_one(tmp_path: Path) -> None:
+    with stuck_worker(tmp_path) as envs:
+        (process,) = envs.processes
+        envs.send([2, 1, 1])
+        assert sorted(envs.recv(2).env_ids) == [1, 2]
+        give_up(envs, 0)
+        envs.send_reset([0])
+        assert envs.recv(1, timeout=20).observations.tolist() == [[0.0]]
+        (tmp_path / "go on 0").touch()  # the old environment returns
+        give_up_at = time.monotonic() + 20
+        while not list(tmp_path.glob("closed *")) and time.monotonic() < give_up_at:
+            time.sleep(0.01)
+        assert len(list(tmp_path.glob("closed *"))) == 1  # in its own thread
+        assert not envs._backend.collect(0.2)
+        for step in (1.0, 2.0):
+            envs.send([1], [0])
+            received = envs.recv(1, timeout=20)
+            assert received.observations.tolist() == [[step]] and received.rewards == [step]
+        assert envs.processes == [process] and process.is_alive()
+
+
+def test_a_row_that_had_answered_answers_no_second_time(tmp_path: Path) -> None:
+    with stuck_worker(tmp_path) as envs:
+        envs.send([1, 1, 1])
+        time.sleep(0.1)  # it has answered, and what follows is the same if it has not
+        envs._session.give_up(1, StepTimeoutError("it took too long", [1]))
+        with pytest.raises(StepTimeoutError, match="it took too long"):
+            envs.recv(3, timeout=20)
+        assert sorted(envs.recv(2, timeout=20).env_ids) == [0, 2]
+        envs.send_reset([1])
+        assert envs.recv(1, timeout=20).observations.tolist() == [[0.0]]
+        with pytest.raises(NoAsyncCallError):
+            envs.recv(1)
+
+
+def test_a_row_that_waits_for_a_stuck_thread_moves_to_another_one(tmp_path: Path) -> None:
+    with stuck_worker(tmp_path, count=3, threads=2) as envs:  # rows 0 and 2 share a thread
+        envs.send([2], [0])
+        envs.send([1, 1], [1, 2])
+        assert envs.recv(1, timeout=20).env_ids == [1]
+        give_up(envs, 2)
+        envs.send_reset([2])
+        assert envs.recv(1, timeout=20).env_ids == [2]
+        (tmp_path / "go on 0").touch()
+        assert envs.recv(1, timeout=20).rewards == [1001.0]
+
+
+def test_more_stuck_threads_than_concurrent_envs_are_not_answered(tmp_path: Path) -> None:
+    with stuck_worker(tmp_path, threads=2, count=2) as envs:
+        for _ in range(2):
+            envs.send([2], [0])
+            wait_until_running(envs, 0)
+            give_up(envs, 0)
+            envs.send_reset([0])
+            envs.recv(1, timeout=20)
+        envs.send([2], [0])
+        wait_until_running(envs, 0)
+        envs._session.give_up(0, StepTimeoutError("it took too long", [0]))
+        with pytest.raises(StepTimeoutError, match="still busy"):
+            envs.recv(1, timeout=0.2)
+        envs.close(terminate=True)
+
+
+def test_rows_behind_one_stuck_thread_leave_one_thread(tmp_path: Path) -> None:
+    with stuck_worker(tmp_path, count=8, threads=2) as envs:  # even rows share a thread
+        envs.send([2], [0])
+        wait_until_running(envs, 0)
+        envs.send([1, 1, 1], [2, 4, 6])
+        for row in (0, 2, 4, 6):
+            give_up(envs, row)
+        envs.send_reset([0, 2, 4, 6])
+        assert sorted(envs.recv(4, timeout=20).env_ids) == [0, 2, 4, 6]
+
+
+def test_threads_that_have_ended_are_forgotten(tmp_path: Path) -> None:
+    sign = tmp_path / "go on"
+    with SyncVectorEnv([partial(Stuck, sign)] * 2, concurrent_envs=2) as envs:
+        envs.reset(seed=0)
+        envs.recv()
+        made = envs._backend.group._made
+        for _ in range(3):
+            envs.send([2], [0])
+            give_up(envs, 0)
+            sign.touch()
+            envs.send_reset([0])
+            envs.recv(1, timeout=20)
+            assert settled(lambda: len([one for one in made if one.is_alive]), 2) == 2
+            sign.unlink()
+        assert len(made) == 3
+
+
+class StuckInPlace(Stuck):
+    def bind(self, observation: Any) -> None:
+        self.row = observation
+
+
+def test_an_environment_that_writes_its_row_itself_is_not_given_up(tmp_path: Path) -> None:
+    with stuck_worker(tmp_path, env=StuckInPlace) as envs:
+        envs.send([2], [0])
+        envs._session.give_up(0, StepTimeoutError("it took too long", [0]))
+        with pytest.raises(StepTimeoutError, match="still busy"):
+            envs.recv(1, timeout=0.2)
+        assert not list(tmp_path.glob("closed *"))  # it was not left alone
+        envs.close(terminate=True)
+
+
+# ---------------------------------------------------------------------- interrupts
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="raises SIGINT")
+def test_an_interrupted_step_goes_on_and_stays_pending(tmp_path: Path) -> None:
+    sign = tmp_path / "go on"
+    with SyncVectorEnv([partial(Stuck, sign)] * 3, concurrent_envs=3) as envs:
+        envs.reset(seed=0)
+        with (
+            pytest.raises(KeyboardInterrupt) as caught,
+            interrupted_when(lambda: running(envs) == [1]),
+        ):
+            envs.step([1, 2, 1])
+        assert "environment 1" in "".join(caught.value.__notes__)
+        sign.touch()
+        assert envs.step_wait()[1].tolist() == [1.0, 1001.0, 1.0]
+        assert envs.step([1, 1, 1])[1].tolist() == [2.0, 1002.0, 2.0]
+
+
+@pytest.mark.parametrize("stride", [29, pytest.param(1, marks=pytest.mark.full)])
+def test_an_interrupt_at_any_point_loses_no_row(stride: int) -> None:
+    env_fns = [partial(Ledger, number, length=10**6) for number in range(3)]
+    with SyncVectorEnv(env_fns, concurrent_envs=2) as envs:
+        envs.reset(seed=0)
+        envs.recv(3)
+        interrupted, k, taken = True, 1, 0
+        while interrupted:
+            interrupted, _, received = interrupt_at(k, lambda: received_after_send(envs))
+            if interrupted:
+                received = received_again(envs)
+            taken = max(times(received).values())
+            k += stride
+        assert taken > 3 and k > 60
+
+
+def received_after_send(envs: Any) -> Any:
+    envs.send([1, 1, 1])
+    return envs.recv(3)
+
+
+def received_again(envs: Any) -> Any:
+    """Receive after an interrupt, which may have come before all actions were sent."""
+    try:
+        return envs.recv(3, timeout=20)
+    except (NoAsyncCallError, ResetNeededError):
+        observations, _ = envs.reset()
+        assert len(observations) == 3
+        envs.recv(3)
+        return received_after_send(envs)
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+@of_each_kind
+def test_windows_are_refused(kind: Any) -> None:
+    env_fns = [Ledger, partial(Ledger, render_mode="human")]
+    with pytest.raises(ValueError, match=r"env_fns\[1\] made .*render_mode='human', whose window"):
+        kind(env_fns, concurrent_envs=2)
+    kind(env_fns, concurrent_envs=1).close()
+
+
+def test_actors_of_ray_refuse_threads() -> None:
+    with pytest.raises(ValueError, match="concurrent_envs=2: an actor of Ray steps"):
+        RayVectorEnv([Ledger], concurrent_envs=2)
+
+
+def test_threads_are_not_copied() -> None:
+    with (
+        make_vec(Ledger, 2, backend="sync", concurrent_envs=2) as envs,
+        pytest.raises(TypeError, match="its environments live in threads"),
+    ):
+        copy.deepcopy(envs)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_process_has_no_threads_to_step_in() -> None:
+    with SyncVectorEnv(ledgers(2), concurrent_envs=2) as envs:
+        envs.reset(seed=0)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                envs.step([1, 1])
+            except ClosedEnvironmentError as error:
+                os._exit(7 if "threads" in str(error) else 1)
+            os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+# ---------------------------------------------------------------------- building and the end
+
+
+def fail_to_build(number: int) -> Any:
+    raise FileNotFoundError(f"number {number}")
+
+
+@of_each_kind
+def test_what_cannot_be_built_is_the_lowest_and_others_are_closed(
+    kind: Any, tmp_path: Path
+) -> None:
+    env_fns: list[Any] = [partial(Homebody, tmp_path)] * 2
+    env_fns += [partial(fail_to_build, 2), partial(fail_to_build, 3)]
+    with pytest.raises(FileNotFoundError, match="number 2"):
+        kind(env_fns, concurrent_envs=4)
+    closed = [path.read_text().split() for path in tmp_path.iterdir()]
+    if kind is not KINDS["two workers"]:
+        assert len(closed) == 2 and all(len(names) == 1 for names in closed)
+
+
+def test_a_vector_env_that_is_dropped_leaves_no_threads() -> None:
+    envs = SyncVectorEnv(ledgers(3), concurrent_envs=3)
+    envs.reset(seed=0)
+    threads = [one for one in threading.enumerate() if one.name.startswith("vecspaces-env-")]
+    assert len(threads) == 3
+    del envs
+
+    def collect() -> bool:
+        gc.collect()  # a thread may hold its last job for a moment
+        return any(thread.is_alive() for thread in threads)
+
+    assert not settled(collect, False)
+
+
+def test_stats_count_each_environment_by_itself() -> None:
+    env_fns = [partial(Patient, number, length=3) for number in range(3)]
+    with SyncVectorEnv(env_fns, concurrent_envs=3, stats=True) as envs:
+        envs.reset(seed=0)
+        for _ in range(4):
+            envs.step([100, 0, 200])
+        stats = envs.stats()
+    assert (stats.steps == 3).all()
+    assert (stats.resets == 1).all()
+    assert stats.step_mean[0] >= 0.1 and stats.step_mean[2] >= 0.2
+    assert stats.env_waiting[1] > stats.env_waiting[0] > stats.env_waiting[2]
+    assert stats.worker_waiting[0] < 0.5
