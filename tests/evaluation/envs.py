@@ -50,7 +50,7 @@ class Errand(Env[Any, Any]):
     )
     action_space = spaces.Discrete(3)
 
-    def __init__(self, shortest: int = 4, endless: bool = False) -> None:
+    def __init__(self, shortest: int = 2, endless: bool = False) -> None:
         self.shortest, self.endless = shortest, endless
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -176,5 +176,5 @@ class Paced(Errand):
     """An errand whose steps take some milliseconds."""
 
     def step(self, action: Any) -> Any:
-        time.sleep(0.002)
+        time.sleep(0.004)
         return super().step(action)

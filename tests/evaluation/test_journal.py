@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from tests.evaluation.envs import Errand, Paced, assert_same, errand_policy, seeds_of
+from tests.programs import environ
 from vecspaces import Evaluation, evaluate
 from vecspaces.evaluation.journal import Journal
 
-ROOT = Path(__file__).parents[2]
 posix = pytest.mark.skipif(sys.platform == "win32", reason="locks and signals of POSIX")
 
 
@@ -222,7 +222,7 @@ sys.stdin.read()
 def test_one_of_another_process_is_refused_until_that_has_ended(path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environ(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as process:
@@ -236,26 +236,33 @@ def test_one_of_another_process_is_refused_until_that_has_ended(path: Path) -> N
 
 
 PROGRAM = """
-import sys
-from tests.evaluation.envs import Paced, errand_policy
+import sys, time
+from tests.evaluation.envs import Errand, errand_policy
 from vecspaces import evaluate
 
+def stop(finished, episodes):
+    if finished == 5:
+        time.sleep(60)
+
 if __name__ == "__main__":
+    given = {"num_workers": 2, "journal": sys.argv[1], "progress": stop}
     try:
-        evaluate(errand_policy, Paced, episodes=20, seed=3, num_workers=2, journal=sys.argv[1])
+        evaluate(errand_policy, Errand, episodes=20, seed=3, **given)
     except KeyboardInterrupt:
         print("interrupted")
 """
 
 
 @posix
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGKILL]
+)
 def test_an_evaluation_that_was_interrupted_continues(path: Path, how: signal.Signals) -> None:
     program = path.with_name("program.py")
     program.write_text(PROGRAM)
     with subprocess.Popen(
         [sys.executable, str(program), str(path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environ(),
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
@@ -269,7 +276,7 @@ def test_an_evaluation_that_was_interrupted_continues(path: Path, how: signal.Si
     seen: list[int] = []
     given: dict[str, Any] = {"episodes": 20, "seed": 3, "num_workers": 2}
     result = evaluate(
-        errand_policy, Paced, journal=path, progress=lambda done, every: seen.append(done), **given
+        errand_policy, Errand, journal=path, progress=lambda done, every: seen.append(done), **given
     )
     assert 3 <= seen[0] < 20
     assert_same(result, evaluate(errand_policy, Errand, episodes=20, seed=3, backend="sync"))

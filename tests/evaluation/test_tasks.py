@@ -38,7 +38,9 @@ def alone(env: Any, policy: Any = errand_policy, **arguments: Any) -> Evaluation
         {"backend": "sync"},
         {"num_workers": 2},
         {"num_workers": 2, "num_envs": 3, "vector_kwargs": {"recycle_after": 4}},
-        {"num_workers": 1, "vector_kwargs": {"context": "spawn"}},
+        pytest.param(
+            {"num_workers": 1, "vector_kwargs": {"context": "spawn"}}, marks=pytest.mark.full
+        ),
     ],
 )
 def test_each_result_is_that_of_the_task_by_itself(arguments: Any) -> None:
@@ -80,9 +82,9 @@ def test_the_workers_are_not_restarted() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
 def test_a_worker_that_dies_builds_the_task_that_is_played(tmp_path: Path) -> None:
-    expected = alone(partial(Errand, 4))
+    expected = alone(Errand)
     tasks = {
-        "first": partial(Errand, 2),
+        "first": partial(Errand, 3),
         "second": partial(Poisoned, (int(expected.seeds[5]),), "step", tmp_path),
     }
     results = evaluate(

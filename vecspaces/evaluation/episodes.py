@@ -1,10 +1,11 @@
-"""The loop over episodes: which row plays which, and which begin anew when a worker is lost."""
+"""The loop over episodes: which row plays which, and which begin again when a worker is lost."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from vecspaces.errors import StepTimeoutError, WorkerDiedError, WorkerError
 from vecspaces.evaluation.policies import PolicyAdapter, pick_infos
 from vecspaces.evaluation.result import EpisodeResult
+from vecspaces.evaluation.tracks import Tracks
 from vecspaces.spaces.batch_values import pick
 from vecspaces.vector import Transition
 from vecspaces.vector.exchange.failures import Failure, Message, reworded, without_advice
@@ -24,29 +26,36 @@ _IDLE = -1
 class EpisodeQueue:
     """Plays the episodes of a queue in rows of environments.
 
-    An episode stays in its row until it has finished, and begins anew in that row when it is lost.
-    So its return depends on nothing but its seed and the policy.
+    An episode stays in its row until it has finished, and begins again in this row when it is lost,
+    so it depends only on its seed and the policy. The totals of each finished episode are yielded;
+    `tracks` stores its steps. No episode begins whose number is `ahead` or more above that of the
+    first unfinished one.
     """
 
     def __init__(
         self,
         seeds: Sequence[int],
         *,
+        caller: str = "evaluate",
         waiting: Iterable[int] | None = None,
         max_episode_steps: int | None = None,
         max_retries: int = 0,
+        tracks: Tracks | None = None,
+        ahead: int | None = None,
     ) -> None:
+        self._caller = caller
         self._seeds = seeds
-        #: The episodes that no row plays yet, by their numbers.
+        #: The numbers of the episodes that no row plays yet.
         self.waiting = deque(range(len(seeds)) if waiting is None else waiting)
         self._limit = math.inf if max_episode_steps is None else max_episode_steps
         self._max_retries = max_retries
-        #: Each loss counts against an episode, which bounds the number of losses.
+        self._tracks, self._ahead = tracks, ahead
+        #: Each loss is counted for an episode, which bounds the number of losses.
         self.max_losses = (max_retries + 1) * len(seeds)
-        # By episode: how often it began anew, and how often it was running when a worker died.
+        # By episode: how often it began again, and how often it was running when a worker died.
         self._retries = [0] * len(seeds)
         self._deaths = [0] * len(seeds)
-        # By row: the episode that it plays, the sum of its rewards so far, its steps so far.
+        # By row: the episode, the sum of its rewards so far, and its steps so far.
         self._playing: list[int] = []
         self._totals: npt.NDArray[np.float64] = np.zeros(0)
         self._lengths: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
@@ -54,7 +63,7 @@ class EpisodeQueue:
         # and have not reported it.
         self._starting: set[int] = set()
         self._lost: set[int] = set()
-        # Rows that died in the first reset. It is repeated, unless it had ended in their worker.
+        # Rows that died in the first reset, which is repeated unless it had ended in their worker.
         self._died_in_reset: set[int] = set()
         self._resetting = False
 
@@ -71,6 +80,8 @@ class EpisodeQueue:
         self._lengths = np.zeros(count, dtype=np.int64)
         self._playing = [self.waiting.popleft() for _ in range(count)]
         self._starting = set(range(count))
+        if self._tracks is not None:
+            self._tracks.envs = envs
         try:
             self._resetting = True
             envs.reset(seed=[self._seeds[k] for k in self._playing])
@@ -85,7 +96,7 @@ class EpisodeQueue:
             raise
 
     def repeat(self) -> None:
-        """Let all episodes be played once more, in another environment."""
+        """Let all episodes be played again, in another environment."""
         self.waiting.extend(range(len(self._seeds)))
         self._retries = [0] * len(self._seeds)
         self._deaths = [0] * len(self._seeds)
@@ -97,10 +108,13 @@ class EpisodeQueue:
     def _advance(
         self, envs: ManagedVectorEnv[Any, Any], policy: PolicyAdapter, received: Transition
     ) -> Iterator[EpisodeResult]:
-        """Take in the results of some rows, yield what ended, and send resets and actions."""
+        """Process the results of some rows, yield ended episodes, and send resets and actions."""
         rows: list[int] = received.env_ids.tolist()
         lost = self._take_lost(received)
         begun = [row for row in rows if row in self._starting and row not in lost]
+        if self._tracks is not None:
+            playing = [None if row in lost else self._playing[row] for row in rows]
+            self._tracks.take(received, playing, {self._playing[row] for row in begun})
         stepped: Any = slice(None)
         if begun or lost:  # these rows took no step
             stepped = [row not in self._starting and row not in lost for row in rows]
@@ -127,24 +141,27 @@ class EpisodeQueue:
         if begun:
             policy.begin(begun, [self._seeds[self._playing[row]] for row in begun])
         if going:
-            envs.send(policy.act(observations, infos, going), going)
+            note = None
+            if self._tracks is not None:
+                note = partial(self._tracks.note_actions, [self._playing[row] for row in going])
+            envs._send("send", policy.act(observations, infos, going), going, note)
 
     def _take_lost(self, received: Transition) -> set[int]:
-        """Return the rows that report the loss of their episode, which will begin anew."""
+        """Return the rows that report the loss of their episode, which will begin again."""
         marks = received.infos.get("_worker_restarted")
         if marks is None or not self._lost:
             return set()
-        # An environment's own info may have this key, so only rows that died count.
+        # An environment's own info may have this key, so only rows that died are checked.
         lost = self._lost.intersection(received.env_ids[marks].tolist())
         for row in lost - self._died_in_reset:
             self._retries[self._playing[row]] += 1
         return lost
 
     def _begin(self, envs: ManagedVectorEnv[Any, Any], rows: Sequence[int]) -> None:
-        """Begin the next episode in rows that are idle, and begin lost episodes anew."""
+        """Begin the next episode in idle rows, and begin lost episodes again."""
         starting = []
         for row in rows:
-            if self._playing[row] == _IDLE and self.waiting:
+            if self._playing[row] == _IDLE and self._may_begin():
                 self._playing[row] = self.waiting.popleft()
             if self._playing[row] != _IDLE:
                 starting.append(row)
@@ -154,6 +171,13 @@ class EpisodeQueue:
         if starting:
             self._starting.update(starting)
             envs.send_reset(starting, seed=[self._seeds[self._playing[row]] for row in starting])
+
+    def _may_begin(self) -> bool:
+        """Return whether there is a next episode that is not too far ahead."""
+        if self._ahead is None or not self.waiting:
+            return bool(self.waiting)
+        unfinished = [k for k in self._playing if k != _IDLE]
+        return not unfinished or self.waiting[0] < min(unfinished) + self._ahead
 
     def _finish(self, received: Transition, number: int) -> EpisodeResult:
         """Return the result of an episode, and leave its row idle."""
@@ -171,9 +195,9 @@ class EpisodeQueue:
         )
 
     def judge(self, error: WorkerDiedError | StepTimeoutError) -> None:
-        """Count the loss of a worker against the episode that was running; raise after too many.
+        """Count the loss of a worker for the episode that was running; raise after too many.
 
-        If the running episode is unknown, the loss counts against all episodes of the worker.
+        If the running episode is unknown, the loss is counted for all episodes of the worker.
         """
         rows = [row for row in error.env_ids if self._playing[row] != _IDLE]
         self._lost.update(rows)
@@ -198,7 +222,8 @@ class EpisodeQueue:
                 self._max_retries,
                 without_advice(error),
             )
-            alone = f"evaluate(..., episodes=1, seed=[{self._seeds[lost[0]]}]) plays it alone"
+            seed = self._seeds[lost[0]]
+            alone = f"{self._caller}(..., episodes=1, seed=[{seed}]) plays it alone"
             raise reworded(error, what, alone)
 
     def _add_note(self, error: Exception) -> None:
@@ -213,7 +238,7 @@ class EpisodeQueue:
         playing = [self._playing[row] for row in rows if self._playing[row] != _IDLE]
         if playing:
             seeds = ", ".join(f"episode {k} with seed {self._seeds[k]}" for k in playing)
-            error.add_note(f"evaluate was playing {seeds}")
+            error.add_note(f"{self._caller} was playing {seeds}")
 
 
 def numbers_of(infos: dict[str, Any], row: int) -> dict[str, float]:

@@ -25,16 +25,16 @@ _BEGINNING = json.dumps({"journal": _FORMAT})[:-1].encode()
 # The JSON types of the fields of an episode.
 _TYPES = (int, int, float, int, bool, int, dict)
 
-# The journals that this process writes, by device and inode: a lock of a file excludes other
-# processes only.
+# The journals that this process writes, by device and inode, because a file lock excludes only
+# other processes.
 _OPEN: dict[tuple[int, int], Journal] = {}
 
 
 class Journal:
     """A file of finished episodes, locked while it is open.
 
-    Each line is written with one system call, when its episode has ended. An incomplete last line,
-    from a call that was interrupted, is cut off.
+    Each line is written by one system call, when its episode has ended. An incomplete last line, of
+    an interrupted call, is removed.
     """
 
     def __init__(
@@ -45,24 +45,24 @@ class Journal:
         *,
         seeds_are_fresh: bool = False,
     ) -> None:
-        """Open or make a journal; ValueError refuses one of other arguments, and other files.
+        """Open or make a journal; ValueError: it has other arguments, or is another file.
 
-        `arguments` are in plain types. An existing journal's seeds replace those that are fresh.
+        `arguments` are in plain types. The seeds of an existing journal replace fresh ones.
         """
         self.path = Path(path)
-        # Checked before it is opened, since closing it again would end the writer's lock.
+        # Checked before opening, since closing the file would release the writer's lock.
         if self.path.exists() and _identify(os.stat(self.path)) in _OPEN:
             raise self._taken()
         self._descriptor = self._open()
         status = os.fstat(self._descriptor)
         self._file = _identify(status)
         try:
-            if not stat.S_ISREG(status.st_mode):  # some devices can be read forever
+            if not stat.S_ISREG(status.st_mode):  # some devices never end
                 raise self._no_file("which is no file")
             self._lock()
             lines, size = self._read()
             self.seeds = list(seeds)
-            #: The episodes that the journal held, by their numbers.
+            #: The episodes in the journal, by their numbers.
             self.finished: dict[int, EpisodeResult] = {}
             if not lines:
                 os.ftruncate(self._descriptor, 0)
@@ -83,7 +83,7 @@ class Journal:
             raise
 
     def _open(self) -> int:
-        """Open or make the file; the target of a symbolic link is never made."""
+        """Open or make the file, but never make the target of a symbolic link."""
         if self.path.is_dir():
             raise self._no_file("a folder")
         flags = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0)
@@ -105,7 +105,7 @@ class Journal:
             raise self._taken()
         if sys.platform != "win32":
             try:
-                # Not `flock`: forked workers share its locks, and would hold this one for a while
+                # Not `flock`: forked workers share its locks, and would keep this one for some time
                 # after the caller was killed.
                 fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:  # any other errno: a file system without locks
@@ -120,7 +120,7 @@ class Journal:
 
     def _read(self) -> tuple[list[bytes], int]:
         """Return the complete lines, and their size in bytes."""
-        # Closing a second descriptor of the file would end the lock.
+        # Closing a second descriptor of the file would release the lock.
         with open(self._descriptor, "rb", closefd=False) as file:
             content = file.read()
         size = content.rfind(b"\n") + 1
@@ -165,10 +165,10 @@ class Journal:
         return found
 
     def _check(self, header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-        """Refuse a journal of other arguments, with the first one that differs."""
+        """Refuse a journal with other arguments; the error names the first one that differs."""
         for name, wanted in {**expected["arguments"], "seed": expected["seeds"]}.items():
             found = header["seeds"] if name == "seed" else header["arguments"].get(name)
-            # Compared as JSON, in which a tuple is a list and nan equals nan.
+            # Compared as JSON, in which a tuple is a list, and nan equals nan.
             if json.dumps(found, sort_keys=True) == json.dumps(wanted, sort_keys=True):
                 continue
             if name == "seed":
@@ -215,7 +215,7 @@ def _first(found: Sequence[int], wanted: Sequence[int]) -> int:
 
 
 def identify(value: Any) -> Any:
-    """Describe an argument in plain types, alike in every process; functions by their names.
+    """Describe an argument in plain types, equally in every process; functions by their names.
 
     Example:
         >>> identify(identify), identify({"gravity": 9.81})

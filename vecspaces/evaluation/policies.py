@@ -1,7 +1,7 @@
-"""How a policy is called: with which rows, whether with infos, with a state, or at random.
+"""How a policy is called: with which rows, with or without infos and a state, or at random.
 
-Only a `PolicyAdapter` knows what a policy takes: observations, infos if it has a parameter of that
-name, all rows if it has a state.
+Only a `PolicyAdapter` knows the arguments of a policy: observations, infos if it has a parameter of
+that name, and all rows if it has a state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Policy = Callable[..., Any]
 def adapt_policy(
     policy: Policy | str, envs: VectorEnv[Any, Any, Any], batch_size: int | None = None
 ) -> PolicyAdapter:
-    """Return what calls a policy, with `batch_size` rows at a time unless it has a state."""
+    """Return the adapter of a policy; one without a state gets `batch_size` rows per call."""
     if isinstance(policy, str):
         return _Random(envs)
     if hasattr(policy, "reset"):
@@ -38,7 +38,7 @@ def adapt_policy(
 class PolicyAdapter:
     """Calls a policy without a state, with the rows that are ready."""
 
-    #: Whether it takes the observations of all rows that play, each time.
+    #: Whether each call takes the observations of all rows.
     waits_for_all = False
 
     def __init__(self, policy: Any) -> None:
@@ -60,7 +60,7 @@ class PolicyAdapter:
 
 def _takes_infos(policy: Any) -> bool:
     """Return whether a policy has a parameter named infos."""
-    # A module of PyTorch passes its arguments on to its method `forward`.
+    # A PyTorch module passes its arguments on to its method `forward`.
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(policy, torch.nn.Module):
         policy = policy.forward
@@ -97,7 +97,7 @@ class _Padded(PolicyAdapter):
 
 
 class _Stateful(PolicyAdapter):
-    """Calls a policy with all rows each time, so that row i is always the policy's row i."""
+    """Calls a policy always with all rows, so that row i is always the policy's row i."""
 
     waits_for_all = True
 
@@ -125,7 +125,7 @@ class _Stateful(PolicyAdapter):
 
 
 class _Random(PolicyAdapter):
-    """Draws actions within the masks of infos, from a generator per episode, seeded by its seed."""
+    """Draws actions within the masks of infos, by one generator per episode, from its seed."""
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         self._space = envs.single_action_space
@@ -133,7 +133,7 @@ class _Random(PolicyAdapter):
 
     def begin(self, rows: Sequence[int], seeds: Sequence[int]) -> None:
         for row, seed in zip(rows, seeds, strict=True):
-            # The seed itself would give the same numbers as the environment draws.
+            # With the seed itself, the generator would draw the same numbers as the environment.
             own = np.random.SeedSequence(seed, spawn_key=(0,))
             self._spaces[row].seed(derive_seed(own))
 
@@ -146,7 +146,7 @@ class _Random(PolicyAdapter):
 
 
 def pick_infos(infos: Mapping[str, Any], at: Sequence[int]) -> dict[str, Any]:
-    """Return the infos of some rows of a batch, without the keys that none of them has."""
+    """Return the infos of some rows of a batch, without keys that none of them has."""
     found: dict[str, Any] = {}
     for key, values in infos.items():
         given = infos.get(f"_{key}")

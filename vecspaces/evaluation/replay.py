@@ -1,4 +1,4 @@
-"""Pictures of an evaluation's episodes, which are played again from their seeds."""
+"""Videos of an evaluation's episodes, which are played again from their seeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def record_episodes(
 ) -> int:
     """Play episodes of an evaluation again, record them in a GIF or MP4, and count its frames.
 
-    If an episode differs from before, a ValueError is raised and the old file stays.
+    If an episode differs from before, a ValueError is raised and an existing file stays.
     """
     rendering = {**(env_kwargs or {}), "render_mode": "rgb_array"}
     envs = make_vec(

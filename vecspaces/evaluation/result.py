@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-# How many numbers the bootstrap draws at a time, which bounds its memory to a few megabytes.
+# The number of values that the bootstrap draws at a time, which bounds its memory to a few
+# megabytes.
 _DRAWN = 500_000
 _SUCCESS_KEYS = ("is_success", "success")
 # Returns may be infinite, and the mean of both infinities is NaN.
@@ -31,7 +32,7 @@ class EpisodeResult(NamedTuple):
     length: int
     #: Whether the environment ended it.
     terminated: bool
-    #: How often it began anew.
+    #: How often it began again.
     retries: int
     #: The numbers of its final info.
     infos: dict[str, float]
@@ -44,7 +45,7 @@ class Evaluation:
     Attributes:
         returns: Sums of rewards, float64.
         lengths: Numbers of steps, int64.
-        seeds: The seed that each episode was reset with, int64.
+        seeds: The seed of each episode's reset, int64.
         retries: How often each episode began again because its worker had died, int64.
         terminated: True if the episode was terminated, False if it was truncated, bool.
         infos: For each key with a number in a final info, the numbers, float64; NaN for episodes
@@ -96,7 +97,7 @@ class Evaluation:
     def success_rate(self) -> float | None:
         """The mean of `infos["is_success"]` or `infos["success"]`; None if there is neither.
 
-        Episodes whose final info lacks the key do not count.
+        Episodes whose final info lacks the key are not counted.
         """
         for key in _SUCCESS_KEYS:
             if key in self.infos:
@@ -114,10 +115,10 @@ class Evaluation:
     ) -> tuple[float, float]:
         """Return a bootstrap confidence interval, by the percentile method.
 
-        The returns are drawn again `resamples` times, n of n with replacement; the interval lies
-        between the quantiles (1 - level) / 2 and (1 + level) / 2 of the statistics of these samples
-        (B. Efron, R. J. Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13). With
-        fewer than about 20 episodes, intervals of this kind are too narrow.
+        `resamples` times, n of the n returns are drawn with replacement; the interval is between
+        the quantiles (1 - level) / 2 and (1 + level) / 2 of the statistics of these samples (B.
+        Efron, R. J. Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13). With fewer
+        than about 20 episodes, intervals of this kind are too narrow.
 
         Args:
             level: The probability of the interval, between 0 and 1.

@@ -1,0 +1,266 @@
+"""The arguments of `evaluate` and `collect`, the seeds of episodes, and their vector env."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+import numpy as np
+
+from vecspaces.checks import check_count, show_value
+from vecspaces.evaluation.episodes import EpisodeQueue
+from vecspaces.evaluation.policies import Policy, adapt_policy
+from vecspaces.evaluation.result import EpisodeResult
+from vecspaces.make import Factory, GymnasiumFactory, find_factory, find_parallel, make_vec
+from vecspaces.vector.backends.process.cores import count_usable_cores
+from vecspaces.vector.group.building import is_vector_env
+
+if TYPE_CHECKING:
+    from vecspaces.vector.options import Backend
+
+# Environments per worker. With more of them, batches are larger and steps cheaper, but each takes
+# time to build, and memory, so each should play at least eight episodes.
+_ROWS_PER_WORKER, _MOST_ROWS_PER_WORKER = 16, 32
+_EPISODES_PER_ROW = 8
+# Arguments of the vector env that are set here. With `processes_per_actor`, the environments of an
+# actor would step together.
+_CHOSEN_HERE = (
+    "autoreset_mode",
+    "on_worker_death",
+    "max_restarts",
+    "restart_window",
+    "num_workers",
+    "processes_per_actor",
+    "batch_size",
+)
+
+
+class PlayOptions(TypedDict, total=False):
+    """The arguments of `evaluate` and of `collect`, which `evaluate` describes."""
+
+    seed: int | Sequence[int] | np.random.SeedSequence | None
+    num_envs: int | None
+    num_workers: int | None
+    backend: Backend
+    max_episode_steps: int | None
+    max_retries: int
+    env_kwargs: Mapping[str, Any] | None
+    vector_kwargs: Mapping[str, Any] | None
+    batch_size: int | None
+    agents: Literal["dict"] | None
+
+
+#: Their defaults.
+PLAY_DEFAULTS = {**dict.fromkeys(PlayOptions.__annotations__), "backend": "async", "max_retries": 3}
+
+
+class Play:
+    """The checked arguments of `caller`, which is `"evaluate"` or `"collect"`, and how it plays.
+
+    Attributes:
+        seeds: The seed of each episode.
+    """
+
+    def __init__(
+        self,
+        caller: str,
+        policy: Policy | str,
+        envs: Iterable[Any],
+        episodes: int,
+        options: Mapping[str, Any],
+    ) -> None:
+        self._caller, self._policy, self._options = caller, policy, options
+        _check_policy(policy)
+        agents = options["agents"]
+        if agents not in (None, "dict"):
+            raise ValueError(
+                f"agents: expected 'dict' or None, found {agents!r}: an episode is one of the "
+                "environment as a whole, and its rows would begin one together"
+            )
+        self._factories = [_find(env if agents is None else find_parallel(env)) for env in envs]
+        episodes = check_count("episodes", episodes)
+        check_count("max_retries", options["max_retries"], least=0)
+        for name in ("max_episode_steps", "batch_size"):
+            if options[name] is not None:
+                check_count(name, options[name])
+        if options["batch_size"] is not None and hasattr(policy, "reset"):
+            raise ValueError(
+                "batch_size: a policy with a state takes the observations of all environments: "
+                "give num_envs instead"
+            )
+        vector_kwargs = options["vector_kwargs"] or {}
+        if not isinstance(vector_kwargs, Mapping):
+            raise TypeError(f"vector_kwargs: expected a dict, found {show_value(vector_kwargs)}")
+        for name in _CHOSEN_HERE:
+            if name in vector_kwargs:
+                raise ValueError(
+                    f"vector_kwargs: {name} is {caller}'s own to decide, found {name!r}"
+                )
+        on_step_timeout = vector_kwargs.get("on_step_timeout", "raise")
+        if on_step_timeout not in ("raise", "restart"):  # losses are counted here
+            raise ValueError(
+                "vector_kwargs: on_step_timeout must be 'raise' or 'restart', found "
+                f"{show_value(on_step_timeout)}"
+            )
+        self.seeds = make_seeds(options["seed"], episodes)
+        self.num_envs, self._num_workers = choose_num_envs(
+            options["num_envs"], options["num_workers"], options["backend"], episodes
+        )
+
+    def make_queue(self, seeds: Sequence[int], **given: Any) -> EpisodeQueue:
+        """Return the queue of these episodes; the other arguments are those of `EpisodeQueue`."""
+        return EpisodeQueue(
+            seeds,
+            caller=self._caller,
+            max_episode_steps=self._options["max_episode_steps"],
+            max_retries=self._options["max_retries"],
+            **given,
+        )
+
+    def play(self, queue: EpisodeQueue) -> Generator[EpisodeResult, None, None]:
+        """Yield the episodes of a queue as they finish, in one environment after the other.
+
+        Closing the generator closes the workers.
+        """
+        options, workers = self._options, self._num_workers
+        count = min(self.num_envs, len(queue.waiting))
+        given = {
+            **(options["vector_kwargs"] or {}),
+            "autoreset_mode": "Disabled",
+            # The others have no effect with "sync".
+            "num_workers": None if workers is None else min(workers, count),
+            "on_worker_death": queue.judge,
+            "max_restarts": (queue.max_losses + count) * len(self._factories),
+            "restart_window": math.inf,
+        }
+        # Without a bound, the vector env refuses it, in the words of the user.
+        if given.get("on_step_timeout") == "restart" and given.get("step_timeout") is not None:
+            given["on_step_timeout"] = queue.judge
+        make: Any = make_vec  # of any backend
+        envs = make(
+            self._factories[0],
+            count,
+            backend=options["backend"],
+            env_kwargs=options["env_kwargs"],
+            wrappers=[partial(_refuse_vector_env, self._caller)],
+            agents=options["agents"],
+            vector_kwargs=given,
+        )
+        with _closing(envs, self._caller):
+            for number, factory in enumerate(self._factories):
+                if number:
+                    env_fn = replace(envs.env_fns[0], factory=factory)
+                    envs.replace_envs(None, [env_fn] * envs.num_envs)
+                    queue.repeat()
+                adapter = adapt_policy(self._policy, envs, options["batch_size"])
+                yield from queue.play(envs, adapter, in_turns=options["backend"] != "sync")
+
+
+@contextlib.contextmanager
+def _closing(envs: Any, caller: str) -> Iterator[None]:
+    """Close a vector env; an error in closing must hide neither results nor an earlier error."""
+    try:
+        yield
+    finally:
+        try:
+            envs.close()
+        except Exception as error:
+            warnings.warn(
+                f"{caller}: an environment failed while it was closed, which changes no episode: "
+                f"{type(error).__name__}: {error}",
+                RuntimeWarning,
+                stacklevel=1,
+            )
+
+
+def _check_policy(policy: Any) -> None:
+    """Refuse wrong policies before any environment is built."""
+    if isinstance(policy, str):
+        if policy != "random":
+            raise ValueError(f"policy: expected a function or 'random', found {policy!r}")
+    elif not callable(policy) or isinstance(policy, type):
+        hint = ""
+        if isinstance(policy, type):
+            hint = f": make an instance, {policy.__name__}()"
+        elif hasattr(policy, "predict"):  # as models of Stable-Baselines3 have it
+            hint = ": write lambda observations: model.predict(observations, deterministic=True)[0]"
+        raise TypeError(
+            "policy: expected a function of a batch of observations, or 'random', found "
+            f"{show_value(policy)}{hint}"
+        )
+
+
+def _find(env: Any) -> Factory:
+    """Return the factory of one environment."""
+    if isinstance(env, Sequence) and not isinstance(env, str):
+        raise TypeError("env: expected one environment, which every row runs, found a list")
+    factory = find_factory(env)
+    if isinstance(factory, GymnasiumFactory):
+        # The spec of a vector env also contains arguments of the vector env.
+        for name in ("num_envs", "vectorization_mode", "vector_kwargs"):
+            factory.spec.kwargs.pop(name, None)
+    return factory
+
+
+def _refuse_vector_env(caller: str, env: Any) -> Any:
+    """Return an environment; refuse a vector env, whose rows cannot begin episodes singly."""
+    if is_vector_env(env):
+        with contextlib.suppress(Exception):  # the error below is the one to report
+            env.close()
+        raise ValueError(
+            f"env: {caller} needs a factory of single environments, found one that makes {env!r}"
+        )
+    return env
+
+
+def make_seeds(seed: Any, episodes: int) -> list[int]:
+    """Return the seeds of all episodes.
+
+    Example:
+        >>> make_seeds(0, 2), make_seeds([7, 8], 2)
+        ([821328062, 1529665511], [7, 8])
+    """
+    if isinstance(seed, np.ndarray) and seed.ndim == 0:
+        seed = seed[()]
+    if isinstance(seed, (Sequence, np.ndarray)) and not isinstance(seed, (str, bytes)):
+        if len(seed) != episodes:
+            raise ValueError(f"seed: expected {episodes} seeds, one per episode, found {len(seed)}")
+        seeds = [check_count(f"seed[{k}]", one, least=0) for k, one in enumerate(seed)]
+        if max(seeds) >= 2**63:
+            raise ValueError(f"seed: expected seeds below 2**63, found {max(seeds)}")
+        return seeds
+    if not isinstance(seed, np.random.SeedSequence):
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer, type(None))):
+            raise TypeError(
+                "seed must be None, an integer of at least 0, a numpy.random.SeedSequence, or a "
+                f"list of {episodes} seeds, found {show_value(seed)}"
+            )
+        seed = np.random.SeedSequence(None if seed is None else check_count("seed", seed, least=0))
+    found: list[int] = (seed.generate_state(episodes) & 0x7FFFFFFF).tolist()
+    return found
+
+
+def choose_num_envs(
+    num_envs: int | None, num_workers: int | None, backend: str, episodes: int
+) -> tuple[int, int | None]:
+    """Return the maximum numbers of environments and workers; None: chosen by the backend.
+
+    Example:
+        >>> [choose_num_envs(None, 2, "async", episodes) for episodes in (100, 500, 5000)]
+        [(32, 2), (62, 2), (64, 2)]
+    """
+    for name, value in (("num_envs", num_envs), ("num_workers", num_workers)):
+        if value is not None:
+            check_count(name, value)
+    if backend == "sync":  # as in `make_vec`, arguments that concern processes have no effect
+        num_workers = None
+    if num_envs is None:
+        count = num_workers or count_usable_cores()
+        rows = max(_ROWS_PER_WORKER, episodes // (_EPISODES_PER_ROW * count))
+        num_envs = count * min(rows, _MOST_ROWS_PER_WORKER)
+    return num_envs, num_workers
