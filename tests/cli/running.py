@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from typer.testing import CliRunner, Result
 
+from tests.programs import run_python
 from vecspaces.cli.app import app
-
-ROOT = Path(__file__).parents[2]
-
-
-def environ() -> dict[str, str]:
-    """Return the environment variables of a process that runs `python -m vecspaces`."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"}
 
 
 def run(command: str, *more: str) -> Result:
@@ -36,11 +26,4 @@ def as_json(command: str, *more: str) -> Any:
 
 def run_apart(command: str) -> str:
     """Run a command in a process of its own, and return its output."""
-    return subprocess.run(
-        [sys.executable, "-m", "vecspaces", *command.split()],
-        check=True,
-        capture_output=True,
-        timeout=60,
-        env=environ(),
-        encoding="utf-8",
-    ).stdout
+    return run_python("-m", "vecspaces", *command.split()).stdout

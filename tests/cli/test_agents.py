@@ -10,15 +10,11 @@ import numpy as np
 import pytest
 
 from tests.cli.running import as_json, run
+from tests.crosses import diagonal
 from tests.envs.agents import Crowd
 from vecspaces import evaluate
 
 CROWD, TAG = "tests.envs.agents:Crowd", "vecspaces.testing.envs:Tag"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -30,11 +26,14 @@ def registered() -> str:
 
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")
-@pytest.mark.parametrize("layout", ["rows", "dict"])
-def test_check(layout: str, registered: str) -> None:
-    for env in (CROWD, registered):
-        found = as_json(f"check {env} --agents {layout} --num-steps 30")
-        assert not [one for one in found["findings"] if one["severity"] == "error"]
+@diagonal(layout=["rows", "dict"], is_registered=[True, False])
+def test_check(layout: str, is_registered: bool, registered: str, in_process: None) -> None:
+    env = registered if is_registered else CROWD
+    found = as_json(f"check {env} --agents {layout} --num-steps 30")
+    assert not [one for one in found["findings"] if one["severity"] == "error"]
+
+
+def test_check_without_a_layout_or_with_another_one(in_process: None) -> None:
     assert run(f"check {TAG} --num-steps 5").exit_code == 1
     assert "columns" in run(f"check {TAG} --agents columns").output
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from itertools import product
 from pathlib import Path
@@ -13,8 +12,9 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import vecspaces
-from tests.cli.running import environ, run, run_apart
+from tests.cli.running import run
 from tests.crosses import ordinarily
+from tests.programs import run_python
 from vecspaces.cli.app import app
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
@@ -69,7 +69,9 @@ def test_help_shows_the_names_of_commands_and_options_in_full(command: str) -> N
         ("bench", "--num-envs 2 --rounds 1 --seconds 0.01 --backends vecspaces"),
     ],
 )
-def test_arguments_of_the_environment_reach_it(command: str, options: str) -> None:
+def test_arguments_of_the_environment_reach_it(
+    command: str, options: str, in_process: None
+) -> None:
     given = "--env-arg size=3 --env-arg=name=moon --env-arg home=(1,None)"
     result = run(f"{command} sized:Sized {given} {options}")
     assert result.exit_code == 0, result.output
@@ -88,9 +90,9 @@ def test_arguments_of_the_vector_env_reach_it(command: str) -> None:
 @pytest.mark.parametrize(
     ("command", "begin", "env"),
     ordinarily(
-        lambda command, begin, env: command != "describe" and ("bin" in begin) == ("Cart" in env),
+        lambda command, begin, env: (command != "describe") == ("bin" in begin) == ("Cart" in env),
         product(
-            ["describe", "rollout --num-envs 2 --steps 9 --context spawn"],
+            ["describe", "rollout --num-envs 2 --num-workers 1 --steps 9 --context spawn"],
             ["-P -m vecspaces", "bin/vecspaces"],
             ["CartPole-v1", "sized:plain"],
         ),
@@ -105,13 +107,7 @@ def test_no_file_of_the_folder_takes_the_place_of_a_module(
     (here / "bin").mkdir()
     (here / "bin" / "vecspaces").write_text(f"if __name__ == '__main__':\n    {program}\n")
     name, *options = command.split()
-    ended = subprocess.run(
-        [sys.executable, *begin.split(), name, env, *options],
-        capture_output=True,
-        text=True,
-        env=environ(),
-    )
-    assert ended.returncode == 0, ended.stderr
+    run_python(*begin.split(), name, env, *options)
 
 
 def test_the_folder_is_on_the_path_at_its_end_and_for_modules_alone(here: Path) -> None:
@@ -121,16 +117,19 @@ def test_the_folder_is_on_the_path_at_its_end_and_for_modules_alone(here: Path) 
     assert sys.path[-1] == str(here)
 
 
-def test_python_m_is_the_same_command() -> None:
-    assert run_apart("--version") == f"vecspaces {vecspaces.__version__}\n"
+def test_the_version_and_the_completion_of_the_shell_can_be_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run("--version").stdout == f"vecspaces {vecspaces.__version__}\n"
+    # Else typer looks for a shell among the parent processes, and a service may have none.
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    shown = CliRunner().invoke(app, ["--show-completion", "bash"], prog_name="vecspaces")
+    assert "_VECSPACES_COMPLETE=complete_bash" in shown.output
 
 
 @pytest.mark.parametrize("missing", ["rich", "typer"])
 def test_without_the_extra_one_line_names_it(missing: str) -> None:
     program = f"import sys; sys.modules[{missing!r}] = None; import vecspaces.cli as c; c.main()"
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environ()
-    )
-    assert ended.returncode == 2
+    ended = run_python("-c", program, code=2)
     assert ended.stderr.count("\n") == 1
     assert 'pip install "vecspaces[cli]"' in ended.stderr

@@ -32,7 +32,7 @@ def finding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return found
 
 
-def test_an_environment_without_faults() -> None:
+def test_an_environment_without_faults(in_process: None) -> None:
     result = run()
     assert result.exit_code == 0
     assert f"{SOUND}: no findings" in result.output

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import environ, run, run_apart
+from tests.cli.running import run
 from tests.crosses import ordinarily
+from tests.programs import environ
+from tests.vector.bounds import stretched
 
 MODULES = {
     "falling": """
@@ -57,7 +59,7 @@ class Alone(Falling):
 class Sleeping(Falling):
     def fall(self):
         import time
-        time.sleep(1)
+        time.sleep(60)
         return self.observation_space.low, 0.0, False, False, {}
 
 class Dying(Falling):
@@ -98,7 +100,8 @@ def test_an_environment_that_fails_is_one_line_and_its_own_code(command: str) ->
     assert [line.rpartition(" ")[2] for line in files] == ["step", "fall"]
     assert all("falling.py" in line for line in files)
     assert last == "(--traceback shows the rest)"
-    assert isinstance(run(command, "--traceback").exception, KeyError)
+    if "sync" in command:  # all commands handle the option in one place
+        assert isinstance(run(command, "--traceback").exception, KeyError)
 
 
 @pytest.mark.parametrize(
@@ -135,13 +138,14 @@ def test_a_dead_worker_is_named_without_advice_for_programs() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="stacks are there on Linux alone")
 def test_an_environment_that_hangs_is_one_line_and_its_own_code() -> None:
-    given = "--num-envs 2 --num-workers 1 --step-timeout 0.3 --seed 4"
+    bound = round(stretched(0.3), 3)  # in which the reset must end
+    given = f"--num-envs 2 --num-workers 1 --step-timeout {bound} --seed 4"
     result = run(f"rollout falling:Sleeping {given}")
     assert result.exit_code == 1
     first, *frames, last = result.stderr.splitlines()
     assert first == (
-        "vecspaces: step did not end within 0.3 s: environments 0, 1 still busy (environment 0 "
-        "running now); environment 0 (last seed 4, episodes since then: 0, step 1)"
+        f"vecspaces: step did not end within {bound:g} s: environments 0, 1 still busy "
+        "(environment 0 running now); environment 0 (last seed 4, episodes since then: 0, step 1)"
     )
     assert [line.rpartition(" ")[2] for line in frames if "File" in line] == ["step", "fall"]
     assert last == "(--traceback shows the rest)"
@@ -260,7 +264,7 @@ def test_ctrl_c_shows_the_table_so_far_and_nothing_of_the_children(command: str)
         try:
             assert process.stderr is not None
             announced = process.stderr.readline()
-            time.sleep(0.5)  # somewhere in the work: no moment may matter
+            time.sleep(0.3)  # somewhere in the work: no moment may matter
             os.killpg(process.pid, signal.SIGINT)
             output, errors = process.communicate(timeout=30)
         finally:
@@ -271,9 +275,3 @@ def test_ctrl_c_shows_the_table_so_far_and_nothing_of_the_children(command: str)
     assert "interrupted" in output
     if "--json" in command:
         assert json.loads(Path("found.json").read_text())["interrupted"] is True
-
-
-def test_the_completion_of_the_shell_can_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Else typer looks for a shell among the parent processes, and a service may have none.
-    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
-    assert "_VECSPACES_COMPLETE=complete_bash" in run_apart("--show-completion bash")

@@ -208,6 +208,72 @@ def test_a_model_of_maskable_ppo_sees_the_masks_of_infos(env: str) -> None:
         assert "MaskablePPO needs a mask for every action: expected 'action_mask'" in result.output
 
 
+@pytest.fixture(scope="module")
+def recurrent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recurrent model, whose actions depend on more than the last observation."""
+    contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
+    path = tmp_path_factory.mktemp("recurrent") / "model.zip"
+    options: Any = {"n_steps": 64, "policy_kwargs": {"lstm_hidden_size": 16}, "learning_rate": 3e-3}
+    model = contrib.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", seed=0, device="cpu", **options)
+    model.learn(256).save(path)
+    return path
+
+
+def play_by_hand(model: Any, seed: int) -> tuple[float, int]:
+    """Return the return of an episode, and how many actions a model without memory would change."""
+    env = gymnasium.make("CartPole-v1")
+    observation, _ = env.reset(seed=seed)
+    total, changed, state, over = 0.0, 0, None, False
+    while not over:
+        first = np.array([state is None])
+        batch = observation[None]
+        forgetful, _ = model.predict(batch, episode_start=np.array([True]), deterministic=True)
+        action, state = model.predict(batch, state, episode_start=first, deterministic=True)
+        changed += int(action[0] != forgetful[0])
+        observation, reward, terminated, truncated, _ = env.step(action[0])
+        total, over = total + float(reward), terminated or truncated
+    return total, changed
+
+
+def test_a_recurrent_model_has_a_state_per_episode(recurrent: Path) -> None:
+    from vecspaces.cli.sb3 import load_model
+
+    model = load_model(recurrent)
+    ways = ["--backend sync --num-envs 1", "--num-envs 5 --num-workers 2", "--num-envs 30"]
+    found = [
+        as_json(f"CartPole-v1 --episodes 20 --seed 0 {way}", "--sb3", str(recurrent))["episodes"]
+        for way in ways
+    ]
+    assert found[1] == found[0] and found[2] == found[0]
+    by_hand = [play_by_hand(model, episode["seed"]) for episode in found[0]]
+    assert [episode["return"] for episode in found[0]] == [total for total, _ in by_hand]
+    assert sum(changed for _, changed in by_hand) > 0, "its memory has no effect"
+
+
+def test_a_recurrent_model_is_that_of_stable_baselines3s_evaluation(recurrent: Path) -> None:
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    from vecspaces.cli.sb3 import as_policy, load_model
+
+    model = load_model(recurrent)
+    env = DummyVecEnv([lambda: gymnasium.make("CartPole-v1")])
+    env.seed(7)  # of the first episode alone
+    theirs, _ = evaluate_policy(model, env, 1, return_episode_rewards=True, warn=False)
+    given: Any = {"episodes": 1, "seed": [7], "backend": "sync"}
+    assert evaluate(as_policy(model, None, 16), "CartPole-v1", **given).returns.tolist() == theirs
+
+
+def test_a_recurrent_model_is_recorded_and_collected(recurrent: Path) -> None:
+    pytest.importorskip("imageio", reason="imageio is not installed")
+    given = "CartPole-v1 --episodes 6 --seed 2 --num-workers 1 --num-envs 4"
+    found = as_json(f"{given} --record out.gif --episode 5", "--sb3", str(recurrent))
+    result = running.run(f"collect {given} --out made", "--sb3", str(recurrent))
+    assert result.exit_code == 0, result.output
+    lengths = [len(np.load(f"made/{k}.npz")["rewards"]) for k in range(6)]
+    assert lengths == [episode["length"] for episode in found["episodes"]]
+
+
 def test_what_is_no_model_is_refused() -> None:
     pytest.importorskip("stable_baselines3", reason="SB3 is not installed")
     result = run("CartPole-v1 --sb3 gone.zip")

@@ -66,6 +66,7 @@ class Staged(Env):
 COMMANDS = {
     "rollout": "--num-envs 2 --num-workers 1 --steps 20",
     "evaluate": "--policy random --episodes 2 --num-workers 1",
+    "collect": "--policy random --episodes 2 --num-workers 1 --out made",
     "describe": "",
     "check": "--num-steps 10",
     "bench": "--num-envs 2 --rounds 1 --seconds 0.01 --backends vecspaces",
@@ -130,6 +131,7 @@ def test_ctrl_c_is_reported_once_and_shows_what_was_found(
         ("rollout", "reset", ("--backend", "sync")),
         ("evaluate", "build", ()),
         ("evaluate", "reset", ("--journal", "runs.jsonl")),
+        ("collect", "step", ()),
         ("profile", "reset", ()),
         ("tune", "build", ()),
         ("describe", "import", ()),
@@ -151,6 +153,7 @@ def test_ctrl_c_after_a_long_wait_names_the_environment_and_its_line(
         assert re.search(rf"[;:] {verb} was waiting [0-9]+\.[0-9] s for environment", line)
         position = "being built" if stage == "build" else "(last seed|no seed).*"
         assert re.search(rf"; environment 0 \({position}\); ", line)
+    assert ("interrupted: 0 episodes are in made; " in line) == (command == "collect")
     assert ("goes on from runs.jsonl; " in line) == ("--journal" in more)
 
 

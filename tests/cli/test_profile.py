@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,29 @@ class Steady(Env):
         return self.observation_space.low, {}
 
     def step(self, action):
-        time.sleep(0.01 if self.slow else 0.0005)
+        time.sleep(0.05 if self.slow else 0.0005)
         return self.observation_space.low, 0.0, False, False, {}
+
+class Slow(Steady):
+    def step(self, action):
+        time.sleep(0.05)
+        return super().step(action)
+
+class Brief(Steady):
+    def step(self, action):
+        return self.observation_space.low, 0.0, True, False, {}
+
+def ponder(observations):
+    time.sleep(0.3)
+    return [0] * len(observations)
+
+class Recurrent:
+    def reset(self, rows):
+        print("begun:", rows.tolist())
+
+    def __call__(self, observations):
+        time.sleep(0.001)
+        return [0] * len(observations)
 """
 }
 
@@ -38,7 +60,7 @@ def timeline(command: str) -> list[dict[str, Any]]:
 
 
 def test_the_slow_environment_comes_first_and_is_named() -> None:
-    result = run("profile steady:Steady --num-envs 4 --num-workers 2 --seconds 0.3")
+    result = run("profile steady:Steady --num-envs 4 --num-workers 2 --seconds 0.5")
     assert result.exit_code == 0, result.output
     assert "environment 3 takes" in result.output
     assert "worker 0 waits" in result.output
@@ -92,3 +114,21 @@ def test_steps_of_the_environments_lie_within_the_callers_step() -> None:
         assert len(steps) == len(begins) == len(ends)
         for begin, step, end in zip(begins, steps, ends, strict=True):
             assert begin <= step["ts"] and step["ts"] + step["dur"] <= end
+
+
+def test_one_sentence_names_the_bottleneck() -> None:
+    command = "profile steady:Slow --num-envs 2 --num-workers 2 --seconds 0.5"
+    # On a busy machine processes wait for cores more than for environments.
+    assert re.search("^(the environments take|waiting takes) [0-9]+%", run(command).output, re.M)
+    result = run(f"{command} --policy steady:ponder --seconds 0.5")
+    assert result.exit_code == 0, result.output
+    assert "the policy takes" in result.output and "more workers will not help" in result.output
+    result = run("profile steady:Brief --num-envs 1 --seconds 0.5 --policy steady:Recurrent")
+    assert result.exit_code == 0, result.output
+    assert result.output.count("begun: [0]") >= 2
+
+
+def test_a_policy_that_cannot_be_found_is_refused() -> None:
+    result = run("profile CartPole-v1 --policy steady")
+    assert result.exit_code == 2
+    assert "--policy: expected module:function or random, found 'steady'" in result.output

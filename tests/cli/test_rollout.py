@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.running import as_json, environ, run
+from tests.cli.running import as_json, run
 from tests.crosses import ordinarily
+from tests.programs import environ
 from tests.vector.bounds import assert_gone, within
 
 # An environment that says which processes step it, and one whose step lasts a minute.
@@ -135,7 +136,7 @@ def test_a_factory_of_vector_envs_counts_their_environments() -> None:
     ("backend", "env", "whole_group"),
     ordinarily(
         lambda backend, env, whole_group: (
-            env == "busy:Stuck" if backend == "async" else env == "busy:Busy" and whole_group
+            (env == "busy:Stuck") == (backend == "async") == whole_group
         ),
         itertools.product(["async", "sync"], ["busy:Busy", "busy:Stuck"], [True, False]),
     ),

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, or name the extra that it needs in one line."""
+    """Run the command line; without the extra, print one line that names it."""
     try:
         from vecspaces.cli.app import app
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The command `vecspaces`: which commands it has, and how usage errors are printed."""
+"""The command `vecspaces`: its subcommands, and how usage errors are printed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from vecspaces import __version__
 from vecspaces.cli.bench import bench
 from vecspaces.cli.check import check
+from vecspaces.cli.collect import collect
 from vecspaces.cli.describe import describe
 from vecspaces.cli.errors import refuse, report
 from vecspaces.cli.evaluate import evaluate
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# Newer versions of typer have a copy of click of their own.
+# Newer versions of typer contain a copy of click.
 _UsageError: Any = typer.BadParameter.__bases__[0]
 
 
@@ -80,7 +81,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # with rich, tables truncate the names of options
     pretty_exceptions_enable=False,
 )
-for command in (rollout, evaluate, describe, check, bench, tune, profile):
+for command in (rollout, evaluate, collect, describe, check, bench, tune, profile):
     app.command(cls=_Command)(command)
 
 

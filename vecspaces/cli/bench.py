@@ -19,7 +19,7 @@ from vecspaces.interop import require_extra
 
 #: `times_gymnasium` compares with the faster one of these.
 GYMNASIUM_NAMES = tuple(one.name for one in contenders.GYMNASIUM)
-# Columns of a terminal that the name of a backend takes, and a cell such as `1.23M 12.3x  45%`.
+# The width in a terminal of the name of a backend, and of a cell such as `1.23M 12.3x 45%`.
 _NAME_WIDTH, _CELL_WIDTH = 32, 19
 
 
@@ -107,7 +107,7 @@ def _choose(text: str | None) -> list[Contender]:
 
 
 def print_comparison(report: Comparison, console: Console) -> None:
-    """Print one table per environment, in parts where the console is narrow."""
+    """Print one table per environment, in parts if the console is narrow."""
     together = max(1, (console.width - _NAME_WIDTH) // _CELL_WIDTH)
     all_numbers = report.names("num_envs")
     for workload in report.names("workload"):
@@ -152,7 +152,7 @@ def _cell(report: Comparison, entry: Measurement | None) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The measurements of a benchmark, in so many rounds of so many seconds."""
+    """The measurements of a benchmark, with the number of rounds and their seconds."""
 
     rounds: int
     seconds: float

@@ -1,4 +1,4 @@
-"""`vecspaces check`: what is wrong with an environment, alone and in a vector env, and its cost."""
+"""`vecspaces check`: the faults of an environment, alone and in a vector env, and its cost."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def print_report(env: str, report: Report, json: options.Json) -> None:
     console = output(json)
     if report.findings:
         table = Table(title=Text(env), title_justify="left", show_lines=True)
-        # Side by side, the first two columns leave a narrow terminal no room for the others.
+        # In a narrow terminal, two separate columns would leave no space for the others.
         first = ("severity", "finding") if console.width >= _WIDE else ("finding",)
         for column in first:
             table.add_column(column, no_wrap=True)
@@ -56,7 +56,7 @@ def print_report(env: str, report: Report, json: options.Json) -> None:
         for finding in report.findings:
             severity, name = Text(finding.severity, _COLORS[finding.severity]), Text(finding.name)
             heads = (severity, name) if len(first) == 2 else (Text("\n").join([severity, name]),)
-            # As text: brackets and colons mean nothing in it.
+            # As plain text, in which brackets and colons have no meaning.
             table.add_row(*heads, Text(finding.message), Text(finding.advice))
         console.print(table)
     else:

@@ -22,7 +22,7 @@ _REFRESH_SECONDS = 0.2  # drawing takes 1 to 2 ms: less than 1 % of the time
 
 
 def output(json_file: Path | None = None) -> Console:
-    """Return the console for results: standard output, or standard error where JSON is printed."""
+    """Return the console for results: standard output, or standard error if JSON is printed."""
     return Console(highlight=False, stderr=json_file == STANDARD_OUTPUT)
 
 
@@ -73,7 +73,7 @@ Show: TypeAlias = Callable[[Callable[[], tuple[float | None, str]]], None]
 
 @contextmanager
 def progress_bar(total: float | None = None) -> Iterator[Show]:
-    """Show how far a command is; yields a function that draws at most five times a second."""
+    """Show the progress of a command; yields a function that draws at most five times a second."""
     console = Console(stderr=True)
     drawn = -math.inf
     with Progress(
@@ -81,7 +81,7 @@ def progress_bar(total: float | None = None) -> Iterator[Show]:
         TimeRemainingColumn(),
         TextColumn("{task.description}"),
         console=console,
-        auto_refresh=False,  # a thread that draws would disturb the measurement
+        auto_refresh=False,  # a drawing thread would disturb the measurement
         transient=True,
         disable=not console.is_terminal,
     ) as progress:

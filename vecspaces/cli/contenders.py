@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vecspaces.cli.interrupts import start_fork_server
 from vecspaces.env import Env
 from vecspaces.interop import native_space
 from vecspaces.sampling import MASK, sample_next
@@ -47,19 +48,19 @@ class Contender:
     processes: Callable[[int, int], int] = lambda num_envs, num_workers: num_workers
     #: The module that it needs; "" for none.
     module: str = ""
-    #: Seconds for which its workers stay busy after a step, and disturb the others.
+    #: Seconds for which its workers are busy after a step, which disturbs other contenders.
     cooldown: float = 0.0
 
     @property
     def installed(self) -> bool:
-        """Whether the module that it needs is there."""
+        """Whether the module that it needs is installed."""
         return not self.module or importlib.util.find_spec(self.module) is not None
 
 
 def make_runner(
     step: Callable[[Any], Any], actions: Sequence[Any], close: Callable[[], Any], num_envs: int
 ) -> Runner:
-    """Return what steps a vector env with prepared batches of `num_envs` actions in turn."""
+    """Return a runner that steps a vector env with prepared batches of actions in turn."""
     prepared = cycle(actions)
 
     def run(batches: int) -> int:
@@ -82,8 +83,8 @@ def open_vecspaces(
 ) -> Runner:
     """Open a vector env of vecspaces; with a `batch_size` it is stepped by `send` and `recv`.
 
-    Each batch of actions takes a policy on another device `agent_seconds`, during which workers may
-    compute.
+    A policy on another device takes `agent_seconds` for each batch of actions; workers may compute
+    meanwhile.
     """
     kind: Any = SyncVectorEnv if backend == "sync" else AsyncVectorEnv
     envs = kind([make] * num_envs, **options)
@@ -116,6 +117,8 @@ def open_vecspaces(
 
 def _open_gymnasium(kind: str, make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
     vector = importlib.import_module("gymnasium.vector")
+    if kind == "AsyncVectorEnv":
+        start_fork_server()
     envs = getattr(vector, kind)([make] * num_envs)
     envs.reset(seed=0)
     actions = prepare_actions(envs.single_action_space, num_envs)
@@ -149,8 +152,8 @@ class _Share(Env[Any, Any]):
 def _open_loops(make: Callable[[], Any], num_envs: int, num_workers: int) -> Runner:
     """Open an upper bound: processes that each step a share of the environments in a plain loop.
 
-    They exchange no data, so no vector env can be faster with as many processes: it would have to
-    step these environments in less time than a `for` loop does.
+    They exchange no data, so no vector env with the same number of processes can be faster: it
+    would have to step these environments in less time than a `for` loop.
     """
     shares = [partial(_Share, make, len(part)) for part in cut(num_envs, num_workers)]
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(shares, num_workers=num_workers)
@@ -163,7 +166,7 @@ def _open_loops(make: Callable[[], Any], num_envs: int, num_workers: int) -> Run
 
 
 def step_all(envs: Sequence[Any], actions: Sequence[Any], ended: list[bool]) -> None:
-    """Step or reset each environment once: what NEXT_STEP autoreset does, and no more."""
+    """Step or reset each environment once, as NEXT_STEP autoreset does."""
     for number, env in enumerate(envs):
         if ended[number]:
             env.reset()

@@ -1,4 +1,4 @@
-"""The cost of one environment, measured in a worker, and how busy the machine is meanwhile."""
+"""The cost of one environment, measured in a worker, and the load of the machine."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from vecspaces.vector.backends.process.cores import count_usable_cores
 _WAITS = 0.5
 # A quiet machine leaves at least this share of a core, and of all cores.
 _QUIET = 0.75
-# How often, and for how long, a loop between steps measures what other programs leave, in seconds.
+# The interval and duration, in seconds, of loops that measure what other programs leave.
 _LOOK_EVERY, _LOOK_SECONDS = 0.03, 0.005
-# Memory is counted in pages, so many copies of a small environment are needed to see any.
+# Memory is counted in pages, so a small environment must be copied many times.
 _COPIES, _COPYING_SECONDS = 64, 0.5
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What one environment costs; times in seconds, None where the system does not report it."""
+    """The cost of one environment; times in seconds, None if the system does not report a value."""
 
     step_mean: float
     step_p99: float
@@ -70,7 +70,7 @@ def measure_costs(
     `options` are arguments of the vector env.
     """
     given = dict(options or {})
-    if "step_timeout" in given:  # it bounds the call that makes many steps
+    if "step_timeout" in given:  # it would bound the call that makes many steps
         given["step_timeout"] += seconds + _COPYING_SECONDS
     began = time.perf_counter()
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([make], num_workers=1, **given)
@@ -106,7 +106,7 @@ def _exercise(env: Any, seconds: float) -> dict[str, float]:
     steps: list[float] = []
     resets: list[float] = []
     ended, end = True, clock() + seconds
-    # Between steps, a loop that only computes shows what share of a core other programs leave.
+    # A loop that only computes, between steps, shows which share of a core other programs leave.
     computed, looked, used, look_at = time.process_time(), 0.0, 0.0, 0.0
     turn, mask = 0, None
     while not steps or clock() < end:

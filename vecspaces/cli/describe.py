@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def describe(
     env: options.Env,
     env_arg: options.EnvArg = None,
-    num_envs: options.NumEnvs = 1,
+    num_envs: options.NumEnvs = options.NUM_ENVS,
     json_file: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:

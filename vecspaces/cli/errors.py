@@ -1,4 +1,4 @@
-"""Errors of commands: exit code 1 or 2, and one line on standard error, then the failing code."""
+"""Errors of commands: exit code 1 or 2, one line on standard error, and the failing code."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def refuse(message: str) -> NoReturn:
 
 
 def report(error: Exception | SystemExit, options: Mapping[str, str]) -> NoReturn:
-    """Print what went wrong, and end with an exit code: 2 for bad input, 1 for a failure.
+    """Print an error, and end with an exit code: 2 for wrong input, 1 for a failure.
 
-    The lines of code of an environment or a policy that failed follow. `options` maps an argument,
-    whose name may begin a message, to how it is written on the command line.
+    The failing lines of code of an environment or a policy follow. `options` maps the names of
+    arguments, with which a message may begin, to the names of options.
     """
     cause = error.__cause__
     failure = cause if isinstance(cause, Failure) else None
@@ -98,7 +98,7 @@ def _describe(error: BaseException, failure: Failure | None, options: Mapping[st
         return _describe_loss(error)
     if isinstance(error, InvalidActionError):
         return f"the policy returned invalid {message}"
-    if isinstance(error, WorkerError):  # the message holds a traceback
+    if isinstance(error, WorkerError):  # the message contains a traceback
         return _FRAME.sub("", message.replace(_HEADING, ""))
     name = re.match(r"\w+(?=[:=]| must)", message)
     if name is not None and name[0] in options:
@@ -107,7 +107,7 @@ def _describe(error: BaseException, failure: Failure | None, options: Mapping[st
 
 
 def _describe_loss(error: WorkerDiedError | StepTimeoutError) -> str:
-    """Return what happened and where, without advice for programs and without the stack."""
+    """Return what happened and where, without the advice for programs and the stack."""
     what, position, _ = _split(str(error))
     if isinstance(error.args[0], Message) and isinstance(error.args[0].fields[0], Message):
         what = str(without_advice(error))
@@ -128,7 +128,7 @@ def _split(message: str) -> tuple[str, str, str]:
 
 
 def interrupted_line(error: BaseException) -> str:
-    """Return the line of the user's code that this process was running, or an empty text."""
+    """Return the line of the user's code that this process was running, or an empty string."""
     return _innermost(_own_frames(error, None))
 
 

@@ -13,7 +13,7 @@ import typer
 
 from vecspaces.cli.console import write_json
 from vecspaces.cli.errors import describe_place, interrupted_line
-from vecspaces.vector.backends.process.interrupts import start_fork_server
+from vecspaces.vector.backends.process.interrupts import blocked
 from vecspaces.vector.exchange.failures import Message
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ LONG_SECONDS = 1.0
 
 
 def _find_hanging(interruption: KeyboardInterrupt) -> Iterator[str]:
-    """Yield which environment the command was waiting for long, and its line of code.
+    """Yield the environment for which the command was waiting long, and its line of code.
 
     If the command was not waiting, an environment of this process may hang: yield its line.
     """
@@ -40,6 +40,20 @@ def _find_hanging(interruption: KeyboardInterrupt) -> Iterator[str]:
     line = "" if notes else interrupted_line(interruption)
     if line:
         yield line
+
+
+def start_fork_server() -> None:
+    """Start multiprocessing's fork server, if it is the default, and block Ctrl-C in it.
+
+    While it imports its modules, Ctrl-C would end it with a traceback. Processes that it starts
+    inherit the block, which only suits those of Gymnasium, because these are terminated anyway.
+    """
+    if multiprocessing.get_start_method() == "forkserver":
+        from multiprocessing import forkserver, resource_tracker
+
+        resource_tracker.ensure_running()  # which would unblock Ctrl-C
+        with blocked():
+            forkserver.ensure_running()
 
 
 class Work:
@@ -69,7 +83,7 @@ class Work:
 
 @contextlib.contextmanager
 def reported() -> Iterator[None]:
-    """Let Ctrl-C end a command with one line, and without warnings about what it interrupts."""
+    """Let Ctrl-C end a command with one line, and without warnings about interrupted work."""
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
         warnings.simplefilter("ignore", RuntimeWarning)  # about workers that had to be killed
@@ -77,12 +91,11 @@ def reported() -> Iterator[None]:
 
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
-    replaced = is_main and before is signal.default_int_handler  # nohup, for one, ignores it
+    replaced = is_main and before is signal.default_int_handler  # for example, nohup ignores it
     with warnings.catch_warnings():
         try:
             if replaced:
                 signal.signal(signal.SIGINT, interrupt)
-            start_fork_server(multiprocessing.get_start_method())
             yield
         except KeyboardInterrupt as interruption:
             details = "; ".join([*map(str, interruption.args), *_find_hanging(interruption)])

@@ -1,4 +1,4 @@
-"""Options that several commands take: each is described once, and turned into arguments."""
+"""Options of several commands: each is described once, and converted to arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import typer
 from vecspaces.make import Factory, find_factory, find_parallel
 from vecspaces.vector import RayVectorEnv
 from vecspaces.vector.agents import AgentLayout
-from vecspaces.vector.backends.process.interrupts import start_fork_server
 
 STANDARD_OUTPUT = Path("-")
 PICTURES = (".gif", ".mp4")
@@ -28,7 +27,7 @@ PLOTS = (".eps", ".jpg", ".jpeg", ".pdf", ".pgf", ".png", ".ps", ".svg", ".svgz"
 def check_file(
     *suffixes: str, or_standard_output: bool = False
 ) -> Callable[[Path | None], Path | None]:
-    """Return a callback that refuses a file before the work if it cannot be written after it."""
+    """Return a callback that refuses a file that cannot be written, before the work begins."""
 
     def check(file: Path | None) -> Path | None:
         if file is None or (or_standard_output and file == STANDARD_OUTPUT):
@@ -66,7 +65,57 @@ EnvArg: TypeAlias = Annotated[
         "May be given several times.",
     ),
 ]
+Policy: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:FUNCTION",
+        help="A function that takes a batch of observations and returns actions; or random.",
+    ),
+]
+Sb3: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="MODEL.ZIP",
+        help="A model of Stable-Baselines3 as the policy. Loading it runs code in the file.",
+    ),
+]
+VecNormalize: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Statistics that VecNormalize.save wrote, to normalise the observations for "
+        "the model of --sb3. Loading them runs code in the file.",
+    ),
+]
+Episodes: TypeAlias = Annotated[int, typer.Option(min=1, help="Number of episodes.")]
+MaxEnvs: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=1, help="Maximum number of environments.", show_default="16 to 32 per worker"),
+]
+DictAgents: TypeAlias = Annotated[
+    Literal["dict"] | None,
+    typer.Option(help="dict, for parallel environments of PettingZoo: returns are sums."),
+]
+MaxEpisodeSteps: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=1, help="Steps after which an episode is truncated.", show_default="no limit"),
+]
+MaxRetries: TypeAlias = Annotated[
+    int,
+    typer.Option(min=0, help="How often an episode may begin again after it has lost its worker."),
+]
+BatchSize: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Number of rows in each call of the policy.",
+        show_default="as many as are ready; 16 for --sb3",
+    ),
+]
+Progress: TypeAlias = Annotated[bool, typer.Option(help="Show the progress and the time left.")]
 NumEnvs: TypeAlias = Annotated[int, typer.Option(min=1, help="Number of environments.")]
+# The default of every command that makes a batch of environments.
+NUM_ENVS = 64
 NumWorkers: TypeAlias = Annotated[
     int | None,
     typer.Option(
@@ -105,7 +154,6 @@ StartMethod: TypeAlias = Annotated[
         "--start-method",
         "--context",
         metavar="METHOD",
-        callback=start_fork_server,
         help="How workers start: fork, spawn or forkserver.",
         show_default="Python's own",
     ),
@@ -166,7 +214,7 @@ def parse_env_args(given: Sequence[str] | None) -> dict[str, Any]:
 
 
 def find_env(env: str, agents: AgentLayout | None = None, /, **arguments: Any) -> Factory:
-    """Return the factory that ENV names, with these arguments, which it must take."""
+    """Return the factory of ENV with these arguments; refuse arguments that it does not take."""
     prepare(env)
     factory = find_factory(env if agents is None else find_parallel(env))
     try:
@@ -185,7 +233,7 @@ def find_env(env: str, agents: AgentLayout | None = None, /, **arguments: Any) -
 
 
 def vector_options(backend: str, **options: Any) -> dict[str, Any]:
-    """Return those arguments of the vector env that were given; Ray does not take all of them."""
+    """Return the arguments of the vector env that were given; refuse those that Ray lacks."""
     given = {name: value for name, value in options.items() if value is not None}
     if backend == "ray":
         for name in given:
@@ -195,9 +243,9 @@ def vector_options(backend: str, **options: Any) -> dict[str, Any]:
 
 
 def prepare(name: str | None) -> None:
-    """Let renderers run without a display, and let `module:name` be in the working folder.
+    """Let renderers run without a display, and find `module:name` in the working folder.
 
-    The folder is searched last, so that no file in it takes the place of an installed module.
+    The folder is searched last, so that no file in it replaces an installed module.
     """
     if name is not None and ":" in name and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())

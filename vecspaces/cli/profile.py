@@ -1,4 +1,4 @@
-"""`vecspaces profile`: which environments and workers are slow, and a timeline of them all."""
+"""`vecspaces profile`: the bottleneck, slow environments and workers, and a timeline."""
 
 from __future__ import annotations
 
@@ -16,25 +16,35 @@ from vecspaces.cli import options
 from vecspaces.cli.console import announce, make_table, output, progress_bar, write_json
 from vecspaces.cli.contenders import prepare_actions
 from vecspaces.cli.interrupts import Work
+from vecspaces.cli.playing import find_policy
 from vecspaces.cli.timeline import TimelineRecorder, Traced, chrome_trace
+from vecspaces.evaluation.policies import adapt_policy
 from vecspaces.sampling import MASK, sample_next
-from vecspaces.vector import AsyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv, AutoresetMode
 from vecspaces.vector.exchange.stats import Stats
 
 _SHOWN = 10
-# The spans in a trace, so that its file stays below a few hundred megabytes.
+# The maximum number of spans in a trace, so that its file has at most a few hundred megabytes.
 _SPANS = 500_000
 
 
 def profile(
     env: options.Env,
     env_arg: options.EnvArg = None,
-    num_envs: options.NumEnvs = 8,
+    num_envs: options.NumEnvs = options.NUM_ENVS,
     seconds: Annotated[float, typer.Option(min=1e-3, help="Duration of the run.")] = 5.0,
     num_workers: options.NumWorkers = None,
     autoreset_mode: options.AutoresetMode = None,
     step_timeout: options.StepTimeout = None,
     context: options.StartMethod = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="The policy, which is called as evaluate calls it.",
+            show_default="actions drawn beforehand",
+        ),
+    ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -45,7 +55,9 @@ def profile(
     ] = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Step with random actions; find slow environments and workers."""
+    """Step with random actions or a policy; find the bottleneck, slow environments and workers."""
+    options.prepare(policy)
+    played_by = None if policy is None else find_policy(policy)
     make: Any = options.find_env(env, **options.parse_env_args(env_arg))
     given = options.vector_options(
         "async",
@@ -61,14 +73,14 @@ def profile(
         recorder = TimelineRecorder(_SPANS)
         timeline = None
         with Work() as work:
-            _step(envs, recorder, seconds)
+            _step(envs, played_by, recorder, seconds)
             if trace is not None:
                 timeline = chrome_trace(envs, recorder.spans)
         stats = envs.stats()
     console = output()
     console.print(_workers_table(stats))
     console.print(_environments_table(env, stats))
-    for finding in _findings(stats):
+    for finding in [stats.bottleneck, *_findings(stats)]:
         console.print(finding, soft_wrap=True)
     work.conclude(console, None, {})
     if trace is not None:
@@ -76,20 +88,35 @@ def profile(
         console.print(f"{trace}: open it in https://ui.perfetto.dev", style="dim", soft_wrap=True)
 
 
-def _step(envs: AsyncVectorEnv[Any, Any], recorder: TimelineRecorder, seconds: float) -> None:
-    """Step until the time is up."""
+def _step(
+    envs: AsyncVectorEnv[Any, Any], policy: Any, recorder: TimelineRecorder, seconds: float
+) -> None:
+    """Step until the time is up, with the actions of a policy if there is one."""
     reset = recorder.timed("reset", envs.reset)
     send = recorder.timed("step_async", envs.step_async)
     wait = recorder.timed("step_wait", envs.step_wait)
     prepared = cycle(prepare_actions(envs.single_action_space, envs.num_envs))
     rng = np.random.default_rng(0)
+    rows = range(envs.num_envs)
     result: Any = reset(seed=0)
+    adapter = None if policy is None else adapt_policy(policy, envs)
+    begin = np.ones(envs.num_envs, dtype=np.bool_)  # the rows that begin an episode
+    ended = ~begin
+    is_same_step = envs.autoreset_mode is AutoresetMode.SAME_STEP
     end = time.perf_counter() + seconds
     with progress_bar() as show:
         for turn in count(1):
-            masked = MASK in result[-1]
-            send(sample_next(envs, result, rng) if masked else next(prepared))
+            if adapter is not None:
+                if begin.any():
+                    begun = np.flatnonzero(begin).tolist()
+                    adapter.begin(begun, begun)
+                send(adapter.act(result[0], result[-1], rows))
+            else:
+                masked = MASK in result[-1]
+                send(sample_next(envs, result, rng) if masked else next(prepared))
             result = wait()
+            former, ended = ended, result[2] | result[3]
+            begin = ended if is_same_step else former
             show(partial(_describe, turn * envs.num_envs))
             if time.perf_counter() >= end:
                 return
@@ -126,7 +153,7 @@ def _environments_table(env: str, stats: Stats) -> Table:
 
 
 def _findings(stats: Stats) -> list[str]:
-    """Return what stands out in the tables, as sentences."""
+    """Return the findings in the tables, as sentences."""
     findings = []
     usual = float(np.median(stats.step_mean))
     slow = [int(row) for row in np.flatnonzero(stats.step_mean > 2 * usual)]

@@ -40,7 +40,7 @@ class Summary:
     max: float = -math.inf
 
     def add(self, values: list[float]) -> None:
-        """Add values, at least one; a list, since NumPy's reductions cost more for a few values."""
+        """Add a list of values, at least one; NumPy's reductions take longer for a few values."""
         self.count += len(values)
         self.total += sum(values)
         self.min = min(self.min, *values)
@@ -53,7 +53,7 @@ class Summary:
 
 
 class _TimedRecorder(RecordVideo[Any, Any]):
-    """Measures the time that recording takes, which does not count as time of the rollout."""
+    """Measures the time of recording, which is not counted as time of the rollout."""
 
     seconds = 0.0
 
@@ -67,7 +67,7 @@ class _TimedRecorder(RecordVideo[Any, Any]):
 
 @dataclass
 class Statistics:
-    """Speed and episodes of a rollout, up to date at any moment, so that Ctrl-C can show them."""
+    """Speed and episodes of a rollout, always up to date, so that Ctrl-C can show them."""
 
     env: str
     backend: str
@@ -123,7 +123,7 @@ class Statistics:
 def rollout(
     env: options.Env,
     env_arg: options.EnvArg = None,
-    num_envs: options.NumEnvs = 8,
+    num_envs: options.NumEnvs = options.NUM_ENVS,
     steps: Annotated[
         int, typer.Option(min=1, help="Environment steps, summed over the environments.")
     ] = 100_000,
@@ -196,7 +196,7 @@ def _record(envs: VectorEnv[Any, Any, Any], file: Path, shown: str | None) -> _T
 
 
 def _step(envs: VectorEnv[Any, Any, Any], result: Statistics, steps: int, show: Show) -> None:
-    """Step, with a few NumPy calls for all environments besides."""
+    """Step, and record statistics by a few NumPy calls for all environments."""
     counted = RecordEpisodeStatistics(envs, stats_key=_STATS_KEY)
     began = time.perf_counter()
 

@@ -1,4 +1,4 @@
-"""Models of Stable-Baselines3 as policies for `evaluate --sb3`, with statistics of VecNormalize."""
+"""Models of Stable-Baselines3 as policies for `--sb3`, with statistics of VecNormalize."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vecspaces.evaluation import Evaluation
 from vecspaces.interop import require_extra
@@ -26,8 +27,11 @@ _ALGORITHMS = {
     "PPO": "n_epochs",
     "A2C": "gae_lambda",
 }
-# Only the file of a MaskablePPO of sb3-contrib contains this.
-_MASKABLE = b"sb3_contrib.common.maskable"
+# Names that only files of these algorithms of sb3-contrib contain.
+_CONTRIB = {
+    "MaskablePPO": b"sb3_contrib.common.maskable",
+    "RecurrentPPO": b"sb3_contrib.common.recurrent",
+}
 _HEAD_BYTES = 4096
 # A mean return is far below that of training if it is lower by more than the standard deviation
 # and by more than this share.
@@ -45,14 +49,15 @@ def load_model(path: Path) -> Any:
         raise ValueError(
             f"--sb3: expected a file that a model was saved to, found {path}: {error}"
         ) from error
-    if _MASKABLE in data:
-        try:
-            contrib = importlib.import_module("sb3_contrib")
-        except ModuleNotFoundError as error:
-            raise ImportError(
-                f"--sb3: {path} is of MaskablePPO: pip install sb3-contrib", name="sb3_contrib"
-            ) from error
-        return contrib.MaskablePPO.load(path, device="cpu")
+    for name, module in _CONTRIB.items():
+        if module in data:
+            try:
+                contrib = importlib.import_module("sb3_contrib")
+            except ModuleNotFoundError as error:
+                raise ImportError(
+                    f"--sb3: {path} is of {name}: pip install sb3-contrib", name="sb3_contrib"
+                ) from error
+            return getattr(contrib, name).load(path, device="cpu")
     for name, key in _ALGORITHMS.items():
         if key in saved:
             return getattr(library, name).load(path, device="cpu")
@@ -93,20 +98,60 @@ def _shape_of(space: Any) -> Any:
     return space.shape
 
 
-def as_policy(model: Any, statistics: Any = None) -> Callable[..., Any]:
-    """Return a function of a batch of observations, which the statistics normalise first.
+def as_policy(model: Any, statistics: Any = None, rows: int = 1) -> Callable[..., Any]:
+    """Return a function of a batch of observations, which it first normalises by the statistics.
 
-    The result is a `partial`, so that a journal records whether there were statistics.
+    The result is a `partial`, so that a journal records whether there were statistics. A recurrent
+    model is always called with this number of `rows`.
     """
-    is_masked = type(model).__name__ == "MaskablePPO"
+    name = type(model).__name__
     normalize = None if statistics is None else statistics.normalize_obs
-    return partial(_choose_within_masks if is_masked else _choose, model, normalize)
+    if name == "RecurrentPPO":
+        memory = _Memory(rows)
+        policy = partial(_choose_by_memory, model, normalize, memory)
+        vars(policy)["reset"] = memory.reset  # which makes it a policy with a state
+        return policy
+    return partial(_choose_within_masks if name == "MaskablePPO" else _choose, model, normalize)
 
 
 def _choose(model: Any, normalize: Any, observations: Any, **masks: Any) -> Any:
     if normalize is not None:
         observations = normalize(observations)
     return model.predict(observations, deterministic=True, **masks)[0]
+
+
+class _Memory:
+    """The states of a recurrent model, by the environments' rows, and which episodes begin."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.states: dict[int, Any] = {}  # by the first row of each batch
+        self.begins: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+
+    def reset(self, rows: npt.NDArray[Any]) -> None:
+        """Note that episodes begin in some rows, the first time in all."""
+        if not len(self.begins):
+            self.begins = np.zeros(len(rows), np.bool_)
+        self.begins[rows] = True
+
+
+def _choose_by_memory(model: Any, normalize: Any, memory: _Memory, observations: Any) -> Any:
+    """Choose the actions of all rows; results vary with the batch size, which is always one."""
+    if normalize is not None:
+        observations = normalize(observations)
+    count, actions = len(memory.begins), []
+    for first in range(0, count, memory.size):
+        at = np.minimum(np.arange(first, first + memory.size), count - 1)
+        is_dict = isinstance(observations, dict)
+        chosen, memory.states[first] = model.predict(
+            {key: part[at] for key, part in observations.items()} if is_dict else observations[at],
+            state=memory.states.get(first),
+            episode_start=memory.begins[at],
+            deterministic=True,
+        )
+        actions.append(chosen)
+    memory.begins[:] = False
+    return np.concatenate(actions)[:count]
 
 
 def _choose_within_masks(model: Any, normalize: Any, observations: Any, infos: Any) -> Any:
@@ -168,7 +213,8 @@ def _was_under_vecnormalize(model: Any) -> bool | None:
         return None
     if hasattr(model, "gae_lambda"):  # on-policy models keep the original under VecNormalize only
         return original is not None
-    # Off-policy models always keep it, so look whether they saw values outside of their space.
+    # Off-policy models always keep it, so check whether their observations are outside of their
+    # space.
     space = model.observation_space
     if not isinstance(seen, dict):
         return None if _holds(space, seen) else True

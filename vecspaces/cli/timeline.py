@@ -74,7 +74,7 @@ def read_spans(env: Any) -> list[Span]:
 def chrome_trace(envs: AsyncVectorEnv[Any, Any], caller: Sequence[Span]) -> dict[str, Any]:
     """Return the spans as JSON of Google's "Trace Event Format": complete events, microseconds.
 
-    The caller has one track, and each worker one, on which the spans of its environments lie inside
+    The caller has one track. Each worker has one, on which the spans of its environments are inside
     those of whole batches.
     """
     stats = envs.stats()
@@ -94,7 +94,7 @@ def chrome_trace(envs: AsyncVectorEnv[Any, Any], caller: Sequence[Span]) -> dict
 
 
 def _batches(spans: Sequence[Sequence[Span]]) -> list[Span]:
-    """Return a span per command, from the first environment's beginning to the last one's end."""
+    """Return one span per command, from the first environment's beginning to the last one's end."""
     return [
         Span("batch", min(span.began for span in turn), max(span.ended for span in turn))
         for turn in zip(*spans, strict=False)  # the shortest one ends the list

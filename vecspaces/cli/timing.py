@@ -48,23 +48,23 @@ class Measurement(SpeedRuns):
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """What no other measurement of a benchmark has."""
+        """The key, which is unique within a benchmark."""
         return self.workload, self.num_envs, self.backend
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What `measure_plan` compares, and for how long."""
+    """The contenders and environments that `measure_plan` compares, and the times."""
 
     #: Factories of environments by their names.
     envs: Mapping[str, Callable[[], Any]]
-    #: How many environments; each number is measured by itself.
+    #: The numbers of environments; each is measured separately.
     num_envs: Sequence[int]
     contenders: Sequence[Contender]
     #: Processes for the contenders that choose; None: as many as usable cores.
     num_workers: int | None = None
     rounds: int = 5
-    #: How long one timing takes.
+    #: The duration of one timing.
     seconds: float = 0.25
     #: Contenders that would start more are left out.
     max_processes: int = 256
@@ -119,9 +119,9 @@ def time_in_turns(
 ) -> None:
     """Open each contender with these arguments, and time it once per round.
 
-    With `keep_open`, all of them stay open to the end; else each is opened for its turn alone, and
-    an environment that fails is a reason to skip it. After the time `end`, by `perf_counter`, only
-    the first contender is still timed, once.
+    With `keep_open`, all stay open to the end; otherwise each is open only during its turn, and is
+    skipped if an environment fails. After the time `end`, by `perf_counter`, only the first
+    contender is still timed, once.
     """
     opened: dict[str, tuple[Runner, int]] = {}
     with contextlib.ExitStack() as stack:  # closes all of them, even after Ctrl-C
@@ -135,7 +135,7 @@ def time_in_turns(
                 show(contender.name)
                 try:
                     if contender.name not in opened:
-                        # Processes of other libraries would each print a traceback after Ctrl-C;
+                        # Each process of another library would print a traceback after Ctrl-C;
                         # ours ignore it, and may take long to build environments.
                         with blocked() if contender.module else contextlib.nullcontext():
                             runner = contender.open(*arguments)
@@ -144,7 +144,7 @@ def time_in_turns(
                         time.sleep(contender.cooldown)
                     entry.runs.append(time_batches(*opened[contender.name]))
                     time.sleep(contender.cooldown)
-                except Exception as error:  # other libraries refuse in many ways
+                except Exception as error:  # other libraries raise many kinds of errors
                     if keep_open and isinstance(error.__cause__, Failure):
                         raise  # an environment that fails does so under every contender
                     entry.skipped = first_line(error)
@@ -169,7 +169,7 @@ def time_batches(runner: Runner, batches: int) -> float:
 
 
 def calibrate(runner: Runner, seconds: float) -> int:
-    """Return how many batches a runner makes in so many seconds, found by doubling."""
+    """Return the number of batches that a runner makes in some seconds, found by doubling."""
     batches = 1
     while True:
         began = time.perf_counter()
@@ -187,7 +187,7 @@ def first_line(error: Exception) -> str:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return the machine and the versions that the figures were measured with."""
+    """Return the machine and the versions of the measurement."""
     versions = {}
     for library in ("vecspaces", "numpy", "gymnasium"):
         with contextlib.suppress(metadata.PackageNotFoundError):  # Gymnasium need not be installed

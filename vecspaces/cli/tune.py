@@ -1,4 +1,4 @@
-"""`vecspaces tune`: what an environment costs, and the settings that step it fastest here."""
+"""`vecspaces tune`: the cost of an environment, and the settings that step it fastest here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ROUNDS = 3
 # The simplest settings that reach this share of the fastest are the best.
 _ALIKE = 0.97
 _INSPECTION_SHARE = 0.1
-# A wider spread of the runs is worth a hint.
+# A wider spread of the runs gives a hint.
 _WIDE_SPREAD = 0.1
 _TIMES = (1.0, " s"), (1e-3, " ms"), (1e-6, " us")
 _SIZES = (1 << 20, " MiB"), (1 << 10, " KiB"), (1, " bytes")
@@ -41,7 +41,7 @@ _SIZES = (1 << 20, " MiB"), (1 << 10, " KiB"), (1, " bytes")
 def tune(
     env: options.Env,
     env_arg: options.EnvArg = None,
-    num_envs: options.NumEnvs = 64,
+    num_envs: options.NumEnvs = options.NUM_ENVS,
     seconds: Annotated[
         float, typer.Option(min=1e-3, help="Duration of the measurement, approximately.")
     ] = 20.0,
@@ -61,7 +61,7 @@ def tune(
 ) -> None:
     """Find the settings that step your environment fastest.
 
-    The command measures the environment, tries settings, and prints the line to paste.
+    The command measures the environment, tries settings, and prints the code for the best.
     """
     env_kwargs = options.parse_env_args(env_arg)
     make = options.find_env(env, **env_kwargs)
@@ -135,7 +135,7 @@ def _candidates_table(
 
 
 def _hints(chosen: Candidate, tried: list[Candidate], costs: Costs) -> list[str]:
-    """Return what a user of these settings should know."""
+    """Return hints for a user of these settings."""
     hints = []
     if chosen.options.get("copy") is False:
         hints.append("observations are views: the next step writes over them")
@@ -202,8 +202,8 @@ def candidates(
 ) -> list[Candidate]:
     """Return the settings that make sense, the simplest first; `common` are in all of them.
 
-    They are Sync; Async with 1, 2, 4, ... workers, up to the number of cores, or eight times as
-    many if environments wait; views instead of copies; and batches of half of the environments.
+    They are Sync; Async with 1, 2, 4, ... workers, up to the number of cores, or eight times this
+    number if environments wait; views instead of copies; and batches of half of the environments.
     """
     most = min(num_envs, costs.cores * 8 if costs.waits else costs.cores)
     counts = sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
