@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.programs import load_example
 from vecspaces import Env, spaces
 from vecspaces.errors import (
     AlreadyPendingCallError,
@@ -24,7 +23,6 @@ pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not instal
 from vecspaces.adapters.stable_baselines3 import as_vec_env
 
 MODES = list(AutoresetMode)
-ROOT = Path(__file__).parents[2]
 
 
 class Door(Env[Any, Any]):
@@ -165,10 +163,5 @@ def test_masked_ppo_trains_and_takes_allowed_actions_alone() -> None:
 @pytest.mark.full
 def test_the_example_learns_the_shortest_way() -> None:
     pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
-    path = ROOT / "examples" / "masked_ppo.py"
-    spec = importlib.util.spec_from_file_location("masked_ppo", path)
-    assert spec is not None and spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    mean = example.main(num_envs=64, timesteps=60_000, seed=1, compare=False)
+    mean = load_example("masked_ppo").main(num_envs=64, timesteps=60_000, seed=1, compare=False)
     assert mean > -0.35  # the shortest way is worth -0.3

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import gc
 import importlib
-import os
-import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.adapters import pages
 from tests.envs.agents import Crowd
 from tests.leaks import possessions
 from vecspaces import make_vec
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "multi_agent_libraries.md").read_text(encoding="utf-8")
 OURS = "/memfd:vecspaces"
 SPREAD = "mpe2.simple_spread_v3:parallel_env"
 pytestmark = pytest.mark.timeout(240)
@@ -43,14 +37,7 @@ def leaves_nothing_behind() -> Iterator[None]:
         time.sleep(0.02)
 
 
-def code_of(section: str, replaced: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return the code of a section, with other text in place of some."""
-    text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-    for found, other in replaced.items():
-        assert found in code
-        code = code.replace(found, other)
-    return code
+code_of = partial(pages.code_of, "multi_agent_libraries")
 
 
 def run(section: str) -> dict[str, Any]:
@@ -62,19 +49,7 @@ def run(section: str) -> dict[str, Any]:
 
 def run_program(section: str, folder: Path, replaced: Mapping[str, str]) -> str:
     """Run the code of a section as a program of its own; return what it prints."""
-    program = folder / "program.py"
-    program.write_text(code_of(section, replaced), encoding="utf-8")
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", program],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return pages.run_program(code_of(section, replaced), folder)
 
 
 class Leaving(Crowd):

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.adapters.test_pettingzoo import Breach, Doomed, play_rows
+from tests.adapters.bare_loops import check_rows, loop, play, row
+from tests.adapters.test_pettingzoo import Breach, Doomed
+from tests.crosses import diagonal
 from tests.envs.agents import Crowd, Steady
 from vecspaces import evaluate, make_vec, sample_actions, spaces
 from vecspaces.adapters.pettingzoo import as_env, as_vector_env
@@ -33,156 +35,40 @@ MODES = [NEXT, SAME, DISABLED]
 BACKENDS = [{"backend": "sync"}, {"num_workers": 2}]
 
 
-class Shadow:
-    """A bare loop over one parallel environment: what the dict layout must show of it."""
-
-    def __init__(self, crowd: Crowd) -> None:
-        self.crowd, self.gives_masks = crowd, bool(crowd.masks)
-        self.is_over = True
-
-    def _show(self, seen: Any, infos: Any, rewards: Any, ends: Any) -> tuple[Any, Any]:
-        crowd = self.crowd
-        observation = {}
-        for agent in crowd.possible_agents:
-            space = crowd.observation_space(agent)
-            if agent in seen:
-                observation[agent] = seen[agent]
-            elif crowd.masks == "observations":
-                plain = np.zeros(space["observation"].shape)
-                observation[agent] = {"observation": plain, "action_mask": np.ones(3, np.int8)}
-            else:
-                observation[agent] = np.zeros(space.shape)
-        masks = {}
-        for agent in crowd.possible_agents:
-            given = observation[agent] if crowd.masks == "observations" else infos.get(agent, {})
-            is_alive = agent in crowd.agents
-            masks[agent] = given["action_mask"] if is_alive and crowd.masks else np.ones(3)
-        info = {
-            "rewards": {a: rewards.get(a, 0.0) for a in crowd.possible_agents},
-            "terminations": {a: ends.get(a, (0, 0))[0] for a in crowd.possible_agents},
-            "truncations": {a: ends.get(a, (0, 0))[1] for a in crowd.possible_agents},
-            "alive": {a: a in crowd.agents for a in crowd.possible_agents},
-            "action_mask": masks if crowd.masks else None,
-            "age": {a: infos.get(a, {}).get("age") for a in crowd.possible_agents},
-            "state": crowd.state(),
-        }
-        return observation, info
-
-    def reset(self, seed: int | None = None) -> tuple[Any, Any]:
-        seen, infos = self.crowd.reset(seed=seed)
-        self.flags: dict[str, tuple[bool, bool]] = {}
-        self.returns = dict.fromkeys(self.crowd.possible_agents, 0.0)
-        self.is_over = False
-        return self._show(seen, infos, {}, {})
-
-    def step(self, actions: dict[str, Any]) -> tuple[Any, float, bool, bool, Any]:
-        given = {agent: actions[agent] for agent in self.crowd.agents}
-        seen, rewards, terminations, truncations, infos = self.crowd.step(given)
-        ends = {agent: (terminations[agent], truncations[agent]) for agent in given}
-        self.flags.update((agent, flags) for agent, flags in ends.items() if any(flags))
-        for agent, reward in rewards.items():
-            self.returns[agent] += reward
-        self.is_over = not self.crowd.agents
-        observation, info = self._show(seen, infos, rewards, ends)
-        terminated = self.is_over and not any(cut for _, cut in self.flags.values())
-        total = sum(rewards.values())
-        return observation, total, terminated, self.is_over and not terminated, info
-
-
-def part(batch: Any, number: int) -> Any:
-    if isinstance(batch, dict):
-        return {key: part(own, number) for key, own in batch.items()}
-    return batch[number]
-
-
-def check_dict(observations: Any, infos: Any, number: int, observation: Any, info: Any) -> None:
-    np.testing.assert_equal(part(observations, number), observation)
-    check_infos(infos, number, info)
-
-
-def check_infos(infos: Any, number: int, info: Any) -> None:
-    by_agent = infos["agents"]
-    for kind in ("rewards", "terminations", "truncations", "alive", "action_mask"):
-        if info[kind] is None:
-            assert kind not in by_agent
-            continue
-        for agent, value in info[kind].items():
-            values = by_agent[kind][agent]
-            assert values.dtype != object and values.shape[1:] == np.shape(value)
-            np.testing.assert_array_equal(values[number], value)
-    for agent, age in info["age"].items():
-        own = by_agent.get("infos", {}).get(agent, {})
-        is_given = bool(own.get("_age", np.zeros(99))[number])
-        assert is_given == (age is not None) and (age is None or own["age"][number] == age)
-    np.testing.assert_array_equal(infos["state"][number], info["state"])
-
-
-def play_dicts(envs: Any, shadows: list[Shadow], mode: AutoresetMode, steps: int = 25) -> None:
-    """Compare each step of all environments with bare loops."""
-    observations, infos = envs.reset(seed=7)
-    for n, shadow in enumerate(shadows):
-        check_dict(observations, infos, n, *shadow.reset(7 + n))
-    envs.action_space.seed(3)
-    ended = 0
-    for _ in range(steps):
-        over = np.array([shadow.is_over for shadow in shadows])
-        if mode is DISABLED and over.any():
-            observations, infos = envs.reset(options={"reset_mask": over})
-            for n in np.flatnonzero(over):
-                check_dict(observations, infos, n, *shadows[n].reset())
-        actions = envs.action_space.sample()
-        observations, rewards, terminations, truncations, infos = envs.step(actions)
-        for n, shadow in enumerate(shadows):
-            if shadow.is_over:
-                expected: Any = shadow.reset()
-                expected = expected[0], 0.0, False, False, expected[1]
-            else:
-                expected = shadow.step(part(actions, n))
-                if shadow.is_over:
-                    ended += 1
-                    for agent, total in shadow.returns.items():
-                        holder = infos["final_info"] if mode is SAME else infos
-                        assert holder[f"return/{agent}"][n] == total
-                if shadow.is_over and mode is SAME:
-                    np.testing.assert_equal(infos["final_obs"][n], expected[0])
-                    last = infos["final_info"]
-                    check_infos(last, n, expected[4])
-                    first = shadow.reset()
-                    expected = first[0], *expected[1:4], first[1]
-            found = rewards[n], terminations[n], truncations[n]
-            assert found == expected[1:4]
-            check_dict(observations, infos, n, expected[0], expected[4])
-    assert ended > 3
-
-
-@pytest.mark.parametrize("masks", ["", "infos", "observations"])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@diagonal(backend=BACKENDS, mode=MODES, masks=["", "infos", "observations"])
 def test_dicts_equal_a_bare_loop(backend: Any, mode: AutoresetMode, masks: str) -> None:
     make = partial(Crowd, masks=masks, different=not masks)
     arguments: Any = {"agents": "dict", "state": True, "autoreset_mode": mode, **backend}
     with make_vec(make, 3, **arguments) as envs:
-        play_dicts(envs, [Shadow(make()) for _ in range(3)], mode)
+        play(envs, make, mode)
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_dicts_of_few_agents(count: int) -> None:
     with make_vec(partial(Crowd, count), 2, agents="dict", state=True, backend="sync") as envs:
-        play_dicts(envs, [Shadow(Crowd(count)) for _ in range(2)], NEXT)
+        play(envs, partial(Crowd, count), NEXT)
 
 
 # ---------------------------------------------------------------------- steps without an end
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("arguments", [{}, {"copy": False}, {"buffers": 4}, {"validate": True},
-                                       {"num_workers": 2}, {"stats": True}])  # fmt: skip
+@diagonal(
+    arguments=[
+        {},
+        {"copy": False},
+        {"buffers": 4},
+        {"validate": True},
+        {"num_workers": 2},
+        {"stats": True},
+    ],
+    mode=MODES,
+)
 def test_plain_steps_equal_a_bare_loop(mode: AutoresetMode, arguments: Any) -> None:
     """Some environments take plain steps while agents of others end."""
     given = arguments if "num_workers" in arguments else {"backend": "sync", **arguments}
     with make_vec(Steady, 4, agents="rows", autoreset_mode=mode, **given) as envs:
-        play_rows(envs, 3, mode, "", kind=Steady)
-        play_rows(envs, 3, mode, "", kind=Steady, steps=9)
+        play(envs, Steady, mode)
+        play(envs, Steady, mode, steps=9)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +81,7 @@ def test_plain_steps_equal_a_bare_loop(mode: AutoresetMode, arguments: Any) -> N
 @pytest.mark.parametrize("kind", [Crowd, Steady])
 def test_an_info_space_of_the_callers(kind: Any, info_space: Any) -> None:
     with make_vec(kind, 3, agents="rows", backend="sync", info_space=info_space) as envs:
-        play_rows(envs, 3, NEXT, "", kind=kind)
+        play(envs, kind, NEXT)
 
 
 def test_a_copy_goes_on_by_itself() -> None:
@@ -253,39 +139,23 @@ def test_a_fault_in_a_plain_step(how: str, kind: Any, where: str) -> None:
 # ---------------------------------------------------------------------- streams and parts
 
 
-def follow(envs: Any, mode: AutoresetMode, turns: Iterator[Any]) -> None:
+def follow(mode: AutoresetMode, turns: Iterator[Any]) -> None:
     """Step whole environments in any order, and compare each with its bare loop."""
-    crowds = [Steady() for _ in range(3)]
-    over = [False] * 3
-    for n, crowd in enumerate(crowds):
-        crowd.reset(seed=5 + n)
-    for env_ids, actions, result in turns:
-        observations, rewards, terminations, truncations, infos = result
-        for n in dict.fromkeys((env_ids // 3).tolist()):
-            crowd, at = crowds[n], np.flatnonzero(env_ids // 3 == n)
-            assert env_ids[at].tolist() == [3 * n, 3 * n + 1, 3 * n + 2]
-            names = crowd.possible_agents
-            if over[n]:
-                seen, rest = crowd.reset()[0], ({}, {}, {})
-            else:
-                given = {a: actions[at[k]] for k, a in enumerate(names) if a in crowd.agents}
-                seen, *rest = crowd.step(given)[:4]
-            over[n] = not crowd.agents
-            for place, agent in zip(at, names, strict=True):
-                if mode is SAME and any(each.get(agent) for each in rest[1:]):
-                    np.testing.assert_array_equal(infos["final_obs"][place], seen[agent])
-                if mode is SAME and agent not in crowd.agents:
-                    seen.pop(agent, None)
-                assert rewards[place] == rest[0].get(agent, 0.0)
-                assert terminations[place] == rest[1].get(agent, False)
-                assert truncations[place] == rest[2].get(agent, False)
-                assert infos["episode_over"][place] == over[n]
-            if over[n] and mode is SAME:
-                seen, over[n] = crowd.reset()[0], False
-            for place, agent in zip(at, names, strict=True):
-                shown = observations[place]
-                np.testing.assert_array_equal(shown, seen.get(agent, np.zeros(4)))
-                assert infos["alive"][place] == (agent in crowd.agents)
+    crowds, chosen = [Steady() for _ in range(3)], dict[int, Any]()
+
+    def actions(n: int) -> Iterator[Any]:
+        while True:
+            yield chosen[n]
+
+    loops = [loop(crowd, 5 + n, mode, actions(n)) for n, crowd in enumerate(crowds)]
+    for each in loops:
+        next(each)
+    for env_ids, given, result in turns:
+        for place in range(0, len(env_ids), 3):
+            n = int(env_ids[place]) // 3
+            assert env_ids[place : place + 3].tolist() == [3 * n, 3 * n + 1, 3 * n + 2]
+            chosen[n] = given[place : place + 3]
+            check_rows(crowds[n], next(loops[n]), place // 3, result)
 
 
 @pytest.mark.parametrize("mode", [NEXT, SAME])
@@ -307,7 +177,7 @@ def test_environments_of_a_stream_equal_bare_loops(backend: Any, mode: Autoreset
             envs.send(waiting[n], env_ids)
 
     with make_vec(Steady, 3, agents="rows", autoreset_mode=mode, **backend) as envs:
-        follow(envs, mode, turns(envs))
+        follow(mode, turns(envs))
 
 
 @pytest.mark.parametrize("mode", [NEXT, SAME])
@@ -326,7 +196,7 @@ def test_steps_of_some_environments_equal_bare_loops(mode: AutoresetMode) -> Non
                 yield env_ids, actions, envs.step(actions, env_ids=env_ids)
 
     with make_vec(Steady, 3, agents="rows", autoreset_mode=mode, backend="sync") as envs:
-        follow(envs, mode, turns(envs))
+        follow(mode, turns(envs))
 
 
 def test_disabled_refuses_steps_after_the_end_and_parts_of_an_environment() -> None:
@@ -495,9 +365,9 @@ def test_a_restart_of_dicts_while_some_are_dead(tmp_path: Path, mode: AutoresetM
             assert not by_agent["alive"][agent][0] and by_agent["rewards"][agent][0] == 0
             assert by_agent["action_mask"][agent][0].tolist() == [1, 1, 1]
         if mode is SAME:
-            np.testing.assert_equal(infos["final_obs"][0], part(observations, 0))
+            np.testing.assert_equal(infos["final_obs"][0], row(observations, 0))
             return
-        np.testing.assert_equal(part(shown, 0), part(observations, 0))
+        np.testing.assert_equal(row(shown, 0), row(observations, 0))
         if mode is DISABLED:
             shown, infos = envs.reset(options={"reset_mask": np.array([True, False])})
         else:
@@ -747,7 +617,7 @@ class Loose(Steady):
 
 def test_rewards_are_read_alike_in_all_steps() -> None:
     with make_vec(Loose, 2, agents="rows", backend="sync") as envs:
-        play_rows(envs, 3, NEXT, "", kind=Steady)
+        play(envs, Steady, NEXT)
 
 
 class Silent(Steady):
@@ -846,11 +716,11 @@ def test_dicts_as_gymnasium() -> None:
         envs.step(envs.action_space.sample())
 
 
-@pytest.mark.parametrize("context", ["spawn", "forkserver"])
-def test_dicts_under_other_start_methods(context: Any) -> None:
-    make = partial(Crowd, masks="observations")
-    with make_vec(make, 2, agents="dict", state=True, context=context, num_workers=2) as envs:
-        play_dicts(envs, [Shadow(make()) for _ in range(2)], NEXT, steps=20)
+@diagonal(layout=["rows", "dict"], context=["spawn", "forkserver"])
+def test_other_start_methods(layout: Any, context: Any) -> None:
+    make = partial(Crowd, masks="infos")
+    with make_vec(make, 2, agents=layout, state=True, context=context, num_workers=2) as envs:
+        play(envs, make, NEXT, steps=12)
 
 
 def test_a_rollout_of_dicts() -> None:

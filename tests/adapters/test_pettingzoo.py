@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.adapters.bare_loops import play
+from tests.crosses import diagonal
 from tests.envs.agents import Crowd
 from vecspaces import evaluate, make_vec
 from vecspaces.adapters.pettingzoo import as_env, as_vector_env
@@ -30,140 +32,26 @@ from vecspaces.wrappers import (
 MODES = list(AutoresetMode)
 
 
-def loop(crowd: Crowd, seed: int, mode: AutoresetMode, actions: Any) -> Any:
-    """Step one environment in a bare loop; yield what its rows must show, by agent."""
-    agents = crowd.possible_agents
-
-    def show(seen: Any, infos: Any, rewards: Any = None, ends: Any = None, **more: Any) -> Any:
-        return {
-            "seen": dict(seen),
-            "infos": {agent: dict(infos.get(agent, {})) for agent in agents},
-            "rewards": {agent: (rewards or {}).get(agent, 0.0) for agent in agents},
-            "ends": {agent: (ends or {}).get(agent, (False, False)) for agent in agents},
-            "alive": list(crowd.agents),
-            "over": not crowd.agents,
-            "state": crowd.state(),
-            "finals": {},
-            **more,
-        }
-
-    yield show(*crowd.reset(seed=seed))
-    for action in actions:
-        if not crowd.agents:
-            yield show(*crowd.reset())
-            continue
-        given = {agent: action[n] for n, agent in enumerate(agents) if agent in crowd.agents}
-        seen, rewards, terminations, truncations, infos = crowd.step(given)
-        ends = {agent: (terminations[agent], truncations[agent]) for agent in given}
-        if mode is not AutoresetMode.SAME_STEP:
-            yield show(seen, infos, rewards, ends)
-            continue
-        finals = {agent: (seen[agent], infos.get(agent, {})) for agent in given if any(ends[agent])}
-        if crowd.agents:
-            shown = {agent: seen[agent] for agent in crowd.agents}
-            yield show(shown, infos, rewards, ends, finals=finals)
-        else:
-            first, infos = crowd.reset()
-            yield show(first, infos, rewards, ends, finals=finals, over=True)
-
-
-def dead(like: Any) -> Any:
-    if isinstance(like, dict):
-        return {"observation": np.zeros(4), "action_mask": np.ones(3, np.int8)}
-    return np.zeros(4)
-
-
-def row(batch: Any, number: int) -> Any:
-    if isinstance(batch, dict):
-        return {key: row(part, number) for key, part in batch.items()}
-    return batch[number]
-
-
-def check_rows(expected: Any, agents: list[str], low: int, result: Any, masks: str) -> None:
-    observations, rewards, terminations, truncations, infos = result
-    like = next(iter(expected["seen"].values()), None)
-    for number, agent in enumerate(agents, low):
-        seen = expected["seen"].get(agent)
-        np.testing.assert_equal(row(observations, number), dead(like) if seen is None else seen)
-        alive = agent in expected["alive"]
-        assert infos["alive"][number] == alive
-        assert infos["episode_over"][number] == expected["over"]
-        if "state" in infos:
-            np.testing.assert_array_equal(infos["state"][number], expected["state"])
-        if rewards is not None:
-            assert rewards[number] == expected["rewards"][agent]
-            assert (terminations[number], truncations[number]) == expected["ends"][agent]
-        own = expected["infos"][agent]
-        if masks:
-            given = own.get("action_mask") if masks == "infos" else (seen or {}).get("action_mask")
-            mask = np.ones(3) if given is None or not alive else given
-            np.testing.assert_array_equal(infos["action_mask"][number], mask)
-        assert bool(infos.get("_age", np.zeros(99))[number]) == ("age" in own)
-        if "age" in own:
-            assert infos["age"][number] == own["age"]
-        final = expected["finals"].get(agent)
-        assert bool(infos.get("_final_obs", np.zeros(99))[number]) == (final is not None)
-        if final is not None:
-            np.testing.assert_equal(infos["final_obs"][number], final[0])
-            if "age" in final[1]:
-                assert infos["final_info"]["age"][number] == final[1]["age"]
-
-
-def play_rows(
-    envs: Any,
-    count: int,
-    mode: AutoresetMode,
-    masks: str,
-    steps: int = 25,
-    kind: type[Crowd] = Crowd,
-) -> None:
-    num_envs = envs.num_envs // count
-    rng = np.random.default_rng(5)
-    actions = rng.integers(3, size=(2 * steps, num_envs, count))
-    crowds = [kind(count, masks=masks) for _ in range(num_envs)]
-    loops = [loop(crowd, 7 + n, mode, actions[:, n]) for n, crowd in enumerate(crowds)]
-    names = crowds[0].possible_agents
-    observations, infos = envs.reset(seed=7)
-    cursor = np.zeros(num_envs, int)
-    for n, expected in enumerate(map(next, loops)):
-        check_rows(expected, names, n * count, (observations, None, None, None, infos), masks)
-    for _ in range(steps):
-        if mode is AutoresetMode.DISABLED and infos["episode_over"].any():
-            over = infos["episode_over"].copy()
-            observations, infos = envs.reset(options={"reset_mask": over})
-            for n in np.flatnonzero(over[::count]):
-                result = (observations, None, None, None, infos)
-                check_rows(next(loops[n]), names, n * count, result, masks)
-                cursor[n] += 1
-        result = envs.step(np.stack([actions[cursor[n], n] for n in range(num_envs)]).reshape(-1))
-        infos = result[4]
-        for n in range(num_envs):
-            check_rows(next(loops[n]), names, n * count, result, masks)
-        cursor += 1
-
-
 @pytest.mark.parametrize("masks", ["", "infos", "observations"])
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 @pytest.mark.parametrize("count", [1, 3])
 def test_rows_equal_a_bare_loop(count: int, mode: AutoresetMode, masks: str) -> None:
     with as_vector_env(Crowd(count, masks=masks), autoreset_mode=mode, state=True) as env:
-        play_rows(env, count, mode, masks)
+        play(env, partial(Crowd, count, masks=masks), mode)
 
 
 def crowd_rows(count: int, mode: AutoresetMode, masks: str) -> Any:
     return as_vector_env(Crowd(count, masks=masks), autoreset_mode=mode, state=True)
 
 
-@pytest.mark.parametrize("masks", ["", "infos", "observations"])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", ["sync", "async"])
+@diagonal(backend=["sync", "async"], mode=MODES, masks=["", "infos", "observations"])
 def test_rows_of_several_environments(backend: Any, mode: AutoresetMode, masks: str) -> None:
     factory = partial(crowd_rows, 3, mode, masks)
     kwargs = {} if backend == "sync" else {"num_workers": 2}
     with make_vec(
         factory, 3, backend=backend, autoreset_mode=mode, validate=True, **kwargs
     ) as envs:
-        play_rows(envs, 3, mode, masks)
+        play(envs, partial(Crowd, masks=masks), mode)
 
 
 def test_groups() -> None:
@@ -192,8 +80,7 @@ class Doomed(Crowd):
         return super().step(actions)
 
 
-@pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize("mode", MODES)
+@diagonal(mode=MODES, streams=[False, True])
 def test_a_restart_ends_agents_that_were_alive(
     tmp_path: Path, mode: AutoresetMode, streams: bool
 ) -> None:
@@ -240,109 +127,34 @@ def test_a_restart_ends_agents_that_were_alive(
 
 # ---------------------------------------------------------------------- real environments
 
-REAL = [
-    ("mpe2.simple_spread_v3", "rows", 200),
-    ("mpe2.simple_tag_v3", "dict", 200),
-    ("mpe2.simple_speaker_listener_v4", "dict", 200),
-    ("pettingzoo.butterfly.knights_archers_zombies_v11", "rows", 200),
-    ("pettingzoo.butterfly.pistonball_v6", "rows", 20),
-    ("pettingzoo.sisl.multiwalker_v9", "rows", 200),
-    ("pettingzoo.sisl.pursuit_v5", "rows", 20),
-    ("magent2.environments.battle_v4", "rows", 20),
-    ("magent2.environments.adversarial_pursuit_v4", "dict", 20),
-]
-# Times as many steps: AGENT_STEPS=5 takes four minutes.
+REAL: dict[str, tuple[Any, int]] = {
+    "mpe2.simple_spread_v3": ("rows", 60),
+    "mpe2.simple_tag_v3": ("dict", 60),
+    "mpe2.simple_speaker_listener_v4": ("dict", 60),
+    "pettingzoo.butterfly.knights_archers_zombies_v11": ("rows", 60),
+    "pettingzoo.butterfly.pistonball_v6": ("rows", 8),
+    "pettingzoo.sisl.multiwalker_v9": ("rows", 60),
+    "pettingzoo.sisl.pursuit_v5": ("rows", 8),
+    "magent2.environments.battle_v4": ("rows", 8),
+    "magent2.environments.adversarial_pursuit_v4": ("dict", 8),
+}
+# Times as many steps: AGENT_STEPS=15 takes four minutes.
 FACTOR = int(os.environ.get("AGENT_STEPS", "1"))
 
 
-def play_dict(envs: Any, crowds: list[Any], names: list[str], actions: Any) -> int:
-    """Compare the dict layout with bare loops; return how many agents ended before the others."""
-    observations, infos = envs.reset(seed=3)
-    seen = [crowd.reset(seed=3 + n) for n, crowd in enumerate(crowds)]
-    results: list[Any] = [(one[0], {}, {}, {}, one[1]) for one in seen]
-    left = 0
-    for t in range(len(actions)):
-        if t:
-            observations, rewards, terminations, truncations, infos = envs.step(actions[t])
-            for n, crowd in enumerate(crowds):
-                if crowd.agents:
-                    given = {agent: actions[t][agent][n] for agent in crowd.agents}
-                    results[n] = crowd.step(given)
-                else:
-                    first, own = crowd.reset()
-                    results[n] = (first, {}, {}, {}, own)
-        for n, (crowd, result) in enumerate(zip(crowds, results, strict=True)):
-            by_agent = infos["agents"]
-            over = not crowd.agents
-            for agent in names:
-                shown = observations[agent][n]
-                np.testing.assert_array_equal(shown, result[0].get(agent, np.zeros_like(shown)))
-                assert by_agent["rewards"][agent][n] == result[1].get(agent, 0.0)
-                ends = [bool(result[part].get(agent)) for part in (2, 3)]
-                assert by_agent["terminations"][agent][n] == ends[0]
-                assert by_agent["truncations"][agent][n] == ends[1]
-                assert by_agent["alive"][agent][n] == (agent in crowd.agents)
-                left += any(ends) and not over
-            if t:
-                assert rewards[n] == sum(result[1].values())
-                assert (terminations[n] or truncations[n]) == (over and bool(result[1]))
-    return left
-
-
-def play_real_rows(envs: Any, crowds: list[Any], names: list[str], actions: Any) -> int:
-    """Compare the rows layout with bare loops; return how many agents ended before the others."""
-    observations, infos = envs.reset(seed=3)
-    results: list[Any] = []
-    for n, crowd in enumerate(crowds):
-        seen, _ = crowd.reset(seed=3 + n)
-        results.append((seen, {}, {}, {}))
-    left = 0
-    for t in range(len(actions)):
-        if t:
-            observations, rewards, terminations, truncations, infos = envs.step(actions[t])
-            for n, crowd in enumerate(crowds):
-                own = actions[t][n * len(names) : (n + 1) * len(names)]
-                if crowd.agents:
-                    given = {a: own[names.index(a)] for a in crowd.agents}
-                    results[n] = crowd.step(given)[:4]
-                else:
-                    results[n] = (crowd.reset()[0], {}, {}, {})
-        for n, (crowd, result) in enumerate(zip(crowds, results, strict=True)):
-            for row, agent in enumerate(names, n * len(names)):
-                shown = observations[row]
-                np.testing.assert_array_equal(shown, result[0].get(agent, np.zeros_like(shown)))
-                assert infos["alive"][row] == (agent in crowd.agents)
-                if t:
-                    assert rewards[row] == result[1].get(agent, 0.0)
-                    assert terminations[row] == bool(result[2].get(agent))
-                    assert truncations[row] == bool(result[3].get(agent))
-                    left += (terminations[row] or truncations[row]) and bool(crowd.agents)
-    return left
-
-
-@pytest.mark.parametrize("backend", ["sync", "async"])
-@pytest.mark.parametrize(("module", "layout", "steps"), REAL)
-def test_real_environments_equal_bare_loops(
-    module: str, layout: Any, steps: int, backend: Any
-) -> None:
+@diagonal(module=list(REAL), backend=["sync", "async"])
+def test_real_environments_equal_bare_loops(module: str, backend: Any) -> None:
+    layout, steps = REAL[module]
     try:
         factory = importlib.import_module(module).parallel_env
-        crowds = [factory(), factory()]
+        factory().close()
     except ImportError as error:  # which PettingZoo replaces by its own
         pytest.skip(str(error))
-    for crowd in crowds:
-        crowd.reset(seed=0)
     kwargs = {} if backend == "sync" else {"num_workers": 2}
     with make_vec(factory, 2, agents=layout, backend=backend, **kwargs) as envs:
-        envs.action_space.seed(1)
-        actions = [envs.action_space.sample() for _ in range(FACTOR * steps)]
-        names = list(crowds[0].possible_agents)
-        play = play_dict if layout == "dict" else play_real_rows
-        left = play(envs, crowds, names, actions)
+        left = play(envs, factory, AutoresetMode.NEXT_STEP, FACTOR * steps)
         # In these, agents die one by one, if not in the first steps.
         assert left or FACTOR == 1 or "knights" not in module
-    for crowd in crowds:
-        crowd.close()
 
 
 # ---------------------------------------------------------------------- make_vec
@@ -454,20 +266,6 @@ def test_seeds_options_and_parts_of_environments(layout: Any) -> None:
             assert received.observations[place].tolist() == alone["blue_0"].tolist()
 
 
-@pytest.mark.parametrize("context", ["spawn", "forkserver"])
-def test_other_start_methods(context: Any) -> None:
-    with make_vec(partial(Crowd, masks="infos"), 2, agents="rows", state=True,
-                  context=context, num_workers=2) as envs:  # fmt: skip
-        play_rows(envs, 3, AutoresetMode.NEXT_STEP, "infos", steps=8)
-
-
-def test_a_rollout_holds_what_is_declared() -> None:
-    with make_vec(Crowd, 2, agents="rows", backend="sync", buffers=5, copy=False) as envs:
-        envs.reset(seed=1)
-        alive = [envs.step(np.zeros(6, int))[4]["alive"].copy() for _ in range(4)]
-        np.testing.assert_array_equal(envs.rollout_view().infos["alive"][1:], alive)
-
-
 # ---------------------------------------------------------------------- wrappers and adapters
 
 
@@ -558,9 +356,10 @@ class Breach(Tag):
         return observations, rewards, *rest
 
 
-@pytest.mark.parametrize("layout", ["rows", "dict"])
-@pytest.mark.parametrize("how", ["", "agent-missing", "agent-unknown", "agent-flag", "agent-space"])
-def test_check_env_names_breaches_of_the_contract(how: str, layout: Any) -> None:
+@diagonal(
+    how=["", "agent-missing", "agent-unknown", "agent-flag", "agent-space"], layout=["rows", "dict"]
+)
+def test_check_env_names_breaches_of_the_contract(how: str, layout: Any, in_process: None) -> None:
     report = check_env(partial(Breach, how), agents=layout, num_steps=40)
     assert [one.name for one in report.findings] == ([how] if how else [])
 

@@ -41,12 +41,12 @@ def as_vector_env(
     autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
     state: bool = False,
 ) -> AgentRows:
-    """Make a parallel environment a vector env with one row per possible agent.
+    """Convert a parallel environment to a vector env with one row per possible agent.
 
     Args:
         parallel_env: The environment; all agents have equal spaces.
-        autoreset_mode: When a new episode begins once no agent is left.
-        state: Whether `infos["state"]` holds what `parallel_env.state()` returns.
+        autoreset_mode: When a new episode begins, after no agent is left.
+        state: Whether `infos["state"]` is what `parallel_env.state()` returns.
 
     Returns:
         A vector env whose rows are the possible agents, in their order.
@@ -67,15 +67,15 @@ def as_vector_env(
 
 
 def as_env(parallel_env: Any, *, state: bool = False) -> AgentDict:
-    """Make a parallel environment one environment whose spaces are Dicts by agent.
+    """Convert a parallel environment to one environment whose spaces are Dicts by agent.
 
     Args:
         parallel_env: The environment.
-        state: Whether `info["state"]` holds what `parallel_env.state()` returns.
+        state: Whether `info["state"]` is what `parallel_env.state()` returns.
 
     Returns:
-        An environment. Its reward is the sum over the agents. It terminates once no agent is left
-        and each one's last flag was a termination; otherwise it is truncated.
+        An environment. Its reward is the sum over the agents. When no agent is left, it is
+        terminated if each agent's last flag was a termination, and otherwise truncated.
 
     Raises:
         TypeError: `parallel_env` is no parallel environment.
@@ -92,10 +92,10 @@ def as_env(parallel_env: Any, *, state: bool = False) -> AgentDict:
 
 
 class AgentError(ValueError):
-    """A parallel environment breaks PettingZoo's contract.
+    """A parallel environment violates PettingZoo's rules.
 
     Attributes:
-        finding: The name that `vecspaces.testing.check_env` reports it by.
+        finding: The name of the finding in `vecspaces.testing.check_env`.
     """
 
     def __init__(self, finding: str, message: str) -> None:
@@ -104,7 +104,7 @@ class AgentError(ValueError):
 
 
 class _Adapter:
-    """Passes on what an environment has not: the parallel environment's attributes and methods."""
+    """Passes on other attributes and methods, to the parallel environment."""
 
     parallel_env: Any
 
@@ -122,9 +122,9 @@ class _Adapter:
 class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
     """A parallel environment as one environment, with Dicts by agent (`as_env`).
 
-    `info["agents"]` holds `rewards`, `terminations`, `truncations`, `alive`, `action_mask` and
+    `info["agents"]` has `rewards`, `terminations`, `truncations`, `alive`, `action_mask` and
     `infos` by agent; the info of the last step has each agent's return as `info["return/NAME"]`.
-    Whatever the parallel environment returns is checked here.
+    Everything that the parallel environment returns is checked here.
     """
 
     agent_layout: AgentLayout = "dict"
@@ -151,13 +151,13 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
         self._to_foreign = _translators(actions, foreign_values)
         self.observation_space = _by_agent({name: native_space(own[name]) for name in names})
         self.action_space = _by_agent({name: native_space(actions[name]) for name in names})
-        # Where actions are numbered; masks of other actions stay among the infos.
+        # For agents with Discrete actions; masks of other actions stay in the infos.
         self.mask_spaces = {
             name: spaces.MultiBinary(int(space.n))
             for name, space in self.action_space.spaces.items()
             if isinstance(space, spaces.Discrete)
         }
-        # What an agent without an observation shows: zeros, and a mask of ones.
+        # The values for an agent without an observation: zeros, and a mask of ones.
         self.dead = {name: _absent(space) for name, space in self.observation_space.spaces.items()}
         kinds: dict[str, Any] = {"rewards": _by_agent(dict.fromkeys(names, _NUMBER))}
         for kind in ("terminations", "truncations", "alive"):
@@ -182,7 +182,7 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
         # The agents whose last flag in this episode was a truncation, and the sums of rewards.
         self._truncated: set[str] = set()
         self._returns: dict[str, float] = {}
-        # What reads the values of all agents at once.
+        # The function that reads the values of all agents at once.
         order = self._order = list(self._ids.values())
         self._take: Any = itemgetter(*order) if len(order) > 1 else lambda each: (each[order[0]],)
         # Observations with masks, and states, change declared infos in each step.
@@ -236,11 +236,11 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
         return observation, reward, is_over and not truncated, truncated, info
 
     def act(self, actions: Sequence[Any]) -> tuple[Any, Any] | None:
-        """Take an action per agent, used of those that are alive; `read` returns what came of it.
+        """Take an action for each agent that is alive; `read` returns the results.
 
-        A step is plain if nothing but observations and rewards changes: all agents were alive and
-        are, no flag is set, and no agent has an info. These two are then returned, of all agents.
-        No step is made once the episode is over.
+        A step is plain if only observations and rewards change: all agents were alive and still
+        are, no flag is set, and no agent has an info. The observations and rewards of all agents
+        are then returned. No step is taken once the episode is over.
         """
         order, take, env = self._order, self._take, self.parallel_env
         if not self._was_reset:
@@ -266,7 +266,7 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
             ):
                 return take(observations), take(rewards)
         except (AttributeError, KeyError, TypeError, ValueError):
-            pass  # `read` names what is wrong
+            pass  # `read` raises the error
         return None
 
     def read(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -321,14 +321,14 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
         if any(own.values()):
             by_agent["infos"] = own
         info = {"agents": by_agent, **{key: self.parallel_env.state() for key in self.shared_infos}}
-        # Copied, since an environment's observations belong to the caller.
+        # Copied, since the caller may keep or change an environment's observations.
         dead = self.dead
         return {n: seen[n] if n in seen else snapshot(dead[n]) for n in names}, info
 
     def _masks(
         self, seen: dict[str, Any], infos: dict[str, Any], alive: frozenset[str]
     ) -> dict[str, Any]:
-        """Take the masks out of infos, or read those of observations; of ones for who is gone."""
+        """Take the masks out of infos or observations; agents that are gone have ones."""
         masks = {}
         for name in self.mask_spaces:
             if _MASK in infos.get(name, ()):
@@ -348,7 +348,7 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
     def _by_name(
         self, what: str, values: Any, needed: frozenset[str], optional: bool = False
     ) -> dict[str, Any]:
-        """Return the values of the agents that need one, by their names; others are ignored."""
+        """Return the values of the agents that need one, by their names, and ignore others."""
         if not isinstance(values, Mapping):
             raise TypeError(
                 f"{self._title} must return {what} as a dict by agent; it returned "
@@ -386,7 +386,7 @@ class AgentDict(_Adapter, Env[dict[str, Any], dict[str, Any]]):
         return AgentError(finding, f"agent {name!r} of {self._title} {text}")
 
     def _check_spaces(self) -> None:
-        """Refuse spaces that are others than at the start; two resets are checked."""
+        """Refuse spaces that differ from those at the start; two resets are checked."""
         self._checks_spaces -= 1
         for kind, known in (
             ("observation", self.observation_space),
@@ -446,9 +446,9 @@ class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
 
     @property
     def act_ahead(self) -> Callable[[Sequence[Any]], tuple[Any, Any] | None]:
-        """Takes actions ahead of `step`, which is then called with `has_acted`, and takes none.
+        """A function that takes actions; `step` is then called with `has_acted`, and takes none.
 
-        Of a plain step it returns observations and rewards, and `step` need not be called.
+        It returns observations and rewards if the step is plain; `step` need not be called then.
         """
         return self._env.act
 
@@ -474,7 +474,7 @@ class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
         if self._mode is AutoresetMode.SAME_STEP and ended.any():
             rows = np.flatnonzero(ended).tolist()
             final = np.full(self.num_envs, None, dtype=object)
-            for row in rows:  # copied, since a reset may write over it
+            for row in rows:  # copied, since a reset may overwrite it
                 final[row] = snapshot(seen[self._agent_names[row]])
             last = {"final_obs": final, "final_info": self._merge({n: infos[n] for n in rows})}
             last.update({f"_{key}": ended.copy() for key in last})
@@ -522,7 +522,7 @@ class AgentRows(_Adapter, HasAgents, VectorEnv[Any, Any, Any]):
 
 
 def _check_parallel(env: Any) -> None:
-    """Refuse what is no parallel environment."""
+    """Refuse an object that is not a parallel environment."""
     if hasattr(env, "agent_selection") or hasattr(env, "agent_iter"):
         raise TypeError(
             f"expected a parallel environment, found {type(env).__name__}, whose agents step one "
@@ -539,13 +539,13 @@ def _check_parallel(env: Any) -> None:
 def _translators(
     own: Mapping[str, Any], find: Callable[[Any], Callable[[Any], Any] | None]
 ) -> dict[str, Callable[[Any], Any]]:
-    """Return what translates values, of the agents whose values need it."""
+    """Return the functions that convert values, for the agents that need one."""
     found = {name: find(space) for name, space in own.items()}
     return {name: translate for name, translate in found.items() if translate is not None}
 
 
 def _absent(space: spaces.Space[Any]) -> Any:
-    """Return zeros, or where a space has none, the value nearest to them; masks are of ones."""
+    """Return zeros, or the nearest value if a space has none; masks consist of ones."""
     if isinstance(space, spaces.Dict):
         values = {key: _absent(each) for key, each in space.spaces.items()}
         return {**values, _MASK: np.ones_like(values[_MASK])} if _MASK in values else values
@@ -554,7 +554,7 @@ def _absent(space: spaces.Space[Any]) -> Any:
     if isinstance(space, spaces.OneOf):
         return np.int64(0), _absent(space.spaces[0])
     empty = create_empty_array(space, 1)
-    if empty is None:  # of a space without arrays: one value of it, always the same
+    if empty is None:  # for values that are not arrays: always the same value
         space = copy.deepcopy(space)
         space.seed(0)
         return space.sample()
@@ -572,7 +572,7 @@ def _by_agent(each: Mapping[str, spaces.Space[Any]]) -> spaces.Dict[Any]:
 
 
 def _one_space(each: spaces.Dict[Any], kind: str) -> spaces.Space[Any]:
-    """Return the space that all agents share."""
+    """Return the space, which is equal for all agents."""
     (first, space), *others = each.spaces.items()
     for name, other in others:
         found = difference(space, other)

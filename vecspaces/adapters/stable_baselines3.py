@@ -1,13 +1,14 @@
-"""Vector envs that are a real `stable_baselines3.common.vec_env.VecEnv`.
+"""Vector envs of the class `stable_baselines3.common.vec_env.VecEnv`.
 
 Stable-Baselines3 expects that the step which ends an episode also resets the environment, that its
-info holds the last observation, and that infos are one dict per environment. This module makes that
-form in the caller's process.
+info contains the last observation, and that infos are one dict per environment. This module
+converts results to this form, in the caller's process.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import time
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -23,10 +24,13 @@ from vecspaces.adapters.wrapping import (
     name_type,
     taken,
 )
+from vecspaces.checks import check_seconds
 from vecspaces.interop import require_extra
+from vecspaces.vector.agents import first_rows
 from vecspaces.vector.group.attributes import get_attribute
 
 _vec_env: Any = require_extra("stable_baselines3.common.vec_env", "sb3")
+_callbacks: Any = require_extra("stable_baselines3.common.callbacks", "sb3")
 _preprocessing: Any = require_extra("stable_baselines3.common.preprocessing", "sb3")
 
 from vecspaces.adapters.gymnasium import (  # noqa: E402  # SB3 brings Gymnasium
@@ -44,13 +48,14 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
 
     Args:
         vector_env: A vector env of vecspaces, or of its Gymnasium interface, in any autoreset mode;
-            SAME_STEP is the fastest; the other modes reset finished environments in a second call.
-            Or factories of environments, as `make_vec_env(..., vec_env_cls=VecspacesVecEnv)` passes
-            them: a vector env in SAME_STEP mode is made of them.
+            SAME_STEP is the fastest, because the other modes reset finished environments by a
+            second call. Or factories of environments, as `make_vec_env(...,
+            vec_env_cls=VecspacesVecEnv)` passes them, of which a vector env in SAME_STEP mode is
+            made.
         backend: `"async"` or `"sync"`: where the environments of factories run.
-        dead_rows: `"refuse"` or `"keep"`: what to do with rows of agents (`agents="rows"`) that are
-            gone before their environment's episode is over. SB3 has no mask for rows: it would
-            learn from their zeros, so they are an error unless they are to be kept.
+        dead_rows: With `agents="rows"`, an agent may be gone before its environment's episode is
+            over. Stable-Baselines3 cannot mask its row, and trains on zeros. `"refuse"` raises an
+            error for such rows, `"keep"` accepts them.
         **vector_kwargs: More arguments for `AsyncVectorEnv` or `SyncVectorEnv`. A `num_workers`
             above the number of environments counts as that number. With `"sync"`, those that
             concern processes have no effect.
@@ -61,7 +66,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
     Raises:
         TypeError: `vector_env` is no vector env of single environments.
         ValueError: `vector_env` does not copy its observations.
-        CustomSpaceError: Gymnasium has no such space.
+        CustomSpaceError: Gymnasium has no space of this kind.
 
     Example:
         >>> from stable_baselines3.common.env_util import make_vec_env
@@ -87,7 +92,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         mode = vector.AutoresetMode.SAME_STEP
         with taken(vector_env, _LIBRARY, mode, backend, vector_kwargs) as (envs, _):
             self._wrap(envs)
-        self._source = vector_env  # kept: Gymnasium's interface closes what it holds when dropped
+        self._source = vector_env  # kept, or it would be collected and close its vector env
 
     def _wrap(self, vector_env: vector.VectorEnv[Any, Any, Any]) -> None:
         """Take a vector env that was checked."""
@@ -98,14 +103,14 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             to_gymnasium(vector_env.single_observation_space),
             to_gymnasium(vector_env.single_action_space),
         )
-        # Whether rows are agents; and the first row of each environment.
+        # Whether rows are agents, and the first row of each environment.
         self._are_agents = getattr(vector_env, "agent_layout", None) == "rows"
         units: Any = getattr(vector_env, "rows_per_env", (1,) * vector_env.num_envs)
-        self._firsts: list[int] = np.cumsum((0, *units[:-1])).tolist()
+        self._firsts = first_rows(units)
         self.metadata: dict[str, Any] = {**self.metadata, **vector_env.metadata}
         dtype = self.action_space.dtype
-        # The last action masks, and which environments gave one: what an info_space declares as
-        # `action_mask` answers sb3-contrib's `env_method("action_masks")` without a call.
+        # The last action masks, and which environments returned one. With `action_mask` in the
+        # info_space, they answer sb3-contrib's `env_method("action_masks")` without a call.
         self._declares_masks = "action_mask" in list(vector_env.info_space or ())
         self._masks: tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None = None
         # The dtype of actions that are whole numbers.
@@ -114,7 +119,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
     def reset(self) -> Any:
         """Begin new episodes, with the seeds and options of `seed` and `set_options`.
 
-        Options that differ between environments are used in their autoresets too.
+        Autoresets also use options that differ between environments.
 
         Returns:
             The batch of observations; the infos are in `reset_infos`.
@@ -137,11 +142,11 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         return observations
 
     def _check_agents(self, infos: dict[str, Any]) -> None:
-        """Refuse rows of agents that are gone while their environment's episode goes on."""
+        """Refuse rows of agents that are gone while their environment's episode continues."""
         if not self._are_agents or not self._refuses_dead or "alive" not in infos:
             return
         dead = infos["_alive"] & ~infos["alive"]
-        if self._mode is not vector.AutoresetMode.SAME_STEP:  # there, alive is of the next episode
+        if self._mode is not vector.AutoresetMode.SAME_STEP:  # `alive` is of the next episode
             dead &= ~infos["episode_over"]
         if dead.any():
             row = int(dead.argmax())
@@ -162,7 +167,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         self._masks = None  # until it has ended
 
     def _batch(self, actions: Any) -> Any:
-        """Turn actions into what the vector env takes."""
+        """Convert actions to a batch for the vector env."""
         if self._whole is not None and np.asarray(actions).dtype.kind == "f":
             cast = np.asarray(actions).astype(self._whole)
             return cast if np.array_equal(cast, actions) else actions
@@ -205,7 +210,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         return observations, rewards.astype(np.float32), dones, infos
 
     def _keep_masks(self, infos: dict[str, Any], rows: npt.NDArray[np.bool_] | None = None) -> None:
-        """Keep the action masks of all environments, or of some beside those of the others."""
+        """Store the action masks of all environments, or of some."""
         values, given = infos.get("action_mask"), infos.get("_action_mask")
         if rows is None or self._masks is None:
             self._masks = None if values is None or given is None else (values, given)
@@ -225,7 +230,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         return list(values[rows]) if given[rows].all() else None
 
     def close(self) -> None:
-        """End the environments and free what they hold."""
+        """Close the environments and free their resources."""
         self._masks = None
         self.vector_env.close()
 
@@ -296,12 +301,12 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             indices: The environments concerned; None: all.
 
         Returns:
-            One answer per environment.
+            One bool per environment.
         """
         return self._call(has_wrapper, wrapper_class, indices=indices)
 
     def get_images(self) -> list[Any]:
-        """Render all environments; None for each where they render no images."""
+        """Render all environments; None for each if they do not render images."""
         if self.render_mode != "rgb_array":
             warnings.warn(
                 f"get_images() needs environments made with render_mode='rgb_array', found "
@@ -315,7 +320,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
         return list(self.vector_env.call(name, *args, env_ids=self._rows(indices), **kwargs))
 
     def _rows(self, indices: Indices) -> list[int]:
-        """Spell out indices; negative ones count from the end, as in a list."""
+        """Return indices as numbers; negative ones count from the end, as in a list."""
         rows = range(self.num_envs)
         if indices is None:
             return list(rows)
@@ -325,7 +330,7 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
 
 
 def _last_and_first(info: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split an info of SAME_STEP into the last one of the episode and that of the reset."""
+    """Split an info of SAME_STEP mode into that of the last step and that of the reset."""
     last = info.pop("final_info", {})
     last["terminal_observation"] = info.pop("final_obs")
     if "episode" in info:
@@ -335,7 +340,7 @@ def _last_and_first(info: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any
 
 
 class _DropIn(VecspacesVecEnv):
-    """What SubprocVecEnv and DummyVecEnv share: attributes are set where SB3 sets them."""
+    """The base of SubprocVecEnv and DummyVecEnv: attributes are set where SB3 sets them."""
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
         """Set an attribute of environments, on their outermost wrappers."""
@@ -344,12 +349,12 @@ class _DropIn(VecspacesVecEnv):
 
 
 class SubprocVecEnv(_DropIn):
-    """In place of `stable_baselines3.common.vec_env.SubprocVecEnv`: a worker for each core.
+    """Replaces `stable_baselines3.common.vec_env.SubprocVecEnv`: one worker per core.
 
     Args:
         env_fns: Factories of environments; each is called once, in its worker.
-        start_method: As there: a start method of `multiprocessing`; None: forkserver, where the
-            platform has it, else spawn.
+        start_method: A start method of `multiprocessing`; None: forkserver, if the platform has it,
+            otherwise spawn.
         **vector_kwargs: More arguments for `vecspaces.vector.AsyncVectorEnv`.
 
     Raises:
@@ -375,7 +380,7 @@ class SubprocVecEnv(_DropIn):
 
 
 class DummyVecEnv(_DropIn):
-    """In place of `stable_baselines3.common.vec_env.DummyVecEnv`: all in the caller's process.
+    """Replaces `stable_baselines3.common.vec_env.DummyVecEnv`: all in the caller's process.
 
     Args:
         env_fns: Factories of environments; each is called once.
@@ -384,7 +389,8 @@ class DummyVecEnv(_DropIn):
         envs: The environments; empty after `close`.
 
     Raises:
-        NotImplementedError: Observations are nested more than one deep, as there.
+        NotImplementedError: Observations are nested more than one level deep, as in
+            Stable-Baselines3.
 
     Example:
         >>> import gymnasium
@@ -411,11 +417,11 @@ class DummyVecEnv(_DropIn):
 
 
 def as_vec_env(vector_env: Any, *, dead_rows: str = "refuse") -> VecspacesVecEnv:
-    """Turn a vector env into Stable-Baselines3's, for its algorithms and wrappers.
+    """Convert a vector env for the algorithms and wrappers of Stable-Baselines3.
 
     Args:
         vector_env: A vector env of vecspaces, wrapped or not, or of its Gymnasium interface; it is
-            stepped, not copied. Any autoreset mode will do; SAME_STEP is the fastest.
+            stepped, not copied. Any autoreset mode works; SAME_STEP is the fastest.
         dead_rows: `"refuse"` or `"keep"`, as for `VecspacesVecEnv`.
 
     Returns:
@@ -440,3 +446,79 @@ def as_vec_env(vector_env: Any, *, dead_rows: str = "refuse") -> VecspacesVecEnv
             f"vector_env: expected a vecspaces.vector.VectorEnv, found {name_type(vector_env)}"
         )
     return VecspacesVecEnv(vector_env, dead_rows=dead_rows)
+
+
+class ThroughputCallback(_callbacks.BaseCallback):  # type: ignore[misc]  # SB3 need not be installed
+    """Records the speed of a run, and its losses, in Stable-Baselines3's log.
+
+    The names are `throughput/steps_per_second` (of all environments, updates of the policy
+    included) and `throughput/episode_return` (mean of the episodes that ended, if a `VecMonitor`
+    or `RecordEpisodeStatistics` measures them), both since the last record; and, since the vector
+    env was made, `throughput/worker_busy` (mean share of their time in which workers stepped or
+    reset environments), `throughput/caller_outside` and `throughput/caller_waiting` (shares of this
+    process's time: updates, policy and the rest of the program; waiting for workers),
+    `throughput/restarts` and `throughput/lost_episodes`.
+
+    Args:
+        interval: The shortest time between two records, in seconds; records are made when a rollout
+            ends.
+        verbose: As in Stable-Baselines3's callbacks.
+
+    Raises:
+        TypeError: The algorithm does not step a `VecspacesVecEnv`; raised by `learn`.
+        ValueError: Its vector env was made without `stats=True`; raised by `learn`.
+
+    Example:
+        >>> from stable_baselines3 import A2C
+        >>> from vecspaces import make_vec
+        >>> vec_env = as_vec_env(make_vec("CartPole-v1", 4, stats=True))
+        >>> model = A2C("MlpPolicy", vec_env)
+        >>> model = model.learn(100, log_interval=999, callback=ThroughputCallback(interval=0))
+        >>> model.logger.name_to_value["throughput/restarts"]
+        0
+        >>> vec_env.close()
+    """
+
+    def __init__(self, interval: float = 0.1, verbose: int = 0) -> None:
+        super().__init__(verbose)
+        self._interval = check_seconds("interval", interval, zero=True)
+
+    def _on_training_start(self) -> None:
+        vec_env = self.training_env
+        while not isinstance(vec_env, VecspacesVecEnv):
+            inner = getattr(vec_env, "venv", None)
+            if inner is None:
+                raise TypeError(
+                    "ThroughputCallback: expected an algorithm that steps a VecspacesVecEnv, found "
+                    f"{name_type(vec_env)}"
+                )
+            vec_env = inner
+        self._stats = vec_env.vector_env.stats
+        self._stats()  # raises without `stats=True`
+        self._returns: list[float] = []
+        self._last = time.monotonic(), self.num_timesteps
+
+    def _on_step(self) -> bool:
+        infos = self.locals["infos"]
+        self._returns += [float(info["episode"]["r"]) for info in infos if "episode" in info]
+        return True
+
+    def _on_rollout_end(self) -> None:
+        (began, steps), now = self._last, time.monotonic()
+        if now - began < self._interval:
+            return
+        self._last = now, self.num_timesteps
+        stats = self._stats()
+        values = {
+            "steps_per_second": (self.num_timesteps - steps) / max(now - began, 1e-9),
+            "worker_busy": float(stats.worker_busy.mean()),
+            "caller_outside": stats.caller_outside,
+            "caller_waiting": stats.caller_waiting,
+            "restarts": int(stats.restarts.sum()),
+            "lost_episodes": int(stats.lost_episodes.sum()),
+        }
+        if self._returns:
+            values["episode_return"] = float(np.mean(self._returns))
+            self._returns = []
+        for name, value in values.items():
+            self.logger.record(f"throughput/{name}", value)

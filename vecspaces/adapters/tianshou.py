@@ -1,6 +1,6 @@
 """VectorEnv: a vector env of vecspaces as a `tianshou.env.BaseVectorEnv`.
 
-Tianshou's collectors step and reset some of the environments at a time, reset finished environments
+Tianshou's collectors step and reset some environments at a time, reset finished environments
 themselves, and expect one info per environment.
 """
 
@@ -30,23 +30,23 @@ _SPACES = ("observation_space", "action_space")
 _TUPLES = (spaces.Tuple, spaces.Graph, spaces.Sequence, spaces.OneOf)
 
 RowIds = int | Sequence[int] | npt.NDArray[Any] | None
-# What Tianshou has for a step: observation, reward, terminated, truncated, info; or arrays of them.
+# Tianshou's results of a step: observation, reward, terminated, truncated, info; or arrays.
 Row = tuple[Any, Any, Any, Any, Any]
 
 
 class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need not be installed
     """A vector env of vecspaces with the interface of Tianshou's vector envs.
 
-    The class can stand for a `VectorEnvType` of Tianshou's high-level interface:
+    Use the class as a `VectorEnvType` in Tianshou's high-level interface:
     `EnvFactoryRegistered(task="CartPole-v1", venv_type=VectorEnv)`.
 
     Args:
-        env_fns: Factories of environments, of which a vector env with autoreset DISABLED is made.
-            Or such a vector env, or its Gymnasium interface.
-        wait_num: For `AsyncCollector`: `step` returns once so many environments are ready; None:
-            all that were sent an action.
-        timeout: For `AsyncCollector`: after so many seconds `step` returns those that are ready,
-            at least one.
+        env_fns: Factories of environments, of which a vector env in DISABLED mode is made; or such
+            a vector env, or its Gymnasium interface.
+        wait_num: For `AsyncCollector`: `step` returns when this number of environments is ready;
+            None: all that were sent an action.
+        timeout: For `AsyncCollector`: after this number of seconds, `step` returns the environments
+            that are ready, at least one.
         backend: `"async"` or `"sync"`: where the environments of factories run.
         **vector_kwargs: More arguments for `AsyncVectorEnv` or `SyncVectorEnv`. A `num_workers`
             above the number of environments counts as that number. With `"sync"`, those that
@@ -55,12 +55,12 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
     Attributes:
         vector_env: The vector env of vecspaces.
         env_num: The number of environments.
-        is_async: Whether `wait_num` or `timeout` let `step` return some of the environments.
+        is_async: Whether `step` may return only some environments, by `wait_num` or `timeout`.
         waiting_id: The environments whose step has not been returned.
         ready_id: The others.
 
     Raises:
-        TypeError: `env_fns` are no factories and no vector env of single environments, or
+        TypeError: `env_fns` is neither factories nor a vector env of single environments, or
             observations are tuples, which Tianshou does not support.
         ValueError: The vector env does not copy its observations, or resets environments itself,
             or `wait_num` or `timeout` is out of range.
@@ -88,7 +88,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         mode = vector.AutoresetMode.DISABLED
         with taken(env_fns, _LIBRARY, mode, backend, vector_kwargs) as (envs, made):
             self._wrap(envs, wait_num, timeout)
-        self._source = env_fns  # kept: Gymnasium's interface closes what it holds when dropped
+        self._source = env_fns  # kept, or it would be collected and close its vector env
         if made:
             # Tianshou's high-level interface leaves closing to the garbage collector.
             weakref.finalize(self, envs.close)
@@ -180,7 +180,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
     def _reset_beside(
         self, rows: list[int], seed: int | None, options: Any
     ) -> tuple[Any, npt.NDArray[Any]]:
-        """Reset environments while others step; what these return is kept for `step`."""
+        """Reset environments while others step, and keep the results of these for `step`."""
         seeds = None if seed is None else [seed] * len(rows)
         self.vector_env.send_reset(rows, seed=seeds, options=options)
         found: dict[int, Row] = {}
@@ -194,8 +194,8 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         """Take one action in some environments.
 
         Args:
-            action: One per entry of `id`. If `is_async`, None waits for as many environments that
-                are stepping as `id` has entries.
+            action: One per entry of `id`. None, if `is_async`: no actions are sent, and `len(id)`
+                environments that are stepping are awaited.
             id: The environments; None: all.
 
         Returns:
@@ -204,8 +204,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
             environments that were ready first.
 
         Raises:
-            ValueError: There is no action, or the number of actions is another one than that of
-                environments.
+            ValueError: There is no action, or the numbers of actions and environments differ.
             AlreadyPendingCallError: An environment is stepping.
             ResetNeededError: The episode of an environment is over, or has not begun.
         """
@@ -251,7 +250,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         return (_stack(columns[0]), *map(np.array, columns[1:4]), _as_array(columns[4]))
 
     def _receive_ready(self) -> None:
-        """Receive what is there; the first is waited for as long as the vector env waits."""
+        """Receive the environments that are ready; wait for the first as the vector env does."""
         timeout = 0.0 if self._arrived else None
         while len(self._arrived) < len(self.waiting_id):
             try:
@@ -292,7 +291,7 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         return list(vector.utils.iterate(space, batch))
 
     def _split(self, received: Transition) -> dict[int, Row]:
-        """Return what was received by environment."""
+        """Return the received results by environment."""
         observations, rewards, terminations, truncations, merged, env_ids = received
         count = len(env_ids)
         items, infos = self._iterate(observations, count), vector.infos_as_list(merged, count)
@@ -302,13 +301,13 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
     # ------------------------------------------------------------------ the environments
 
     def seed(self, seed: int | Sequence[int | None] | None = None) -> list[list[int] | None]:
-        """Reset all environments with seeds, and seed the spaces that random actions are drawn of.
+        """Reset all environments with seeds, and seed the spaces of random actions.
 
         Args:
             seed: An int (environment i gets seed + i), or one int or None per environment.
 
         Returns:
-            The seed of each environment, in a list of its own.
+            A list with the seed for each environment.
         """
         seeds = spread_seeds(seed, self.env_num)
         for space, one in zip(self._spaces["action_space"], seeds, strict=True):
@@ -335,13 +334,13 @@ class VectorEnv(_venvs.BaseVectorEnv):  # type: ignore[misc]  # Tianshou need no
         return list(self.vector_env.call("render", **kwargs))
 
     def close(self) -> None:
-        """End the environments and free what they hold; a second call does nothing."""
+        """Close the environments and free their resources; a second call does nothing."""
         self.is_closed = True
         self.vector_env.close()
 
 
 def _stack(items: Sequence[Any]) -> Any:
-    """Stack observations as Tianshou does: dicts and what has no common shape as objects."""
+    """Stack observations as Tianshou does: dicts, and arrays without a common shape, as objects."""
     try:
         return np.stack(items)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Shared by adapters: vector envs that they take or make, and checks; imports no library."""
+"""Functions of several adapters: vector envs that they accept or make, and checks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def taken(
 ) -> Iterator[tuple[Any, bool]]:
     """Enter with the vector env to adapt, and whether it was made here, of factories.
 
-    One that was made here is closed if the adapter fails to take it.
+    A vector env that was made here is closed if the adapter raises.
     """
-    # An adapter holds its vector env. Not `getattr`: a wrapper around an adapter would pass the
-    # attribute on, and the wrapper would be lost.
+    # An adapter has its vector env as an attribute. This is not `getattr`, because a wrapper around
+    # an adapter would pass the attribute on, and the wrapper would be lost.
     given = source
     if not isinstance(source, vector.VectorEnv):
         given = getattr(source, "__dict__", {}).get("vector_env")
@@ -74,7 +74,7 @@ def _make(
 
 
 def batch_actions(space: spaces.Space[Any], actions: Any, count: int) -> Any:
-    """Turn actions, one per environment, into the batch that a vector env takes."""
+    """Convert actions, one per environment, to a batch for a vector env."""
     if not isinstance(space, (spaces.Dict, spaces.Tuple)) or isinstance(actions, (Mapping, tuple)):
         return actions
     empty = vector.utils.create_empty_array(space, count)

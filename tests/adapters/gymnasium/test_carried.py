@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 import pickle
 from functools import partial
@@ -11,11 +10,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import pytest
 from gymnasium import spaces
 
 from tests.compare import assert_identical
-from tests.crosses import ordinarily
+from tests.crosses import diagonal
 from vecspaces import vector
 from vecspaces.adapters import gymnasium as adapter
 from vecspaces.adapters.gymnasium import to_gymnasium
@@ -89,14 +87,10 @@ MAKERS: dict[str, Any] = {
 }
 
 
-# What crosses to a worker that is spawned does not depend on the mode.
-@pytest.mark.parametrize(
-    ("maker", "mode", "action_space"),
-    ordinarily(
-        lambda maker, mode, action_space: maker != "spawn" or mode == "NextStep",
-        itertools.product(MAKERS, ["NextStep", "SameStep"], [spaces.Discrete(2), Mission()]),
-    ),
-    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+@diagonal(
+    maker=list(MAKERS),
+    mode=["NextStep", "SameStep"],
+    action_space={"Discrete": spaces.Discrete(2), "Mission": Mission()},
 )
 def test_custom_spaces_run_as_in_gymnasium(maker: str, mode: str, action_space: Any) -> None:
     env_fns = [partial(Grid, action_space)] * 3

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 
 from tests.adapters.side_by_side import MODES, run
 from tests.compare import assert_identical
+from tests.crosses import diagonal
 from tests.envs import Drift, Sampler, ledgers
 from tests.strategies import Recipe, recipes, seeds
 from vecspaces import spaces, vector
@@ -80,8 +81,7 @@ def test_it_shows_the_arguments_of_ours() -> None:
 # ---------------------------------------------------------------------- the same numbers
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "Blackjack-v1"])
+@diagonal(env_id=["FrozenLake-v1", "Blackjack-v1"], mode=MODES)
 def test_it_gives_what_gymnasium_gives(constructor: Any, env_id: str, mode: Any) -> None:
     theirs = gymnasium.vector.SyncVectorEnv(made(env_id), autoreset_mode=mode)
     ours = constructor(made(env_id), autoreset_mode=mode)

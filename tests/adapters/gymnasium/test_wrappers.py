@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 
 from tests.adapters.side_by_side import MODES, run
 from tests.compare import assert_identical
-from tests.crosses import ordinarily
+from tests.crosses import diagonal
 from vecspaces.adapters.gymnasium import AsyncVectorEnv, SyncVectorEnv
 
 wrappers = gymnasium.wrappers.vector
@@ -70,16 +69,8 @@ CONSTRUCTORS: dict[str, Any] = {
 }
 
 
-# Each two of the three together; the mode matters to the wrapper, which sees it in Sync too.
-@pytest.mark.parametrize(
-    ("constructor", "name", "mode"),
-    ordinarily(
-        lambda constructor, name, mode: (
-            constructor == "sync" or (list(WRAPPERS).index(name) + MODES.index(mode)) % 3 == 0
-        ),
-        itertools.product(CONSTRUCTORS, WRAPPERS, MODES),
-    ),
-    ids=lambda value: value if isinstance(value, str) else value.value,
+@diagonal(
+    constructor=list(CONSTRUCTORS), name=list(WRAPPERS), mode={mode.value: mode for mode in MODES}
 )
 def test_a_wrapper_does_what_it_does_around_gymnasiums_own(
     constructor: str, name: str, mode: Any

@@ -26,3 +26,7 @@ __all__ = [
     "make_vec",
     "to_gymnasium",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,4 +1,4 @@
-"""CarriedSpace: a third party's space, derived from Gymnasium's `Space`."""
+"""CarriedSpace: a space of another library that is derived from Gymnasium's `Space`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class CarriedSpace(Space[Any]):
     """A Gymnasium space of a kind that vecspaces does not have; every method calls that space.
 
-    Its values are pickled, as those of any third party's space, and a batch is a tuple of them.
+    Its values are pickled, and a batch is a tuple of them, as for any space of another library.
 
     Args:
         space: The space; it is not copied.
@@ -69,18 +69,18 @@ class CarriedSpace(Space[Any]):
             return False
 
     def to_jsonable(self, sample_n: Iterable[Any]) -> Any:
-        """Turn values into what `json.dumps` can write, as the carried space does."""
+        """Convert values for `json.dumps`, as the carried space does."""
         return self.space.to_jsonable(list(sample_n))
 
     def from_jsonable(self, sample_n: Any) -> list[Any]:
-        """Turn what `to_jsonable` returned back into values."""
+        """Convert the result of `to_jsonable` back into values."""
         return list(self.space.from_jsonable(sample_n))
 
     def __repr__(self) -> str:
         return repr(self.space)
 
     def __eq__(self, other: object) -> bool:
-        """Whether `other` carries an equal space; without a `==`, one with equal attributes."""
+        """Whether `other` carries an equal space; without `==`, one with equal attributes."""
         if not isinstance(other, CarriedSpace):
             return False
         one, another = self.space, other.space

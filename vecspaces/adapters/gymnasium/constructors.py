@@ -1,4 +1,4 @@
-"""SyncVectorEnv, AsyncVectorEnv and make_vec with Gymnasium's interface: one import changes."""
+"""SyncVectorEnv, AsyncVectorEnv and make_vec with Gymnasium's interface."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vecspaces.adapters.gymnasium.errors import call
 from vecspaces.adapters.gymnasium.vector_env import GymnasiumVectorEnv, as_gymnasium
 
 
-# skrl's `wrap_env` looks at direct base classes only, so both classes name Gymnasium's.
+# skrl's `wrap_env` checks direct base classes only, so both classes have Gymnasium's as one.
 class SyncVectorEnv(GymnasiumVectorEnv, VectorEnv[Any, Any, Any]):
     """`vecspaces.vector.SyncVectorEnv` as a `gymnasium.vector.VectorEnv`.
 
@@ -55,7 +55,7 @@ class AsyncVectorEnv(GymnasiumVectorEnv, VectorEnv[Any, Any, Any]):
         super().__init__(call(vector.AsyncVectorEnv, env_fns, *args, **kwargs))
 
 
-# What `help` and editors show: the arguments by name.
+# For `help` and editors: the arguments by name.
 SyncVectorEnv.__signature__ = inspect.signature(vector.SyncVectorEnv)  # type: ignore[attr-defined]
 AsyncVectorEnv.__signature__ = inspect.signature(vector.AsyncVectorEnv)  # type: ignore[attr-defined]
 
@@ -73,9 +73,9 @@ def make_vec(
     """Make a `gymnasium.vector.VectorEnv`, with the arguments of `gymnasium.make_vec` and more.
 
     Args:
-        id: What to run copies of, as `vecspaces.make_vec` takes it: an id, an `EnvSpec`,
-            `"module:factory"`, a factory, or a list of factories.
-        num_envs: How many environments.
+        id: The environment, as for `vecspaces.make_vec`: an id, an `EnvSpec`, `"module:factory"`, a
+            factory, or a list of factories.
+        num_envs: The number of environments.
         vectorization_mode: Gymnasium's name for `backend`; a str or its `VectorizeMode`.
         vector_kwargs: More arguments for `AsyncVectorEnv` or `SyncVectorEnv`.
         wrappers: Applied to each environment where it runs, the first one innermost.

@@ -1,4 +1,4 @@
-"""Errors of the Gymnasium interface, caught both as vecspaces' and as Gymnasium's."""
+"""Errors of the Gymnasium interface, each a subclass of vecspaces' and of Gymnasium's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class AlreadyPendingCallError(
 
 
 class NoAsyncCallError(errors.NoAsyncCallError, gymnasium.error.NoAsyncCallError):
-    """A wait for the end of a call that was never begun."""
+    """A wait for a call that is not pending."""
 
 
 class ClosedEnvironmentError(errors.ClosedEnvironmentError, gymnasium.error.ClosedEnvironmentError):
@@ -57,7 +57,7 @@ _BOTH = {
 
 
 def call(function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
-    """Call a function of the core; what it raises is Gymnasium's error too, where there is one."""
+    """Call a function of the core, and convert its errors to subclasses of Gymnasium's."""
     try:
         return function(*args, **kwargs)
     except errors.VecspacesError as error:

@@ -28,12 +28,11 @@ def from_gymnasium(space: gymnasium.Space[Any]) -> Space[Any]:
         space: Any of Gymnasium's ten spaces, nested to any depth.
 
     Returns:
-        A space of vecspaces that is independent of `space` and whose samples go on as those of
-        `space` would have.
+        A space of vecspaces that is independent of `space` and continues its samples.
 
     Raises:
-        CustomSpaceError: `space`, or one inside it, is not exactly one of the ten: a subclass may
-            have changed what a value is, and that would be lost.
+        CustomSpaceError: `space`, or one inside it, is not exactly one of the ten. This includes
+            subclasses, because they may have other values.
 
     Example:
         >>> import gymnasium
@@ -46,10 +45,10 @@ def from_gymnasium(space: gymnasium.Space[Any]) -> Space[Any]:
 
 
 def from_environment(space: gymnasium.Space[Any]) -> Space[Any]:
-    """Convert any space of an environment, as Gymnasium's own vector envs take it.
+    """Convert any space of an environment that Gymnasium's own vector envs accept.
 
-    What `from_gymnasium` refuses is converted too: a subclass of one of the ten as its parent, and
-    any other space to a `CarriedSpace`.
+    Spaces that `from_gymnasium` refuses are converted too: a subclass of one of the ten like its
+    parent, and any other space to a `CarriedSpace`.
     """
     ours: Space[Any] = _convert(space, "space", _LENIENTLY, _Known({}, {}))
     return ours
@@ -62,12 +61,11 @@ def to_gymnasium(space: Space[Any]) -> gymnasium.Space[Any]:
         space: Any of the ten spaces of vecspaces, nested to any depth.
 
     Returns:
-        A Gymnasium space that is independent of `space` and whose samples go on as those of `space`
-        would have.
+        A Gymnasium space that is independent of `space` and continues its samples.
 
     Raises:
-        CustomSpaceError: `space`, or one inside it, is not exactly one of the ten, and did not come
-            from Gymnasium either.
+        CustomSpaceError: `space`, or one inside it, is not exactly one of the ten, and does not
+            come from Gymnasium.
 
     Example:
         >>> from vecspaces.spaces import Box
@@ -79,21 +77,21 @@ def to_gymnasium(space: Space[Any]) -> gymnasium.Space[Any]:
 
 
 def translator(space: Space[Any]) -> Callable[[Any], Any] | None:
-    """Return what converts values and batches to Gymnasium's; None where they are the same there.
+    """Return the function that converts values and batches to Gymnasium's; None if equal.
 
-    Only graphs differ: each library has a named tuple of its own.
+    Only graphs differ, for which each library has its own named tuple.
     """
     kind = gymnasium.spaces.GraphInstance
     return functools.partial(_with_graphs, kind) if _has_graphs(space) else None
 
 
 def native_translator(space: Space[Any]) -> Callable[[Any], Any] | None:
-    """Return what converts values and batches from Gymnasium's; None where they are the same."""
+    """Return the function that converts values and batches from Gymnasium's; None if equal."""
     return functools.partial(_with_graphs, our_spaces.GraphInstance) if _has_graphs(space) else None
 
 
 def _has_graphs(space: Space[Any]) -> bool:
-    """Whether values of a space may hold graphs."""
+    """Whether values of a space may contain graphs."""
     members = space._members().values() if isinstance(space, Composite) else ()
     return isinstance(space, our_spaces.Graph) or any(map(_has_graphs, members))
 
@@ -111,13 +109,13 @@ def _with_graphs(kind: Any, value: Any) -> Any:
 
 
 class _Direction(NamedTuple):
-    """From which library to which; both name classes, arguments and attributes alike.
+    """The direction of a conversion; names are the same in both libraries.
 
     Attributes:
-        kinds: The names of the ten kinds of spaces that come in.
-        target: The module of the spaces that go out.
-        base: The name of the base class of the spaces that go out, for messages.
-        lenient: Whether subclasses come in as their parents, and all other spaces whole.
+        kinds: The names of the ten kinds of spaces that are converted.
+        target: The module of the resulting spaces.
+        base: The name of the base class of the resulting spaces, for messages.
+        lenient: Whether subclasses are converted like their parents, and other spaces are carried.
     """
 
     kinds: dict[type, str]
@@ -142,14 +140,14 @@ _OLD_DICT = not hasattr(gymnasium.spaces.Dict(), "sort_keys")
 
 
 class _Known(NamedTuple):
-    """What became of spaces and generators, by id: one that sits in two places stays one."""
+    """The converted spaces and generators, by id: each is converted once."""
 
     spaces: dict[int, Any]
     copies: dict[int, Any]
 
 
 def _convert(space: Any, path: str, direction: _Direction, known: _Known) -> Any:
-    """Convert the space found at `path`."""
+    """Convert the space at `path`."""
     if id(space) in known.spaces:
         return known.spaces[id(space)]
     kind = direction.kinds.get(type(space))
@@ -176,7 +174,7 @@ def _convert(space: Any, path: str, direction: _Direction, known: _Known) -> Any
 
 
 def _make(kind: str, space: Any, path: str, direction: _Direction, known: _Known) -> Any:
-    """Make a space of a kind, not seeded, of the arguments of another one."""
+    """Make a space of a kind, not seeded, from the arguments of another one."""
     converted = _copy_box(space) if kind == "Box" and direction.target is our_spaces else None
     if converted is not None:
         return converted
@@ -190,19 +188,19 @@ def _make(kind: str, space: Any, path: str, direction: _Direction, known: _Known
         arguments.pop(name, None)
     converted = getattr(direction.target, kind)(**arguments)
     if kind == "Box":
-        # Samples depend on missing bounds, which `low` and `high` of integers do not show.
+        # Samples depend on missing bounds, which `low` and `high` of integers do not contain.
         converted.bounded_below = space.bounded_below.copy()
         converted.bounded_above = space.bounded_above.copy()
     return converted
 
 
 def _copy_box(space: Any) -> Any:
-    """Return a Box of Gymnasium as ours, without all checks; None if its bounds were changed since.
+    """Convert a Box of Gymnasium without all checks; None if its bounds were changed since.
 
-    Thousands of environments with bounds of their own have a Box each.
+    There may be thousands of Boxes, if environments have different bounds.
     """
     low, high = space.low, space.high
-    # By its name: a pickle brings a twin of NumPy's own dtype object.
+    # By its name, because a pickle contains a copy of NumPy's own dtype object.
     dtype, shape = np.dtype(space.dtype.str), space.shape
     if not (low.dtype == high.dtype == dtype and low.shape == high.shape == shape):
         return None

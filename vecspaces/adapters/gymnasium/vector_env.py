@@ -1,4 +1,4 @@
-"""as_gymnasium: a vector env of vecspaces as a real `gymnasium.vector.VectorEnv`."""
+"""as_gymnasium: a vector env of vecspaces as a `gymnasium.vector.VectorEnv`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Translator = Callable[[Any], Any]
 
 
 def _shared(name: str) -> Any:
-    """Return a property that is that of `vector_env`; `gymnasium.make_vec` sets some of them."""
+    """Return a property that reads `vector_env`; `gymnasium.make_vec` sets some of them."""
     return property(
         lambda self: call(getattr, self.vector_env, name),
         lambda self, value: setattr(self.vector_env.unwrapped, name, value),
@@ -40,7 +40,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     Attributes:
         vector_env: As given.
-        info_space: What infos hold, if it is declared.
+        info_space: The declared keys of infos, if there are any.
 
     Raises:
         TypeError: `vector_env` is no `vecspaces.vector.VectorEnv`.
@@ -86,11 +86,11 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return call(self._envs.render, **kwargs)
 
     def close(self, **kwargs: Any) -> None:
-        """End the environments and free what they hold; a second call does nothing."""
+        """Close the environments and free their resources; a second call does nothing."""
         self._envs.close(**kwargs)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Free what the vector env holds; `close` does it."""
+        """Free the resources of the vector env; called by `close`."""
         self._envs.close_extras(**kwargs)
 
     def __enter__(self) -> Self:
@@ -99,8 +99,12 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def _repr_html_(self) -> str:
+        return self.vector_env._repr_html_()
+
     def __getattr__(self, name: str) -> Any:
-        # Only for what neither this class nor Gymnasium defines: step_async, call, send, stats, ...
+        # Only for names that neither this class nor Gymnasium defines: step_async, call, send,
+        # stats, ...
         if name.startswith("_") or name == "vector_env":
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         value = getattr(self._envs, name)
@@ -127,7 +131,7 @@ class _Translated(vector.VectorObservationWrapper[Any, Any, Any, Any]):
 
 
 class _TranslatedInfos(vector.VectorWrapper[Any, Any, Any, Any, Any]):
-    """A vector env whose declared infos hold Gymnasium's graphs."""
+    """A vector env whose declared infos contain Gymnasium's graphs."""
 
     def __init__(self, env: vector.VectorEnv[Any, Any, Any], space: Dict[Any]) -> None:
         super().__init__(env)
@@ -143,7 +147,7 @@ class _TranslatedInfos(vector.VectorWrapper[Any, Any, Any, Any, Any]):
 
 
 def _translate(infos: dict[str, Any], space: Dict[Any]) -> None:
-    """Turn the graphs under the keys of a space into Gymnasium's."""
+    """Convert the graphs under the keys of a space to Gymnasium's."""
     for key, member in space.spaces.items():
         translate = translator(member)
         if translate is None or key not in infos:
@@ -156,7 +160,7 @@ def _translate(infos: dict[str, Any], space: Dict[Any]) -> None:
 
 
 def as_gymnasium(vector_env: vector.VectorEnv[Any, Any, Any]) -> GymnasiumVectorEnv:
-    """Give a vector env Gymnasium's interface, for its wrappers and for code written for it.
+    """Return a vector env with Gymnasium's interface, for its wrappers and for existing code.
 
     Args:
         vector_env: A vector env of vecspaces, wrapped or not; it is stepped, not copied.

@@ -1,0 +1,232 @@
+"""Bare loops over parallel environments, and what both layouts must show of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tests.envs.agents import Crowd
+from vecspaces import spaces
+from vecspaces.vector import AutoresetMode
+
+Record = dict[str, Any]
+
+
+def loop(crowd: Any, seed: int, mode: AutoresetMode, actions: Any) -> Iterator[Record]:
+    """Step one environment in a bare loop; yield what must be shown of it, by agent.
+
+    In SAME_STEP mode, `last` is what the step returned, and `begun` the beginning of the next
+    episode if it ended the episode.
+    """
+    agents = crowd.possible_agents
+
+    def show(seen: Any, infos: Any, rewards: Any = None, ends: Any = None, **more: Any) -> Record:
+        return {
+            "seen": dict(seen),
+            "infos": {agent: dict(infos.get(agent, {})) for agent in agents},
+            "rewards": {agent: (rewards or {}).get(agent, 0.0) for agent in agents},
+            "ends": {agent: (ends or {}).get(agent, (False, False)) for agent in agents},
+            "alive": list(crowd.agents),
+            "over": not crowd.agents,
+            "state": crowd.state() if isinstance(crowd, Crowd) else None,
+            "finals": {},
+            **more,
+        }
+
+    def begin(**seeded: int) -> tuple[Any, Any]:
+        returns.update(dict.fromkeys(agents, 0.0))
+        truncated.clear()
+        return crowd.reset(**seeded)
+
+    returns: dict[str, float] = {}
+    truncated: set[str] = set()  # the agents of this episode that were
+    yield show(*begin(seed=seed))
+    for action in actions:
+        if not crowd.agents:
+            yield show(*begin())
+            continue
+        given = {agent: action[n] for n, agent in enumerate(agents) if agent in crowd.agents}
+        seen, rewards, terminations, truncations, infos = crowd.step(given)
+        ends = {agent: (terminations[agent], truncations[agent]) for agent in given}
+        for agent, reward in rewards.items():
+            returns[agent] += reward
+        truncated.update(agent for agent in given if truncations[agent])
+        last = show(seen, infos, rewards, ends, truncated=bool(truncated), returns=dict(returns))
+        if mode is not AutoresetMode.SAME_STEP:
+            yield last
+            continue
+        finals = {agent: (seen[agent], infos.get(agent, {})) for agent in given if any(ends[agent])}
+        if crowd.agents:
+            shown = {agent: seen[agent] for agent in crowd.agents}
+            yield show(shown, infos, rewards, ends, finals=finals, last=last)
+        else:
+            begun = show(*begin())
+            ended = {"rewards": last["rewards"], "ends": last["ends"], "over": True}
+            yield {**begun, **ended, "finals": finals, "last": last, "begun": begun}
+
+
+def row(batch: Any, number: int) -> Any:
+    """Return one row of a batch."""
+    if isinstance(batch, dict):
+        return {key: row(part, number) for key, part in batch.items()}
+    return batch[number]
+
+
+def observation_of(crowd: Any, expected: Record, agent: str) -> Any:
+    """Return what an agent observes; zeros, with every action allowed, of one that is gone."""
+    if agent in expected["seen"]:
+        return expected["seen"][agent]
+    space = crowd.observation_space(agent)
+    if getattr(crowd, "masks", "") == "observations":
+        return {"observation": np.zeros(4), "action_mask": np.ones(3, np.int8)}
+    return np.zeros(space.shape)
+
+
+def mask_of(crowd: Any, expected: Record, agent: str) -> Any:
+    """Return the mask of an agent's actions."""
+    given = expected["seen" if crowd.masks == "observations" else "infos"].get(agent, {})
+    is_alive = agent in expected["alive"] and "action_mask" in given
+    return given["action_mask"] if is_alive else np.ones(3)
+
+
+def check_rows(crowd: Any, expected: Record, number: int, result: Any) -> None:
+    """Compare the rows of an environment's agents."""
+    observations, rewards, terminations, truncations, infos = result
+    agents = crowd.possible_agents
+    for place, agent in enumerate(agents, number * len(agents)):
+        seen = observation_of(crowd, expected, agent)
+        np.testing.assert_equal(row(observations, place), seen)
+        assert infos["alive"][place] == (agent in expected["alive"])
+        assert infos["episode_over"][place] == expected["over"]
+        if "state" in infos:
+            np.testing.assert_array_equal(infos["state"][place], expected["state"])
+        if rewards is not None:
+            assert rewards[place] == expected["rewards"][agent]
+            assert (terminations[place], truncations[place]) == expected["ends"][agent]
+        if getattr(crowd, "masks", ""):
+            mask = mask_of(crowd, expected, agent)
+            np.testing.assert_array_equal(infos["action_mask"][place], mask)
+        own = expected["infos"][agent]
+        assert bool(infos.get("_age", np.zeros(99))[place]) == ("age" in own)
+        if "age" in own:
+            assert infos["age"][place] == own["age"]
+        final = expected["finals"].get(agent)
+        assert bool(infos.get("_final_obs", np.zeros(99))[place]) == (final is not None)
+        if final is not None:
+            np.testing.assert_equal(infos["final_obs"][place], final[0])
+            if "age" in final[1]:
+                assert infos["final_info"]["age"][place] == final[1]["age"]
+
+
+def check_dicts(crowd: Any, expected: Record, number: int, result: Any) -> None:
+    """Compare the Dicts by agent of an environment."""
+    observations, rewards, terminations, truncations, infos = result
+    last = expected.get("last", expected)
+    shown = expected.get("begun", last)  # an agent that is gone alone shows what it saw last
+    seen = {agent: observation_of(crowd, shown, agent) for agent in crowd.possible_agents}
+    np.testing.assert_equal(row(observations, number), seen)
+    check_infos(crowd, shown, number, infos)
+    if rewards is None:
+        return
+    assert rewards[number] == sum(last["rewards"].values())
+    truncated = last["over"] and last["truncated"]
+    assert truncations[number] == truncated
+    assert terminations[number] == (last["over"] and not truncated)
+    if last["over"]:
+        ended = infos["final_info"] if "begun" in expected else infos
+        for agent, total in last["returns"].items():
+            assert ended[f"return/{agent}"][number] == total
+    if "begun" in expected:
+        seen = {agent: observation_of(crowd, last, agent) for agent in crowd.possible_agents}
+        np.testing.assert_equal(infos["final_obs"][number], seen)
+        check_infos(crowd, last, number, infos["final_info"])
+
+
+def check_infos(crowd: Any, expected: Record, number: int, infos: Any) -> None:
+    """Compare the infos of an environment's agents."""
+    by_agent = infos["agents"]
+    has_masks = bool(getattr(crowd, "masks", ""))
+    assert ("action_mask" in by_agent) == has_masks
+    for agent in crowd.possible_agents:
+        kinds = {
+            "rewards": expected["rewards"][agent],
+            "terminations": expected["ends"][agent][0],
+            "truncations": expected["ends"][agent][1],
+            "alive": agent in expected["alive"],
+        }
+        if has_masks:
+            kinds["action_mask"] = mask_of(crowd, expected, agent)
+        for kind, value in kinds.items():
+            values = by_agent[kind][agent]
+            assert values.dtype != object and values.shape[1:] == np.shape(value)
+            np.testing.assert_array_equal(values[number], value)
+        own, age = by_agent.get("infos", {}).get(agent, {}), expected["infos"][agent].get("age")
+        assert bool(own.get("_age", np.zeros(99))[number]) == (age is not None)
+        assert age is None or own["age"][number] == age
+    if "state" in infos:
+        np.testing.assert_array_equal(infos["state"][number], expected["state"])
+
+
+def play(envs: Any, make: Callable[[], Any], mode: AutoresetMode, steps: int = 25) -> int:
+    """Compare each step of all environments, in either layout, with bare loops over them.
+
+    Returns:
+        How many agents ended before the other ones of their environment.
+    """
+    is_dict = isinstance(envs.single_action_space, spaces.Dict)
+    check = check_dicts if is_dict else check_rows
+    names = make().possible_agents
+    rows_each = 1 if is_dict else len(names)
+    crowds = [make() for _ in range(envs.num_envs // rows_each)]
+    envs.action_space.seed(5)
+    # By time, environment and agent: one that is reset by itself does not act at that time.
+    drawn = [envs.action_space.sample() for _ in range(2 * steps)]
+    actions = [
+        [
+            [each[name][n] if is_dict else each[n * len(names) + k] for k, name in enumerate(names)]
+            for n in range(len(crowds))
+        ]
+        for each in drawn
+    ]
+    loops = [
+        loop(crowd, 7 + n, mode, [each[n] for each in actions]) for n, crowd in enumerate(crowds)
+    ]
+    shown = list(map(next, loops))
+    cursor = np.zeros(len(crowds), int)
+
+    def compare(chosen: Any, result: Any) -> None:
+        for n in chosen:
+            check(crowds[n], shown[n], n, result)
+
+    observations, infos = envs.reset(seed=7)
+    compare(range(len(crowds)), (observations, None, None, None, infos))
+    ended = left = 0
+    for _ in range(steps):
+        over = np.array([each["over"] for each in shown])
+        if mode is AutoresetMode.DISABLED and over.any():
+            mask = np.repeat(over, rows_each)
+            observations, infos = envs.reset(options={"reset_mask": mask})
+            for n in np.flatnonzero(over):
+                shown[n] = next(loops[n])
+            compare(np.flatnonzero(over), (observations, None, None, None, infos))
+            cursor += over
+        chosen = [actions[time][n] for n, time in enumerate(cursor)]
+        if is_dict:
+            batch: Any = {
+                name: np.array([each[k] for each in chosen]) for k, name in enumerate(names)
+            }
+        else:
+            batch = np.array([action for each in chosen for action in each])
+        result = envs.step(batch)
+        shown = list(map(next, loops))
+        compare(range(len(crowds)), result)
+        for each in shown:
+            ended += each["over"]
+            left += sum(map(any, each["ends"].values())) * (not each["over"])
+        cursor += 1
+    for crowd in crowds:
+        crowd.close()
+    assert ended > steps // 9 or not isinstance(crowds[0], Crowd)
+    return left
