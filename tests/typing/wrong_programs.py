@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces import Env, evaluate, make_vec
+from vecspaces import Env, collect, evaluate, make_vec
 from vecspaces.spaces import Box, Discrete
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.wrappers import RecordEpisodeStatistics
@@ -72,6 +72,9 @@ AsyncVectorEnv([Walk] * 4, autoreset_mode="Never")  # error
 SyncVectorEnv([Walk] * 4, num_workers=2)  # error
 evaluate("random", "CartPole-v1", episodes=1, backend="asynk")  # error
 evaluate("random", "CartPole-v1", episodes="1")  # error
+collect("random", "CartPole-v1", episodes=1, backend="asynk")  # error
+collect("random", "CartPole-v1", episodes=1, num_env=3)  # error
+next(collect("random", "CartPole-v1", episodes=1)).reward  # error
 
 # Results that are used as what they are not.
 words: npt.NDArray[np.str_] = made.step(made.action_space.sample())[1]  # error

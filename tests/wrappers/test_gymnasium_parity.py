@@ -14,6 +14,7 @@ from gymnasium.wrappers import vector as theirs
 
 from tests.adapters.side_by_side import MODES
 from tests.compare import assert_identical
+from tests.crosses import diagonal
 from vecspaces import spaces
 from vecspaces import wrappers as ours
 from vecspaces.adapters.gymnasium import to_gymnasium
@@ -157,8 +158,7 @@ def check_beside(mine: Any, other: Any, mode: Any, *, steps: int = 14) -> None:
             assert_identical(again, other.reset(seed=3, options={"reset_mask": mask.copy()})[0])
 
 
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
-@pytest.mark.parametrize("name", VECTOR)
+@diagonal(name=list(VECTOR), mode={mode.value: mode for mode in MODES})
 def test_it_does_what_gymnasiums_vector_wrapper_does(name: str, mode: Any) -> None:
     kind, arguments, env_fns = VECTOR[name]
     if kind == "NormalizeObservation" and mode is not NEXT_STEP:
@@ -174,9 +174,11 @@ def test_it_does_what_gymnasiums_vector_wrapper_does(name: str, mode: Any) -> No
         check_beside(mine, other, mode)
 
 
-@pytest.mark.parametrize("copy", [True, False], ids=["copies", "views"])
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
-@pytest.mark.parametrize("name", SINGLE)
+@diagonal(
+    name=list(SINGLE),
+    mode={mode.value: mode for mode in MODES},
+    copy={"copies": True, "views": False},
+)
 def test_it_does_what_gymnasiums_wrapper_of_each_environment_does(
     name: str, mode: Any, copy: bool
 ) -> None:

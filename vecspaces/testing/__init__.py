@@ -1,6 +1,6 @@
-"""Checking of environments and vector envs; strategies, contract and faulty environments for tests.
+"""Checks of environments; strategies, the contract and faulty environments for tests.
 
-`check_env` and `faulty_envs` need vecspaces alone; `strategies` needs Hypothesis and
+`check_env` and `faulty_envs` need only vecspaces; `strategies` needs Hypothesis and
 `VectorEnvContract` needs pytest, which the extra `testing` installs.
 """
 
@@ -35,8 +35,12 @@ def __getattr__(name: str) -> Any:
     if name == "strategies":
         return importlib.import_module("vecspaces.testing.strategies")
     if name == "VectorEnvContract":
-        # A failed assertion then shows its values, as in a test file.
+        # A failed assertion then shows its values, as in test files.
         rewritten = {f"{__name__}.contract", f"{__name__}.compare"} - sys.modules.keys()
         require_extra("pytest", "testing").register_assert_rewrite(*rewritten)
         return importlib.import_module("vecspaces.testing.contract").VectorEnvContract
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

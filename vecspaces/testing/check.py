@@ -21,7 +21,7 @@ from vecspaces.vector.agents import AgentLayout
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.options import StartMethod
 
-#: By the name of a finding: its severity, and what to do.
+#: For the name of each finding: its severity, and what to do.
 CATALOGUE: Mapping[str, tuple[str, str]] = {
     "construction": ("error", "make the factory return an environment each time it is called"),
     "died": ("error", "find the crash in the environment's native code, or the os._exit"),
@@ -150,25 +150,26 @@ def check_env(
     timeout: float = 30.0,
     agents: AgentLayout | None = None,
 ) -> Report:
-    """Check an environment as it will be run: alone, beside others, and in other processes.
+    """Check an environment as training runs it: alone, beside others, and in other processes.
 
-    The environment is built in processes of its own and never in this one, so that whatever it
-    does (hang, crash, print, change globals) is a finding and has no other effect.
+    The environment is built in separate processes and never in this one, so that a hang, a crash,
+    output and changed globals are reported and have no other effect.
 
     Args:
-        make_env: Makes an environment; with a parameter `render_mode`, all modes are rendered.
-        num_steps: How many steps the longest runs make; slow environments make fewer.
-        seed: Of episodes and actions.
-        timeout: The longest time that a construction, reset or step may take, in seconds, before
-            it counts as hanging.
-        agents: `"rows"` or `"dict"`, for a factory of PettingZoo's parallel environments: they are
-            checked as `make_vec(..., agents=)` runs them.
+        make_env: A factory of environments. If it has a parameter `render_mode`, all modes are
+            rendered.
+        num_steps: The number of steps of the longest runs; slow environments make fewer.
+        seed: The seed of episodes and actions.
+        timeout: The time in seconds after which a construction, reset or step is reported as
+            hanging.
+        agents: `"rows"` or `"dict"` for a factory of PettingZoo's parallel environments, which are
+            checked as in `make_vec(..., agents=)`.
 
     Returns:
         The report.
 
     Raises:
-        RuntimeError: The script that calls it lacks `if __name__ == "__main__":`.
+        RuntimeError: The calling script has no `if __name__ == "__main__":`.
         TypeError: `make_env` cannot be called.
         ValueError: A number is out of its range.
 
@@ -212,7 +213,7 @@ class _Check:
         self.num_steps = 0
 
     def run(self) -> None:
-        """Run all probes that earlier findings do not rule out."""
+        """Run all probes that earlier findings do not prevent."""
         try:
             cloudpickle.dumps(self._make_env)
         except Exception as error:  # whatever a __reduce__ raises
@@ -323,7 +324,7 @@ class _Check:
         known = set(self.findings)
         for name, (neighbours, where) in causes.items():
             if name == "company" and "global-random" in self.findings:
-                continue  # the seven others draw from them too
+                continue  # the seven others also draw from them
             message = differs(neighbours)
             if message is not None:
                 hint = ""
@@ -335,7 +336,7 @@ class _Check:
         return False
 
     def _compare_processes(self, trace: list[ResultDigest]) -> None:
-        """Compare with a run in a process that is no copy of this one."""
+        """Compare with a run in a process that was not forked from this one."""
         if self._spawn is None:
             return
         args = (self._seed, self._num_steps, _BUDGET, 0)
@@ -427,8 +428,8 @@ def _frames_differ(one: Played, other: Played) -> bool:
 def best_num_workers(seconds: float, num_envs: int = _ENVS, cores: int = 0) -> int:
     """Return the number of workers that steps environments fastest; 0 for `SyncVectorEnv`.
 
-    `seconds` is the time of a step, resets included; `cores` are the usable ones, or 0: those of
-    this process.
+    `seconds` is the time of a step, resets included; `cores` is the number of usable cores (0:
+    those of this process).
 
     Example:
         >>> best_num_workers(1e-3, cores=8), best_num_workers(1e-7, cores=8)

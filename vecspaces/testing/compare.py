@@ -1,4 +1,4 @@
-"""Bit-for-bit comparison of values: what parity with Gymnasium means in every test."""
+"""Bit-for-bit comparison of values, with which tests compare results with Gymnasium's."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 
 def assert_identical(ours: Any, theirs: Any, path: str = "value") -> None:
-    """Assert equal types, dtypes, shapes and bits, however deep.
+    """Assert equal types, dtypes, shapes and bits, in nested values too.
 
     -0.0 differs from 0.0, nan equals nan. A GraphInstance of either library is compared by fields.
 
     Args:
         ours: The value of vecspaces.
-        theirs: The value it must be identical to.
-        path: What to call the value in the error.
+        theirs: The value to which it must be identical.
+        path: The name of the value in the error.
 
     Raises:
         AssertionError: They differ; the message names the path of the first difference.

@@ -1,8 +1,8 @@
-"""Environments of the contract: small, deterministic, picklable; observations show what happened.
+"""Environments of the contract: small, deterministic, picklable; observations tell what happened.
 
-They are classes of a module, so that workers of every start method can build them, and they import
-neither Gymnasium nor Hypothesis, so that starting a worker stays cheap. Their spaces may be those
-of either library.
+They are classes of a module, so that workers of every start method can build them. The module
+imports neither Gymnasium nor Hypothesis, so that workers start fast. Their spaces may be those of
+either library.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def ledgers(count: int, **arguments: Any) -> list[Any]:
 
 
 class Noted(Ledger):
-    """A ledger that writes each of its constructions down in a file: number, process."""
+    """A ledger that logs its constructions in a file: number, process."""
 
     def __init__(self, path: Path, number: int, **arguments: Any) -> None:
         super().__init__(number, **arguments)
@@ -110,7 +110,7 @@ class Noted(Ledger):
 
 
 class Passing:
-    """A wrapper of no library's, which passes everything on and has an attribute of its own."""
+    """A wrapper that belongs to no library, passes everything on, and has its own attribute."""
 
     def __init__(self, env: Any) -> None:
         self.env, self.layers = env, 1
@@ -186,7 +186,7 @@ class Sampler(Env[Any, Any]):
 class Echo(Env[Any, Any]):
     """Returns given results: a list of results of `reset`, and one of results of `step`.
 
-    The lists are gone through again and again.
+    The lists are repeated.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Echo(Env[Any, Any]):
 
 
 class Chosen(Echo):
-    """Returns the result of `step` that the action is the number of."""
+    """Returns the result of `step` whose number is the action."""
 
     def __init__(self, observation_space: Any, resets: list[Any], steps: list[Any]) -> None:
         super().__init__(observation_space, resets, steps, spaces.Discrete(len(steps)))
@@ -221,19 +221,19 @@ _UNIT, _NOTHING = spaces.Box(0, 1, (1,)), np.zeros(1, np.float32)
 
 
 def talking(*infos: Any) -> Echo:
-    """An environment with these infos, one a step."""
+    """An environment with these infos, one per step."""
     steps: list[Any] = [(_NOTHING, 0.0, False, False, info) for info in infos]
     return Echo(_UNIT, [(_NOTHING, {})], steps)
 
 
 def rewarding(*rewards: Any) -> Echo:
-    """An environment with these rewards, one a step."""
+    """An environment with these rewards, one per step."""
     steps: list[Any] = [(_NOTHING, reward, False, False, {}) for reward in rewards]
     return Echo(_UNIT, [(_NOTHING, {})], steps)
 
 
 def observing(space: Any, first: Any, *observations: Any) -> Echo:
-    """An environment with these observations: the first after a reset, then one a step."""
+    """An environment with these observations: the first after a reset, then one per step."""
     later = observations or (first,)
     steps: list[Any] = [(observation, 0.0, False, False, {}) for observation in later]
     return Echo(space, [(first, {})], steps)
@@ -284,9 +284,9 @@ INFO_SPACE = spaces.Dict(
 
 
 class Informing(Ledger):
-    """A ledger whose infos hold samples of `INFO_SPACE`, now with and now without each key.
+    """A ledger whose infos contain samples of `INFO_SPACE`, with and without each key.
 
-    There are keys besides, and all infos are one dict, whose arrays are written over. With
+    There are further keys, and all infos are one dict, whose arrays are overwritten. With
     `declares`, it has an info_space.
     """
 
@@ -356,7 +356,7 @@ def ledger_vector(
 
 
 class Tag:
-    """A parallel environment: agents on a line, who leave at its ends, each at its own time."""
+    """A parallel environment: agents on a line, which leave at its ends, at different times."""
 
     possible_agents = ("red", "green", "blue")
     agents: Any = ()
@@ -393,7 +393,7 @@ class Tag:
 
 
 class Drift(VectorEnv[Any, Any, Any]):
-    """A simulator that is vectorised by itself: adds up actions; truncates at `length`.
+    """A vectorised simulator: adds up actions; truncates at `length`.
 
     Its reset takes an int as its seed, and it has no `reset_mask`.
     """

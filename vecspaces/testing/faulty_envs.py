@@ -1,7 +1,7 @@
-"""Environments that go wrong on demand, to test training code and backends with.
+"""Environments that fail on demand, for tests of training code and backends.
 
-A fault occurs once, at a chosen moment: when its file is there (`arm`). So it also occurs in other
-processes, and not again in an environment that is built again. Everything is picklable.
+A fault occurs once, when its file exists (`arm`). It therefore also occurs in other processes, but
+not again in an environment that is built again. Everything is picklable.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OddError(Exception):
 
 
 class UnpicklableError(Exception):
-    """Holds what no pickle can carry."""
+    """Cannot be pickled."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class UnpicklableError(Exception):
 
 
 class UnloadableError(Exception):
-    """Pickles, but its constructor takes more than pickle gives back."""
+    """Can be pickled but not unpickled, because its constructor needs more arguments."""
 
     def __init__(self, code: int, what: str) -> None:
         super().__init__(f"{what} ({code})")
@@ -73,7 +73,7 @@ def _run_out_of_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-#: What an environment may do instead of going on.
+#: What an environment may do instead of continuing.
 FAULTS: dict[str, Callable[[], Any]] = {
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "segfault": _segfault,
@@ -89,7 +89,7 @@ FAULTS: dict[str, Callable[[], Any]] = {
     "out of memory": _run_out_of_memory,
 }
 
-#: A kind of fault besides: wait until `open_gate` is called.
+#: A further kind of fault: wait until `open_gate` is called.
 GATE = "gate"
 
 
@@ -109,7 +109,7 @@ class Fault:
     trigger: Path
 
     def run(self, where: str) -> bool:
-        """Let it occur, once, if it is armed; return whether a value must be an invalid one."""
+        """Let the fault occur once, if it is armed; return whether a value must be invalid."""
         if where != self.where:
             return False
         try:
@@ -149,7 +149,7 @@ INVALID_OBSERVATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "observation None": (lambda good: None, "observation"),
 }
 
-#: Rewards that are no number.
+#: Rewards that are not numbers.
 INVALID_REWARDS: dict[str, Any] = {
     "reward that is a word": "plenty",
     "reward None": None,
@@ -159,13 +159,13 @@ INVALID_REWARDS: dict[str, Any] = {
 
 
 class Unloadable:
-    """Pickles, but what it pickles to raises."""
+    """Can be pickled, but unpickling raises."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _raise, (OddError("the gripper is stuck"),)
 
 
-#: Infos that are no dict, or that do not survive the way to the caller.
+#: Infos that are not dicts, or cannot be sent to the caller.
 INVALID_INFOS: dict[str, Callable[[], Any]] = {
     "info that is a list": lambda: ["not", "a", "dict"],
     "info None": lambda: None,
@@ -173,7 +173,7 @@ INVALID_INFOS: dict[str, Callable[[], Any]] = {
     "info that cannot be unpickled": lambda: {"riddle": Unloadable()},
 }
 
-#: Results of a call that do not survive the way to the caller.
+#: Results of a call that cannot be sent to the caller.
 INVALID_RESULTS: dict[str, Callable[[], Any]] = {
     "result that cannot be pickled": threading.Lock,
     "result that cannot be unpickled": Unloadable,
@@ -181,11 +181,11 @@ INVALID_RESULTS: dict[str, Callable[[], Any]] = {
 
 
 class FaultyEnv(Env[Any, Any]):
-    """An environment in which one thing goes wrong, once.
+    """An environment with one fault, which occurs once.
 
     Args:
-        index: Stands in each of its observations.
-        fault: What goes wrong; None: nothing.
+        index: A number in each of its observations.
+        fault: The fault; None: no fault.
         episode: The number of steps of an episode.
     """
 
@@ -255,7 +255,7 @@ class FaultyEnv(Env[Any, Any]):
 
 @dataclass(frozen=True)
 class Factory:
-    """Makes one `FaultyEnv`, and logs that it did.
+    """Makes one `FaultyEnv`, and logs this.
 
     Args:
         index: The index of the environment.
@@ -286,16 +286,16 @@ def factories(
     at: int = 2,
     episode: int = 4,
 ) -> list[Factory]:
-    """Return factories of which one builds an environment that goes wrong once `arm` was called.
+    """Return factories, one of which makes an environment that fails after `arm` was called.
 
-    A fault in construction is armed at once: there is nothing before it.
+    A fault in construction is armed at once.
 
     Args:
-        count: How many.
+        count: The number of factories.
         folder: An empty folder, for the files that arm the fault and log constructions.
-        kind: What goes wrong (see `Fault`); None: nothing.
-        where: Where it goes wrong.
-        at: In which environment.
+        kind: The kind of the fault (see `Fault`); None: no fault.
+        where: The call in which the fault occurs.
+        at: The index of the environment that fails.
         episode: The number of steps of an episode.
 
     Returns:
@@ -335,7 +335,7 @@ def built(folder: Path) -> list[int]:
 
 
 def open_gate(folder: Path) -> None:
-    """Let the environment at the gate go on; waits until it is there."""
+    """Wait until the environment is at the gate, and let it continue."""
     (folder / "gate").write_bytes(b"!")
 
 

@@ -1,6 +1,6 @@
-"""Running a probe of `check_env` in a process of its own, where an environment can do no harm.
+"""Running a probe of `check_env` in a separate process, where an environment can do no harm.
 
-What an environment does there (print, hang, exit, change globals) ends with the process.
+The effects of an environment there (output, hangs, exits, changed globals) end with the process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.options import StartMethod
 
 _NOTE_BYTES = 200
-# Notes about the steps of episodes begin so.
+# The beginning of notes about the steps of episodes.
 _STEP = "step "
 _START, _CONSTRUCTION = "its start", "construction"
 _UNGUARDED = (
@@ -35,7 +35,7 @@ _UNGUARDED = (
 )
 # The exit code of a process that imports such a script.
 _UNGUARDED_CODE = 64
-# A process that is no fork imports NumPy and the user's main module.
+# A process that was not forked imports NumPy and the user's main module.
 _START_SECONDS = 60.0
 
 
@@ -50,12 +50,12 @@ class Played:
     # Whether the process crashed or hung, and how many steps it had made.
     lost: bool = False
     num_steps: int = 0
-    # Values of one probe alone.
+    # Further values of single probes.
     extra: dict[str, Any] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def guard(self, host: ProbeHost, doing: str, name: str | None = None) -> Iterator[None]:
-        """Turn an exception of the environment into a finding; only the `with` block ends."""
+        """Convert an exception of the environment to a finding; only the `with` block ends."""
         host.note(doing)
         try:
             yield
@@ -63,7 +63,7 @@ class Played:
             pass
         except (Exception, SystemExit) as error:
             self.failure = f"{host.doing}: raises {_describe(error)}"
-            name = getattr(error, "finding", name)  # breaches of PettingZoo's contract have one
+            name = getattr(error, "finding", name)  # violations of PettingZoo's rules have one
             if name is None:
                 name = _CONSTRUCTION if host.doing == _CONSTRUCTION else "raises"
             self.findings.setdefault(name, self.failure)
@@ -77,10 +77,10 @@ def _describe(error: BaseException) -> str:
 
 
 class ProbeHost(Env[Any, Any]):
-    """Takes the place of an environment in a worker, and holds the factory that probes call.
+    """Replaces the environment in a worker, and has the factory that probes call.
 
-    The file `notes` has what the probe does at the moment, in words; the file `printed` takes the
-    place of standard output and standard error.
+    The file `notes` describes what the probe is doing; the file `printed` replaces standard output
+    and standard error.
     """
 
     observation_space = action_space = Discrete(1)
@@ -94,11 +94,11 @@ class ProbeHost(Env[Any, Any]):
             stream.flush()
         for descriptor in (1, 2):
             os.dup2(self._printed, descriptor)
-        # A test runner has put objects of its own here.
+        # A test runner may have replaced these objects.
         sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
 
     def note(self, what: str) -> None:
-        """Write what is done next into the file, which outlives this process."""
+        """Write the next action to the file, which remains after the end of this process."""
         done = f"{self._steps}\n{self._count}\n{what}"
         self.doing = what
         self._count += 1
@@ -107,7 +107,7 @@ class ProbeHost(Env[Any, Any]):
         os.write(self._notes, done.encode()[:_NOTE_BYTES].ljust(_NOTE_BYTES))
 
     def printed_bytes(self) -> int:
-        """Return the number of bytes that were printed so far."""
+        """Return the number of printed bytes so far."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         return os.fstat(self._printed).st_size
@@ -127,7 +127,7 @@ def run_isolated(
 ) -> Played:
     """Call `probe(host, *args)` in a new process, and wait for what it returns.
 
-    `make_env` becomes `host.make_env`; `timeout` bounds one thing in it, a reset or a step.
+    `make_env` becomes `host.make_env`; `timeout` bounds each reset and each step.
     """
     with tempfile.TemporaryDirectory(prefix="vecspaces-check-") as folder:
         notes, printed = Path(folder, "notes"), Path(folder, "printed")
@@ -138,7 +138,7 @@ def run_isolated(
             envs = AsyncVectorEnv(
                 [partial(ProbeHost, make_env, notes, printed)],
                 context=context,
-                daemon=False,  # an environment may have processes of its own
+                daemon=False,  # an environment may start processes
                 num_workers=1,
                 start_timeout=_START_SECONDS,
                 step_timeout=timeout,
@@ -156,7 +156,7 @@ def run_isolated(
             how = error.signal or f"exit code {error.exitcode}"
             message = f"its process ended in {doing} ({how}){_show_line(error.stack)}"
             return Played([], {"died": message}, message, True, steps)
-        except Exception as error:  # of the start of a process: whatever pickling raised
+        except Exception as error:  # at the start of a process: an error of pickling
             message = f"{type(error).__name__}: {error}"
             return Played([], {"raises": message}, message, True)
         finally:
@@ -184,7 +184,7 @@ def _read(notes: Path) -> tuple[int, str]:
 
 
 def _show_line(stack: str | None) -> str:
-    """Name the innermost line of code of a stack."""
+    """Return the innermost line of code of a stack."""
     lines = re.findall(r'File "(.*)", line (\d+)', stack or "")
     return f" ({Path(lines[-1][0]).name}, line {lines[-1][1]})" if lines else ""
 
@@ -196,6 +196,6 @@ def refuse_imports() -> None:
 
 
 def start_methods() -> tuple[StartMethod, StartMethod | None]:
-    """Return the fastest start method, and one that begins without a copy of this process."""
+    """Return the fastest start method, and one that does not copy this process."""
     known = multiprocessing.get_all_start_methods()
     return ("fork", "spawn") if "fork" in known else ("spawn", None)

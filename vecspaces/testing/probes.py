@@ -1,4 +1,4 @@
-"""The probes of `check_env`, each of which plays an environment in a process of its own."""
+"""The probes of `check_env`, each of which runs an environment in a separate process."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Item = TypeVar("Item")
 def _probe(
     fill: Callable[Concatenate[ProbeHost, Played, Args], None],
 ) -> Callable[Concatenate[ProbeHost, Args], Played]:
-    """Make a probe of a function that fills its result."""
+    """Decorate a function that fills a result, as a probe."""
 
     @functools.wraps(fill)
     def probe(host: ProbeHost, /, *args: Args.args, **kwargs: Args.kwargs) -> Played:
@@ -55,7 +55,7 @@ def _probe(
 
 
 def _for_seconds(seconds: float, items: Iterable[Item], least: int = 5) -> Iterator[Item]:
-    """Yield items until the time is up, but at least `least` of them."""
+    """Yield items until the time is over, but at least `least` of them."""
     ends = time.perf_counter() + seconds
     for number, item in enumerate(items, 1):
         yield item
@@ -64,7 +64,7 @@ def _for_seconds(seconds: float, items: Iterable[Item], least: int = 5) -> Itera
 
 
 def _seed_globals(seed: int) -> None:
-    # No seed that an environment would choose.
+    # A seed that no environment would choose.
     random.seed(seed + 1_299_709)
     np.random.seed(seed + 1_299_709)
 
@@ -82,7 +82,7 @@ def _build(host: ProbeHost, **kwargs: Any) -> Built:
 
 
 def _close(*envs: Any) -> None:
-    """Close environments; `use_up` reports what that raises."""
+    """Close environments; `use_up` reports exceptions of this."""
     for env in envs:
         if hasattr(env, "close"):
             with contextlib.suppress(Exception):
@@ -241,10 +241,11 @@ def replay(
     globals_seed: int,
     neighbours: tuple[str, ...] = (),
 ) -> None:
-    """Play an environment in this process, alone or beside neighbours that disturb it.
+    """Play an environment in this process, alone or beside others that may disturb it.
 
-    `"siblings"`: seven others are played too; `"random"`: the global generators are drawn from and
-    seeded; `"directory"`: the working directory changes. `budget` is for all environments.
+    `"siblings"`: seven others are played too; `"random"`: the global generators are seeded and
+    drawn from; `"directory"`: the working directory changes. `budget` is the time for all
+    environments.
     """
     _seed_globals(globals_seed)
     if neighbours:
@@ -362,7 +363,7 @@ def render_frames(
 
 
 def _wrong_frame(mode: str, frame: Any) -> str | None:
-    """Return what is wrong with a frame; None for a right one, and for modes of any form."""
+    """Return the fault of a frame, or None; modes without a fixed form have none."""
     if mode.endswith("_list"):
         if not isinstance(frame, list):
             return f"render() returns {show_value(frame)}, expected a list of frames"
@@ -415,7 +416,7 @@ def use_up(host: ProbeHost, played: Played, seed: int, budget: float) -> None:
         if played.failure is None:
             with played.guard(host, "a second close()", "close-twice"):
                 env.close()
-    # Threads of native libraries do not count: their pools remain for later use.
+    # Threads of native libraries are not counted, because their pools remain for later use.
     left = {
         "threads": threading.active_count() - threads,
         "processes": _resources()["processes"] - base["processes"],
@@ -498,7 +499,7 @@ def _resources() -> dict[str, float]:
 def step_after_end(
     host: ProbeHost, played: Played, seed: int, num_steps: int, budget: float
 ) -> None:
-    """Step on after the end of an episode, where an environment may raise."""
+    """Step after the end of an episode, when an environment may raise."""
     env = _build(host).env
     recorder = Recorder(env, seed, num_steps, host.note)
     recorder.reset(seed, "reset")
@@ -517,7 +518,7 @@ def step_after_end(
 
 @_probe
 def measure(host: ProbeHost, played: Played, seed: int, num_steps: int, budget: float) -> None:
-    """Time steps and resets, whose results are not inspected; `extra` has the seconds."""
+    """Time steps and resets without inspecting results; `extra` has the seconds."""
     steps, busy, resets = (
         played.extra.setdefault(name, []) for name in ("steps", "busy", "resets")
     )

@@ -1,4 +1,4 @@
-"""Playing an environment with given seeds and actions: what it returns, recorded and checked."""
+"""Playing an environment with given seeds and actions; its results are recorded and checked."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ResultDigest(NamedTuple):
 def digest(value: Any) -> bytes:
     """Return a digest of the types, dtypes, shapes and bits of a nested value.
 
-    Objects without values that can be compared between processes count by their type alone.
+    Objects whose values cannot be compared between processes are represented by their type.
 
     Example:
         >>> digest({"a": [1, 2.5]}) == digest({"a": [1, 2.5]}) != digest({"a": [1, 2]})
@@ -86,9 +86,9 @@ def _feed(found: Any, value: Any, depth: int) -> None:
 class Recorder:
     """Plays one environment: resets, steps, and resets at the end of each episode.
 
-    `seed` is that of the first reset; later ones have none. `note` is called with what is done
-    next, in words. With `inspect`, `findings` has what is wrong with what was returned; an
-    environment that `binds` may change its last observation.
+    `seed` is the seed of the first reset; later ones have none. `note` is called with a description
+    of the next action. With `inspect`, `findings` has the faults of results; an environment that
+    `binds` may change its last observation.
     """
 
     def __init__(
@@ -109,16 +109,16 @@ class Recorder:
         space = env.observation_space
         self._rule = validation.ObservationRule(native_space(space), space)
         self._foreign = foreign_values(env.action_space)
-        # The actions do not depend on what the environment does to its own space.
+        # The actions do not depend on the environment's use of its own space.
         self._actions = copy.deepcopy(native_space(env.action_space))
         self._actions.seed(seed if action_seed is None else action_seed)
-        # An episode that does not end is given up after so many steps, so that a reset is seen.
+        # An episode that does not end is ended by a reset after this number of steps.
         self._longest = max(2 * num_steps // 3, 1)
         self.trace: list[ResultDigest] = []
         self.findings: dict[str, str] = {}
         # The last observation and info, with their digests.
         self._kept: list[tuple[str, Any, bytes]] = []
-        # The dtypes and shapes of the masks in infos; None for what is no array.
+        # The dtypes and shapes of the masks in infos; None for one that is not an array.
         self.masks: set[tuple[Any, ...] | None] = set()
         # The mask of the next action; None after an episode, whose last state may allow none.
         self._mask: Any = None
@@ -205,7 +205,7 @@ class Recorder:
             self._kept.append(("observation", observation, digest(observation)))
 
     def _look_back(self, where: str) -> None:
-        """Find out whether the last call wrote to what the one before it had returned."""
+        """Check whether the last call changed the results of the one before it."""
         for name, value, known in self._kept:
             if digest(value) != known:
                 found = f"writes to the {name} that it returned before"
@@ -238,7 +238,7 @@ class Recorder:
 
 
 class StopPlaying(Exception):  # noqa: N818 (no error: a finding reports the fault)
-    """The environment returned a result with which it cannot be played on."""
+    """The environment returned a result after which it cannot be stepped."""
 
 
 class DeclaredInfos:
@@ -252,7 +252,7 @@ class DeclaredInfos:
         self._unseen = [key.path for key in layout.keys]
 
     def explain(self, info: dict[Any, Any]) -> str | None:
-        """Return why an info does not lie in the space; None where it does."""
+        """Return why an info is not in the space; None if it is."""
         self._unseen = [path for path in self._unseen if not _has(info, path)]
         try:
             self._writer.write({0: info}, [0])
@@ -264,7 +264,7 @@ class DeclaredInfos:
 
     @property
     def missing(self) -> list[str]:
-        """The keys that no info had; of a Dict that no info had, no keys below it."""
+        """The keys that no info had; for a Dict that no info had, without its keys."""
         tops = [path for path in self._unseen if path[:-1] not in self._unseen]
         return [f"info{show_path(path)}" for path in tops]
 
@@ -280,16 +280,16 @@ def _has(info: Any, path: Path) -> bool:
 def _any(terminated: Any, truncated: Any) -> bool:
     try:
         return bool(terminated) or bool(truncated)
-    except Exception:  # an array of several flags; the finding about it reports it
+    except Exception:  # an array of several flags, which is reported as a finding
         return True
 
 
 def first_difference(
     one: list[ResultDigest], other: list[ResultDigest], *, infos: bool = False
 ) -> tuple[str, str] | None:
-    """Return the place and the part of the first difference; None if one trace begins the other.
+    """Return the place and part of the first difference; None if one trace begins the other.
 
-    Infos count only with `infos`, and after all else: some hold the time.
+    Infos are compared only with `infos`, and last, because some contain the time.
     """
     for parts in (("observation", "outcome"), ("info",) if infos else ()):
         for mine, theirs in zip(one, other, strict=False):

@@ -12,14 +12,14 @@ SEVERITIES = ("error", "warning", "note")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong with an environment, or worth knowing.
+    """A fault of an environment, or a note about it.
 
     Attributes:
-        name: Which kind of finding it is, such as `"reused-observation"`; `docs/checking.md` lists
+        name: The kind of the finding, such as `"reused-observation"`; `docs/checking.md` lists
             them.
-        severity: `"error"`: episodes or results are wrong, or it cannot run in a vector env;
-            `"warning"`: other libraries, or other settings, get wrong results; `"note"`: nothing is
-            wrong.
+        severity: `"error"`: results are wrong, or the environment cannot run in a vector env;
+            `"warning"`: results may be wrong in other libraries or with other settings; `"note"`:
+            no change is needed.
         message: What was found, and where.
         advice: What to do.
     """
@@ -39,10 +39,10 @@ class Cost:
 
     Attributes:
         step: The mean time of a step, in seconds.
-        step_p99: The time that 99 % of the steps take at most.
+        step_p99: The 99th percentile of the time of a step.
         reset: The mean time of a reset.
-        num_workers: The worker processes that step 64 of them fastest on this machine; 0 where
-            `SyncVectorEnv` does.
+        num_workers: The number of workers that steps 64 environments fastest on this machine; 0 if
+            `SyncVectorEnv` is faster.
     """
 
     step: float
@@ -57,9 +57,9 @@ class Report:
 
     Attributes:
         findings: The findings, worst first.
-        cost: What a step costs; None where the environment could not be stepped.
+        cost: The cost of a step; None if the environment could not be stepped.
         num_steps: The steps of the longest run, which are fewer for slow environments.
-        seconds: How long the check took.
+        seconds: The duration of the check.
 
     Example:
         >>> finding = Finding("prints", "note", "step printed 'hello'", "use logging")
@@ -79,13 +79,13 @@ class Report:
         return all(finding.severity != "error" for finding in self.findings)
 
     def raise_for_findings(self, severity: str = "error") -> None:
-        """Raise if there are findings of this severity or of a worse one.
+        """Raise if there are findings of this severity or a worse one.
 
         Args:
             severity: `"error"`, `"warning"` or `"note"`.
 
         Raises:
-            FailedCheckError: Lists these findings.
+            FailedCheckError: There are such findings, which the message lists.
             ValueError: There is no such severity.
         """
         if severity not in SEVERITIES:

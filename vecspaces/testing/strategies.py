@@ -1,7 +1,8 @@
 """Hypothesis strategies: spaces of all ten kinds, nested, and values of a space.
 
-`spaces()` draws spaces and `values(space)` values of one. `recipes()` draws a space as a `Recipe`,
-the class's name and its constructor arguments, of which the same space can be built in Gymnasium.
+`spaces()` draws spaces, and `values(space)` draws values of a space. `recipes()` draws a space as a
+`Recipe`, the class's name and its constructor arguments, from which the same space can be built in
+Gymnasium.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ FUNDAMENTAL = ("Box", "Discrete", "MultiBinary", "MultiDiscrete", "Text")
 COMPOSITE = ("Dict", "Tuple", "Sequence", "Graph", "OneOf")
 KINDS = FUNDAMENTAL + COMPOSITE
 DYNAMIC = ("Sequence", "Graph")
-# Beyond it float64 rounds what is drawn; tests/spaces/test_limits.py goes there.
+# Beyond it float64 rounds samples; tests/spaces/test_limits.py tests this.
 EXACT = 2**52
 
 seeds = st.integers(0, 2**32)
@@ -106,7 +107,7 @@ _WIDTHS: dict[int, Literal[16, 32, 64]] = {2: 16, 4: 32, 8: 64}
 
 
 def _bounds(dtype: np.dtype[Any]) -> st.SearchStrategy[Any]:
-    """Finite bounds that the dtype holds, away from where float64 is too coarse for integers."""
+    """Finite bounds of the dtype; integers are in the exact range of float64."""
     if dtype.kind == "f":
         limit = float(np.finfo(dtype).max) / 4
         return st.one_of(
@@ -273,8 +274,8 @@ def spaces(kinds: tuple[str, ...] = KINDS, max_leaves: int = 5) -> st.SearchStra
     They shrink to few members, small shapes and bounds around 0.
 
     Args:
-        kinds: The names of the classes that may occur.
-        max_leaves: About how many spaces without members one holds at most.
+        kinds: The names of the classes that may be drawn.
+        max_leaves: The approximate maximum number of spaces without members in one.
 
     Returns:
         A strategy.
@@ -297,10 +298,10 @@ _LONGEST = 4
 def values(space: Any) -> st.SearchStrategy[Any]:
     """Draw values of a space, of vecspaces or of Gymnasium.
 
-    Other than samples, they prefer bounds, extremes and empty values, and shrink to simple ones.
+    Unlike samples, they are often bounds, extremes and empty values, and shrink to simple ones.
 
     Args:
-        space: The space; values of a class of someone's own are its samples.
+        space: The space; for a custom class of spaces, values are its samples.
 
     Returns:
         A strategy of values that the space contains, without infinite floats.
@@ -323,7 +324,7 @@ def _values(space: Space[Any]) -> st.SearchStrategy[Any]:
 
 def _samples(space: Space[Any]) -> st.SearchStrategy[Any]:
     def sample(seed: int) -> Any:
-        twin = copy.deepcopy(space)  # whose own generator stays as it is
+        twin = copy.deepcopy(space)  # whose own generator does not change
         twin.seed(seed)
         return twin.sample()
 

@@ -36,3 +36,7 @@ __all__ = [
     "TransformObservation",
     "TransformReward",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

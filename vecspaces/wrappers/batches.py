@@ -22,7 +22,7 @@ def has_arrays_only(space: Space[Any]) -> bool:
 
 
 def map_arrays(space: Space[Any], function: Callable[..., Any], *batches: Any) -> Any:
-    """Call a function for each array of batches of a space, and nest the results as they are."""
+    """Call a function for each array of batches of a space, and keep the nesting."""
     if not isinstance(space, Product):
         return function(*batches)
     return space._build(
@@ -32,9 +32,9 @@ def map_arrays(space: Space[Any], function: Callable[..., Any], *batches: Any) -
 
 
 def flatten_rows(space: Space[Any], batch: Any, count: int | None = None) -> Any:
-    """Flatten every row of a batch, by arrays where the space has a flat form of a fixed size.
+    """Flatten every row of a batch, as arrays if the space has a flat form of a fixed size.
 
-    `count` is the number of rows; None: as many as the batch holds.
+    `count` is the number of rows; None: the length of the batch.
     """
     if count is None:
         count = batch_length(space, batch) or 0

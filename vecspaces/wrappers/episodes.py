@@ -1,4 +1,4 @@
-"""EpisodeWrapper: the base of wrappers whose state belongs to the running episodes."""
+"""EpisodeWrapper: the base of wrappers with a state per episode."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class EpisodeBounds(NamedTuple):
     """Which rows of a result begin and end an episode."""
 
     rows: RowChoice
-    begun: Mask | None  # the first observation of an episode, and no step; None: no row
-    fresh: Mask | None  # those of them that follow a reset of the caller, not an autoreset
-    ended: Mask  # the last step of an episode
-    gone: Mask | None = None  # rows of agents that are not there, which show zeros
+    begun: Mask | None  # rows with the first observation of an episode, and no step; None: no row
+    fresh: Mask | None  # those of them that the caller reset, not an autoreset
+    ended: Mask  # rows with the last step of an episode
+    gone: Mask | None = None  # rows of agents that are gone, which are zero
 
 
 class EpisodeWrapper(
     VectorWrapper[WrapperObsType, ActType, ObsType, ActType, npt.NDArray[Any]],
     Generic[WrapperObsType, ActType, ObsType],
 ):
-    """A wrapper that follows where the episodes of its rows begin and end, in every autoreset mode.
+    """A wrapper that knows when the episodes of its rows begin and end, in every autoreset mode.
 
     Derived classes override `_begin` and `_follow`, which compute the next state and end with plain
-    assignments of it: an interrupt leaves either the old state or the new one.
+    assignments of it, so an interrupt leaves either the old state or the new one.
     """
 
     def __init__(self, env: VectorEnv[ObsType, ActType, npt.NDArray[Any]]) -> None:
@@ -42,12 +42,12 @@ class EpisodeWrapper(
         mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._same_step = AutoresetMode.of(mode) is AutoresetMode.SAME_STEP
         self.prev_dones: Mask = np.zeros(self.num_envs, dtype=np.bool_)
-        # Environments whose first observation `recv` has still to return.
+        # Environments whose first observation `recv` has not returned yet.
         self._fresh: Mask = np.zeros(self.num_envs, dtype=np.bool_)
-        # Those of them whose first observation `reset` has returned.
+        # Those of them whose first observation `reset` has already returned.
         self._shown: Mask = np.zeros(self.num_envs, dtype=np.bool_)
         self._numbers = np.arange(self.num_envs)
-        # Where rows are agents: those whose next action will be used.
+        # If rows are agents: those whose next action will be used.
         self._alive: Mask | None = None
         if getattr(env, "agent_layout", None) == "rows":
             self._alive = np.ones(self.num_envs, dtype=np.bool_)
@@ -55,7 +55,7 @@ class EpisodeWrapper(
     def _begin(
         self, observations: ObsType, infos: dict[str, Any], rows: RowChoice
     ) -> tuple[WrapperObsType, dict[str, Any]]:
-        """Change what a reset of some environments returned, which are the rows of all."""
+        """Change what a reset of some environments returned, with the rows of all."""
         raise NotImplementedError
 
     def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
@@ -63,7 +63,7 @@ class EpisodeWrapper(
         raise NotImplementedError
 
     def send(self, actions: Any, env_ids: EnvIds | None = None) -> None:
-        """Give actions to environments without waiting for them."""
+        """Send actions to environments without waiting for results."""
         rows = ALL if env_ids is None else as_rows(env_ids)
         super().send(actions, env_ids)
         self._fresh[rows] = False
@@ -75,7 +75,7 @@ class EpisodeWrapper(
         seed: Any = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Send environments a reset without waiting for them."""
+        """Send environments a reset without waiting for results."""
         rows = ALL if env_ids is None else as_rows(env_ids)
         super().send_reset(env_ids, seed=seed, options=options)
         self._fresh[rows], self._shown[rows], self.prev_dones[rows] = True, False, False
@@ -105,17 +105,17 @@ class EpisodeWrapper(
         if self._alive is None:
             return None
         alive = self._alive.copy()
-        # Rows of environments of one agent may lie beside them, and report nothing.
+        # Environments of one agent may be among them, and report nothing.
         at = rows if len(dones) < len(infos.get("alive", dones)) else ALL
         ended = np.zeros_like(dones) if self._same_step else dones
         alive[rows] = np.where(infos["_alive"][at], infos["alive"][at], ~ended)
         return alive
 
     def _advance(self, result: StepResult, rows: RowChoice, fresh: Mask | None) -> StepResult:
-        """Follow what some environments returned; those that are fresh were only reset."""
+        """Process what some environments returned; those that are `fresh` were only reset."""
         dones = result[2] | result[3]
         begun = before = fresh
-        if self._alive is not None:  # no action of an agent that is not there is used
+        if self._alive is not None:  # the action of an agent that is gone is not used
             before = ~self._alive[rows]
         elif not self._same_step:  # the step after an end resets
             before = self.prev_dones[rows]

@@ -43,18 +43,18 @@ class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTy
 
     Each observation is stored once, not once per stack. If the wrapped vector env was made with
     `copy=False`, `reset` and `step` return read-only views of this memory, which is not written
-    again while the views exist. k stacked frames then take the memory of one frame; a step in which
-    an episode begins also copies k - 1 frames of all environments. `recv` and
-    `step(env_ids=...)` return copies, as do all calls with `copy=True`.
+    again while the views exist. k stacked frames then take the memory of one frame, but a step in
+    which an episode begins copies k - 1 frames of all environments. `recv` and `step(env_ids=...)`
+    return copies, as do all calls with `copy=True`.
 
     Args:
         env: The vector env to wrap.
-        stack_size: How many observations are stacked.
+        stack_size: The number of stacked observations.
         padding_type: `"reset"` (the first observation of the episode), `"zero"` (zeros, or the
             nearest values in the space), or an observation.
 
     Raises:
-        TypeError: `stack_size` is no integer.
+        TypeError: `stack_size` is not an integer.
         ValueError: `stack_size` is not positive, or `padding_type` is not one of these.
 
     Example:
@@ -134,10 +134,10 @@ class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTy
 
 
 class _ArrayFrames:
-    """The last frames of each environment: one line of frames per row, and where each line ends.
+    """The last frames of each environment: one line of frames per row, and the end of each line.
 
-    A stack is the end of a line. What was written once is not written again. Before the first frame
-    stands the padding; None: the first frame itself.
+    A stack is the end of a line. No frame is written twice. The padding is before the first frame;
+    None: the first frame itself.
     """
 
     def __init__(self, space: Space[Any], count: int, size: int, padding: Any, copy: bool) -> None:
@@ -155,7 +155,7 @@ class _ArrayFrames:
         frames = copy.copy(self)
         ends = frames._ends = self._ends.copy()
         ends[rows] += 1 if begun is None else np.where(begun, self._size, 1)
-        # Views of all rows need lines that end at the same place.
+        # A view of all rows needs lines that end at the same index.
         uneven = rows is ALL and not self._copy and not _are_equal(ends)
         if uneven or ends.max() >= _STACKS * self._size:
             frames._lines = self._moved(rows)
@@ -184,7 +184,7 @@ class _ArrayFrames:
         return frames
 
     def _moved(self, rows: RowChoice) -> Any:
-        """Return new lines that begin with the last frames, with room for one more in some rows."""
+        """Return new lines that begin with the last frames, with space for more in some rows."""
         size = self._size
         lines = create_empty_array(self._line, len(self._numbers), np.empty)
 
@@ -213,7 +213,7 @@ class _ArrayFrames:
 
 
 class _ItemFrames:
-    """The last frames of each environment where they are not arrays alone: one tuple per row."""
+    """The last frames of each environment, if they are not only arrays: one tuple per row."""
 
     def __init__(self, space: Space[Any], count: int, size: int, padding: Any, copy: bool) -> None:
         self._space, self._size, self._padding = space, size, padding
@@ -227,7 +227,7 @@ class _ItemFrames:
         numbers = self._numbers[rows].tolist()
         items = iterate(batch_space(self._space, len(numbers)), batch)
         for place, (row, item) in enumerate(zip(numbers, items, strict=True)):
-            frame = copy.deepcopy(item)  # a view, where the vector env does not copy
+            frame = copy.deepcopy(item)  # a view, if the vector env does not copy
             before = self._rows[row][1:]
             if begun is not None and begun[place]:
                 before = (frame if self._padding is None else self._padding,) * (self._size - 1)
@@ -241,12 +241,12 @@ class _ItemFrames:
 
 
 def _are_equal(ends: _Array) -> bool:
-    """Whether all lines end at the same place."""
+    """Whether all lines end at the same index."""
     return bool((ends == ends[0]).all())
 
 
 def _zero(space: Space[Any]) -> Any:
-    """Return the value of a space that is nearest to zeros; it is Gymnasium's."""
+    """Return the value of a space that is nearest to zeros, which equals Gymnasium's."""
     if isinstance(space, Box):
         return np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
     if isinstance(space, (Discrete, MultiDiscrete)):

@@ -21,7 +21,7 @@ Moments = tuple[Any, Any, float]
 class RunningMeanStd:
     """The mean and variance of all batches seen so far, in constant memory.
 
-    Its attributes are all of its state: pickle it, or save and assign them.
+    The attributes are its complete state: pickle it, or save and assign them.
 
     Args:
         epsilon: The weight of the initial mean 0 and variance 1.
@@ -60,9 +60,9 @@ class RunningMeanStd:
 
 
 def moments_with(statistics: RunningMeanStd, x: _Array, update: bool) -> Moments:
-    """Return what the mean, variance and count are after a batch (Chan, Golub and LeVeque).
+    """Return the mean, variance and count after a batch (Chan, Golub and LeVeque).
 
-    A function, since users may assign Gymnasium's statistics to a wrapper.
+    This is not a method, since users may assign Gymnasium's statistics to a wrapper.
     """
     if not (update and len(x)):
         return statistics.mean, statistics.var, statistics.count
@@ -93,7 +93,7 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
         epsilon: As given.
 
     Raises:
-        ValueError: `epsilon` is not positive, or observations have no shape.
+        ValueError: `epsilon` is not positive, or observations are not arrays of one shape.
 
     Example:
         >>> from vecspaces import make_vec
@@ -134,7 +134,7 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
     def _follow(self, result: StepResult, progress: EpisodeBounds) -> StepResult:
         observations, rewards, terminations, truncations, infos = result
         counted, gone = observations, progress.gone
-        if progress.fresh is not None:  # what reset returned was counted then
+        if progress.fresh is not None:  # what reset returned was counted at that time
             new = ~(progress.fresh & self._shown[progress.rows])
             counted = observations[new if gone is None else new & ~gone]
         elif gone is not None:
@@ -159,11 +159,11 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
 
 
 class NormalizeReward(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType, ActType]):
-    """Scales rewards, so that the discounted sum of rewards has a variance of about 1.
+    """Scales rewards so that the discounted sum of rewards has a variance of about 1.
 
     Rewards are divided by the standard deviation of the discounted sums of all environments so far.
     As in Gymnasium, a sum begins again when an episode terminates, after a reset, and in SAME_STEP
-    mode after every end. In the other modes it continues over the end of a truncated episode.
+    mode after every end. In the other modes it continues after a truncated episode.
 
     Args:
         env: The vector env to wrap.
@@ -178,7 +178,7 @@ class NormalizeReward(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType
         epsilon: As given.
 
     Raises:
-        ValueError: `gamma` does not lie between 0 and 1, or `epsilon` is not positive.
+        ValueError: `gamma` is not between 0 and 1, or `epsilon` is not positive.
 
     Example:
         >>> from vecspaces import make_vec

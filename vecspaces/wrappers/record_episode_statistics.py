@@ -20,7 +20,7 @@ Counts = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.fl
 class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic[ObsType, ActType]):
     """Adds each episode's return, length and duration to the infos of the step that ends it.
 
-    `infos["episode"]` holds arrays with one entry per environment, zero if no episode ended: `"r"`
+    `infos["episode"]` has arrays with one entry per environment, zero if no episode ended: `"r"`
     (the sum of rewards, float64), `"l"` (steps, int64), `"t"` (seconds, float64). The mask
     `infos["_episode"]` is True where an episode ended. Names and values are those of
     `gymnasium.wrappers.vector.RecordEpisodeStatistics`. They are added by `step`, `step_wait` and
@@ -28,14 +28,14 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
 
     Args:
         env: The vector env to wrap.
-        buffer_length: How many episodes the queues keep.
+        buffer_length: The number of episodes in the queues.
         stats_key: The key in the infos.
 
     Attributes:
         episode_count: The episodes that have ended.
         episode_returns: The sum of rewards of each running episode; shape `(num_envs,)`, float64.
         episode_lengths: The steps of each running episode; shape `(num_envs,)`, int64.
-        episode_start_times: When each running episode began, as `time.perf_counter` has it.
+        episode_start_times: When each running episode began, by `time.perf_counter`.
         prev_dones: Whether each environment's last step ended its episode.
         return_queue: The returns of the last episodes.
         length_queue: Their lengths.
@@ -84,7 +84,7 @@ class RecordEpisodeStatistics(EpisodeWrapper[ObsType, ActType, ObsType], Generic
         observations, rewards, terminations, truncations, infos = result
         rows, begun, _, ended, _ = progress
         now = time.perf_counter()
-        if begun is None and rows is ALL:  # as it is at nearly every step
+        if begun is None and rows is ALL:  # the usual case
             returns, lengths = self.episode_returns + rewards, self.episode_lengths + 1
             counts = returns, lengths, self.episode_start_times
         else:

@@ -25,7 +25,7 @@ _SUFFIXES = (".gif", ".mp4")
 class RecordVideo(
     VectorWrapper[ObsType, ActType, ObsType, ActType, npt.NDArray[Any]], Generic[ObsType, ActType]
 ):
-    """Writes what `render` shows after every reset and step into one file, as a grid of frames.
+    """Writes the frames after every reset and step into one file, as a grid.
 
     The file is complete when `length` frames are written, or after `close`. In SAME_STEP mode the
     last frame of an episode is missing, because its environment has been reset.
@@ -33,17 +33,18 @@ class RecordVideo(
     Args:
         env: The vector env to wrap; its environments were made with `render_mode="rgb_array"`.
         path: The file; its ending, `.gif` or `.mp4`, is its format.
-        env_ids: The environments to show, row by row; None: all.
-        length: The most frames; None: until `close`.
+        env_ids: The environments in the grid, row by row; None: all.
+        length: The maximum number of frames; None: until `close`.
         fps: Frames per second; None: `render_fps` of the environments' metadata, or 30.
-        max_size: The most pixels in width and height; larger grids are shrunk by a whole factor.
+        max_size: The maximum width and height in pixels; larger grids are shrunk by an integer
+            factor.
 
     Attributes:
-        frames_written: How many frames are in the file.
+        frames_written: The number of frames in the file.
 
     Raises:
-        ValueError: The environments render no images, or an argument is out of its range.
-        ImportError: imageio is not installed, or for MP4 imageio-ffmpeg.
+        ValueError: The environments do not render images, or an argument is out of its range.
+        ImportError: imageio is not installed, or imageio-ffmpeg for MP4.
 
     Example:
         >>> import os, tempfile
@@ -157,7 +158,7 @@ class RecordVideo(
 
 
 def _render(env: VectorEnv[Any, Any, Any], env_ids: list[int]) -> list[Any]:
-    """Render chosen environments; one that cannot choose renders all."""
+    """Render the recorded environments; a vector env without `env_ids` renders all."""
     if hasattr(env.unwrapped, "call"):
         frames: Any = env.render(env_ids=env_ids)  # type: ignore[call-arg]  # as just checked
         return list(frames)
@@ -197,14 +198,14 @@ def tile(frames: Sequence[npt.NDArray[Any]]) -> Image:
 def shrink(image: Image, max_size: int) -> Image:
     """Shrink an image to at most `max_size` pixels a side; each pixel is the mean of a square.
 
-    Pixels at the right and bottom edge that fill no square are cut off.
+    Pixels at the right and bottom edge that do not fill a square are cut off.
     """
     factor = math.ceil(max(image.shape[:2]) / max_size)
     if factor == 1:
         return image
     height, width = (max(1, size // factor) for size in image.shape[:2])
     total = np.zeros((height, width, 3), dtype=np.uint32)
-    # One strided pass for each place in the square: many times the speed of a mean over two axes.
+    # One strided pass for each place in the square is much faster than a mean over two axes.
     for top, left in np.ndindex(min(factor, image.shape[0]), min(factor, image.shape[1])):
         total += image[top::factor, left::factor][:height, :width]
     count = min(factor, image.shape[0]) * min(factor, image.shape[1])

@@ -20,13 +20,13 @@ _Array = npt.NDArray[Any]
 class TimeAwareObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActType, ObsType]):
     """Adds the number of steps of the running episode to observations.
 
-    A Dict gets one key more, a Tuple one member more, and any other observation becomes a Dict of
-    `"obs"` and `"time"`.
+    A Dict gets one more key, a Tuple gets one more member, and any other observation becomes a Dict
+    of `"obs"` and `"time"`.
 
     Args:
         env: The vector env to wrap; its environments have a limit of steps.
         flatten: Whether the result is flattened into one array.
-        normalize_time: Whether the time runs from 0.0 to 1.0; otherwise from 0 to the limit.
+        normalize_time: Whether the time is from 0.0 to 1.0; otherwise it is from 0 to the limit.
         dict_time_key: The key of the time in a Dict.
 
     Attributes:
@@ -34,8 +34,8 @@ class TimeAwareObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTyp
         max_timesteps: The limit of steps.
 
     Raises:
-        ValueError: The environments have no limit of steps (`max_episode_steps`), or different
-            ones, or a Dict has the key already.
+        ValueError: The environments have no limit of steps (`max_episode_steps`) or different
+            limits, or a Dict already has the key.
 
     Example:
         >>> from vecspaces import make_vec

@@ -68,7 +68,7 @@ class ClipAction(TransformAction[ObsType, _Array, _Array], Generic[ObsType]):
         env: The vector env to wrap.
 
     Raises:
-        TypeError: The action space is no Box.
+        TypeError: The action space is not a Box.
 
     Example:
         >>> from vecspaces import make_vec
@@ -92,9 +92,9 @@ class RescaleAction(TransformAction[ObsType, _Array, _Array], Generic[ObsType]):
         max_action: The new upper bound, in the same form.
 
     Raises:
-        TypeError: The action space is no Box, or a bound is no number.
-        ValueError: A bound has another shape, is infinite although the Box's bound is finite, or is
-            not below the other one; or the Box is of integers, which the map would round.
+        TypeError: The action space is not a Box, or a bound is not a number.
+        ValueError: A bound has another shape, is infinite although the Box's bound is finite, or
+            is not below the other one; or the Box is of integers, which the map would round.
 
     Example:
         >>> from vecspaces import make_vec

@@ -37,9 +37,9 @@ class TransformObservation(
 
     Args:
         env: The vector env to wrap.
-        func: A function that takes a batch of observations and returns as many rows. For `recv`,
-            `step(env_ids=...)` and last observations (`infos["final_obs"]`), the batch has fewer
-            rows than there are environments.
+        func: A function that takes a batch of observations and returns the same number of rows. For
+            `recv`, `step(env_ids=...)` and last observations (`infos["final_obs"]`), the batch has
+            fewer rows than there are environments.
         observation_space: The space of the batches that `func` returns; None: that of
             `single_observation_space`, or of the wrapped vector env.
         single_observation_space: The space of one row; None: that of the wrapped vector env.
@@ -81,9 +81,9 @@ class FilterObservation(TransformObservation[Any, ActType, Any], Generic[ActType
         filter_keys: The keys of a Dict to keep, or the positions of a Tuple, in that order.
 
     Raises:
-        TypeError: `filter_keys` is no sequence, or of keys of another kind.
-        ValueError: The observation space is no Dict or Tuple, or has no such member, or none would
-            be kept.
+        TypeError: `filter_keys` is not a sequence, or has keys of another kind.
+        ValueError: The observation space is not a Dict or Tuple, or has no such member, or no
+            member would be kept.
 
     Example:
         >>> from vecspaces import make_vec
@@ -147,7 +147,7 @@ class FlattenObservation(TransformObservation[_Array, ActType, ObsType], Generic
 
 
 class RescaleObservation(TransformObservation[_Array, ActType, _Array], Generic[ActType]):
-    """Maps observations between the bounds of a Box to other bounds.
+    """Maps observations linearly from the bounds of a Box to other bounds.
 
     Args:
         env: The vector env to wrap.
@@ -155,7 +155,7 @@ class RescaleObservation(TransformObservation[_Array, ActType, _Array], Generic[
         max_obs: The new upper bound.
 
     Raises:
-        TypeError: The observation space is no Box, or a bound is no number.
+        TypeError: The observation space is not a Box, or a bound is not a number.
         ValueError: A bound has another shape, is infinite although the Box's bound is finite, or is
             above the other; or the Box is of integers, which the map would round.
 
@@ -183,7 +183,7 @@ class DtypeObservation(TransformObservation[_Array, ActType, _Array], Generic[Ac
         dtype: The dtype.
 
     Raises:
-        TypeError: The observation space is no Box, Discrete, MultiDiscrete or MultiBinary.
+        TypeError: The observation space is not a Box, Discrete, MultiDiscrete or MultiBinary.
 
     Example:
         >>> from vecspaces import make_vec

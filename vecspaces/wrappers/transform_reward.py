@@ -20,8 +20,8 @@ class TransformReward(VectorRewardWrapper[ObsType, ActType, _Array], Generic[Obs
 
     Args:
         env: The vector env to wrap.
-        func: A function that takes an array of rewards, one per row, and returns as many. For
-            `recv` and `step(env_ids=...)`, these are the rows of some environments.
+        func: A function that takes an array of rewards, one per row, and returns an array of the
+            same shape. For `recv` and `step(env_ids=...)`, these are the rows of some environments.
 
     Example:
         >>> from vecspaces import make_vec
@@ -48,7 +48,7 @@ class ClipReward(TransformReward[ObsType, ActType], Generic[ObsType, ActType]):
 
     Args:
         env: The vector env to wrap.
-        min_reward: The least reward; None: no bound.
+        min_reward: The smallest reward; None: no bound.
         max_reward: The largest reward; None: no bound.
 
     Raises:

@@ -18,7 +18,7 @@ def choose_spaces(
     batch: Space[Any] | None,
     single: Space[Any] | None,
 ) -> tuple[Space[Any], Space[Any]]:
-    """Return the space of a batch and of one row; a user may have given each of them, or None."""
+    """Return the spaces of a batch and of one row; the user may have passed each, or None."""
     row = getattr(env, f"single_{kind}_space") if single is None else native_space(single)
     if batch is not None:
         chosen = native_space(batch)
@@ -37,13 +37,13 @@ def choose_spaces(
 
 
 def single_space(kind: Literal["action", "observation"], env: Any) -> Space[Any]:
-    """Return the space of one row of what is to be wrapped."""
+    """Return the space of one row of the vector env to wrap."""
     space: Space[Any] = getattr(check_vector_env(env), f"single_{kind}_space")
     return space
 
 
 def require_box(wrapper: object, kind: Literal["action", "observation"], env: Any) -> Box:
-    """Return the space of one row of what is to be wrapped, which has to be a Box."""
+    """Return the space of one row of the vector env to wrap; raise unless it is a Box."""
     space = single_space(kind, env)
     if not isinstance(space, Box):
         name = type(wrapper).__name__

@@ -47,7 +47,8 @@ class ResultsContract(Part):
 
     def test_a_reward_that_is_no_number_names_the_environment(self) -> None:
         zero = np.zeros(1, np.float32)
-        rewards: list[Any] = [1.0, None, "2", [2.0], 1j, np.array([1.0, 2.0]), np.zeros((1, 1)), {}]
+        rewards: list[Any] = [1.0, None, "2", [2.0], 1j, 10**400, np.array([1.0, 2.0]), {}]
+        rewards.append(np.zeros((1, 1)))
         steps: list[Any] = [(zero, reward, False, False, {}) for reward in rewards]
         with self.make([partial(Chosen, spaces.Box(0, 1, (1,)), [(zero, {})], steps)] * 3) as envs:
             for number in range(1, len(rewards)):

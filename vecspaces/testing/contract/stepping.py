@@ -99,8 +99,10 @@ class SteppingContract(Part):
             assert truncations.shape == (3,) and truncations.dtype == np.bool_
             assert isinstance(infos, dict)
 
-    @pytest.mark.parametrize("mode", MODES)
-    @pytest.mark.parametrize("name", ["Box", "Dict", "Text", "all"])
+    @pytest.mark.parametrize(
+        ("name", "mode"),
+        [*zip(["Box", "Dict", "Text"], MODES, strict=True), *(("all", mode) for mode in MODES)],
+    )
     def test_a_run_equals_syncs_to_the_last_bit(self, name: str, mode: AutoresetMode) -> None:
         space = ALL_SPACES[name]
         env_fns = [partial(Sampler, space, space)] * 3

@@ -30,6 +30,8 @@ LOST, KEPT = [2, 3], [0, 1]
 LONG = 1000
 # `on_worker_death` handles deaths, `on_step_timeout` handles hangs; the rest is the same.
 LOSSES = ["SIGKILL", "hang"]
+LOST_IN = [("SIGKILL", mode) for mode in MODES] + [("hang", MODES[0])]
+LOST_IN += [pytest.param("hang", mode, marks=pytest.mark.full) for mode in MODES[1:]]  # type: ignore[misc]
 SAME_STEP = AutoresetMode.SAME_STEP
 TOUCHES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "call": (lambda envs: envs.call("poke", 10), (10, 11, 12, 13)),
@@ -40,13 +42,15 @@ TOUCHES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     ),
     "render": (lambda envs: tuple(frame[0, 0, 0] for frame in envs.render()), (0, 1, 2, 3)),
 }
-# Each pair of two parameters is in the ordinary run.
+# The ordinary run has each place once, and each deed and mode.
 TOUCHED = [
     pytest.param(
         *(where, deed, mode),
-        marks=[] if (number + turn) % 2 == (deed == "hang") else pytest.mark.full,
+        marks=[] if (turn, at) == (number % 3, number % 2) else pytest.mark.full,
     )
-    for (number, where), (turn, mode), deed in product(enumerate(TOUCHES), enumerate(MODES), LOSSES)
+    for (number, where), (turn, mode), (at, deed) in product(
+        enumerate(TOUCHES), enumerate(MODES), enumerate(LOSSES)
+    )
 ]
 
 
@@ -109,9 +113,11 @@ class WorkersContract(Part):
 
     Attributes:
         patience: The `step_timeout` of environments that hang, in seconds.
+        unfinished: The environments that have not finished a step in which environment 2 hangs.
     """
 
     patience = 0.25
+    unfinished: tuple[int, ...] = (2, 3)
 
     def restarts(self, deed: str) -> dict[str, Any]:
         """Return the arguments with which a worker is replaced after this."""
@@ -178,7 +184,7 @@ class WorkersContract(Part):
             kinds: Any = (WorkerDiedError, StepTimeoutError)
             with pytest.raises(kinds) as caught:
                 envs.step(ACTIONS)
-            assert caught.value.env_ids == (2, 3)
+            assert caught.value.env_ids == (self.unfinished if deed == "hang" else (2, 3))
             with pytest.raises((ResetNeededError, AlreadyPendingCallError), match="reset"):
                 envs.step(ACTIONS)
             assert_same_step(envs.reset(seed=3), healthy.reset(seed=3))
@@ -187,8 +193,7 @@ class WorkersContract(Part):
 
     # ------------------------------------------------------------------ restarts
 
-    @pytest.mark.parametrize("mode", MODES)
-    @pytest.mark.parametrize("deed", LOSSES)
+    @pytest.mark.parametrize(("deed", "mode"), LOST_IN)
     def test_a_lost_step_is_a_truncation(
         self, deed: str, mode: AutoresetMode, tmp_path: Path
     ) -> None:
@@ -254,9 +259,7 @@ class WorkersContract(Part):
             for _ in range(3):
                 assert_same_step(envs.step(ACTIONS), healthy.step(ACTIONS))
 
-    @pytest.mark.parametrize(
-        ("deed", "mode"), [("SIGKILL", mode) for mode in MODES] + [("hang", MODES[0])]
-    )
+    @pytest.mark.parametrize(("deed", "mode"), LOST_IN)
     def test_a_loss_in_a_partial_reset_repeats_it_and_truncates_the_neighbour(
         self, deed: str, mode: AutoresetMode, tmp_path: Path
     ) -> None:
