@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from vecspaces import errors, spaces, vector, wrappers
 from vecspaces.env import Env
-from vecspaces.evaluation import Evaluation, evaluate
+from vecspaces.evaluation import Episode, Evaluation, collect, evaluate
 from vecspaces.make import make_vec
 from vecspaces.sampling import sample_actions
 from vecspaces.shared_array import SharedArray
 from vecspaces.spaces import Space
 
-__version__ = "0.1.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "Env",
+    "Episode",
     "Evaluation",
     "SharedArray",
     "Space",
     "__version__",
+    "collect",
     "errors",
     "evaluate",
     "make_vec",

@@ -1,7 +1,7 @@
 """Env: the members that an environment must have, and a base class for environments of your own.
 
-Any object with the members of `EnvLike` is an environment, such as a `gymnasium.Env`; its class is
-never tested. The base class `Env` adds seeding and defaults.
+Any object with the members of `EnvLike`, such as a `gymnasium.Env`, is an environment; its class is
+not checked. The base class `Env` adds seeding and defaults.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ class Env(seeding.Seeded, Generic[ObsType, ActType]):
     `reset` begins with `super().reset(seed=seed)`. `render` and `close` may be overridden.
 
     An environment whose observations are arrays, or dicts and tuples of arrays, may also have a
-    method `bind(observation)`. A vector env calls it with arrays that are nested as the space is
+    method `bind(observation)`. A vector env calls it with arrays that are nested like the space
     (arrays of shape `()` for the scalars of a Discrete). `reset` and `step` then write the
     observation into these arrays and return the same object, which saves a copy. The arrays contain
-    an older observation, so write all of them each time. `bind` is called before the first `reset`
-    or `step` that writes into other arrays than the last one: once, or before each step if there
-    are several slots. It is also found through Gymnasium's `TimeLimit`, `OrderEnforcing`,
+    an older observation, so write all of them each time. `bind` is called before each `reset` or
+    `step` that writes into other arrays than the last one: once, or before each step if there are
+    several buffers. It is also found through Gymnasium's `TimeLimit`, `OrderEnforcing`,
     `PassiveEnvChecker` and `RecordEpisodeStatistics`. Other wrappers that neither change nor keep
     observations may define `bind` themselves. If an environment is a vector env, its `bind` gets a
     batch: one row per environment in it.
 
     Attributes:
-        observation_space: The space that every observation lies in.
-        action_space: The space that actions are taken from.
-        info_space: A Dict of the keys of infos that a vector env stores beside the observations;
-            infos may have other keys too.
-        metadata: Facts about the class: `"render_modes"`, `"render_fps"`.
+        observation_space: The space of observations.
+        action_space: The space of actions.
+        info_space: A Dict with the keys of infos that a vector env stores like observations; infos
+            may have other keys too.
+        metadata: Properties of the class: `"render_modes"`, `"render_fps"`.
         render_mode: How `render` shows the environment; chosen at construction.
-        spec: What the environment was made from, if a registry made it.
+        spec: The specification that the environment was made from, if a registry made it.
 
     Example:
         >>> from vecspaces.spaces import Discrete
@@ -105,8 +105,8 @@ class Env(seeding.Seeded, Generic[ObsType, ActType]):
             options: Options whose meaning the subclass defines.
 
         Returns:
-            The first observation and an info. This base method returns None; a subclass calls it
-            for the seeding and returns its own.
+            The first observation and an info. This base method returns None; a subclass calls it to
+            seed `np_random`, and returns its own values.
 
         Raises:
             VecspacesError: The seed is negative or not a Python integer.
@@ -145,7 +145,7 @@ class Env(seeding.Seeded, Generic[ObsType, ActType]):
         return self
 
     def has_wrapper_attr(self, name: str) -> bool:
-        """Return whether the environment, or one that it wraps, has this attribute."""
+        """Return whether the environment, or one that it wraps, has an attribute."""
         return hasattr(self, name)
 
     def get_wrapper_attr(self, name: str) -> Any:

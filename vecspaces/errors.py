@@ -1,4 +1,4 @@
-"""Every error that vecspaces raises on purpose, drawn as a tree.
+"""The errors that vecspaces raises on purpose, as a tree.
 
 ::
 
@@ -12,7 +12,7 @@
     ├── InvalidFlagError (TypeError)       a flag that is not a bool (validate=True)
     ├── InvalidInfoError (TypeError)       an info that is not a dict, cannot be pickled, or does
     │                                      not fit the info_space
-    ├── ResetNeededError (AssertionError)  stepping a finished or broken environment
+    ├── ResetNeededError (AssertionError)  a step of a finished or broken environment
     ├── ClosedEnvironmentError             a call after close()
     ├── AlreadyPendingCallError            a call while another one is still pending
     ├── NoAsyncCallError                   a wait for a call that is not pending
@@ -21,6 +21,8 @@
     ├── FailedCheckError (AssertionError)  `Report.raise_for_findings` of `vecspaces.testing`
     └── WorkerError                        an environment's exception cannot be sent to the caller
         └── WorkerDiedError                a worker process ended
+
+docs/troubleshooting.md has causes and remedies, under a heading for each class.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ class InvalidInfoError(VecspacesError, TypeError):
 
 
 class ResetNeededError(VecspacesError, AssertionError):
-    """A finished environment in DISABLED mode, or a broken one, was stepped before a reset."""
+    """A finished environment (in DISABLED mode) or a broken one was stepped before a reset."""
 
 
 class ClosedEnvironmentError(VecspacesError):
@@ -94,7 +96,7 @@ class NoAsyncCallError(VecspacesError):
 
     Args:
         message: What happened and what to do next.
-        name: The call that was to be waited for: `"reset"`, `"step"`, `"call"` or `"recv"`.
+        name: The call that was awaited: `"reset"`, `"step"`, `"call"` or `"recv"`.
     """
 
     def __init__(self, message: str, name: str = "") -> None:
@@ -103,14 +105,14 @@ class NoAsyncCallError(VecspacesError):
 
 
 class FailedCheckError(VecspacesError, AssertionError):
-    """`vecspaces.testing.check_env` found something wrong with an environment."""
+    """`vecspaces.testing.check_env` found faults of an environment."""
 
 
 class StepTimeoutError(VecspacesError, TimeoutError, multiprocessing.TimeoutError):
-    """A wait took longer than its bound; the call stays pending.
+    """A wait took longer than its time limit; the call stays pending.
 
     Args:
-        message: What was waited for, for how long, and what to do next.
+        message: The call, the length of the wait, and what to do next.
         env_ids: The environments that are still busy; if their workers are restarted
             (`on_step_timeout`), all environments of these workers.
         running: The environments in `env_ids` that were running.
@@ -158,11 +160,11 @@ class WorkerError(VecspacesError):
 
 
 class WorkerDiedError(WorkerError):
-    """A worker process ended, although the caller did not end it.
+    """A worker process ended, and the caller had not ended it.
 
     Args:
         message: What happened, in which environments, and what to do next.
-        env_ids: The environments that the worker held.
+        env_ids: The environments of the worker.
         worker: The index of the worker.
         command: What the worker was doing.
         exitcode: The exit code of the process; negative numbers are signals, None is unknown.

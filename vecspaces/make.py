@@ -37,7 +37,7 @@ _REGISTERED_BY = {
     "highway-": "highway_env",
 }
 
-# The most names of a module that an error lists.
+# How many names of a module an error lists at most.
 _LISTED = 10
 
 # Arguments of `gymnasium.make`.
@@ -107,15 +107,15 @@ def make_vec(
     """Make a vector env; the environments themselves are built where they run.
 
     A Gymnasium id is looked up in the caller, so it need not be registered in the workers. The
-    result's `spec` then holds all arguments: `make_vec(envs.spec)` makes an equal vector env. As in
-    `gymnasium.make_vec`, the `num_envs`, backend, `vector_kwargs` and `wrappers` of such a spec
+    result's `spec` then contains all arguments: `make_vec(envs.spec)` makes an equal vector env. As
+    in `gymnasium.make_vec`, the `num_envs`, backend, `vector_kwargs` and `wrappers` of such a spec
     override the arguments.
 
     Args:
-        env: What to run copies of: a Gymnasium id (`"CartPole-v1"`, or `"module:Name-v0"` for a
-            module that registers it), a Gymnasium `EnvSpec`, `"module:factory"` for anything in a
-            module that can be called (a class, for one), a factory, or one factory per environment.
-        num_envs: The number of environments. For a list of factories pass its length, or nothing.
+        env: The environment: a Gymnasium id (`"CartPole-v1"`, or `"module:Name-v0"` for a module
+            that registers it), a Gymnasium `EnvSpec`, `"module:factory"` for a function or class of
+            a module, a factory, or a list of one factory per environment.
+        num_envs: The number of environments. For a list of factories, omit it or pass its length.
         backend: `"async"` for worker processes, `"sync"` for this process, `"ray"` for the actors
             of a Ray cluster.
         vector_kwargs: Arguments of `AsyncVectorEnv`, `SyncVectorEnv` or `RayVectorEnv`. With
@@ -123,22 +123,22 @@ def make_vec(
         env_kwargs: Arguments of the factory, or of `gymnasium.make`.
         wrappers: Applied to each environment where it runs, the first one innermost; with `agents`,
             to the parallel environment.
-        agents: For PettingZoo's parallel environments, of which `env` is a factory or, without a
-            colon, the id in PettingZoo's registry. `"rows"`: each agent has a row of its own;
-            `"dict"`: observations and actions are Dicts by agent. An argument of the factory of
-            this name goes into `env_kwargs`.
-        state: With `agents`, whether `infos["state"]` holds what the environment's `state` returns.
+        agents: For PettingZoo's parallel environments: `env` is then a factory of these, or an id
+            (without a colon) of PettingZoo's registry. `"rows"`: each agent has a row of its own;
+            `"dict"`: observations and actions are Dicts by agent. If the factory has an argument of
+            this name, pass it in `env_kwargs`.
+        state: With `agents`, whether `infos["state"]` is what the environment's `state()` returns.
         **kwargs: Arguments of the vector env by their names; all others are arguments of the
-            factory. `vector_kwargs` and `env_kwargs` override them. Type checkers know the
-            arguments of the vector env and `render_mode`; put others into `env_kwargs`.
+            factory. `vector_kwargs` and `env_kwargs` override them. Type checkers know only the
+            arguments of the vector env and `render_mode`: pass others in `env_kwargs`.
 
     Returns:
         The vector env.
 
     Raises:
         ValueError: `num_envs` is less than 1 or does not fit the list, or there is no such backend.
-        TypeError: No environment can be made from `env`, or neither the vector env nor the
-            environment takes an argument.
+        TypeError: No environment can be made from `env`, or an argument belongs neither to the
+            vector env nor to the environment.
         ImportError: The module cannot be imported, or Gymnasium is not installed.
         AttributeError: The module has no such factory.
         gymnasium.error.Error: There is no such id.
@@ -227,7 +227,7 @@ def _check_names(factory: Factory, names: Iterable[str], kind: Any, known: Seque
 def _unknown_name(
     name: str, kind: Any, known: Sequence[str], parameters: Sequence[str]
 ) -> TypeError:
-    """Return the error for an argument that no one takes, with the names that are close to it."""
+    """Return the error for an unknown argument, with the names that are similar."""
     close = difflib.get_close_matches(name, [*known, *parameters], n=3)
     hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
     return TypeError(
@@ -237,7 +237,7 @@ def _unknown_name(
 
 @dataclass(frozen=True)
 class GymnasiumFactory:
-    """Makes what a Gymnasium spec describes, in a process that need not have it registered."""
+    """Makes the environment of a Gymnasium spec, in a process that need not have it registered."""
 
     spec: EnvSpec
 
@@ -265,7 +265,7 @@ def _make_parallel(spec: Any, **kwargs: Any) -> Any:
 
 
 def _adapt(layout: str | None, mode: AutoresetMode, state: bool, env: Any) -> Any:
-    """Make a parallel environment one that a vector env can step; outside of all wrappers."""
+    """Convert a parallel environment for a vector env; this is its outermost wrapper."""
     adapter = importlib.import_module("vecspaces.adapters.pettingzoo")
     if layout == "rows":
         return adapter.as_vector_env(env, autoreset_mode=mode, state=state)
@@ -304,7 +304,7 @@ class _Recipe:
 
 
 def find_factory(env: str | EnvSpec | Factory) -> Factory:
-    """Return what makes an environment, without making one; raise what `make_vec` raises."""
+    """Return the factory of an environment, without calling it; raise what `make_vec` raises."""
     if isinstance(env, str):
         return _find_in_module(env) if ":" in env else GymnasiumFactory(_find_spec(env))
     registration = sys.modules.get("gymnasium.envs.registration")
