@@ -35,8 +35,8 @@ import typer
 from benchmarks.common import cart_pole, make_table, repeat, show
 from vecspaces import evaluate
 from vecspaces.evaluation.episodes import EpisodeQueue
+from vecspaces.evaluation.play import choose_num_envs, make_seeds
 from vecspaces.evaluation.policies import adapt_policy
-from vecspaces.evaluation.run import choose_num_envs, make_seeds
 from vecspaces.vector import AsyncVectorEnv
 
 SHORTEST, LONGEST = 20, 200

@@ -10,6 +10,7 @@ this machine: Ray transfers objects between their stores over the loopback devic
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import os
 import statistics
 import time
@@ -35,6 +36,8 @@ LARGE = (500_000, 2_000_000, 8_000_000, 16_000_000)
 BETWEEN = 4_000_000
 CARTPOLES = (16, 64, 256)
 CARTPOLES_BETWEEN = 128
+PROCESSES = (2, 8, 32)
+MORE_PROCESSES = (16, 64)
 OPEN = (100, 1000)
 SECONDS = 1.0  # of each measurement
 
@@ -79,16 +82,12 @@ class Bench:
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self._cluster.add_node(num_cpus=0, resources={"there": 64})
         raylet = self._cluster.head_node.all_processes["raylet"][0].process.pid
-        self._raylet = Path(f"/proc/{raylet}/stat")
+        self._raylet = raylet
         ray.init(address=self._cluster.address, log_to_driver=False)
 
     def close(self) -> None:
         ray.shutdown()
         self._cluster.shutdown()
-
-    def _raylet_time(self) -> float:
-        user, system = self._raylet.read_text().rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def measure(self, envs: Any) -> Cost:
         """Return medians of many steps; processor times are means, as those clocks are coarse."""
@@ -97,7 +96,7 @@ class Bench:
         for _ in range(20):
             envs.step(actions)
         walls = []
-        caller, raylet = time.process_time(), self._raylet_time()
+        caller, raylet = time.process_time(), processor_time(self._raylet)
         end = time.perf_counter() + SECONDS
         while (began := time.perf_counter()) < end:
             envs.step(actions)
@@ -105,7 +104,7 @@ class Bench:
         return Cost(
             statistics.median(walls),
             (time.process_time() - caller) / len(walls),
-            (self._raylet_time() - raylet) / len(walls),
+            (processor_time(self._raylet) - raylet) / len(walls),
         )
 
     def blanks(self, size: int, actors: int = 1, where: str = "here") -> Cost:
@@ -124,6 +123,43 @@ class Bench:
             cost = self.measure(envs)
             reply = envs.step(envs.action_space.sample())[:4]
             return cost, sum(array.nbytes for array in reply)
+
+    def processes(self, count: int) -> float:
+        """Measure the processor time of a step in one actor that has so many worker processes."""
+        env_fns = [functools.partial(Blank, 8)] * count
+        how = {"num_cpus": 0, "here": 1}
+        with RayVectorEnv(
+            env_fns, num_workers=1, processes_per_actor=count, resources_per_worker=how
+        ) as envs:
+            envs.reset(seed=0)
+            (actor,) = set(envs.call(find_actor))
+            actions = envs.action_space.sample()
+            for _ in range(50):
+                envs.step(actions)
+            before, steps = main_thread_time(actor), 0
+            end = time.perf_counter() + 3 * SECONDS
+            while time.perf_counter() < end:
+                envs.step(actions)
+                steps += 1
+            return (main_thread_time(actor) - before) / steps
+
+
+def find_actor(env: Any) -> int:
+    """Return the process of the actor of an environment's process: runs there."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None and parent.pid is not None
+    return parent.pid
+
+
+def processor_time(pid: int) -> float:
+    """Return the processor time of a process on this machine, of all its threads."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def main_thread_time(pid: int) -> float:
+    """Return the processor time of a process's main thread, which executes an actor's methods."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 @ray.remote(num_cpus=0)
@@ -176,6 +212,8 @@ class Constants:
         per_open: One look at the open replies, for each of them.
         cartpole: A step of one CartPole in an actor.
         cartpole_bytes: Its reply.
+        actor: The processor time of a step in an actor, however many processes it has.
+        process: The same for each process in it.
     """
 
     inline: Way
@@ -184,6 +222,8 @@ class Constants:
     per_open: float
     cartpole: float
     cartpole_bytes: float
+    actor: float
+    process: float
 
     def way(self, size: float, alone: bool) -> Way:
         """Return the way of a reply of this size."""
@@ -227,6 +267,7 @@ def find_constants(bench: Bench) -> tuple[Constants, list[Check]]:
         start, byte = fit(sizes, list(caller))
         return Way(fit(sizes, list(wall)), (start - once, byte), fit(sizes, list(raylet)))
 
+    actor, process = fit(PROCESSES, [bench.processes(count) for count in PROCESSES])
     poles = [bench.cartpoles(num_envs) for num_envs in CARTPOLES]
     found = Constants(
         inline=measure_way(SMALL, "here"),
@@ -235,6 +276,8 @@ def find_constants(bench: Bench) -> tuple[Constants, list[Check]]:
         per_open=fit(OPEN, [look(count) for count in OPEN])[1],
         cartpole=fit(CARTPOLES, [cost.wall for cost, _ in poles])[1],
         cartpole_bytes=fit(CARTPOLES, [float(size) for _, size in poles])[1],
+        actor=actor,
+        process=process,
     )
     checks = [
         Check(
@@ -243,6 +286,14 @@ def find_constants(bench: Bench) -> tuple[Constants, list[Check]]:
             bench.blanks(8, actors).caller,
         )
         for actors in MORE_ACTORS
+    ]
+    checks += [
+        Check(
+            f"processor time in an actor of {count} processes",
+            actor + count * process,
+            bench.processes(count),
+        )
+        for count in MORE_PROCESSES
     ]
     for where, name in (("here", "the caller's"), ("there", "another")):
         checks.append(
@@ -298,6 +349,8 @@ def predict(work: Workload, found: Constants, nodes: int, actors: int = 1) -> Pr
     count = nodes * actors
     size = work.envs * work.size / actors
     reply = found.reply(size, alone) + work.envs / work.cores * work.seconds
+    if actors < work.cores:
+        reply += work.cores / actors * found.process
     each = found.each(count, size, alone)
     if not alone:
         reply += ROUND_TRIP
@@ -361,6 +414,10 @@ def main() -> None:
         table.add_row(name, *(f"{start * 1e6:,.0f} + {byte * 1e9:.3f}" for start, byte in way))
     console.print(table)
     console.print(f"one look at the open replies: {found.per_open * 1e9:.0f} ns each")
+    console.print(
+        f"a step in an actor: {found.actor * 1e6:.0f} µs of processor time, and "
+        f"{found.process * 1e6:.1f} µs per process of the actor"
+    )
     console.print(f"one CartPole: {found.cartpole * 1e6:.2f} µs, {found.cartpole_bytes:.0f} bytes")
     table = Table(title="not used for the constants", title_justify="left")
     for column in ("", "model, ms", "measured, ms", "ratio"):

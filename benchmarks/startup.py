@@ -1,7 +1,9 @@
 """Memory and start: 256 CartPoles, also in Gymnasium, and 4,096 environments in two workers.
 
-Then 4,096 environments that do nothing, of equal spaces and of different ones, beside Gymnasium's
-`SyncVectorEnv`: what it takes to compare and batch spaces.
+Before, 64 and 128 workers of one CartPole each, and 4,096 and 20,000 CartPoles in two workers, by
+each start method; `--methods` measures these alone. Then 4,096 environments that do nothing, of
+equal spaces and of different ones, beside Gymnasium's `SyncVectorEnv`: what it takes to compare and
+batch spaces.
 
     python -m benchmarks.startup
 
@@ -26,7 +28,8 @@ from benchmarks.common import cart_pole, make_table, show
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 NUM_ENVS = 256
-MANY = 4096
+MANY, MOST = 4096, 20_000
+METHODS = ("fork", "forkserver", "spawn")
 
 
 def descendants(pid: int | str = "self") -> Iterator[str]:
@@ -105,11 +108,33 @@ def start_idle(rounds: int) -> None:
     show(table)
 
 
+def start_by_method(rounds: int) -> None:
+    """Print how long workers and environments take to start under each start method."""
+    title = (
+        f"CartPoles, seconds to the first observation (least of {rounds}; in parentheses the first)"
+    )
+    table = make_table(title, "environments", "workers", *METHODS, left=1)
+    for num_envs, num_workers in ((64, 64), (128, 128), (MANY, 2), (MOST, 2)):
+        cells = []
+        for method in METHODS:
+            make = partial(
+                AsyncVectorEnv, [cart_pole] * num_envs, num_workers=num_workers, context=method
+            )
+            seconds = [start(make)[0] for _ in range(rounds)]
+            cells.append(f"{min(seconds):.2f} ({seconds[0]:.2f})")
+        table.add_row(f"{num_envs:,}", f"{num_workers}", *cells)
+    show(table)
+
+
 def main(
     rounds: Annotated[int, typer.Option(help="How often each is started.")] = 5,
     spawn_rounds: Annotated[int, typer.Option(help="The same under spawn, which is slow.")] = 1,
+    methods: Annotated[bool, typer.Option(help="Measure the start methods alone.")] = False,
 ) -> None:
-    """Print both tables."""
+    """Print the tables."""
+    start_by_method(rounds)
+    if methods:
+        return
     vector = importlib.import_module("gymnasium.vector")
     title = f"{NUM_ENVS} CartPoles, from construction to the first observation"
     table = make_table(title, "start method", "", "seconds", "workers' memory (PSS)", left=2)

@@ -1,7 +1,7 @@
 """The speed of the vector envs: one run, from which the tables, the plot and the targets are made.
 
     python -m benchmarks.vector             # measure, show the tables and the targets
-    python -m benchmarks.vector --write     # ... and write them into README, docs and the plot
+    python -m benchmarks.vector --write     # ... and write them into docs and the plot
     python -m benchmarks.vector --render    # write the pages again from the run that is kept
 
 `--short` takes about three minutes. `--peers` adds the other libraries that are installed here.
@@ -30,6 +30,7 @@ from vecspaces.cli.timing import Measurement, Plan, measure_plan
 ROOT = Path(__file__).parents[1]
 RUN = ROOT / "benchmarks" / "vector.json"
 PLOT = ROOT / "docs" / "images" / "speed.png"
+COMMAND = "python -m benchmarks.vector --write"
 
 WORKERS = 2
 MANY = 64
@@ -99,7 +100,7 @@ TARGETS = [
 def main(
     peers: Annotated[bool, typer.Option("--peers", help="Other libraries too.")] = False,
     short: Annotated[bool, typer.Option("--short", help="Fewer, shorter timings.")] = False,
-    write: Annotated[bool, typer.Option("--write", help="Write README, docs and plot.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write docs and plot.")] = False,
     render: Annotated[bool, typer.Option("--render", help="Write them from the last run.")] = False,
     only: Annotated[str, typer.Option(help="The environment to measure again.")] = "",
     json_file: options.Json = None,
@@ -135,9 +136,16 @@ def main(
     found["machine"]["libraries"] |= versions()
     write_json(json_file, found)
     if write:
-        RUN.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        write_pages(report, found["machine"])
+        write_run(report, RUN, versions())
+        write_pages(*load(RUN))
         report.plot(PLOT)
+
+
+def write_run(report: Comparison, file: Path, libraries: dict[str, str]) -> None:
+    """Keep a run, from which the pages can be written again."""
+    found = report.as_json()
+    found["machine"]["libraries"] |= libraries
+    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def load(file: Path) -> tuple[Comparison, dict[str, Any]]:
@@ -190,20 +198,16 @@ def write_pages(report: Comparison, machine: dict[str, Any]) -> None:
 
 def render_pages(report: Comparison, machine: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Return the blocks of each page, by their names."""
-    speed, where = _speed_table(report), _describe(report, machine)
+    speed, where = _speed_table(report), describe_run(report, machine)
     return {
-        "README.md": {"speed": speed, "machine": where},
         "docs/performance.md": {"speed": speed, "machine": where, "targets": _targets(report)},
         "docs/when_not_to_use.md": {"few": _few_table(report), "machine": where},
     }
 
 
-def replace_block(text: str, name: str, block: str) -> str:
+def replace_block(text: str, name: str, block: str, command: str = COMMAND) -> str:
     """Replace the text between the two markers of a block."""
-    first, last = (
-        f"<!-- {name}: python -m benchmarks.vector --write -->\n",
-        f"<!-- end of {name} -->",
-    )
+    first, last = f"<!-- {name}: {command} -->\n", f"<!-- end of {name} -->"
     before, found, rest = text.partition(first)
     _, closed, after = rest.partition(last)
     assert found and closed, f"no block {name}"
@@ -220,7 +224,7 @@ def _speed_table(report: Comparison) -> str:
         f"| --- |{' ---: |' * (len(titles) + 2)}",
     ]
     for workload, title in TITLES.items():
-        cells = [_with_share(report, report.find(workload, MANY, name)) for name in backends]
+        cells = [with_share(report, report.find(workload, MANY, name)) for name in backends]
         ours, limit = (report.find(workload, MANY, name) for name in (OURS, LIMIT.name))
         times = None if ours is None else report.times_gymnasium(ours)
         cells += [_digits(limit), "-" if times is None else f"**{times:.1f}x**"]
@@ -275,7 +279,7 @@ def _targets(report: Comparison) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _describe(report: Comparison, machine: dict[str, Any]) -> str:
+def describe_run(report: Comparison, machine: dict[str, Any]) -> str:
     """The machine and the settings of the run."""
     libraries = machine["libraries"]
     system = machine["system"].partition("-")[0]
@@ -294,7 +298,7 @@ def _digits(entry: Measurement | None) -> str:
     return f"{float(f'{entry.steps_per_second:.3g}'):,.0f}"
 
 
-def _with_share(report: Comparison, entry: Measurement | None) -> str:
+def with_share(report: Comparison, entry: Measurement | None) -> str:
     """Steps per second, and their share of the limit."""
     share = None if entry is None else report.ratio(entry, LIMIT.name)
     if share is None:

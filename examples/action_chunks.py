@@ -29,7 +29,7 @@ class Reach(Env[dict[str, Array], Array]):
     )
     action_space = Box(-0.1, 0.1, (2,))
     info_space = Dict(distance=Box(0, np.inf, ()))
-    needs_observation = True  # step_chunk sets it to False while nobody looks
+    needs_observation = True  # False in steps of a chunk but the last
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)

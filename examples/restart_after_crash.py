@@ -35,7 +35,7 @@ class FragileWalk(Env[np.ndarray, int]):
         return np.array([self.place]), -abs(self.place), abs(self.place) > 8, False, {}
 
 
-def main() -> None:
+def main(steps: int = 2_000) -> None:
     envs = AsyncVectorEnv(
         [FragileWalk] * 8,
         num_workers=4,
@@ -46,7 +46,7 @@ def main() -> None:
         envs.reset(seed=1)
         policy = np.random.default_rng(1)
         used = lost = 0
-        for _ in range(2_000):
+        for _ in range(steps):
             actions = policy.integers(2, size=8)
             _, _, _, truncations, infos = envs.step(actions)
             restarted = infos.get("worker_restarted", np.zeros(8, dtype=bool))

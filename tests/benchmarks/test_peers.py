@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from benchmarks.environments import NAMES, find_environment
 from benchmarks.peers import PEERS, envpool_task
+from tests.programs import run_python
 from vecspaces.cli.contenders import LIMIT, OURS, Contender
 
 OTHERS = [*PEERS, envpool_task("CartPole-v1")]
@@ -36,5 +33,4 @@ def test_other_libraries_step_where_they_are_installed(number: int) -> None:
     # In a process of its own: some keep shared memory.
     call = f"assert_steps(OTHERS[{number}], 'CartPole-v1')"
     program = f"from tests.benchmarks.test_peers import *; {call}"
-    root = Path(__file__).parents[2]
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, cwd=root)
+    run_python("-c", program)

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
+from types import ModuleType
 
-ROOT = Path(__file__).parents[2]
+import pytest
 
-
-def run() -> str:
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        [sys.executable, ROOT / "examples" / "restart_after_crash.py"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=True,
-    ).stdout
+EXAMPLE = "restart_after_crash"
 
 
-def test_lost_steps_are_counted_and_a_seed_repeats_them() -> None:
-    first = run()
+@pytest.mark.parametrize("steps", [1_000, pytest.param(2_000, marks=pytest.mark.full)])
+def test_lost_steps_are_counted_and_a_seed_repeats_them(
+    steps: int, example: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        example.main(steps)
+    first, again = capsys.readouterr().out.splitlines()
     learnt, lost = map(int, re.findall(r"\d+", first))
-    assert learnt + lost == 8 * 2_000
+    assert learnt + lost == 8 * steps
     assert lost > 0
-    assert run() == first
+    assert again == first

@@ -1,0 +1,148 @@
+"""The figures of the front page: environments that people train on, as shares of the upper bound.
+
+    pip install "gymnasium[mujoco,box2d]" ale-py minigrid opencv-python-headless stable-baselines3
+    python -m benchmarks.front_page             # measure, and show the table
+    python -m benchmarks.front_page --write     # ... and write it into the README, and the plot
+    python -m benchmarks.front_page --render    # write them again from the run that is kept
+
+A run in which any contender was faster than the upper bound was disturbed, and is not written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import gymnasium
+import typer
+
+from benchmarks.peers import PEERS, versions
+from benchmarks.real import TASKS, find_task
+from benchmarks.vector import (
+    OURS,
+    WORKERS,
+    describe_run,
+    load,
+    replace_block,
+    with_share,
+    write_run,
+)
+from vecspaces.cli.bench import GYMNASIUM_NAMES, Comparison
+from vecspaces.cli.console import announce, progress_bar
+from vecspaces.cli.contenders import CONTENDERS, LIMIT
+from vecspaces.cli.timing import Measurement, Plan, measure_plan
+from vecspaces.interop import require_extra
+
+ROOT = Path(__file__).parents[1]
+RUN = ROOT / "benchmarks" / "front_page.json"
+PLOT = ROOT / "docs" / "images" / "front_page.png"
+COMMAND = "python -m benchmarks.front_page --write"
+PAGES = ("README.md", "docs/index.md")
+NUM_ENVS = 64
+_LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # above the line of the bound
+SB3 = "sb3 subproc"
+NAMES = (OURS, *GYMNASIUM_NAMES, SB3, LIMIT.name)
+
+
+def _cart_pole() -> Any:
+    return gymnasium.make("CartPole-v1")
+
+
+def main(
+    write: Annotated[bool, typer.Option("--write", help="Write the pages and the plot.")] = False,
+    render: Annotated[bool, typer.Option("--render", help="Write them from the last run.")] = False,
+    rounds: Annotated[int, typer.Option(help="How often each contender is timed.")] = 7,
+    seconds: Annotated[float, typer.Option(help="How long one timing takes.")] = 1.0,
+) -> None:
+    """Measure each environment, and write the table and the plot."""
+    if render:
+        write_pages(*load(RUN))
+        return
+    made = {name: find_task(name) for name in TASKS} | {"CartPole-v1": _cart_pole}
+    missing = {name: reason for name, reason in made.items() if isinstance(reason, str)}
+    if missing:
+        raise typer.BadParameter(f"each environment must be installed, found {missing}")
+    contenders = [one for one in (*CONTENDERS, *PEERS) if one.name in NAMES]
+    plan = Plan(made, [NUM_ENVS], contenders, WORKERS, rounds, seconds)
+    announce(str(plan))
+    report = Comparison(rounds, seconds)
+    with progress_bar(plan.timings) as update:
+        measure_plan(plan, report.measurements, update)
+    print(render_table(report))
+    faster = [one.key for one in report.measurements if (report.ratio(one, LIMIT.name) or 0) > 1]
+    if faster:
+        raise SystemExit(f"not written: {faster} are faster than the bound; repeat the run")
+    if write:
+        write_run(report, RUN, versions())
+        write_pages(*load(RUN))
+
+
+def write_pages(report: Comparison, machine: dict[str, Any]) -> None:
+    """Write the table into its pages, and the plot."""
+    for page in PAGES:
+        file = ROOT / page
+        text = replace_block(file.read_text("utf-8"), "real", render(report, machine), COMMAND)
+        file.write_text(text, "utf-8")
+    plot(report, PLOT)
+
+
+def render(report: Comparison, machine: dict[str, Any]) -> str:
+    """Return the table, and what was measured where."""
+    return f"{render_table(report)}\n{describe_run(report, machine)}"
+
+
+def faster_gymnasium(report: Comparison, task: str) -> Measurement:
+    """Return the faster of Gymnasium's two vector envs."""
+    found = (report.find(task, NUM_ENVS, name) for name in GYMNASIUM_NAMES)
+    return max((one for one in found if one), key=lambda one: one.steps_per_second or 0.0)
+
+
+def _entries(report: Comparison, task: str) -> tuple[Measurement | None, ...]:
+    others = (report.find(task, NUM_ENVS, name) for name in (SB3, LIMIT.name))
+    return (report.find(task, NUM_ENVS, OURS), faster_gymnasium(report, task), *others)
+
+
+def render_table(report: Comparison) -> str:
+    """Return steps per second, with shares of the upper bound."""
+    lines = [
+        "| 64 environments, steps/s | vecspaces | faster Gymnasium | SB3 Subproc | bare loops |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for task in report.names("workload"):
+        *entries, limit = (with_share(report, one) for one in _entries(report, task))
+        entries[0] = f"**{entries[0]}**"
+        lines.append(f"| {task} | {' | '.join(entries)} | {limit.partition(' ')[0]} |")
+    return "\n".join(lines) + "\n"
+
+
+def plot(report: Comparison, file: Path) -> None:
+    """Draw the shares of the upper bound as bars, readable at the width of a phone."""
+    matplotlib = require_extra("matplotlib", "plot")
+    matplotlib.use("agg")
+    pyplot = require_extra("matplotlib.pyplot", "plot")
+    tasks = report.names("workload")
+    figure, axis = pyplot.subplots(figsize=(6, 6), layout="constrained")
+    titles = ("vecspaces async", "faster of Gymnasium's two", "SB3 SubprocVecEnv")
+    colours = ("#2563eb", "#94a3b8", "#d6b370")
+    for place, (title, colour) in enumerate(zip(titles, colours, strict=True)):
+        entries = [_entries(report, task)[place] for task in tasks]
+        shares = [100 * (report.ratio(one, LIMIT.name) or 0) if one else 0 for one in entries]
+        heights = [number + 0.27 * (place - 1) for number in range(len(tasks))]
+        bars = axis.barh(heights, shares, 0.25, label=title, color=colour)
+        axis.bar_label(bars, fmt="%.0f%%", padding=3, fontsize=11, bbox=_LABEL)
+    axis.axvline(100, color="black", linestyle="--", linewidth=1.2)
+    axis.set_yticks(range(len(tasks)), tasks, fontsize=13)
+    axis.invert_yaxis()
+    axis.set_xlim(0, 112)
+    axis.set_xlabel("share of bare loops in two processes, %", fontsize=13)
+    axis.set_title("64 environments, 2 cores", fontsize=14)
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", frameon=False, fontsize=12)
+    try:
+        figure.savefig(file, dpi=130)
+    finally:
+        pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,105 @@
+"""The example that logs a run: TensorBoard has the numbers, and they count what was lost."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.programs import ROOT, environ, run_python
+from vecspaces import make_vec
+from vecspaces.wrappers import RecordEpisodeStatistics
+
+EXAMPLE = "log_run"
+PAGE = (ROOT / "docs" / "logging.md").read_text(encoding="utf-8")
+NAMES = {"steps_per_second", "worker_busy", "restarts", "lost_episodes", "episode_return"}
+NAMES |= {"caller_outside", "caller_waiting"}
+
+
+def logged(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """What a folder of TensorBoard holds: by name, the steps and values."""
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return {
+        name.removeprefix("throughput/"): [(one.step, one.value) for one in events.Scalars(name)]
+        for name in events.Tags()["scalars"]
+        if name.startswith("throughput/")
+    }
+
+
+def test_the_program_logs_crashes_to_tensorboard(tmp_path: Path) -> None:
+    arguments = ["--num-envs", "4", "--steps", "300", "--every", "100", "--crash-every", "150"]
+    program = ROOT / "examples" / "log_run.py"
+    run_python("-W", "ignore", program, *arguments, "--folder", tmp_path)
+    found = logged(tmp_path)
+    assert set(found) == NAMES
+    assert [step for step, _ in found["restarts"]] == [400, 800, 1200]
+    restarts, lost = found["restarts"][-1][1], found["lost_episodes"][-1][1]
+    assert restarts > 0 and lost == 2 * restarts  # two environments in each worker
+    assert all(value > 0 for _, value in found["steps_per_second"] + found["episode_return"])
+    assert all(0 < value <= 1 for _, value in found["worker_busy"])
+
+
+def values_of(example: ModuleType) -> tuple[int, dict[str, float]]:
+    with RecordEpisodeStatistics(make_vec("CartPole-v1", 4, num_workers=1, stats=True)) as envs:
+        (found,) = example.run(envs, 60, 60)
+    return found  # type: ignore[no-any-return]
+
+
+def section(name: str) -> str:
+    """The code of a section of the page, without the import of the reader's own program."""
+    text = PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    (code,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return code.replace("from my_project import step, values\n", "")
+
+
+def test_the_lines_for_tensorboard_log_the_values(
+    example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    step, values = values_of(example)
+    names: dict[str, Any] = {"step": step, "values": values}
+    exec(section("TensorBoard"), names)
+    names["writer"].close()
+    found = logged(tmp_path / "runs" / "cart_pole")
+    assert found == {
+        name.removeprefix("throughput/"): [(240, pytest.approx(value))]
+        for name, value in values.items()
+    }
+
+
+def test_the_lines_for_mlflow_log_the_values(
+    example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "runs").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # a database needs more packages
+    step, values = values_of(example)
+    exec(section("MLflow"), {"step": step, "values": values})
+    run = mlflow.active_run()
+    mlflow.end_run()
+    metrics = mlflow.get_run(run.info.run_id).data.metrics
+    assert metrics == {name: pytest.approx(value) for name, value in values.items()}
+
+
+WANDB = """
+step, values = 240, {{"throughput/restarts": 3}}
+{code}
+run.finish()
+"""
+
+
+def test_the_lines_for_wandb_log_the_values(tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="Weights & Biases is not installed")
+    variables = environ(WANDB_MODE="offline", WANDB_DIR=str(tmp_path))
+    program = WANDB.format(code=section("Weights & Biases"))
+    done = run_python("-c", program, env=variables, cwd=tmp_path)
+    summary = done.stderr.partition("Run summary:")[2]
+    assert re.search(r"throughput/restarts +3\b", summary), done.stderr
