@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -16,6 +16,7 @@ import pytest
 pytest.register_assert_rewrite("vecspaces.testing.contract", "vecspaces.testing.compare")
 
 from tests.leaks import made_here, possessions, tag_names  # noqa: E402
+from tests.testing.checking import in_process  # noqa: E402, F401  # a fixture
 from vecspaces.vector.backends.process.cores import count_usable_cores  # noqa: E402
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ patient = hypothesis.settings(
 )
 # The ordinary run draws the same few examples each time, so that it is short, and fails for what a
 # change did and for nothing else. .ci/full looks for new ones, as does a run with a profile.
-hypothesis.settings.register_profile("default", patient, derandomize=True, max_examples=20)
+hypothesis.settings.register_profile("default", patient, derandomize=True, max_examples=8)
 hypothesis.settings.register_profile("random", patient, print_blob=True)
 hypothesis.settings.register_profile(
     "full", parent=hypothesis.settings.get_profile("random"), max_examples=150
@@ -118,6 +119,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """Leave what a file of tests has imported out too: a collection in a test takes a tenth."""
+    result = yield
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+    return result
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import what `-m quick` would deselect."""
     if config.option.markexpr != "quick":
@@ -162,7 +175,16 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
     return [found for found in collectors if type(found).__name__ != "DoctestModule"]
 
 
-@pytest.fixture(params=["fork", "forkserver"])
+# Before 3.14 the default on Linux is fork.
+_DEFAULT = multiprocessing.get_start_method(True) or multiprocessing.get_all_start_methods()[0]
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("fork", marks=[pytest.mark.full] if _DEFAULT != "fork" else []),
+        pytest.param("forkserver", marks=[pytest.mark.full] if _DEFAULT == "fork" else []),
+    ]
+)
 def start_method(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run a test with the default start method of older Pythons on Linux, and of 3.14 and newer."""
     method: str = request.param
@@ -172,6 +194,17 @@ def start_method(request: pytest.FixtureRequest) -> Iterator[str]:
     multiprocessing.set_start_method(method, force=True)
     yield method
     multiprocessing.set_start_method(before, force=True)
+
+
+@pytest.fixture
+def registrations() -> Iterator[dict[str, Any]]:
+    """Gymnasium's registry, put back as it was."""
+    from gymnasium.envs.registration import registry
+
+    before = dict(registry)
+    yield registry
+    registry.clear()
+    registry.update(before)
 
 
 _PATIENCE_SECONDS = 5.0

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import multiprocessing
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,3 +19,40 @@ def ordinarily(chosen: Callable[..., bool], cells: Iterable[tuple[Any, ...]]) ->
         cells: The whole cross.
     """
     return [pytest.param(*cell, marks=[] if chosen(*cell) else pytest.mark.full) for cell in cells]
+
+
+def diagonal(**parameters: Iterable[Any]) -> pytest.MarkDecorator:
+    """Parametrize a test with a cross, of which the ordinary run takes a diagonal.
+
+    It has each value of each parameter, since all advance together. The full run has all cells.
+
+    Args:
+        parameters: The values of each; the keys of a dict are ids.
+    """
+    sides = [
+        [*values.items()] if isinstance(values, Mapping) else [(_id(one), one) for one in values]
+        for values in parameters.values()
+    ]
+    period = sorted(map(len, sides))[-2]
+    cells = []
+    for places in product(*map(range, map(len, sides))):
+        chosen = [side[place] for side, place in zip(sides, places, strict=True)]
+        ids = [
+            name or f"{parameter}{place}"
+            for parameter, place, (name, _) in zip(parameters, places, chosen, strict=True)
+        ]
+        marks = [pytest.mark.full] if sum(places) % period else []
+        cells.append(pytest.param(*(value for _, value in chosen), marks=marks, id="-".join(ids)))
+    return pytest.mark.parametrize(tuple(parameters), cells)
+
+
+def _id(value: Any) -> str:
+    """Return the id of a value, as pytest does; nothing where its text says too little."""
+    if isinstance(value, (str, int, float, Enum)):
+        return str(value)
+    return getattr(value, "__name__", "")
+
+
+_METHODS = multiprocessing.get_all_start_methods()
+#: The start methods, of which the ordinary run has the default.
+START_METHODS = ordinarily(lambda method: method == _METHODS[0], zip(_METHODS, strict=True))

@@ -17,10 +17,12 @@ sentence that refuses it. `tests/docs/test_features.py` tries all columns but Ra
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import inspect
 import os
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -35,7 +37,9 @@ import pytest
 from tests.envs import Ledger
 from tests.envs.agents import Crowd
 from tests.envs.masked import Always
-from vecspaces import Env, SharedArray, evaluate, make_vec, sample_actions, spaces
+from tests.vector.bounds import stretched
+from vecspaces import Env, SharedArray, collect, evaluate, make_vec, sample_actions, spaces
+from vecspaces.aio import Pool
 from vecspaces.errors import (
     ResetNeededError,
     SlowEnvironmentWarning,
@@ -349,21 +353,26 @@ def _wrapped(env_fn: Any) -> Any:
     return RecordEpisodeStatistics(SyncVectorEnv([env_fn]))
 
 
+def _played(column: Column, env_fn: Any, arguments: dict[str, Any]) -> Any:
+    """Return the factory that `evaluate` and `collect` get for a column; complete `arguments`."""
+    if isinstance(column, EnvIds):
+        raise DoesNotMeet("evaluate and collect step their vector env themselves")
+    if isinstance(column, Ring):
+        arguments["vector_kwargs"] = {"buffers": 3, "copy": False}
+    elif isinstance(column, VectorMember):
+        return partial(SyncVectorEnv, [env_fn, env_fn])
+    elif isinstance(column, Wrappers):
+        return partial(_wrapped, env_fn)
+    return env_fn
+
+
 @feature("`evaluate` of a policy with `infos`")
 def _evaluates(column: Column, folder: Path) -> None:
     def first_allowed(observations: Any, infos: Any) -> Any:
         return np.argmax(infos["action_mask"], axis=1)
 
     arguments: Any = {"episodes": 6, "seed": 1, "num_envs": 3}
-    factory: Any = Always
-    if isinstance(column, EnvIds):
-        raise DoesNotMeet("evaluate steps its vector env itself")
-    if isinstance(column, Ring):
-        arguments["vector_kwargs"] = {"buffers": 3, "copy": False}
-    elif isinstance(column, VectorMember):
-        factory = partial(SyncVectorEnv, [Always, Always])
-    elif isinstance(column, Wrappers):
-        factory = partial(_wrapped, Always)
+    factory = _played(column, Always, arguments)
     result = evaluate(first_allowed, factory, backend=column.backend, num_workers=2, **arguments)
     expected = evaluate(first_allowed, Always, backend="sync", episodes=6, seed=1)
     assert result.returns.tolist() == expected.returns.tolist()
@@ -438,7 +447,7 @@ def _arguments_of_processes(column: Column, folder: Path) -> None:
 
 @feature('`on_step_timeout="restart"`')
 def _restarts(column: Column, folder: Path) -> None:
-    sleeps, bound = (0.1, 0.05) if column.is_in_process else (1000.0, 0.5)
+    sleeps, bound = (0.1, 0.05) if column.is_in_process else (1000.0, stretched(0.5))
     order = folder / "sleep"
     with column.make(
         partial(Sleepy, order, sleeps), step_timeout=bound, on_step_timeout="restart"
@@ -458,7 +467,7 @@ def _restarts(column: Column, folder: Path) -> None:
 def _warns(column: Column, folder: Path) -> None:
     order = folder / "sleep"
     with (
-        column.make(partial(Sleepy, order, 0.5), slow_warning=0.1) as envs,
+        column.make(partial(Sleepy, order, stretched(0.5)), slow_warning=0.1) as envs,
         warnings.catch_warnings(record=True) as caught,
     ):
         warnings.simplefilter("always")
@@ -473,7 +482,7 @@ def _warns(column: Column, folder: Path) -> None:
 
 @feature("`StepTimeoutError.stack`")
 def _stack_of_a_hang(column: Column, folder: Path) -> None:
-    sleeps, bound = (0.1, 0.05) if column.is_in_process else (1000.0, 0.5)
+    sleeps, bound = (0.1, 0.05) if column.is_in_process else (1000.0, stretched(0.5))
     _stack(column, folder, sleeps, StepTimeoutError, step_timeout=bound)
 
 
@@ -555,6 +564,34 @@ def _process(env: Any) -> int:
     return os.getpid()
 
 
+@feature("`concurrent_envs`")
+def _concurrent_envs(column: Column, folder: Path) -> None:
+    with column.make(partial(Ledger, talks=False), 4, concurrent_envs=2) as envs:
+        shown = column.play(envs, numbered)
+        threads = envs.call(_thread)
+    assert {name.removesuffix("0").removesuffix("1") for name in threads} == {"vecspaces-env-"}
+    with COLUMNS["Sync"].make(partial(Ledger, talks=False), 4) as envs:
+        np.testing.assert_equal(shown, Column().play(envs, numbered))
+
+
+def _thread(env: Any) -> str:
+    return threading.current_thread().name
+
+
+@feature("`recv(at_least=)`")
+def _at_least(column: Column, folder: Path) -> None:
+    with column.make(Ledger, 4) as envs:
+        envs.reset(seed=1)
+        envs.recv()
+        envs.send(np.ones(4, int))
+        rows: list[int] = []
+        give_up = time.monotonic() + 20
+        while len(rows) < 4 and time.monotonic() < give_up:
+            rows += envs.recv(4, 0.0, at_least=0).env_ids.tolist()
+        assert sorted(rows) == [0, 1, 2, 3]
+        assert len(envs.recv(timeout=0.0, at_least=0).env_ids) == 0
+
+
 @feature("`recycle_after`")
 def _recycles_after(column: Column, folder: Path) -> None:
     _recycle(column, recycle_after=1)
@@ -571,14 +608,49 @@ def _evaluates_tasks(column: Column, folder: Path) -> None:
         return np.zeros(len(observations), np.int64)
 
     arguments: Any = {"episodes": 6, "seed": 1, "num_envs": 3, "num_workers": 2}
-    tasks: Any = {"long": partial(Ledger, length=3), "short": partial(Ledger, length=2)}
-    if isinstance(column, EnvIds):
-        raise DoesNotMeet("evaluate steps its vector env itself")
-    if isinstance(column, Ring):
-        arguments["vector_kwargs"] = {"buffers": 3, "copy": False}
-    elif isinstance(column, VectorMember):
-        tasks = {name: partial(SyncVectorEnv, [env] * 2) for name, env in tasks.items()}
-    elif isinstance(column, Wrappers):
-        tasks = {name: partial(_wrapped, env) for name, env in tasks.items()}
+    lengths = {"long": 3, "short": 2}
+    tasks = {
+        name: _played(column, partial(Ledger, length=length), arguments)
+        for name, length in lengths.items()
+    }
     results = evaluate(stand, tasks=tasks, backend=column.backend, **arguments)
     assert [set(result.lengths.tolist()) for result in results.values()] == [{3}, {2}]
+
+
+@feature("`collect`")
+def _collects(column: Column, folder: Path) -> None:
+    arguments: Any = {"episodes": 6, "seed": 1, "num_envs": 3, "num_workers": 2, "ordered": True}
+    factory = _played(column, partial(Ledger, length=3), arguments)
+    for number, episode in enumerate(
+        collect("random", factory, backend=column.backend, **arguments)
+    ):
+        assert episode.number == number
+        assert episode.observations[:, 2].tolist() == [0, 1, 2, 3]
+        assert episode.observations[1:, 3].tolist() == episode.actions.tolist()
+
+
+# ---------------------------------------------------------------------- environments that wait
+
+
+@feature("`aio.Pool`")
+def _lends(column: Column, folder: Path) -> None:
+    arguments: Any = {"backend": column.backend, "num_workers": 2}
+    factory: Any = partial(Ledger, length=3)
+    if isinstance(column, EnvIds | Wrappers):
+        raise DoesNotMeet("a pool steps its vector env itself")
+    if isinstance(column, Ring):
+        arguments["buffers"] = 3
+    elif isinstance(column, VectorMember):
+        factory = partial(SyncVectorEnv, [factory, factory], autoreset_mode="Disabled")
+
+    async def converse(pool: Pool) -> list[Any]:
+        async with pool.acquire() as env:
+            shown = [(await env.reset())[0], *[(await env.step(2))[0] for _ in range(3)]]
+            return [[observation[2], observation[3]] for observation in shown]
+
+    async def main() -> None:
+        async with Pool(factory, 2, **arguments) as pool:
+            shown = await asyncio.gather(*(converse(pool) for _ in range(4)))
+        assert shown == [[[0, -1], [1, 2], [2, 2], [3, 2]]] * 4
+
+    asyncio.run(main())

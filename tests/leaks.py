@@ -14,6 +14,8 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing import shared_memory as shared_memory_module
 from pathlib import Path
 
+from vecspaces.vector.backends.process.fork_server import server
+
 _HAS_PROC = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 _SHARED_MEMORY = "/dev/shm/"
 _TAG = f"t{os.getpid():x}-"  # short, as names in shared memory must be
@@ -59,7 +61,7 @@ def tag_names() -> None:
 def descendants() -> dict[int, str]:
     """Return the names of all descendants by pid: with forkserver a worker is no direct child.
 
-    The two processes that multiprocessing keeps for itself, as long as this one lives, are left
+    The processes that multiprocessing and vecspaces keep, as long as this one lives, are left
     out; of those that ended, only those that wait for this process are in.
     """
     names: dict[int, str] = {}
@@ -67,14 +69,20 @@ def descendants() -> dict[int, str]:
     while unseen:
         pid = unseen.pop()
         try:
-            head, _, tail = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+            name, state, parent = read_stat(pid)
         except OSError:  # ended meanwhile
             continue
-        state, parent = tail.split()[:2]
-        if state != "Z" or int(parent) == os.getpid():
-            names[pid] = head.partition("(")[2]
+        if state != "Z" or parent == os.getpid():
+            names[pid] = name
         unseen.extend(children(pid))
     return {pid: name for pid, name in names.items() if pid not in _helpers()}
+
+
+def read_stat(pid: int) -> tuple[str, str, int]:
+    """Return the name of a process, its state ("S": asleep, "Z": ended), and its parent."""
+    head, _, tail = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    state, parent = tail.split()[:2]
+    return head.partition("(")[2], state, int(parent)
 
 
 def children(pid: int) -> list[int]:
@@ -95,9 +103,10 @@ def shared_memory() -> set[str]:
 
 
 def _helpers() -> dict[int | None, int | None]:
-    """Multiprocessing's tracker of resources and its fork server: pid -> this process's end."""
-    tracker, server = resource_tracker._resource_tracker, forkserver._forkserver
-    return {tracker._pid: tracker._fd, server._forkserver_pid: server._forkserver_alive_fd}
+    """Multiprocessing's tracker of resources, and the fork servers: pid -> this process's end."""
+    tracker, servers = resource_tracker._resource_tracker, (forkserver._forkserver, server)
+    ends = {server._forkserver_pid: server._forkserver_alive_fd for server in servers}
+    return {tracker._pid: tracker._fd, **ends}
 
 
 def descriptors(pid: int | str = "self") -> dict[int, str]:

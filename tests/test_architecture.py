@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.programs import run_python
 
 PACKAGE = Path(__file__).parents[1] / "vecspaces"
 
@@ -30,7 +31,7 @@ LAYERS = (
     ("vector",),
     ("wrappers",),
     ("make", "sampling"),
-    ("evaluation", "testing"),
+    ("aio", "evaluation", "testing"),
     ("adapters",),
     ("cli",),
 )
@@ -130,9 +131,7 @@ def test_importing_vecspaces_imports_numpy_and_cloudpickle_alone() -> None:
         "import sys; before = set(sys.modules); import vecspaces;"
         "print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before}))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
+    run = run_python("-c", program)
     allowed = {*sys.stdlib_module_names, "vecspaces", "numpy", "cloudpickle", "cython_runtime"}
     assert {name for name in run.stdout.split() if not name.startswith("_")} - allowed == set()
 

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.envs import ledgers
+from tests.envs import Patient, ledgers
 from tests.interrupts import (
     Counting,
     Interrupts,
@@ -33,7 +33,8 @@ from tests.interrupts import (
     interrupt_at,
 )
 from tests.leaks import children
-from tests.vector.bounds import settled, stretched
+from tests.vector.bounds import kill, settled, stretched
+from tests.vector.over_words import backend_of, over_pipes, over_words
 from vecspaces import wrappers
 from vecspaces.errors import (
     AlreadyPendingCallError,
@@ -115,6 +116,7 @@ def wrapped(env_fns: Any) -> Any:
 
 WAITED_FOR: dict[str, Callable[..., Any]] = {
     "workers": partial(AsyncVectorEnv, num_workers=2),
+    "words": over_words(partial(AsyncVectorEnv, num_workers=2)),
     "wrappers": wrapped,
 }
 
@@ -125,8 +127,11 @@ WAITED_FOR: dict[str, Callable[..., Any]] = {
         ("workers", 0.0, 0, 60),
         ("workers", 0.0002, 300_000, 60),
         ("workers", 0.001, 0, 60),
+        ("words", 0.0002, 0, 60),
+        ("words", 0.0, 300_000, 30),
         ("wrappers", 0.0002, 0, 30),
         *(full("workers", seconds, 0, 5000) for seconds in (0.0, 0.0002, 0.001, 0.005)),
+        *(full("words", seconds, 0, 5000) for seconds in (0.0, 0.0002, 0.001)),
         full("workers", 0.02, 0, 1000),
         full("workers", 0.0, 300_000, 500),
         full("wrappers", 0.0002, 0, 3000),
@@ -247,7 +252,8 @@ def shown(envs: Any, result: Any) -> Any:
 
 # Who waits: how it is made, its equal that is not disturbed, how many points are left out.
 WAITING: dict[str, tuple[Any, Any, int]] = {
-    "workers": (make_async, make_sync, 1),
+    "workers": (make_async, make_sync, 3),
+    "words": (over_words(make_async), make_sync, 3),
     "wrappers": (stacked, stacked, 31),
     "wrappers, SameStep": (partial(stacked, "SameStep"), partial(stacked, "SameStep"), 31),
 }
@@ -261,7 +267,7 @@ def test_an_interrupt_at_any_point_of_a_wait_loses_nothing(
 ) -> None:
     begin, call, repeat = WAITS[name]
     make, make_model, stride = WAITING[who]
-    if who == "workers" and begin is None:
+    if who in ("workers", "words") and begin is None:
         pytest.skip("may not have begun")
     with make() as envs, make_model() as model:
         watch = getattr(envs.unwrapped, "watch", sys.setprofile)
@@ -317,10 +323,11 @@ CALLED: dict[str, Callable[[], Any]] = {
     "async": make_async,
     "restart": partial(make_async, on_worker_death="restart"),
     "pipes": partial(make_async, shared_memory=False),
+    "words": over_words(make_async),
 }
 
 
-@pytest.mark.parametrize("rounds", [30, full(3000)])
+@pytest.mark.parametrize("rounds", [18, full(3000)])
 @pytest.mark.parametrize("who", CALLED)
 def test_after_an_interrupted_call_a_vector_env_goes_on(who: str, rounds: int) -> None:
     """It goes on as one that never was disturbed."""
@@ -345,8 +352,8 @@ def test_after_an_interrupted_call_a_vector_env_goes_on(who: str, rounds: int) -
         assert interrupts.count > rounds / 6
 
 
-@pytest.mark.parametrize("stride", [29, full(1)])
-@pytest.mark.parametrize("who", ["sync", "async"])
+@pytest.mark.parametrize("stride", [61, full(1)])
+@pytest.mark.parametrize("who", ["sync", "async", "words"])
 def test_an_interrupt_at_any_point_of_a_call(who: str, stride: int) -> None:
     with SyncVectorEnv(counting()) as model, CALLED[who]() as envs:
         places, count = Places(stride), 0
@@ -418,6 +425,35 @@ def test_recv_of_another_number_says_how_many_are_there(name: str) -> None:
         assert len(envs.recv(count).env_ids) == count
 
 
+@pytest.mark.parametrize("stride", [5, full(1)])
+@pytest.mark.parametrize("who", ["threads", "pipes", "words"])
+def test_a_row_that_was_interrupted_as_it_came_is_not_received_twice(who: str, stride: int) -> None:
+    """Rows are received, sent again while another is under way, and not found once more."""
+    env_fns = [partial(Patient, number, length=10**6, talks=False) for number in range(3)]
+    starts: dict[str, Any] = {
+        "threads": partial(SyncVectorEnv, concurrent_envs=3),
+        "pipes": over_pipes(partial(AsyncVectorEnv, num_workers=3)),
+        "words": over_words(partial(AsyncVectorEnv, num_workers=3)),
+    }
+    with starts[who](env_fns) as envs:
+        envs.reset(seed=1)
+        envs.recv(3)
+        places, times, reached = Places(stride), np.zeros(3), True
+        while reached:
+            envs.send([1, 1, 30], [0, 1, 2])
+            times += 1
+            reached, ended, _ = places.interrupt(lambda: envs.recv(2))
+            if not ended:
+                with contextlib.suppress(NoAsyncCallError):  # it had ended, but for its result
+                    envs.recv(2)
+            queue = envs._session.queue
+            again = [row for row in range(3) if row not in {**queue.under_way, **queue.ready}]
+            envs.send([5] * len(again), again)
+            times[again] += 1
+            got = envs.recv(3)
+            assert got.observations[got.env_ids.argsort(), 2].tolist() == times.tolist()
+
+
 def test_another_wait_does_not_return_what_was_interrupted() -> None:
     with interrupted("step") as envs:
         with pytest.raises(NoAsyncCallError, match="call step_wait first"):
@@ -446,7 +482,8 @@ def test_an_interrupt_at_any_point_of_a_restart(tmp_path: Path, deed: str, strid
     arguments: dict[str, Any] = {"max_restarts": 10_000}
     arguments["on_worker_death"] = lambda error: codes.append(error.exitcode)
     if deed == "hang":
-        arguments |= {"on_step_timeout": "restart", "step_timeout": stretched(0.05)}
+        bound = stretched(0.2 if stride > 3 else 0.1)  # of the healthy environment's steps too
+        arguments |= {"on_step_timeout": "restart", "step_timeout": bound}
     actions = np.array([1, 1])
     env_fns = factories(2, tmp_path, deed, at=0)
     with AsyncVectorEnv(env_fns, num_workers=2, **arguments) as envs:
@@ -481,9 +518,7 @@ def held() -> tuple[list[str], set[int]]:
 def suffer(envs: Any, number: int) -> None:
     """Kill workers and notice it, so that a reset replaces them."""
     envs.reset()
-    for process in envs.processes[number % 2 :]:
-        os.kill(process.pid, signal.SIGKILL)
-        process.join(10)
+    kill(envs.processes[number % 2 :])
     with contextlib.suppress(VecspacesError):
         envs.step([0] * 3)
 
@@ -504,6 +539,8 @@ def live(
     """Start, reset and close; `during` makes the call that is interrupted."""
 
     def start() -> Any:
+        if method == "words":
+            return over_words(AsyncVectorEnv)(ledgers(3), num_workers=3, context="fork")
         return AsyncVectorEnv(ledgers(3), num_workers=3, context=method)
 
     if what == "start":
@@ -522,25 +559,51 @@ def live(
     assert envs.processes == []
 
 
+@pytest.fixture
+def what_destructors_raise_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt in a destructor is not raised: pytest would keep its frames and descriptors."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+
+
 def leaves_nothing(test: Any) -> Any:
     """Mark tests of interrupts that come while vector envs start and end."""
-    # What a handler raises in a destructor is not raised, and what it interrupts in the standard
-    # library, such as a file that is read, is closed when it is collected. So is a vector env that
-    # nothing refers to yet.
+    # What a handler interrupts in the standard library, such as a file that is read, is closed when
+    # it is collected. So is a vector env that nothing refers to yet.
     for ignored in (
-        "ignore::pytest.PytestUnraisableExceptionWarning",
         "ignore:unclosed file:ResourceWarning",
         "ignore:an AsyncVectorEnv was dropped:ResourceWarning",
     ):
         test = pytest.mark.filterwarnings(ignored)(test)
+    test = pytest.mark.usefixtures("what_destructors_raise_is_dropped")(test)
     test = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")(test)
     return pytest.mark.parametrize("what", ["start", "reset", "close"])(test)
+
+
+def test_what_interrupts_the_sending_of_a_command_is_in_no_cycle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cycle would keep frames, and in them views of the memory, until a collection."""
+
+    def strike(*_: Any) -> Any:
+        raise Struck
+
+    envs = AsyncVectorEnv(ledgers(2), num_workers=1, context="fork")
+    with envs, monkeypatch.context() as patch:
+        patch.setattr(backend_of(envs), "submit", strike)
+        with pytest.raises(Struck) as caught:
+            envs.reset()
+        struck = weakref.ref(caught.value)
+        del caught
+        assert struck() is None
 
 
 @leaves_nothing
 @pytest.mark.parametrize(
     ("method", "rounds"),
-    [("fork", 8), full("fork", 200), full("spawn", 20), full("forkserver", 100)],
+    [
+        *(("fork", 3), ("words", 3), full("fork", 200), full("words", 200)),
+        *(full("spawn", 20), full("forkserver", 100)),
+    ],
 )
 def test_a_start_reset_or_close_that_is_interrupted_leaves_nothing_and_can_be_repeated(
     what: str, method: str, rounds: int
@@ -565,7 +628,9 @@ def test_a_start_reset_or_close_that_is_interrupted_leaves_nothing_and_can_be_re
 @leaves_nothing
 @pytest.mark.full
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("method", "stride"), [("fork", 4), ("spawn", 120), ("forkserver", 40)])
+@pytest.mark.parametrize(
+    ("method", "stride"), [("fork", 4), ("words", 4), ("spawn", 120), ("forkserver", 40)]
+)
 def test_an_interrupt_at_any_point_of_a_start_reset_or_close(
     what: str, method: str, stride: int
 ) -> None:
@@ -580,4 +645,4 @@ def test_an_interrupt_at_any_point_of_a_start_reset_or_close(
         live(what, method, number, during)
         assert settled(held, before) == before
         number += 1
-    assert number > 3
+    assert number > 2

@@ -7,21 +7,17 @@ import multiprocessing
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.envs.registration import registry
 
 from tests.compare import assert_identical
 from vecspaces import make_vec
 from vecspaces.make import find_factory
 from vecspaces.testing.envs import Ledger
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BACKENDS = ["sync", "async"]
 
@@ -39,14 +35,6 @@ NAME = "vecspaces.testing.envs:Ledger"
 
 def two_steps_at_most(env: Any) -> Any:
     return gymnasium.wrappers.TimeLimit(env, max_episode_steps=2)
-
-
-@pytest.fixture
-def registrations() -> Iterator[None]:
-    before = dict(registry)
-    yield
-    registry.clear()
-    registry.update(before)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -93,7 +81,7 @@ def test_the_callers_arguments_are_left_alone() -> None:
 
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
 def test_an_id_registered_here_runs_in_a_worker_that_does_not_know_it(
-    context: str, registrations: None
+    context: str, registrations: dict[str, Any]
 ) -> None:
     offset = 11
 
@@ -110,7 +98,7 @@ def test_an_id_registered_here_runs_in_a_worker_that_does_not_know_it(
 
 
 def test_a_module_is_imported_for_the_id_that_it_registers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registrations: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registrations: dict[str, Any]
 ) -> None:
     (tmp_path / "registers.py").write_text(
         "import gymnasium\n"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.programs import run_python
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,15 +61,7 @@ NEEDS = {
 
 
 def test_what_needs_an_extra_names_it(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(list(NEEDS))],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert run.returncode == 0, run.stderr
+    run = run_python("-c", PROGRAM, json.dumps(list(NEEDS)), cwd=tmp_path)
     assert run.stderr == ""
     said = json.loads(run.stdout)
     assert list(said) == list(NEEDS)

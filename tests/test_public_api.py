@@ -5,22 +5,22 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-import subprocess
-import sys
 from typing import Any
 
 import gymnasium
 import pytest
 
 import vecspaces
+from tests.programs import run_python
 from vecspaces.vector import AsyncVectorEnv, RayVectorEnv, SyncVectorEnv
 from vecspaces.vector.options import AsyncOptions, RayOptions
 
 PUBLIC = {
     "vecspaces": {
-        "Env", "Evaluation", "SharedArray", "Space", "__version__", "errors", "evaluate",
-        "make_vec", "sample_actions", "spaces", "vector", "wrappers",
+        "Env", "Episode", "Evaluation", "SharedArray", "Space", "__version__", "collect", "errors",
+        "evaluate", "make_vec", "sample_actions", "spaces", "vector", "wrappers",
     },
+    "vecspaces.aio": {"Pool", "PoolEnv", "PoolStats"},
     "vecspaces.spaces": {
         "Box", "Dict", "Discrete", "Graph", "GraphInstance", "MultiBinary", "MultiDiscrete",
         "OneOf", "Sequence", "Space", "Text", "Tuple", "difference", "flatdim", "flatten",
@@ -53,13 +53,13 @@ PUBLIC = {
     },
 }  # fmt: skip
 
-GYMNASIUM = {name: name.replace("vecspaces", "gymnasium") for name in list(PUBLIC)[1:4]}
+GYMNASIUM = {name: name.replace("vecspaces", "gymnasium") for name in list(PUBLIC)[2:5]}
 
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_the_public_names_are_these(name: str) -> None:
     module = importlib.import_module(name)
-    assert set(module.__all__) == PUBLIC[name]
+    assert set(module.__all__) == set(dir(module)) == PUBLIC[name]
     assert all(hasattr(module, public) for public in module.__all__)
 
 
@@ -113,9 +113,7 @@ def test_public_modules_are_there_after_a_plain_import() -> None:
         "import vecspaces; vecspaces.errors, vecspaces.spaces.Box, vecspaces.vector.utils;"
         "print(vecspaces.wrappers.RecordVideo.__name__, *dir(vecspaces))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
+    run = run_python("-c", program)
     assert run.stdout.split() == ["RecordVideo", *sorted(PUBLIC["vecspaces"])]
 
 
@@ -173,4 +171,5 @@ def test_defaults_of_the_arguments_that_gymnasium_lacks() -> None:
         "stats": False,
         "validate": False,
         "info_space": None,
+        "concurrent_envs": 1,
     }

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import run_python
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -44,14 +43,7 @@ if __name__ == "__main__":
 
 def test_its_ten_lines_run(tmp_path: Path, start_method: str) -> None:
     script = ROOT / "examples" / "rollout.py"
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(script), start_method],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    run = run_python("-c", PROGRAM, script, start_method, cwd=tmp_path)
     assert re.fullmatch(r"\d+ episodes, observations \(64, 4\) float32\n", run.stdout)
     assert run.stderr == ""
 

@@ -1,4 +1,4 @@
-"""The figures of the pages are those of the run that `python -m benchmarks.vector --write` kept."""
+"""The figures of the pages are those of the runs that the benchmarks' `--write` kept."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import front_page
 from benchmarks.vector import RUN, TITLES, load, render_pages, replace_block
+from vecspaces.cli.contenders import LIMIT
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/performance.md", "docs/when_not_to_use.md")
+PAGES = ("docs/performance.md", "docs/when_not_to_use.md")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -31,3 +33,18 @@ def test_the_run_has_all_that_the_pages_compare() -> None:
             entry = report.find(workload, 64, backend)
             assert entry is not None and entry.runs
     assert machine["libraries"]["gymnasium"]
+
+
+@pytest.mark.parametrize("page", front_page.PAGES)
+def test_the_block_of_the_front_page_is_made_from_its_run(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    block = front_page.render(*load(front_page.RUN))
+    assert replace_block(text, "real", block, front_page.COMMAND) == text
+
+
+def test_no_contender_of_the_front_page_is_faster_than_the_bound() -> None:
+    report, _ = load(front_page.RUN)
+    assert report.names("workload")
+    for one in report.measurements:
+        share = report.ratio(one, LIMIT.name)
+        assert share is not None and share <= 1

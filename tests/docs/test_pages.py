@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import gallery
+from vecspaces import errors
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
@@ -66,7 +69,26 @@ def test_the_files_that_a_page_names_are_there(name: str) -> None:
         assert any((root / file).exists() for root in roots), f"{name}.md names {file}"
 
 
-def test_every_example_is_shown() -> None:
+def test_every_example_is_shown_and_has_a_picture_in_the_gallery() -> None:
     page = (DOCS / "examples.md").read_text(encoding="utf-8")
-    for example in (ROOT / "examples").glob("*.py"):
-        assert f"{{literalinclude}} ../examples/{example.name}" in page
+    row = re.compile(
+        r"^\| !\[[^]]+\]\(([^)]+)\) \| \[(\w+\.py)\]\(#[\w-]+\) \| .+ \| \d+ (?:s|min) \|$", re.M
+    )
+    pictures = {name: DOCS / picture for picture, name in row.findall(page)}
+    assert pictures.keys() == {example.name for example in (ROOT / "examples").glob("*.py")}
+    for name, picture in pictures.items():
+        assert f"{{literalinclude}} ../examples/{name}" in page
+        assert picture.suffix == ".gif" or picture.stat().st_size < 60_000
+    drawn = {picture.stem for picture in pictures.values() if picture.parent == gallery.PICTURES}
+    assert drawn == gallery.DRAW.keys() == {path.stem for path in gallery.PICTURES.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [one for one in vars(errors).values() if getattr(one, "__module__", "") == errors.__name__],
+    ids=lambda error: error.__name__,
+)
+def test_each_error_has_causes_and_remedies(error: type[Exception]) -> None:
+    page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    _, _, entries = page.partition(f"\n### {error.__name__}\n")
+    assert error is errors.VecspacesError or "**Remedy:**" in entries.partition("\n#")[0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ __all__ = [
     "Noted",
     "Parent",
     "Passing",
+    "Patient",
     "Reusing",
     "Sampler",
     "Unlike",
@@ -49,6 +52,7 @@ __all__ = [
     "observing",
     "rewarding",
     "talking",
+    "telling",
     "wrapped_ledger",
 ]
 
@@ -116,3 +120,21 @@ class Parent(Ledger):
         process.close()
         assert code is not None
         return code
+
+
+class Patient(Ledger):
+    """A ledger whose steps take as many milliseconds as their actions say."""
+
+    action_space = spaces.Discrete(1000)
+
+    def step(self, action: Any) -> Any:
+        time.sleep(action / 1000)
+        return super().step(action)
+
+
+def telling(infos: Iterable[dict[str, Any]]) -> list[Any]:
+    """Factories of environments that return these infos in every reset and step."""
+    unit, zero = spaces.Box(0, 1, (1,)), np.zeros(1, np.float32)
+    return [
+        partial(Echo, unit, [(zero, info)], [(zero, 0.0, False, False, info)]) for info in infos
+    ]

@@ -6,8 +6,6 @@ Nothing here depends on what a version of another library does; parity is tested
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.envs import Ledger
+from tests.programs import run_python
 from vecspaces import make_vec, spaces
 
 NUM_ENVS = 3
@@ -31,15 +30,7 @@ def need(*libraries: str) -> None:
 
 
 def run(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python("-W", "ignore", *arguments).stdout
 
 
 def test_gymnasium() -> None:

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from functools import partial
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 
 from tests.adapters.side_by_side import run
 from tests.compare import assert_identical
+from tests.programs import run_python
 from vecspaces import make_vec
 from vecspaces.adapters.gymnasium import as_gymnasium
 
@@ -88,13 +87,7 @@ def test_a_renderer_under_fork_is_warned_of_and_works_under_the_advice() -> None
     pytest.importorskip("mujoco", reason="mujoco is not installed")
     shown = {}
     for context in ("fork", "forkserver"):
-        run = subprocess.run(
-            [sys.executable, "-c", RENDERING, context],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        run = run_python("-c", RENDERING, context, code=None)
         if "no EGL" in run.stderr:
             pytest.skip(run.stderr.strip().splitlines()[-1])
         shown[context] = run.stderr
