@@ -7,10 +7,13 @@ import builtins
 import functools
 import importlib
 import inspect
+import os
 import pydoc
 import re
 import socket
 import sys
+import tomllib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sphinx.util.docutils import SphinxDirective
@@ -22,6 +25,9 @@ from vecspaces.cli.app import app as command_line
 if TYPE_CHECKING:
     from docutils import nodes
     from sphinx.application import Sphinx
+
+_PACKAGE = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))
+REPOSITORY = _PACKAGE["project"]["urls"]["Repository"]
 
 project = "vecspaces"
 copyright = "2026, the vecspaces authors"
@@ -41,6 +47,23 @@ python_maximum_signature_line_length = 88
 
 html_theme = "furo"
 html_title = f"vecspaces {__version__}"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+# `.ci/site` builds several versions side by side, and says which there are.
+html_context = {"versions": os.environ.get("DOCS_VERSIONS", "").split()}
+html_sidebars = {
+    "**": [
+        f"sidebar/{part}.html"
+        for part in ("brand", "search", "scroll-start", "navigation", "versions", "scroll-end")
+    ]
+}
+html_theme_options = {
+    "source_view_link": f"{REPOSITORY}/blob/main/docs/{{filename}}",
+    "source_edit_link": f"{REPOSITORY}/edit/main/docs/{{filename}}",
+    "footer_icons": [
+        {"name": "Repository", "url": REPOSITORY, "html": "Repository", "class": "repository"}
+    ],
+}
 
 autosummary_ignore_module_all = False  # what is public is what `__all__` says
 default_role = "code"  # what docstrings mean by single backticks
@@ -56,6 +79,7 @@ napoleon_use_ivar = True  # otherwise an attribute that is annotated too would b
 suppress_warnings = ["ref.python"]  # attributes of two classes may have one name
 
 myst_heading_anchors = 3
+myst_enable_extensions = ["attrs_inline"]  # for the buttons of the home page
 
 _INVENTORIES = {
     "python": "https://docs.python.org/3",
