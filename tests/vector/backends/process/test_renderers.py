@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 PROGRAM = """
-import ctypes, shutil, sys, threading, warnings
+import ctypes, os, shutil, sys, threading, time, warnings
 from numpy.random import _common  # any small library will do
 from vecspaces.testing.envs import Ledger
 from vecspaces.vector import AsyncVectorEnv
@@ -41,6 +41,8 @@ other.start()
 assert warnings_of("fork") == [], "threads alone"
 over.set()
 other.join()
+while os.path.exists(f"/proc/self/task/{other.native_id}"):  # join returns a moment earlier
+    time.sleep(0.01)
 ctypes.CDLL(f"{folder}/swrast_dri.so")
 assert warnings_of("fork") == [], "a renderer alone"
 over.clear()
