@@ -86,20 +86,23 @@ class Interrupts:
         self._thread.join()
 
     def _raise(self, number: int, frame: Any) -> None:
+        self._is_handled = True
         if self.error is not None:
             raise self.error
         signal.raise_signal(signal.SIGINT)
 
     def during(self, call: Callable[[], Any]) -> tuple[bool, Any]:
         """Make a call; return whether it ended before the interrupt, and its result."""
-        result = None
+        result, self._is_handled = None, False
         try:
             try:
                 moment = self.longest * self._random.random() ** 2
                 signal.setitimer(signal.ITIMER_REAL, max(1e-6, moment))
                 result = (call(),)
             finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                remaining, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+                while not remaining and not self._is_handled:
+                    time.sleep(0.001)  # the other thread has not received the signal yet
         except (KeyboardInterrupt, Struck):
             self.count += 1
         # What came between the end of the call and that of the timer is a whole result.

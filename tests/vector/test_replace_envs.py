@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 import time
 import weakref
@@ -27,6 +28,7 @@ from vecspaces.errors import (
     WorkerDiedError,
 )
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from vecspaces.vector.backends.remote import RemoteBackend
 from vecspaces.wrappers import FrameStackObservation, RecordEpisodeStatistics
 
 
@@ -472,3 +474,35 @@ def test_an_interrupt_at_any_point_leaves_no_row_without_an_environment(stride: 
             envs.step([0, 0])
             k += stride
     assert k > 100
+
+
+def test_an_interrupt_cannot_separate_the_worker_and_the_factories_that_users_see(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    point: Any = None
+    note = RemoteBackend.note_factories
+
+    def note_and_interrupt(*arguments: Any) -> None:
+        sys.setprofile(point)
+        try:
+            note(*arguments)
+        finally:
+            sys.setprofile(None)
+
+    def watch(one: Any) -> None:
+        nonlocal point
+        point = one
+
+    monkeypatch.setattr(RemoteBackend, "note_factories", note_and_interrupt)
+    reached, k = True, 1
+    with AsyncVectorEnv([Ledger]) as envs:
+        while reached:
+            envs.reset(seed=0)
+            reached, _, _ = interrupt_at(
+                k, partial(envs.replace_envs, [0], [partial(Ledger, k)]), watch
+            )
+            number = envs.reset(seed=0)[0][0, 0]
+            assert number in (k - 1, k) and envs.env_fns[0]().number == number
+            envs.replace_envs([0], [partial(Ledger, k)])
+            k += 1
+    assert k > 10

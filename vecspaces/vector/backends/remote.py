@@ -91,12 +91,15 @@ class RemoteBackend(Backend):
         own = setup.env_fns()
         for number, first in enumerate(first_rows(counts)):
             row = self.slices[worker].start + first
-            if row in env_fns:
-                own[number] = env_fns[row]
-                if len(own) == setup.count:  # else it is the one of an actor with processes
-                    self._env_fns[setup.first + number] = env_fns[row]
+            own[number] = env_fns.get(row, own[number])
         make: Callable[[], list[Callable[[], Any]]] = partial(list, own)
-        self._setups[worker] = replace(setup, env_fns=CloudpickleWrapper(make))
+        changed = replace(setup, env_fns=CloudpickleWrapper(make))
+        of_user, first, end = self._env_fns, setup.first, setup.first + setup.count
+        if len(own) < setup.count:  # an actor with processes has one factory for all of them
+            self._setups[worker] = changed
+            return
+        # Between plain assignments, Python runs no signal handler.
+        self._setups[worker], of_user[first:end] = changed, own
 
     # ------------------------------------------------------------------ starting
 
