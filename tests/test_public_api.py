@@ -51,6 +51,13 @@ PUBLIC = {
         "AsyncVectorEnv", "GymnasiumVectorEnv", "SyncVectorEnv", "as_gymnasium", "from_gymnasium",
         "make_vec", "to_gymnasium",
     },
+    "vecspaces.errors": {
+        "AlreadyPendingCallError", "ClosedEnvironmentError", "CustomSpaceError",
+        "FailedCheckError", "InvalidActionError", "InvalidFlagError", "InvalidInfoError",
+        "InvalidObservationError", "InvalidRewardError", "NoAsyncCallError", "ResetNeededError",
+        "SlowEnvironmentWarning", "StepTimeoutError", "VecspacesError", "WorkerDiedError",
+        "WorkerError",
+    },
 }  # fmt: skip
 
 GYMNASIUM = {name: name.replace("vecspaces", "gymnasium") for name in list(PUBLIC)[2:5]}

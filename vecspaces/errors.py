@@ -30,6 +30,29 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Sequence
 
+__all__ = [
+    "AlreadyPendingCallError",
+    "ClosedEnvironmentError",
+    "CustomSpaceError",
+    "FailedCheckError",
+    "InvalidActionError",
+    "InvalidFlagError",
+    "InvalidInfoError",
+    "InvalidObservationError",
+    "InvalidRewardError",
+    "NoAsyncCallError",
+    "ResetNeededError",
+    "SlowEnvironmentWarning",
+    "StepTimeoutError",
+    "VecspacesError",
+    "WorkerDiedError",
+    "WorkerError",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class VecspacesError(Exception):
     """Base of every error that vecspaces raises on purpose."""
