@@ -161,8 +161,9 @@ def test_shared_memory_of_a_python_program_that_runs_beside_is_not_counted() -> 
         assert starter.stdin is not None and starter.stdout is not None
         name = starter.stdout.readline().decode().strip()
         starter.wait()
+        # Other programs, such as other workers of pytest-xdist, may make files meanwhile.
         left = {thing for thing in possessions() - before if thing.startswith("/dev/shm/")}
-        assert left == {f"/dev/shm/{name}"}
+        assert f"/dev/shm/{name}" in left
         assert made_here(left) == set()
         starter.stdin.close()
         starter.stdout.read()  # until it and its tracker of resources ended
