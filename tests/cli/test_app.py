@@ -83,7 +83,8 @@ def test_arguments_of_the_vector_env_reach_it(command: str) -> None:
     given = options.get(command, "--policy random --episodes 1")
     mode = "" if command == "evaluate" else "--autoreset-mode SameStep"
     more = f"{given} {mode} --num-envs 2 --step-timeout 0.2 --start-method fork"
-    result = run(f"{command} sized:Sized --env-arg size=3 --env-arg slow=0.8 {more}")
+    # A command that is late itself sees no step that is: so each step takes ten times the bound.
+    result = run(f"{command} sized:Sized --env-arg size=3 --env-arg slow=2.0 {more}")
     assert result.exit_code == 1 and "did not" in result.output, result.output
 
 

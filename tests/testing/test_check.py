@@ -189,15 +189,16 @@ def test_unusual_spaces_are_no_fault(space: Any, in_process: None) -> None:
 def test_a_constructor_that_ends_or_stops_its_process_is_named(
     construct: Any, name: str, said: str
 ) -> None:
+    # In the bound a busy machine must also begin to construct.
     with within(8):
-        report = check(construct, timeout=stretched(0.6))
+        report = check(construct, timeout=stretched(1.0) if name == "hangs" else 30.0)
     assert names_of(report) == {name} and not report.ok
     with pytest.raises(FailedCheckError, match=said):
         report.raise_for_findings()
 
 
 def test_a_hang_in_a_step_names_the_step() -> None:
-    bound = round(stretched(0.6), 3)  # in which every other step must end
+    bound = round(stretched(1.0), 3)  # in which every other step must end
     report = check(Hanging, timeout=bound)
     message, _, line = report.findings[0].message.partition(" (")
     assert message == f"step 4 of episode 1 did not end within {bound:g} s"
@@ -393,7 +394,11 @@ def test_an_interrupt_ends_it_and_leaves_no_process(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", program, mark], stderr=subprocess.PIPE, start_new_session=True
     )
-    assert settled(mark.exists, True)
+    give_up = time.monotonic() + 60  # a busy machine takes long to import everything
+    while not mark.exists():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < give_up, "no step was made"
+        time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=stretched(10))
     assert b"KeyboardInterrupt" in error and process.returncode != 0
