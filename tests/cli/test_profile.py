@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.running import run
+from tests.vector.bounds import quietly
 
 MODULES = {
     "steady": """
@@ -60,12 +61,17 @@ def timeline(command: str) -> list[dict[str, Any]]:
 
 
 def test_the_slow_environment_comes_first_and_is_named() -> None:
-    result = run("profile steady:Steady --num-envs 4 --num-workers 2 --seconds 0.5")
-    assert result.exit_code == 0, result.output
-    assert "environment 3 takes" in result.output
-    assert "worker 0 waits" in result.output
-    table = result.output[result.output.index("step, mean") :].splitlines()
-    assert table[2].split("│")[1].strip() == "3"
+    def profile() -> tuple[list[str], str]:
+        result = run("profile steady:Steady --num-envs 4 --num-workers 2 --seconds 0.5")
+        assert result.exit_code == 0, result.output
+        table = result.output[result.output.index("step, mean") :].splitlines()
+        named = [said for said in SAID if said in result.output]
+        return named, table[2].split("│")[1].strip()
+
+    assert quietly(profile, lambda found: found == (SAID, "3")) == (SAID, "3")
+
+
+SAID = ["environment 3 takes", "worker 0 waits"]
 
 
 def test_the_timeline_has_a_track_for_the_caller_and_for_each_worker() -> None:
@@ -120,7 +126,10 @@ def test_one_sentence_names_the_bottleneck() -> None:
     command = "profile steady:Slow --num-envs 2 --num-workers 2 --seconds 0.5"
     # On a busy machine processes wait for cores more than for environments.
     assert re.search("^(the environments take|waiting takes) [0-9]+%", run(command).output, re.M)
-    result = run(f"{command} --policy steady:ponder --seconds 0.5")
+    result = quietly(
+        lambda: run(f"{command} --policy steady:ponder"),
+        lambda result: "the policy takes" in result.output,
+    )
     assert result.exit_code == 0, result.output
     assert "the policy takes" in result.output and "more workers will not help" in result.output
     result = run("profile steady:Brief --num-envs 1 --seconds 0.5 --policy steady:Recurrent")
