@@ -352,6 +352,22 @@ def test_after_an_interrupted_call_a_vector_env_goes_on(who: str, rounds: int) -
         assert interrupts.count > rounds / 6
 
 
+@pytest.mark.parametrize("stride", [7, full(1)])
+@pytest.mark.parametrize("who", ["pipes", "words"])
+def test_an_interrupt_of_a_large_call_leaves_no_wait_for_room(who: str, stride: int) -> None:
+    """Else every later wait would end at once: there is always room in an empty pipe."""
+    with CALLED[who]() as envs:
+        places, reached = Places(stride), True
+        while reached:
+            envs.call_async("echo", "x" * 200_000)  # more than a pipe takes
+            reached, ended, _ = places.interrupt(envs.call_wait)
+            if not ended:
+                with contextlib.suppress(NoAsyncCallError):
+                    envs.call_wait()
+            envs.call("echo", 1)
+            assert backend_of(envs)._steps.wait(0.0) == []
+
+
 @pytest.mark.parametrize("stride", [61, full(1)])
 @pytest.mark.parametrize("who", ["sync", "async", "words"])
 def test_an_interrupt_at_any_point_of_a_call(who: str, stride: int) -> None:

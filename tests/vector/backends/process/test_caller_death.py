@@ -120,7 +120,7 @@ class Caller:
         self.hear(count)
         os.killpg(self.process.pid, signal.SIGINT)
         assert self.all_gone(2.0)
-        return self.process.communicate(timeout=5)
+        return self.process.communicate(timeout=stretched(5))
 
 
 @contextlib.contextmanager

@@ -109,8 +109,8 @@ def test_systems_that_lack_something_are_served_too(
         assert caught.value.exitcode == -signal.SIGKILL
         envs.reset()
         os.kill(envs.processes[2].pid, signal.SIGSTOP)
-        with within(1.4), pytest.warns(RuntimeWarning, match="environment 2 did not close"):
-            envs.close(timeout=stretched(0.2))
+        with within(2.2), pytest.warns(RuntimeWarning, match="environment 2 did not close"):
+            envs.close(timeout=stretched(1.0))  # in which the others do
 
 
 @pytest.mark.parametrize("method", METHODS)

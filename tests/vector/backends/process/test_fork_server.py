@@ -21,7 +21,7 @@ import pytest
 from tests.envs import Ledger, ledgers
 from tests.leaks import read_stat
 from tests.programs import environ, run_python
-from tests.vector.bounds import assert_gone, kill, stretched
+from tests.vector.bounds import assert_gone, kill, settled, stretched
 from vecspaces.vector import AsyncVectorEnv
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -168,7 +168,8 @@ SLOW_IMPORT = """
 import os, time
 with open("importing", "w") as file:
     file.write(str(os.getpid()))
-time.sleep(3)
+while not os.path.exists("interrupted"):
+    time.sleep(0.01)
 """
 INTERRUPTED = """
 import multiprocessing
@@ -198,8 +199,9 @@ def test_ctrl_c_while_it_imports_is_the_programs_alone(tmp_path: Path) -> None:
     while not (importing.exists() and importing.read_text()):
         assert time.monotonic() < give_up and program.poll() is None
         time.sleep(0.01)
-    time.sleep(0.1)
+    assert settled(lambda: read_stat(program.pid)[1], "S") == "S"  # it waits for the server
     os.killpg(program.pid, signal.SIGINT)
+    (tmp_path / "interrupted").touch()
     _, err = program.communicate(timeout=60)
     assert program.returncode in (1, -signal.SIGINT)
     assert err.count("Traceback") == err.count("KeyboardInterrupt") == 1

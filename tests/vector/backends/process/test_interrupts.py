@@ -17,6 +17,7 @@ import pytest
 from tests.envs import ledgers
 from tests.interrupts import Struck
 from vecspaces.vector import AsyncVectorEnv
+from vecspaces.vector.backends.process import interrupts as module
 from vecspaces.vector.backends.process.cores import count_usable_cores
 from vecspaces.vector.backends.process.interrupts import uninterrupted
 
@@ -47,6 +48,26 @@ def test_a_handler_runs_after_the_section() -> None:
     assert steps == ["inside", "nested", "still inside"]
     with pytest.raises(Struck):
         signal.raise_signal(signal.SIGALRM)
+
+
+@pytest.mark.usefixtures("handler")
+def test_a_signal_that_comes_as_handlers_are_restored_delays_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def restore_and_strike() -> None:
+        restore()
+        signal.raise_signal(signal.SIGALRM)
+
+    restore = module._restore
+    monkeypatch.setattr(module, "_restore", restore_and_strike)
+    seen: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
+    try:
+        with pytest.raises(Struck), uninterrupted():
+            signal.raise_signal(signal.SIGUSR1)
+        assert seen == [1]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_every_handler_runs_and_stands_as_before() -> None:
@@ -131,13 +152,24 @@ def test_system_calls_are_restarted_as_before(interrupts: bool) -> None:
     def strike() -> None:
         read, write = os.pipe()
         buffer = ctypes.create_string_buffer(1)
-        thread = threading.Thread(target=lambda: result.append(libc.read(read, buffer, 1)))
+        has_read, over = threading.Event(), threading.Event()
+
+        def wait_in_c() -> None:
+            result.append(libc.read(read, buffer, 1))
+            has_read.set()
+            over.wait()  # a signal to a thread that has ended may crash
+
+        thread = threading.Thread(target=wait_in_c)
         thread.start()
-        time.sleep(0.05)  # until it waits in the system call
         assert thread.ident is not None
-        signal.pthread_kill(thread.ident, signal.SIGUSR1)
-        thread.join(0.05)
+        # Nothing says that it waits in the system call: a signal that comes before is repeated.
+        give_up = time.monotonic() + (20.0 if interrupts else 0.1)
+        while not has_read.is_set() and time.monotonic() < give_up:
+            has_read.wait(0.02)
+            signal.pthread_kill(thread.ident, signal.SIGUSR1)
         os.write(write, b"y")
+        has_read.wait()
+        over.set()
         thread.join()
         os.close(read)
         os.close(write)

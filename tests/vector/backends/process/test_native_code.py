@@ -40,16 +40,17 @@ class LockKeeper(Env[np.ndarray, int]):
 @pytest.mark.skipif(sys.platform == "win32", reason="the C library's sleep")
 def test_a_worker_that_keeps_the_interpreters_lock_is_killed() -> None:
     envs = AsyncVectorEnv([LockKeeper] * 2, num_workers=2, context="fork")
+    late = stretched(1.0)  # in which the other one steps and closes
     with within(10.0):
         envs.reset()
         envs.step_async(np.array([1, 0]))
         with pytest.raises(StepTimeoutError, match="environment 0 still busy"):
-            envs.step_wait(timeout=stretched(0.2))
+            envs.step_wait(timeout=late)
         envs.reset()  # replaces the worker
         assert envs.step(np.array([0, 0]))[0].ravel().tolist() == [1, 1]
         envs.step_async(np.array([0, 1]))
         with pytest.warns(RuntimeWarning, match="environment 1 did not close"):
-            envs.close(timeout=stretched(0.2))
+            envs.close(timeout=late)
 
 
 @pytest.mark.parametrize(

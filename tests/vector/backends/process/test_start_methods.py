@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import random
@@ -19,6 +20,7 @@ from tests.envs import Global, Ledger, Noted, Parent, Sampler, ledgers
 from vecspaces import make_vec, spaces
 from vecspaces.testing.contract import ALL_SPACES, assert_same_run
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
+from vecspaces.vector.backends.process import cores
 from vecspaces.vector.backends.worker_setup import cut
 
 METHODS = multiprocessing.get_all_start_methods()
@@ -226,6 +228,9 @@ def test_making_workers_takes_no_global_numbers(global_state: None) -> None:
 
 def test_as_many_workers_as_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    # The container, or the user's PYTHON_CPU_COUNT, may allow fewer.
+    monkeypatch.setattr(cores, "cpu_quota", lambda: math.inf)
+    monkeypatch.setattr(os, "process_cpu_count", lambda: usable, raising=False)
     with AsyncVectorEnv(ledgers(1)) as envs:
         assert envs.num_workers == 1
     with AsyncVectorEnv(ledgers(5)) as envs:

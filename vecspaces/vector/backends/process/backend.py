@@ -441,6 +441,8 @@ class ProcessBackend(RemoteBackend):
                 if channel.pending:
                     channel.flush()
                     steps.watch_room(channel.out_fd, channel.pending)
+                elif fd == channel.out_fd:  # an interrupt came when all had been flushed
+                    steps.watch_room(channel.out_fd, channel.pending)
                 frames, rest, ended = channel.receive()
                 rests.append((channel, rest))
                 for op, slot, seq, data in frames:

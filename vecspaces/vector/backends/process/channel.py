@@ -247,8 +247,11 @@ class Poller:
                 loop.remove_reader(fd)
                 loop.remove_writer(fd)
 
-    def _let_loop_watch(self, fd: int) -> None:
-        """Follow a change of the poll at once, since a closed descriptor's number is reused."""
+    def _let_loop_watch(self, fd: int, is_writing: bool = True) -> None:
+        """Follow a change of the poll at once, since a closed descriptor's number is reused.
+
+        `is_writing`: whether it is watched for space to write, if that is noted.
+        """
         if self._loop is None or self._loop[0].is_closed():
             return
         loop, turn = self._loop
@@ -256,7 +259,7 @@ class Poller:
             loop.add_reader(fd, turn)
         else:
             loop.remove_reader(fd)
-        if fd in self._writing:
+        if is_writing and fd in self._writing:
             loop.add_writer(fd, turn)
         else:
             loop.remove_writer(fd)
@@ -274,10 +277,13 @@ class Poller:
             self._poll.register(fd, select.POLLIN)
 
     def watch_room(self, fd: int, wanted: bool) -> None:
-        """Watch a descriptor for space to write, or stop this."""
-        if (fd in self._writing) != wanted:
-            (self._writing.add if wanted else self._writing.discard)(fd)
+        """Watch a descriptor for space to write, or stop this; after an interrupt, repeat it."""
+        if wanted:
+            self._writing.add(fd)
             self._register(fd)
+        elif fd in self._writing:
+            self._register(fd, is_writing=False)
+            self._writing.discard(fd)  # last, so that it can be repeated
 
     def remove(self, fd: int) -> None:
         """Stop watching a descriptor; can be repeated."""
@@ -298,11 +304,12 @@ class Poller:
         if self._poll is not None:
             self._poll.register(_NEVER_OPEN, 0)
 
-    def _register(self, fd: int) -> None:
-        self._let_loop_watch(fd)
+    def _register(self, fd: int, is_writing: bool = True) -> None:
+        self._let_loop_watch(fd, is_writing)
         if self._registry is None:
             return
-        events = select.POLLIN * (fd in self._reading) | select.POLLOUT * (fd in self._writing)
+        events = select.POLLIN * (fd in self._reading)
+        events |= select.POLLOUT * (is_writing and fd in self._writing)
         if self._epoll is not None:  # which does not register twice
             with contextlib.suppress(OSError):
                 self._epoll.unregister(fd)
@@ -311,7 +318,8 @@ class Poller:
         elif events:
             self._registry.register(fd, events)
         else:
-            self._registry.unregister(fd)
+            with contextlib.suppress(KeyError):
+                self._registry.unregister(fd)
 
     def wait(self, timeout: float | None, spin_for: Op | None = None) -> list[tuple[int, int]]:
         """Return descriptors that are readable or writable, each with its events of `poll`.

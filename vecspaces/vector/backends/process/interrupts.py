@@ -56,8 +56,10 @@ def uninterrupted() -> Iterator[None]:
         yield
     finally:
         handlers = {number: handler.function for number, handler in _replaced.items()}
-        _restore()
-        _deliver(handlers)
+        try:
+            _restore()  # from here on, further signals may raise
+        finally:
+            _deliver(handlers)
 
 
 @contextlib.contextmanager
