@@ -11,8 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from tests.leaks import read_stat
 from tests.vector.over_words import backend_of
 from vecspaces.vector.backends.process.cores import count_usable_cores
+
+_HAS_PROC = os.path.exists("/proc/self/stat")
 
 
 def stretched(seconds: float) -> float:
@@ -25,6 +28,15 @@ def stretched(seconds: float) -> float:
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     beside = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     return seconds * max(1.0, load / cores, 2 * beside / cores if beside > 1 else 0.0)
+
+
+def overrun(seconds: float) -> float:
+    """A bound that what hangs overruns, and that other calls keep, as `stretched` does.
+
+    A busy machine may stop a process for a second or more, whatever the bound of an idle one is.
+    """
+    bound = stretched(seconds)
+    return bound if bound == seconds else max(bound, 2.0)
 
 
 T = TypeVar("T")
@@ -74,6 +86,17 @@ def kill(processes: Iterable[Any]) -> None:
     for end in ends:
         select.select([end], [], [], 10)
         os.close(end)
+
+
+def wait_until_idle(pid: int) -> None:
+    """Wait until a process waits for something, so that it has done what it was told.
+
+    On a busy machine a process that can go on is not asleep, however long it waits for a core.
+    """
+    give_up, looks = time.monotonic() + 20, 0
+    while looks < 5 and time.monotonic() < give_up:
+        time.sleep(0.02)
+        looks = looks + 1 if not _HAS_PROC or read_stat(pid)[1] == "S" else 0
 
 
 def assert_gone(pids: Iterable[int]) -> None:

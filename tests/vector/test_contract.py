@@ -13,7 +13,7 @@ import pytest
 from tests.compare import assert_identical
 from tests.crosses import diagonal
 from tests.envs import Boasting, Sampler
-from tests.vector.bounds import stretched
+from tests.vector.bounds import overrun
 from tests.vector.over_words import over_words
 from vecspaces import spaces
 from vecspaces.testing.contract import (
@@ -72,7 +72,7 @@ class AsyncContract(Workers, VectorEnvContract):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="deaths are POSIX signals")
 class TestFaultsOfWorkers(Workers, WorkersContract):
-    patience = stretched(0.25)
+    patience = overrun(0.25)
 
 
 @pytest.mark.full

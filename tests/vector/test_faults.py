@@ -13,7 +13,7 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.crosses import ordinarily
-from tests.vector.bounds import stretched, within
+from tests.vector.bounds import overrun, stretched, within
 from vecspaces.errors import (
     AlreadyPendingCallError,
     InvalidInfoError,
@@ -128,9 +128,10 @@ def make(
 ) -> AsyncVectorEnv[Any, Any]:
     env_fns = factories(NUM_ENVS, folder, case.deed, case.where, VICTIM)
     if case.deed in HANGS:
-        arguments.setdefault("step_timeout", stretched(HANG_SECONDS))
+        arguments.setdefault("step_timeout", overrun(HANG_SECONDS))
         # Under fork what is not built by then hangs; elsewhere Python itself must start.
-        arguments.setdefault("start_timeout", stretched(0.5 if context == "fork" else 5.0))
+        seconds = overrun(0.5) if context == "fork" else stretched(5.0)
+        arguments.setdefault("start_timeout", seconds)
     return AsyncVectorEnv(env_fns, num_workers=case.workers, context=context, **arguments)
 
 
@@ -144,7 +145,7 @@ def suffer(case: Case, folder: Path, envs: AsyncVectorEnv[Any, Any]) -> Exceptio
         "reset": lambda: envs.reset(seed=6),
         "step": lambda: envs.step(ACTIONS),
         "call": lambda: envs.call("poke"),
-        "close": lambda: envs.close(timeout=HANG_SECONDS if case.deed in HANGS else None),
+        "close": lambda: envs.close(timeout=overrun(HANG_SECONDS) if case.deed in HANGS else None),
     }
     error = None
     with within(5.0):

@@ -21,7 +21,7 @@ import pytest
 from tests.compare import assert_identical
 from tests.crosses import ordinarily
 from tests.envs import Drift, Echo
-from tests.vector.bounds import stretched
+from tests.vector.bounds import overrun
 from vecspaces import Env, spaces
 from vecspaces.adapters.gymnasium import as_gymnasium
 from vecspaces.errors import InvalidInfoError
@@ -447,7 +447,7 @@ def test_a_row_that_was_lost_has_no_infos(
         autoreset_mode=mode,
         on_worker_death="restart" if deed == "SIGKILL" else "raise",
         on_step_timeout="restart",
-        step_timeout=stretched(0.25),
+        step_timeout=overrun(0.25),
     ) as envs:
         envs.reset(seed=0)
         for _ in range(3):

@@ -16,7 +16,7 @@ import pytest
 import vecspaces
 from tests.envs import Ledger
 from tests.interrupts import Counting
-from tests.vector.bounds import stretched
+from tests.vector.bounds import overrun
 from vecspaces import Env, make_vec, spaces
 from vecspaces.errors import StepTimeoutError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
@@ -87,7 +87,9 @@ def test_an_error_at_the_end_of_the_former_environment_is_logged(
 def test_the_bound_of_all_steps_is_logged_and_that_of_one_wait_is_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with make_vec(Counting, 1, num_workers=1, env_kwargs={"number": 0}, step_timeout=0.5) as envs:
+    bound = round(overrun(0.5), 2)
+    options: Any = {"num_workers": 1, "env_kwargs": {"number": 0}, "step_timeout": bound}
+    with make_vec(Counting, 1, **options) as envs:
         envs.reset(seed=0)
         envs.set_attr("seconds", 60.0)
         envs.step_async([0])
@@ -96,7 +98,7 @@ def test_the_bound_of_all_steps_is_logged_and_that_of_one_wait_is_not(
         assert logged(caplog) == []
         with pytest.raises(StepTimeoutError):
             envs.step_wait()
-        text = "step did not end within 0.5 s: environment 0 still busy"
+        text = f"step did not end within {bound:g} s: environment 0 still busy"
         assert logged(caplog) == [("WARNING", text)]
         envs.close(terminate=True)
 
@@ -114,7 +116,7 @@ class Slow(Ledger):
 def test_a_worker_that_is_not_built_again_in_time_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options: Any = {"on_worker_death": "restart", "start_timeout": stretched(0.7)}
+    options: Any = {"on_worker_death": "restart", "start_timeout": overrun(0.7)}
     env_fns = [partial(Slow, tmp_path / "built")]
     with AsyncVectorEnv(env_fns, num_workers=1, context="fork", **options) as envs:
         envs.reset(seed=0)

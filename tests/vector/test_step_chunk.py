@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
-import time
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.compare import assert_identical
-from tests.envs import Ledger
+from tests.envs import Gated, Ledger
 from tests.envs.agents import Crowd
 from tests.interrupts import Counting, Places
+from tests.vector.bounds import overrun
 from vecspaces import Env, make_vec, spaces, wrappers
 from vecspaces.errors import (
     AlreadyPendingCallError,
@@ -471,21 +472,20 @@ def test_what_is_refused() -> None:
 # ---------------------------------------------------------------------- faults
 
 
-class Naps(Ledger):
-    """Sleeps in a step with the action 4; raises in one with the action 3."""
+class Tired(Gated):
+    """Waits for the gate in a step with the action 4; raises in one with the action 3."""
 
     def step(self, action: Any) -> Any:
-        if action == 4:
-            time.sleep(0.5)
         if action == 3 and self.time == 2:
             raise RuntimeError("tired")
         return super().step(action)
 
 
 @pytest.mark.parametrize("wraps", [False, True])
-def test_a_chunk_that_is_late_can_be_waited_for(wraps: bool) -> None:
-    fns = [partial(Naps, n, 99) for n in range(2)]
-    envs: Any = AsyncVectorEnv(fns, num_workers=2, step_timeout=0.25)
+def test_a_chunk_that_is_late_can_be_waited_for(wraps: bool, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    fns = [partial(Tired, gate, n, length=99) for n in range(2)]
+    envs: Any = AsyncVectorEnv(fns, num_workers=2, step_timeout=overrun(0.25))
     envs = wrappers.ClipReward(wrappers.FlattenObservation(envs), -1, 1) if wraps else envs
     with envs:
         envs.reset(seed=0)
@@ -493,17 +493,17 @@ def test_a_chunk_that_is_late_can_be_waited_for(wraps: bool) -> None:
             envs.step_chunk(np.array([[0, 0], [4, 0]]))
         with pytest.raises(AlreadyPendingCallError, match="step_wait"):
             envs.step_chunk(np.zeros((2, 2), int))
-        chunk = envs.step_wait(timeout=5)
+        gate.touch()
+        chunk = envs.step_wait(timeout=20)
         assert isinstance(chunk, Chunk) and chunk.steps.tolist() == [2, 2]
         assert np.all(chunk.rewards <= 1) if wraps else chunk.rewards.max() > 1
         assert len(envs.step([0, 0])) == 5
 
 
-def test_a_chunk_that_is_too_late_is_lost_where_workers_are_restarted() -> None:
-    fns = [partial(Naps, n, 99) for n in range(2)]
-    with AsyncVectorEnv(
-        fns, num_workers=2, step_timeout=0.25, on_step_timeout="restart", start_timeout=60
-    ) as envs:
+def test_a_chunk_that_is_too_late_is_lost_where_workers_are_restarted(tmp_path: Path) -> None:
+    fns = [partial(Tired, tmp_path / "gate", n, length=99) for n in range(2)]
+    bounds: Any = {"step_timeout": overrun(0.25), "start_timeout": 60}
+    with AsyncVectorEnv(fns, num_workers=2, on_step_timeout="restart", **bounds) as envs:
         envs.reset(seed=0)
         chunk = envs.step_chunk(np.array([[0, 4, 0], [0, 0, 0]]))
         assert chunk.steps.tolist() == [0, 3] and chunk.truncations.tolist() == [True, False]
@@ -538,7 +538,7 @@ def test_the_last_known_observation_of_a_lost_chunk(mode: AutoresetMode, is_whol
 @pytest.mark.parametrize("ids", [None, [1, 2]])
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_an_environment_that_raises_in_a_chunk(kind: str, ids: Any) -> None:
-    with KINDS[kind]([partial(Naps, n, 99) for n in range(4)]) as envs:
+    with KINDS[kind]([partial(Tired, Path(), n, length=99) for n in range(4)]) as envs:
         envs.reset(seed=0)
         actions = np.zeros((4, 4), int)
         actions[1] = 3
@@ -817,13 +817,16 @@ def test_a_copy_of_a_vector_env_takes_chunks() -> None:
         assert envs.step_chunk(np.zeros((0, 3), int), env_ids=[]).rewards.shape == (0, 3)
 
 
-def test_a_hang_in_a_chunk_names_the_last_step_of_it() -> None:
-    with AsyncVectorEnv([partial(Naps, 0, 99)], step_timeout=0.2) as envs:
+def test_a_hang_in_a_chunk_names_the_last_step_of_it(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    fns = [partial(Tired, gate, 0, length=99)]
+    with AsyncVectorEnv(fns, step_timeout=overrun(0.2)) as envs:
         envs.reset(seed=5)
         envs.step([0])
         envs.step_chunk([[0, 0, 0]])
         with pytest.raises(StepTimeoutError, match="last seed 5, episodes since then: 0, step 6"):
             envs.step_chunk([[0, 4]])
+        gate.touch()
 
 
 def test_workers_that_are_replaced_after_episodes_take_no_chunks() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.envs import Drift, Failing, Gated, Ledger, ledger_vector, ledgers
-from tests.vector.bounds import kill
+from tests.vector.bounds import kill, wait_until_running
 from vecspaces.errors import InvalidActionError, NoAsyncCallError, WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 from vecspaces.vector.backends.process.channel import Poller
@@ -231,6 +231,7 @@ def test_a_slow_environment_is_seen(tmp_path: Any) -> None:
     with AsyncVectorEnv([Ledger, partial(Gated, gate, 1)], num_workers=2, stats=True) as envs:
         envs.reset(seed=0)
         envs.step_async([0, 4])
+        wait_until_running(envs, 1)
         began = time.monotonic()
         with pytest.raises(TimeoutError):
             envs.step_wait(0.3)

@@ -19,7 +19,7 @@ import pytest
 from tests.compare import assert_identical
 from tests.crosses import diagonal, ordinarily
 from tests.interrupts import Places
-from tests.vector.bounds import stretched
+from tests.vector.bounds import overrun, wait_until_idle
 from vecspaces import Env, evaluate, make_vec
 from vecspaces.errors import (
     ClosedEnvironmentError,
@@ -394,7 +394,7 @@ def test_what_goes_wrong_while_it_closes_is_logged(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vecspaces.vector.session.recycling.CLOSE_SECONDS", stretched(0.3))
+    monkeypatch.setattr("vecspaces.vector.session.recycling.CLOSE_SECONDS", overrun(0.3))
     caplog.set_level(logging.INFO, "vecspaces")
     with make(tmp_path, mode) as envs:
         envs.reset(seed=7)
@@ -436,7 +436,7 @@ def test_a_successor_that_fails_is_restarted_or_raises_and_a_reset_builds_it_aga
 ) -> None:
     arguments: dict[str, Any] = {"on_worker_death": action, "max_restarts": 1}
     if deed == "hang":
-        arguments = {"on_step_timeout": action, "step_timeout": stretched(0.4)}
+        arguments = {"on_step_timeout": action, "step_timeout": overrun(0.4)}
     order = tmp_path / f"{deed} {place}"
     with make(tmp_path, mode, **arguments) as envs:
         rewards = []
@@ -471,9 +471,10 @@ class Killer(Errand):
             order.unlink()
             while len(begun := notes(self.folder, "first reset 0")) < 2:
                 time.sleep(0.01)
-            time.sleep(stretched(0.1))  # it has answered
-            os.kill(int(begun[1].split()[-1]), signal.SIGKILL)
-            time.sleep(stretched(0.1))
+            successor = int(begun[1].split()[-1])
+            wait_until_idle(successor)  # it has answered
+            os.kill(successor, signal.SIGKILL)
+            time.sleep(0.1)  # what follows is the same if the caller learns of it later
         return super().step(action)
 
 

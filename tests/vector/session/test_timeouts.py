@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.vector.bounds import stretched
+from tests.vector.bounds import overrun
 from vecspaces.errors import AlreadyPendingCallError, StepTimeoutError
 from vecspaces.testing.faulty_envs import (
     GATE,
@@ -122,7 +122,7 @@ def test_a_timeout_names_who_is_running_and_a_reset_replaces_the_busy_worker_alo
 def test_step_timeout_bounds_everything_else_too(
     where: str, touch: Callable[[Any], Any], tmp_path: Path
 ) -> None:
-    with started(tmp_path, where, step_timeout=stretched(0.3)) as envs:
+    with started(tmp_path, where, step_timeout=overrun(0.3)) as envs:
         with pytest.raises(StepTimeoutError) as caught:
             touch(envs)
         assert 2 in caught.value.env_ids

@@ -114,14 +114,16 @@ class Recycling:
     def _read_memory(self, worker: int) -> int:
         """Read how much memory a worker uses, unless it was just read; 0 if it is not known.
 
-        The system counts all pages of the process, which takes long if these are many.
+        The system counts all pages of the process, which takes long if these are many. Time in
+        which other programs have the core does not count: a second would put off the next reading
+        by twenty.
         """
-        began = time.monotonic()
-        if began < self._read_at[worker]:
+        now = time.monotonic()
+        if now < self._read_at[worker]:
             return 0
+        began = time.thread_time()
         used = self._backend.memory(worker)
-        took = time.monotonic() - began
-        self._read_at[worker] = began + took / _READING_SHARE
+        self._read_at[worker] = now + (time.thread_time() - began) / _READING_SHARE
         return used or 0
 
     def due_in_reset(
