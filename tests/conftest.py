@@ -207,7 +207,7 @@ def registrations() -> Iterator[dict[str, Any]]:
     registry.update(before)
 
 
-_PATIENCE_SECONDS = 5.0
+_PATIENCE_SECONDS = 30.0
 
 
 @pytest.fixture(autouse=True)
