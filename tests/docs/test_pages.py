@@ -85,8 +85,8 @@ def test_every_example_is_shown_and_has_a_picture_in_the_gallery() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [one for one in vars(errors).values() if getattr(one, "__module__", "") == errors.__name__],
-    ids=lambda error: error.__name__,
+    [getattr(errors, name) for name in errors.__all__],
+    ids=errors.__all__,
 )
 def test_each_error_has_causes_and_remedies(error: type[Exception]) -> None:
     page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")

@@ -137,7 +137,7 @@ class Pool:
         except BaseException:
             envs.close(terminate=True)
             raise
-        self._envs, self._session, self._backend = envs, envs._session, envs._processes
+        self._envs, self._session, self._backend = envs, envs._session, envs._backend
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
         self._ended: asyncio.Future[None] | None = None  # while it closes: done once all have

@@ -84,7 +84,7 @@ class Rows:
 
         `lend` is called with each row that is usable; `withdraw` is called if some are not.
         """
-        self._envs, self._session, self._backend = envs, envs._session, envs._processes
+        self._envs, self._session, self._backend = envs, envs._session, envs._backend
         self._workers = self._session.workers
         self._held, self._lend, self._withdraw = held, lend, withdraw
         self.commands: dict[int, Command] = {}

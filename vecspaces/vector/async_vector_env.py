@@ -62,6 +62,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         ((4, 4), [1.0, 1.0, 1.0, 1.0])
     """
 
+    _backend: ProcessBackend
     _environments_are_in = "worker processes"
 
     # options.py describes the other arguments, and adds them to the docstring above.
@@ -122,7 +123,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         self._finalizer = util.Finalize(
             self, backend.drop, ("an AsyncVectorEnv",), exitpriority=100
         )
-        self._processes = backend
+        self._backend = backend
         self._closing = RLock()
         _made.add(self)
         try:
@@ -134,7 +135,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
     @property
     def processes(self) -> list[BaseProcess]:
         """The worker processes; empty after `close`."""
-        return self._processes.processes
+        return self._backend.processes
 
     def close(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
         """Close every environment and end every worker; after an interrupt it can be repeated."""
@@ -144,7 +145,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
                 super().close(timeout, terminate, **kwargs)
             finally:
                 if self.closed:
-                    self._processes.abandon()  # what an interrupt may have left
+                    self._backend.abandon()  # what an interrupt may have left
                     self._finalizer.cancel()
 
 
@@ -158,7 +159,7 @@ def _disown_all() -> None:
     """In a forked process: disown all vector envs, which belong to the process that made them."""
     for envs in list(_made):
         envs._closing = RLock()  # a thread that does not exist here may have it
-        envs._processes.disown()
+        envs._backend.disown()
         if hasattr(envs, "_session"):
             envs._session.disown()
     _made.clear()

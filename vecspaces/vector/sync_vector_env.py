@@ -40,6 +40,7 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
         (2, 4)
     """
 
+    _backend: InlineBackend
     _left_open = "; their threads go on, and end with this process"
 
     # options.py describes the other arguments, and adds them to the docstring above.
@@ -60,10 +61,10 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
             autoreset_mode=autoreset_mode,
             **options,
         )
-        self._inline = InlineBackend(
+        backend = InlineBackend(
             self.env_fns, settings.autoreset_mode, settings.validate, settings.concurrent_envs
         )
-        super().__init__(self._inline, settings)
+        super().__init__(backend, settings)
 
     def __getstate__(self) -> dict[str, Any]:
         if self.closed:
@@ -78,7 +79,7 @@ class SyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType
     @property
     def envs(self) -> list[Any]:
         """The environments; empty after `close`."""
-        group = self._inline.group
+        group = self._backend.group
         return [] if group is None else group.envs
 
 

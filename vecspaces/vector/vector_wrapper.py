@@ -86,11 +86,11 @@ def _own(name: str) -> Any:
     key = f"_{name}"
 
     def read(self: Any) -> Any:
-        value = vars(self).get(key)
+        value = getattr(self, key)
         return getattr(self.env, name) if value is None else value
 
     doc = f"`{name}` of the wrapped vector env, unless the wrapper has its own."
-    return property(read, lambda self, value: vars(self).update({key: value}), doc=doc)
+    return property(read, lambda self, value: setattr(self, key, value), doc=doc)
 
 
 class VectorWrapper(
@@ -461,6 +461,10 @@ class VectorWrapper(
         name, state = self.env._describe()
         return f"{type(self).__name__}({name})", state
 
+    # The wrapper's own values. Properties do not look for them in `__dict__`, because this makes
+    # all attributes of an object slower.
+    _observation_space = _action_space = _metadata = None
+    _single_observation_space = _single_action_space = None
     observation_space: Space[Any] = _own("observation_space")
     action_space: Space[Any] = _own("action_space")
     single_observation_space: Space[Any] = _own("single_observation_space")

@@ -84,7 +84,7 @@ def unpack_reset(result: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = result
     except (TypeError, ValueError) as error:
         raise wrong_form(error, "reset") from None
-    return observation, as_info(info)
+    return observation, info if info.__class__ is dict else as_info(info)
 
 
 def reward_writer(out: npt.NDArray[np.float64], low: int) -> Callable[[list[Any]], None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -47,7 +47,7 @@ EnvStep = tuple[Any, Any, Any, Any, Any]
 class SingleEnvs(Member):
     """A run of single environments, and their rows."""
 
-    _OF_VIEWS = (*Member._OF_VIEWS, "_slots", "_take_actions", "_lookers")
+    _OF_VIEWS = (*Member._OF_VIEWS, "_slots", "_take_actions", "_begin_position", "_lookers")
 
     def __init__(self, built: Sequence[Built], mode: AutoresetMode, validate: bool) -> None:
         super().__init__(built, mode, validate)
@@ -65,11 +65,16 @@ class SingleEnvs(Member):
         self._seeds: dict[int, int | None] = {}
         # The ends of episodes in the step that runs: row, terminated, truncated.
         self._ended: list[tuple[int, bool, bool]] = []
+        # The environments that ask whether they are looked at, once a chunk needs them. This is no
+        # `cached_property`, because a `__dict__` makes all attributes of an object slower.
+        self._lookers: dict[int, Any] | None = None
 
     def bind(self, views: Views, restart: Restart) -> None:
         """Begin again with these rows."""
         self._envs = [self._stepper_of(number) for number in range(len(self.built))]
         self._steppers = list(self._envs)
+        # Begin episodes without arguments; made once, because an end then stores one.
+        self._starts = [_Start(self, row) for row in self.rows]
         starts = {row: restart.starts[row] for row in self.rows if row in restart.starts}
         self._seeds = {row: seed for row, (seed, _) in starts.items()}
         self._options = {row: given for row, (_, given) in starts.items() if given is not None}
@@ -93,7 +98,8 @@ class SingleEnvs(Member):
             for slot, info_writer in enumerate(infos)
         ]
         self._take_actions = buffers.actions.reader(self.rows.start, self.rows.stop)
-        vars(self).pop("_lookers", None)
+        self._begin_position = partial(buffers.positions.begin, views.worker)
+        self._lookers = None
 
     @property
     def _targets(self) -> Sequence[int | slice]:
@@ -163,8 +169,7 @@ class SingleEnvs(Member):
         self, row: int, command: str, arguments: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Reset one environment; convert its exception to a `Failure`, and check its result."""
-        views = self._views
-        views.buffers.positions.begin(views.worker, row, arguments.get("seed"))
+        self._begin_position(row, arguments.get("seed"))
         try:
             result = self._envs[row - self.rows.start].reset(**arguments)
         except RAISED as error:
@@ -190,14 +195,17 @@ class SingleEnvs(Member):
 
     def go_on(self, row: int) -> None:
         """Let the environment take the next step of this row."""
-        self._seeds.pop(row, None)
+        if self._seeds:
+            self._seeds.pop(row, None)
         self._steppers[row - self.rows.start] = self._envs[row - self.rows.start]
 
     def _end(self, row: int, observation: Any, info: Any) -> tuple[Any, Any]:
         """Autoreset at the end of an episode, as the mode requires; return what `step` returns."""
         arguments = {"options": self._options[row]} if row in self._options else {}
         if self._mode is AutoresetMode.NEXT_STEP:
-            self._steppers[row - self.rows.start] = _Start(self, row, arguments)
+            number = row - self.rows.start
+            start = _Start(self, row, arguments) if arguments else self._starts[number]
+            self._steppers[number] = start
         elif self._mode is AutoresetMode.SAME_STEP:
             # Copied before the reset, because environments reuse what they return.
             finals = self._views.buffers.finals
@@ -314,6 +322,8 @@ class SingleEnvs(Member):
         steps = [env.step_alone for env in envs] if self._validate else [env.step for env in envs]
         unseen: dict[int, Generator[Any]] = {}
         lookers = self._lookers
+        if lookers is None:
+            lookers = self._lookers = self._find_lookers()
         if lookers:
             by_row = dict(zip(chosen, actions, strict=True))
             known = lookers.keys() & by_row.keys()
@@ -388,9 +398,8 @@ class SingleEnvs(Member):
             infos[first] = {**infos.get(first, {}), ALL_INFOS: kept.read()}
         return infos
 
-    @cached_property
-    def _lookers(self) -> dict[int, Any]:
-        """By row, the environments with an attribute `needs_observation`; until `view`."""
+    def _find_lookers(self) -> dict[int, Any]:
+        """Return, by row, the environments with an attribute `needs_observation`."""
         found: dict[int, Any] = {}
         for row, built in zip(self.rows, self.built, strict=True):
             with suppress(*RAISED):  # whatever a foreign attribute raises

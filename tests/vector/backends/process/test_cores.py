@@ -98,7 +98,7 @@ def test_the_default_number_of_workers_and_busy_polling_keep_to_the_quota(
     monkeypatch.setattr(cores, "cpu_quota", lambda: 2.0)
     with AsyncVectorEnv(ledgers(5)) as envs:
         assert envs.num_workers == len(multiprocessing.active_children()) == 2
-        process_backend = envs._processes
+        process_backend = envs._backend
         assert isinstance(process_backend, backend.ProcessBackend)
         # One of two cores is left to the caller, and none belongs to a worker.
         assert [setup.busy_polls for setup in process_backend._setups] == [True, False]
