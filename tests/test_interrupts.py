@@ -368,7 +368,7 @@ def test_an_interrupt_of_a_large_call_leaves_no_wait_for_room(who: str, stride: 
             assert backend_of(envs)._steps.wait(0.0) == []
 
 
-@pytest.mark.parametrize("stride", [61, full(1)])
+@pytest.mark.parametrize("stride", [97, full(1)])
 @pytest.mark.parametrize("who", ["sync", "async", "words"])
 def test_an_interrupt_at_any_point_of_a_call(who: str, stride: int) -> None:
     with SyncVectorEnv(counting()) as model, CALLED[who]() as envs:
@@ -490,7 +490,7 @@ def test_another_wait_does_not_return_what_was_interrupted() -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize(
-    ("deed", "stride"), [("os._exit", 97), ("hang", 193), full("os._exit", 1), full("hang", 3)]
+    ("deed", "stride"), [("os._exit", 149), ("hang", 389), full("os._exit", 1), full("hang", 3)]
 )
 def test_an_interrupt_at_any_point_of_a_restart(tmp_path: Path, deed: str, stride: int) -> None:
     """Whether it had begun to restart or not, it does then, and frees all of the old worker."""

@@ -668,7 +668,7 @@ def children(pid: int) -> list[int]:
     ("episodes", "num_envs", "limit"),
     # 10^5 episodes take some four minutes of processor time: more environments for each message,
     # more episodes for each worker that is started.
-    [(600, 4, 60), pytest.param(100_000, 32, 250, marks=pytest.mark.full)],
+    [(360, 4, 60), pytest.param(100_000, 32, 250, marks=pytest.mark.full)],
 )
 def test_an_environment_that_leaks_runs_in_bounded_memory(
     episodes: int, num_envs: int, limit: int, argument: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -42,6 +42,8 @@ class VectorMember(Member):
         self._first: tuple[Any, Columns] | None = None
         # Seeds and options, if the next step must begin an episode in all rows.
         self._starts: Starts = {}
+        # Of observations that are encoded alone, once there are any.
+        self._layout: Layout | None = None
 
     @property
     def _env(self) -> Any:
@@ -404,12 +406,10 @@ class VectorMember(Member):
         """Convert its infos to columns over the rows of the batch."""
         return columns_of(infos, len(self.rows), self.rows.start) if infos else {}
 
-    @cached_property
-    def _layout(self) -> Layout:
-        return self._views.buffers.plan.observations.of_rows(len(self.rows))
-
     def _encode(self, observations: Any, rows: npt.NDArray[Any]) -> Any:
         """Return some rows of a batch, as they would be read from shared memory."""
+        if self._layout is None:
+            self._layout = self._views.buffers.plan.observations.of_rows(len(self.rows))
         (place,) = self._layout.bind(np.zeros(self._layout.size, np.uint8), spill=True)
         try:
             place.write_batch(observations)
