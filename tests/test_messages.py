@@ -375,6 +375,7 @@ def provoke(example: doctest.Example) -> str:
         warnings.simplefilter("always")
         # Other tests of this process may have left threads, such as those of libraries.
         warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+        warnings.simplefilter("ignore", ResourceWarning)  # of what they left to be collected
         try:
             result = eval(example.source, namespace)
             if isinstance(result, str):

@@ -34,6 +34,7 @@ from tests.evaluation.envs import (
 from tests.evaluation.test_episodes import SOME, WAYS, restarting
 from tests.leaks import descendants
 from tests.programs import environ
+from tests.vector.bounds import settled
 from vecspaces import Env, Episode, collect, evaluate, make_vec, spaces
 from vecspaces.errors import StepTimeoutError, WorkerDiedError
 from vecspaces.testing.contract import ALL_SPACES
@@ -458,7 +459,11 @@ def test_the_end_of_the_generator_ends_the_workers(how: str) -> None:
         with pytest.raises(kind):
             loop()
     assert len(during) >= 2
-    assert not during & {pid for pid, name in descendants().items() if "forkserver" not in name}
+
+    def left() -> set[int]:
+        return during & {pid for pid, name in descendants().items() if "forkserver" not in name}
+
+    assert settled(left, set()) == set()
 
 
 PROGRAM = """
