@@ -123,7 +123,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
         self._finalizer = util.Finalize(
             self, backend.drop, ("an AsyncVectorEnv",), exitpriority=100
         )
-        self._backend = backend
+        self._backend = backend  # before it is open, because a fork of another thread disowns it
         self._closing = RLock()
         _made.add(self)
         try:

@@ -94,12 +94,12 @@ class RemoteBackend(Backend):
             own[number] = env_fns.get(row, own[number])
         make: Callable[[], list[Callable[[], Any]]] = partial(list, own)
         changed = replace(setup, env_fns=CloudpickleWrapper(make))
-        of_user, first, end = self._env_fns, setup.first, setup.first + setup.count
+        of_user = slice(setup.first, setup.first + setup.count)
         if len(own) < setup.count:  # an actor with processes has one factory for all of them
             self._setups[worker] = changed
             return
         # Between plain assignments, Python runs no signal handler.
-        self._setups[worker], of_user[first:end] = changed, own
+        self._setups[worker], self._env_fns[of_user] = changed, own
 
     # ------------------------------------------------------------------ starting
 

@@ -438,10 +438,10 @@ class ProcessBackend(RemoteBackend):
                 seen.add(index)
                 handle = self._handles[index]
                 channel = handle.channel
-                if channel.pending:
-                    channel.flush()
-                    steps.watch_room(channel.out_fd, channel.pending)
-                elif fd == channel.out_fd:  # an interrupt came when all had been flushed
+                # Without `pending`, an interrupt came when all had been flushed.
+                if channel.pending or fd == channel.out_fd:
+                    if channel.pending:
+                        channel.flush()
                     steps.watch_room(channel.out_fd, channel.pending)
                 frames, rest, ended = channel.receive()
                 rests.append((channel, rest))
