@@ -8,11 +8,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 
 from vecspaces import Env, spaces
+
+# The mark of tests that use the timer and the signal of pytest-timeout's own method.
+guarded = partial(pytest.mark.timeout, method="thread")
+# The longest time until a thread has received a signal that was sent.
+_SIGNAL_SECONDS = 0.5
 
 
 class Struck(BaseException):
@@ -101,8 +108,11 @@ class Interrupts:
                 result = (call(),)
             finally:
                 remaining, _ = signal.setitimer(signal.ITIMER_REAL, 0)
-                while not remaining and not self._is_handled:
-                    time.sleep(0.001)  # the other thread has not received the signal yet
+                # Without a remaining time, the other thread has not received the signal yet, or
+                # less than a microsecond was left, which the system rounds to zero.
+                give_up = time.monotonic() + _SIGNAL_SECONDS
+                while not (remaining or self._is_handled or time.monotonic() > give_up):
+                    time.sleep(0.001)
         except (KeyboardInterrupt, Struck):
             self.count += 1
         # What came between the end of the call and that of the timer is a whole result.

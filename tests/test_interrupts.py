@@ -30,6 +30,7 @@ from tests.interrupts import (
     Interrupts,
     Places,
     Struck,
+    guarded,
     interrupt_at,
 )
 from tests.leaks import children
@@ -51,7 +52,8 @@ COUNT = 4
 ACTIONS = np.arange(COUNT)
 SOME = [3, 1]
 MASK = np.array([True, False, True, False])
-full = partial(pytest.param, marks=[pytest.mark.full, pytest.mark.timeout(900)])
+pytestmark = guarded()
+full = partial(pytest.param, marks=[pytest.mark.full, guarded(900)])
 
 
 def counting(seconds: float = 0.0, large: int = 0) -> list[Any]:
@@ -643,7 +645,7 @@ def test_a_start_reset_or_close_that_is_interrupted_leaves_nothing_and_can_be_re
 
 @leaves_nothing
 @pytest.mark.full
-@pytest.mark.timeout(900)
+@guarded(900)
 @pytest.mark.parametrize(
     ("method", "stride"), [("fork", 4), ("words", 4), ("spawn", 120), ("forkserver", 40)]
 )

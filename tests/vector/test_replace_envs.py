@@ -18,7 +18,7 @@ import pytest
 from tests.crosses import diagonal
 from tests.envs import Ledger
 from tests.envs.agents import Crowd
-from tests.interrupts import Interrupts, interrupt_at
+from tests.interrupts import Interrupts, guarded, interrupt_at
 from tests.vector.bounds import stretched
 from vecspaces import make_vec, spaces
 from vecspaces.adapters.pettingzoo import as_vector_env
@@ -435,6 +435,7 @@ def test_late_answers_of_others_leave_no_environment_that_nothing_knows(
 # ---------------------------------------------------------------------- interrupts
 
 
+@guarded()
 @pytest.mark.parametrize(("kind", "longest"), [(KINDS[0], 0.001), (KINDS[1], 0.03)])
 def test_after_an_interrupt_rows_have_the_one_environment_or_the_other(
     kind: Any, longest: float

@@ -18,7 +18,7 @@ import pytest
 
 from tests.compare import assert_identical
 from tests.crosses import diagonal, ordinarily
-from tests.interrupts import Places
+from tests.interrupts import Places, guarded
 from tests.vector.bounds import overrun, wait_until_idle
 from vecspaces import Env, evaluate, make_vec
 from vecspaces.errors import (
@@ -550,6 +550,7 @@ def test_another_thread_closes_while_workers_close_that_are_replaced(
 
 
 @on_posix
+@guarded()
 @pytest.mark.parametrize("mode", [pytest.param(NEXT_STEP, marks=pytest.mark.full), SAME_STEP])
 def test_close_while_a_worker_is_replaced_ends_the_call(
     mode: AutoresetMode, tmp_path: Path

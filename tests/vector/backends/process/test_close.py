@@ -24,6 +24,7 @@ import pytest
 
 from tests.crosses import diagonal, ordinarily
 from tests.envs import Ledger
+from tests.interrupts import guarded
 from tests.leaks import descriptors, made_here, possessions
 from tests.programs import run_python
 from tests.vector.bounds import assert_gone, interrupted_after, settled, stretched, within
@@ -134,6 +135,7 @@ def test_close_ends_stopped_workers(terminate: bool, tmp_path: Path) -> None:
         envs.close(timeout=SOON, terminate=terminate)
 
 
+@guarded()
 def test_close_while_a_worker_is_being_built_again(tmp_path: Path) -> None:
     last = Factory(3, Fault("hang", "build", tmp_path / "trigger"))
     envs = two_workers([*factories(3, tmp_path), last], on_worker_death="restart")
@@ -148,6 +150,7 @@ def test_close_while_a_worker_is_being_built_again(tmp_path: Path) -> None:
         envs.close()
 
 
+@guarded()
 def test_an_interrupted_close_has_freed_everything(tmp_path: Path) -> None:
     envs = make(tmp_path, "hang", "close")
     arm(tmp_path)
