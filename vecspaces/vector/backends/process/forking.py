@@ -16,7 +16,9 @@ import re
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable
+from multiprocessing import reduction
+from typing import Any
 
 from vecspaces.memory import Arena
 from vecspaces.vector.backends.process.interrupts import uninterrupted
@@ -32,12 +34,19 @@ _RENDERER = re.compile(
 _warned = False
 
 
-def acquire(open_some: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
-    """Open descriptors that forked workers do not inherit; `close` closes them."""
-    with _lock:
-        descriptors = open_some()
-        _descriptors.update(descriptors)
-    return descriptors
+def acquire(*opens: Callable[[], int | tuple[int, ...]]) -> tuple[int, ...]:
+    """Open descriptors, all or none, that forked workers do not inherit; `close` closes them."""
+    opened: list[int] = []
+    try:
+        for open_some in opens:
+            with _lock:
+                found = open_some()
+                opened += [found] if isinstance(found, int) else found
+                _descriptors.update(opened)
+    except BaseException:
+        close(*opened)
+        raise
+    return tuple(opened)
 
 
 def close(*descriptors: int) -> None:
@@ -55,11 +64,22 @@ def withhold(arena: Arena) -> None:
         _arenas.add(arena)
 
 
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
+def alone() -> contextlib.AbstractContextManager[object]:
     """Prevent other threads from forking, closing registered descriptors, and entering this."""
-    with _lock:
-        yield
+    return _lock
+
+
+def reduced(kind: Callable[..., object], descriptors: Iterable[int]) -> tuple[Any, ...]:
+    """Let pickle make an object from its descriptors, in a process that is being started."""
+    return _receive, (kind, *[reduction.DupFd(one) for one in descriptors])
+
+
+def _receive(kind: Callable[..., object], *sent: Any) -> object:
+    """Make an object from the descriptors that were passed to this process."""
+    descriptors = acquire(*(one.detach for one in sent))
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    return kind(*descriptors)
 
 
 def count_threads() -> int:

@@ -8,7 +8,6 @@ import socket
 import sys
 from collections.abc import Callable
 from functools import partial
-from multiprocessing import reduction
 from typing import Any
 
 from vecspaces.vector.backends.process import forking
@@ -31,7 +30,7 @@ class Line:
         self,
         incoming: int = -1,
         outgoing: int = -1,
-        shared: tuple[int, ...] = (),
+        *shared: int,
         sock: socket.socket | None = None,
     ) -> None:
         self._sock, self.shared = sock, shared
@@ -50,20 +49,13 @@ class Line:
         if sys.platform == "win32":
             ours, theirs = socket.socketpair()
             return cls(sock=ours), cls(sock=theirs)
-        opened: list[int] = []
-        try:
-            opened += forking.acquire(os.pipe)
-            opened += forking.acquire(os.pipe)
-        except BaseException:
-            forking.close(*opened)
-            raise
-        commands, to_worker, replies, to_caller = opened
-        return cls(replies, to_worker), cls(commands, to_caller, shared)
+        commands, to_worker, replies, to_caller = forking.acquire(os.pipe, os.pipe)
+        return cls(replies, to_worker), cls(commands, to_caller, *shared)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._sock is not None:
-            return _receive_socket, (self._sock,)
-        return _receive, tuple(map(reduction.DupFd, self.descriptors))
+            return partial(Line, sock=self._sock), ()
+        return forking.reduced(Line, self.descriptors)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -88,19 +80,6 @@ class Line:
         forking.close(*own)
 
 
-def _receive(*sent: Any) -> Line:
-    """Rebuild the end that was passed to this process."""
-    descriptors = forking.acquire(lambda: tuple(one.detach() for one in sent))
-    for descriptor in descriptors:
-        os.set_inheritable(descriptor, False)
-    incoming, outgoing, *shared = descriptors
-    return Line(incoming, outgoing, tuple(shared))
-
-
-def _receive_socket(sock: socket.socket) -> Line:
-    return Line(sock=sock)
-
-
 def _read_nothing(count: int) -> bytes:
     """Read from an end that is closed."""
     return b""
@@ -119,7 +98,7 @@ def process_descriptor(pid: int) -> int | None:
     if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
         return None
     try:
-        (descriptor,) = forking.acquire(lambda: (os.pidfd_open(pid),))
+        (descriptor,) = forking.acquire(partial(os.pidfd_open, pid))
     except (ProcessLookupError, PermissionError):  # it ended; or a sandbox forbids it
         return None
     except OSError as error:

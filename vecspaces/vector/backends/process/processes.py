@@ -228,11 +228,9 @@ if sys.platform != "win32":
         """multiprocessing's class for forks, without inheritance or leaks of a failed fork."""
 
         def _launch(self, process_obj: Any) -> None:
-            opened: list[int] = []
             with forking.alone():
+                opened = forking.acquire(os.pipe, os.pipe)
                 try:
-                    opened += forking.acquire(os.pipe)
-                    opened += forking.acquire(os.pipe)
                     self.pid = os.fork()
                 except BaseException:
                     forking.close(*opened)

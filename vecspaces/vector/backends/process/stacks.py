@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 import traceback
-from multiprocessing import reduction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,19 +87,16 @@ class StackFile:
         """Make one; without a file if the system has no anonymous files."""
         if sys.platform != "linux" or not hasattr(os, "eventfd"):
             return cls()
-        opened: list[int] = []
+        bell = partial(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
-            opened += forking.acquire(lambda: (os.memfd_create("vecspaces"),))
-            opened += forking.acquire(lambda: (os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK),))
-        except BaseException as error:
-            forking.close(*opened)
-            if isinstance(error, OSError) and error.errno in (errno.ENOSYS, errno.EPERM):
-                return cls()  # a sandbox forbids it
+            return cls(*forking.acquire(partial(os.memfd_create, "vecspaces"), bell))
+        except OSError as error:
+            if error.errno in (errno.ENOSYS, errno.EPERM):  # a sandbox forbids it
+                return cls()
             raise
-        return cls(*opened)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _receive, tuple(map(reduction.DupFd, self.descriptors))
+        return forking.reduced(StackFile, self.descriptors)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -124,7 +121,7 @@ class StackFile:
         try:
             # Opened a second time, because only the output of `faulthandler` must be appended.
             path = f"/proc/self/fd/{self._file}"
-            (self._log,) = forking.acquire(lambda: (os.open(path, os.O_WRONLY | os.O_APPEND),))
+            (self._log,) = forking.acquire(partial(os.open, path, os.O_WRONLY | os.O_APPEND))
             taken = _signals("self", "Blk", "Ign", "Cgt")
         except OSError:  # no /proc
             return
@@ -252,14 +249,6 @@ def environment_stack(text: str, thread: int) -> str | None:
 def _unescape(text: str) -> str:
     """Decode characters beyond ASCII, which `faulthandler` escapes, unlike backslashes."""
     return _ESCAPED.sub(lambda found: chr(int(found[0][2:], 16)), text)
-
-
-def _receive(*sent: Any) -> StackFile:
-    """Rebuild the end that was sent to this process."""
-    descriptors = forking.acquire(lambda: tuple(one.detach() for one in sent))
-    for descriptor in descriptors:
-        os.set_inheritable(descriptor, False)
-    return StackFile(*descriptors)
 
 
 def _read_proc(name: str) -> str:

@@ -49,10 +49,6 @@ _ANSWERS, _ASKED, _MESSAGES, _COMMAND = range(4)
 _OPS = {int(op): op for op in (Op.STEP, Op.STEP_ROWS)}
 
 
-def _open_event(flags: int) -> tuple[int, ...]:
-    return (os.eventfd(0, flags),)
-
-
 def open_events() -> tuple[int, ...]:
     """Open the start event, the counter and the end event.
 
@@ -61,17 +57,12 @@ def open_events() -> tuple[int, ...]:
     machine = platform.machine().lower()
     if sys.platform != "linux" or machine != "x86_64" or not hasattr(os, "eventfd"):
         return ()
-    opened: list[int] = []
+    flags = os.EFD_CLOEXEC | os.EFD_NONBLOCK
+    event, counter = (partial(os.eventfd, 0, flags | more) for more in (0, os.EFD_SEMAPHORE))
     try:
-        for more in (0, os.EFD_SEMAPHORE, 0):
-            flags = os.EFD_CLOEXEC | os.EFD_NONBLOCK | more
-            opened += forking.acquire(partial(_open_event, flags))
-    except BaseException as error:
-        forking.close(*opened)
-        if isinstance(error, OSError):  # a sandbox forbids it, or there are too many descriptors
-            return ()
-        raise
-    return tuple(opened)
+        return forking.acquire(event, counter, event)
+    except OSError:  # a sandbox forbids it, or there are too many descriptors
+        return ()
 
 
 class Words(Pipes):
