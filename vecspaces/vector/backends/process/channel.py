@@ -247,11 +247,8 @@ class Poller:
                 loop.remove_reader(fd)
                 loop.remove_writer(fd)
 
-    def _let_loop_watch(self, fd: int, is_writing: bool = True) -> None:
-        """Follow a change of the poll at once, since a closed descriptor's number is reused.
-
-        `is_writing`: whether it is watched for space to write, if that is noted.
-        """
+    def _let_loop_watch(self, fd: int) -> None:
+        """Follow a change of the poll at once, since a closed descriptor's number is reused."""
         if self._loop is None or self._loop[0].is_closed():
             return
         loop, turn = self._loop
@@ -259,7 +256,7 @@ class Poller:
             loop.add_reader(fd, turn)
         else:
             loop.remove_reader(fd)
-        if is_writing and fd in self._writing:
+        if fd in self._writing:
             loop.add_writer(fd, turn)
         else:
             loop.remove_writer(fd)
@@ -278,21 +275,13 @@ class Poller:
 
     def watch_room(self, fd: int, wanted: bool) -> None:
         """Watch a descriptor for space to write, or stop this; after an interrupt, repeat it."""
-        if wanted:
-            self._writing.add(fd)
-            self._register(fd)
-        elif fd in self._writing:
-            self._register(fd, is_writing=False)
-            self._writing.discard(fd)  # last, so that it can be repeated
+        (self._writing.add if wanted else self._writing.discard)(fd)
+        self._register(fd)
 
     def remove(self, fd: int) -> None:
         """Stop watching a descriptor; can be repeated."""
         self._reading.discard(fd)
-        self._writing.discard(fd)
-        self._let_loop_watch(fd)
-        if self._registry is not None:
-            with contextlib.suppress(KeyError, OSError):
-                self._registry.unregister(fd)
+        self.watch_room(fd, False)
 
     def close(self) -> None:
         """Free its own descriptor; can be repeated."""
@@ -304,22 +293,16 @@ class Poller:
         if self._poll is not None:
             self._poll.register(_NEVER_OPEN, 0)
 
-    def _register(self, fd: int, is_writing: bool = True) -> None:
-        self._let_loop_watch(fd, is_writing)
+    def _register(self, fd: int) -> None:
+        self._let_loop_watch(fd)
         if self._registry is None:
             return
-        events = select.POLLIN * (fd in self._reading)
-        events |= select.POLLOUT * (is_writing and fd in self._writing)
-        if self._epoll is not None:  # which does not register twice
-            with contextlib.suppress(OSError):
-                self._epoll.unregister(fd)
-            if events:
-                self._epoll.register(fd, events)
-        elif events:
+        # First, because epoll does not register twice.
+        with contextlib.suppress(KeyError, OSError):
+            self._registry.unregister(fd)
+        events = select.POLLIN * (fd in self._reading) | select.POLLOUT * (fd in self._writing)
+        if events:
             self._registry.register(fd, events)
-        else:
-            with contextlib.suppress(KeyError):
-                self._registry.unregister(fd)
 
     def wait(self, timeout: float | None, spin_for: Op | None = None) -> list[tuple[int, int]]:
         """Return descriptors that are readable or writable, each with its events of `poll`.
