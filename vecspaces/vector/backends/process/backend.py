@@ -162,9 +162,13 @@ class ProcessBackend(RemoteBackend):
         # busy-polls.
         self._working: dict[int, Op] = {}
         self._spare_cores = count_usable_cores() - 1
-        # How to wait for each command, and for the last one.
+        # The possible ways to wait; how to wait for each command, and for the last one.
+        self._ways = [WaitMode.FREE]
+        if setups[-1].core is not None:
+            self._ways.insert(0, WaitMode.RETURNS)
+        if self._spare_cores > 0:
+            self._ways.append(WaitMode.BUSY_POLLS)
         self._policies: dict[Op, WaitingPolicy] = {}
-        self._never_spins = False
         self._op, self._policy = Op.BUILD, WaitingPolicy([WaitMode.FREE])
         self._arena: Arena | None = None
         # The caller shares the core of the worker that never busy-polls.
@@ -172,7 +176,7 @@ class ProcessBackend(RemoteBackend):
 
     def attach(self, loop: asyncio.AbstractEventLoop, turn: Callable[[], object]) -> None:
         """Let an event loop call `turn` when there is something to collect; no process spins."""
-        self._never_spins = True
+        self._ways = [WaitMode.FREE]
         self._policies.clear()
         self._steps.attach(loop, turn)
 
@@ -192,7 +196,7 @@ class ProcessBackend(RemoteBackend):
         many, events = len(self._setups) >= words.LEAST_WORKERS, tuple[int, ...]()
         with uninterrupted():
             if self._shared_memory and sys.platform != "win32":
-                self._shared = forking.acquire(lambda: (anonymous_file(),))
+                self._shared = forking.acquire(anonymous_file)
                 if many and not self._has_threads:  # their loop waits for the pipe
                     events = words.open_events()
                     self._shared += events
@@ -300,24 +304,15 @@ class ProcessBackend(RemoteBackend):
             return
         if op in WRITES:
             self._seq = seq
-        self._op, self._policy = op, self._policies.get(op) or self._make_policy(op)
-        way = self._policy.begin()
+        policy = self._policies.get(op)
+        if policy is None:
+            policy = self._policies[op] = WaitingPolicy(self._ways)
+        self._op, self._policy = op, policy
+        way = policy.begin()
         if way and not self._working:
             self._affinity.return_to_core()
         self._steps.start(op, way, slot, seq, payloads, self._pack)
         self._working.update(dict.fromkeys(payloads, op))
-
-    def _make_policy(self, op: Op) -> WaitingPolicy:
-        """Make the policy of waiting for a command, when it is sent for the first time."""
-        ways = (
-            [WaitMode.FREE] if self._setups[-1].core is None else [WaitMode.RETURNS, WaitMode.FREE]
-        )
-        if self._spare_cores > 0:
-            ways.append(WaitMode.BUSY_POLLS)
-        if self._never_spins:
-            ways = [WaitMode.FREE]
-        policy = self._policies[op] = WaitingPolicy(ways)
-        return policy
 
     def _pack(
         self, op: Op, way: int, slot: int, seq: int, payloads: Mapping[int, Any]
