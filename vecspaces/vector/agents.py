@@ -23,12 +23,6 @@ def check_layout(agents: str | None) -> None:
 def group_agents(names: Sequence[str]) -> dict[str, list[str]]:
     """Group agents by their names without the number at the end.
 
-    Args:
-        names: The agents' names.
-
-    Returns:
-        The names of each group, in their order.
-
     Example:
         >>> group_agents(["adversary_0", "adversary_1", "agent_0"])
         {'adversary': ['adversary_0', 'adversary_1'], 'agent': ['agent_0']}
@@ -54,12 +48,6 @@ def end_agents(first: Mapping[str, Any]) -> dict[str, Any]:
 
 def first_rows(units: Sequence[int]) -> list[int]:
     """Return the first row of each environment, given their numbers of rows.
-
-    Args:
-        units: The number of rows of each environment.
-
-    Returns:
-        Row numbers, ascending.
 
     Example:
         >>> first_rows([1, 3, 1])

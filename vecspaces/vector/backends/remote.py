@@ -156,12 +156,6 @@ class RemoteBackend(Backend):
             raise
         return [came[worker] for worker in range(len(self._setups))]
 
-    def _take(self, timeout: float | None) -> list[Reply]:
-        """Process what comes, before there is a session."""
-        replies = list(self.collect(timeout))
-        self.replies.clear()
-        return replies
-
     def _died_in_build(self, worker: int, death: Death) -> WorkerDiedError:
         """Make the error for a worker that died before its environments were built."""
         factories = self._setups[worker].factories
@@ -257,8 +251,10 @@ class RemoteBackend(Backend):
 
     def have_closed(self, timeout: float | None = 0.0) -> bool:
         """Process the answers of workers, and return whether all have answered."""
-        for reply in self._take(timeout) if self._unanswered else ():
-            self._note_closed(reply, self._unanswered, self._wrong)
+        if self._unanswered:
+            for reply in list(self.collect(timeout)):
+                self._note_closed(reply, self._unanswered, self._wrong)
+            self.replies.clear()
         return not self._unanswered
 
     def _note_closed(self, reply: Reply, unanswered: set[int], wrong: list[Reply]) -> None:

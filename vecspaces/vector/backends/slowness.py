@@ -75,19 +75,16 @@ class SlowWatch:
             for place in places:
                 seconds = now - seen[place.env_ids[0]][1]
                 if seconds >= self._seconds:
-                    self._note(worker, place, call, verb, seconds)
+                    self._warn(worker, place, call, verb, seconds)
 
-    def _note(self, worker: int, place: Place, call: int, verb: str, seconds: float) -> None:
+    def _warn(self, worker: int, place: Place, call: int, verb: str, seconds: float) -> None:
         """Warn of a slow environment, once per episode."""
         ids = tuple(place.env_ids)
         episode = call if place.episode is None else place.episode
-        if self._warned.get(ids) != episode:
-            # Before the warning, which may be an error, after which the caller waits again.
-            self._warned[ids] = episode
-            self._warn(worker, place, verb, seconds)
-
-    def _warn(self, worker: int, place: Place, verb: str, seconds: float) -> None:
-        """Warn of an environment that a worker is busy with."""
+        if self._warned.get(ids) == episode:
+            return
+        # Before the warning, which may be an error, after which the caller waits again.
+        self._warned[ids] = episode
         stack = self._backend.stack(worker, insist=False, row=place.env_ids[0])
         frame, level = sys._getframe(), 1
         while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from vecspaces.interop import native_space
 from vecspaces.layout import Layout
@@ -14,15 +14,6 @@ from vecspaces.vector.group.building import GroupDescription, WrongSpace, is_sam
 from vecspaces.vector.utils import batch_differing_spaces, batch_space
 
 ObservationMode: TypeAlias = Literal["same", "different"] | tuple[Space[Any], Space[Any]]
-
-
-class BatchSpaces(NamedTuple):
-    """The four spaces of a vector env."""
-
-    observation_space: Space[Any]
-    single_observation_space: Space[Any]
-    action_space: Space[Any]
-    single_action_space: Space[Any]
 
 
 def check_mode(observation_mode: Any) -> None:
@@ -45,8 +36,11 @@ def check_mode(observation_mode: Any) -> None:
 
 def agree(
     descriptions: Sequence[GroupDescription], observation_mode: ObservationMode
-) -> BatchSpaces:
-    """Return the spaces of the batch; raise RuntimeError if an environment does not fit."""
+) -> tuple[Space[Any], Space[Any], Space[Any], Space[Any]]:
+    """Return the observation spaces of the batch and of one environment, and the action spaces.
+
+    A RuntimeError if an environment does not fit.
+    """
     observations = [space for one in descriptions for space in one.observation_spaces]
     actions = [space for one in descriptions for space in one.action_spaces]
     num_envs = len(observations)
@@ -79,7 +73,7 @@ def agree(
             if observation_mode == "same"
             else batch_differing_spaces(observations)
         )
-    return BatchSpaces(batched, single, batch_space(single_action, num_envs), single_action)
+    return batched, single, batch_space(single_action, num_envs), single_action
 
 
 def agree_on_infos(descriptions: Sequence[GroupDescription]) -> Dict[Any] | None:

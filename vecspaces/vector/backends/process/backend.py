@@ -599,7 +599,9 @@ class ProcessBackend(RemoteBackend):
                     handle.process.end(kill=False)
             self._steps.end()
             self._end(self._handles, _TERMINATE_SECONDS)
-            self._leave_shared()
+            self._steps.close()
+            shared, self._shared = self._shared, ()
+            forking.close(*shared)
             self._working.clear()
             self.replies.clear()
 
@@ -620,12 +622,6 @@ class ProcessBackend(RemoteBackend):
         self._steps.close()
         self._collecting = 0  # that thread does not exist here
         self._has_workers = False
-
-    def _leave_shared(self) -> None:
-        """Free the descriptors that all workers share; can be repeated."""
-        self._steps.close()
-        shared, self._shared = self._shared, ()
-        forking.close(*shared)
 
     def _end(self, handles: Sequence[Handle], timeout: float) -> None:
         """End workers, and free their descriptors; can be repeated."""
