@@ -108,7 +108,7 @@ class Rows:
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin the checks for slow environments."""
         self._loop = loop
-        self._slow_at = Deadline(self._session.look_interval)
+        self._slow_at = Deadline(self._session.wait.slow.interval)
         self._look_no_later_than(self._slow_at)
 
     def detach(self) -> None:
@@ -203,8 +203,8 @@ class Rows:
             for row in session.queue.late(()):
                 self._overrun(row)
             if self._slow_at.passed:
-                self._slow_at = Deadline(session.look_interval)
-                session.look()
+                self._slow_at = Deadline(session.wait.slow.interval)
+                session.wait.look()
         finally:  # a warning may be an error
             bounds = [*session.queue.under_way.values(), *self._workers.build_by.values()]
             self._look_no_later_than(min([self._slow_at, *bounds]))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.checks import check_count, check_seconds, show_value
+from vecspaces.checks import check_seconds, show_value
 from vecspaces.errors import InvalidActionError, ResetNeededError
 from vecspaces.layout import Mismatch
 from vecspaces.vector.agents import HasAgents
@@ -25,6 +25,7 @@ from vecspaces.vector.chunks import Chunk, Chunks
 from vecspaces.vector.exchange.buffers import BufferPlan
 from vecspaces.vector.exchange.failures import Message, name_envs
 from vecspaces.vector.exchange.infos import Merger, Part
+from vecspaces.vector.exchange.messages import Op
 from vecspaces.vector.exchange.stats import CallerClock, Stats
 from vecspaces.vector.group.building import Agents, GroupDescription
 from vecspaces.vector.send_recv import SendRecv, Transition
@@ -68,9 +69,6 @@ class ManagedVectorEnv(
     _left_open = " and had to be ended by force"
 
     def __init__(self, backend: Backend, settings: Settings) -> None:
-        batch_size = settings.batch_size
-        if batch_size is not None:
-            check_count("batch_size", batch_size)
         self._settings = settings
         self._mode = settings.autoreset_mode
         self.autoreset_mode = settings.autoreset_mode
@@ -81,14 +79,9 @@ class ManagedVectorEnv(
         self._buffers = backend.buffers
         backend.clock = CallerClock() if settings.stats else None
         self._session = Session(backend, settings, self.rows_per_env)
-        try:
-            self._send_recv = SendRecv(
-                self._session, backend, self._mode, self._together, self._are_agents, batch_size
-            )
-        except ValueError:
-            self.close(terminate=True)
-            raise
-        self.batch_size = self._send_recv.batch_size
+        self._send_recv = SendRecv(
+            self._session, backend, self._mode, self._together, self._are_agents, self.batch_size
+        )
         self._merger = Merger(self.num_envs)
         self._calls = Calls(self._session, backend)
         self._chunks = Chunks(self._session, self._buffers, self._send_recv)
@@ -105,6 +98,12 @@ class ManagedVectorEnv(
             self.single_action_space,
         ) = agree(descriptions, settings.observation_mode)
         self.num_envs = sum(sum(description.counts) for description in descriptions)
+        self.batch_size = self.num_envs if settings.batch_size is None else settings.batch_size
+        if self.batch_size > self.num_envs:
+            raise ValueError(
+                f"batch_size must lie between 1 and num_envs={self.num_envs}, found "
+                f"{self.batch_size}"
+            )
         counts = [count for description in descriptions for count in description.counts]
         check_recycling(settings, [sum(each.counts) for each in descriptions], self._backend)
         # Rows that step together, because their environments are one vector env.
@@ -197,7 +196,7 @@ class ManagedVectorEnv(
         """
         try:
             self._begin_reset("reset", seed, options)
-            return self._end_reset("reset", None)
+            return self._session.finish("reset", "reset", None, self._read_reset)
         except BaseException as error:
             self._session.interrupt(error)
             raise
@@ -219,7 +218,7 @@ class ManagedVectorEnv(
             NoAsyncCallError: No reset is pending.
             StepTimeoutError: It took too long; the reset stays pending.
         """
-        return self._end_reset("reset_wait", timeout)
+        return self._session.finish("reset", "reset_wait", timeout, self._read_reset)
 
     def _begin_reset(self, call: str, seed: Any, options: Any) -> None:
         session = self._session
@@ -236,9 +235,6 @@ class ManagedVectorEnv(
                 text = "{}: {:envs} have one env_fn and were built anew: let reset_mask choose all"
                 raise ResetNeededError(Message(text, call, rows))
         session.begin_reset(plan, call)
-
-    def _end_reset(self, call: str, timeout: float | None) -> tuple[ObsType, dict[str, Any]]:
-        return self._session.finish("reset", call, timeout, self._read_reset)
 
     def _read_reset(self, slot: int) -> tuple[ObsType, dict[str, Any]]:
         infos = self._merged_infos() if any(self._session.results.values()) else {}
@@ -309,7 +305,7 @@ class ManagedVectorEnv(
             StepTimeoutError: It took too long; the step stays pending.
         """
         read: Callable[[int], Any] = self._read_step
-        if self._session.takes_chunk:
+        if self._session.wait.op is Op.STEP_CHUNK:
             read = self._read_chunk
         result: ManagedStep[ObsType] = self._session.finish("step", "step_wait", timeout, read)
         return result
@@ -601,14 +597,6 @@ class ManagedVectorEnv(
             self._session.interrupt(error)
             raise
         return rows
-
-    def _drain(self, ended: Sequence[int], playing: Collection[int]) -> set[int]:
-        """Return the rows that must not begin an episode yet; the caller distributes episodes."""
-        return self._session.drain(ended, playing)
-
-    def _own_infos(self) -> list[dict[str, Any]]:
-        """Return the undeclared infos of the rows that `recv` returned last, one dict per row."""
-        return self._send_recv.own_infos
 
     # ------------------------------------------------------------------ rollouts
 

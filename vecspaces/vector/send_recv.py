@@ -42,7 +42,7 @@ class SendRecv:
     """`send` and `recv` of a vector env, for environments that do not step together.
 
     `together` are rows that step together, because they are one vector env. `recv` waits for
-    `batch_size` environments; None: all.
+    `batch_size` environments.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SendRecv:
         mode: AutoresetMode,
         together: Sequence[range],
         are_agents: bool,
-        batch_size: int | None,
+        batch_size: int,
     ) -> None:
         self._session = session
         self._buffers = backend.buffers
@@ -61,12 +61,7 @@ class SendRecv:
         self._are_agents = are_agents
         #: The infos of the rows that were received last, as their environments returned them.
         self.own_infos: list[dict[str, Any]] = []
-        num_envs = self._buffers.plan.num_envs
-        self.batch_size = num_envs if batch_size is None else batch_size
-        if not 1 <= self.batch_size <= num_envs:
-            raise ValueError(
-                f"batch_size must lie between 1 and num_envs={num_envs}, found {batch_size}"
-            )
+        self._batch_size = batch_size
 
     def check(self, rows: Sequence[int], call: str, begins: bool = False) -> None:
         """Check that rows may be sent an action now, or a reset if `begins`."""
@@ -78,7 +73,7 @@ class SendRecv:
         session, queue = self._session, self._session.queue
         session.check("recv", "recv")
         if count is None:
-            count = self.batch_size
+            count = self._batch_size
         else:
             check_count("count", count)
         if at_least is not None and not 0 <= check_count("at_least", at_least, 0) <= count:

@@ -16,7 +16,7 @@ from vecspaces.vector.autoreset import AutoresetMode
 from vecspaces.vector.exchange.failures import Message
 from vecspaces.vector.exchange.info_space import check_info_space
 from vecspaces.vector.session.batch_spaces import ObservationMode, check_mode
-from vecspaces.vector.session.restarts import BUDGET_ARGUMENTS, RestartBudget, choose_budget
+from vecspaces.vector.session.restarts import RestartBudget, choose_budget
 from vecspaces.vector.session.seeds import spread_seeds
 
 
@@ -57,7 +57,7 @@ class Settings(NamedTuple):
         """Check a constructor's arguments, and return those that every backend shares."""
         options["autoreset_mode"] = AutoresetMode.of(options["autoreset_mode"])
         if "on_worker_death" in options:
-            options["budget"] = choose_budget(**{name: options[name] for name in BUDGET_ARGUMENTS})
+            options["budget"] = choose_budget(**options)
         options["info_space"] = check_info_space(options["info_space"])
         check_mode(options["observation_mode"])
         if num_factories < 1:
@@ -66,7 +66,7 @@ class Settings(NamedTuple):
         options["concurrent_envs"] = check_count("concurrent_envs", options["concurrent_envs"])
         if "variable_capacity" in options:
             check_count("variable_capacity", options["variable_capacity"], least=0)
-        for name in ("recycle_after", "recycle_memory"):
+        for name in ("batch_size", "recycle_after", "recycle_memory"):
             if options.get(name) is not None:
                 options[name] = check_count(name, options[name])
         for name in ("step_timeout", "start_timeout", "slow_warning"):

@@ -19,15 +19,6 @@ OnWorkerDeath: TypeAlias = Literal["raise", "restart"] | OnDeath
 #: The same for `on_step_timeout`.
 OnStepTimeout: TypeAlias = Literal["raise", "restart"] | Callable[[StepTimeoutError], object]
 
-#: The arguments of constructors that `choose_budget` takes.
-BUDGET_ARGUMENTS = (
-    "on_worker_death",
-    "on_step_timeout",
-    "step_timeout",
-    "max_restarts",
-    "restart_window",
-)
-
 
 class Late(NamedTuple):
     """Workers that exceeded `step_timeout` together: treated like dead ones, and counted once."""
@@ -105,6 +96,7 @@ def choose_budget(
     step_timeout: Any,
     max_restarts: Any,
     restart_window: Any,
+    **others: Any,
 ) -> RestartBudget | None:
     """Return the budget that constructor arguments request; None if both are `"raise"`."""
     for name, chosen, kind in (

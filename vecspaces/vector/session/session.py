@@ -59,6 +59,7 @@ class Session:
         state: The pending command, and whether the vector env is new, broken or closed.
         ring: The slots of observations.
         queue: The rows of `send` and `recv`.
+        wait: The missing replies.
         recycling: Which live workers are replaced; None: no workers.
         workers: Which workers can be used.
         results: By worker, the payload of its reply to the last command.
@@ -96,8 +97,8 @@ class Session:
         self._call = "reset"
         self._payloads: Mapping[int, Any] = {}
         self._slot = self._steps = 0
-        # The workers that have not replied; the caller has stopped waiting for some of them.
-        self._wait = Wait(backend, settings, self.workers, self.queue)
+        self.wait = Wait(backend, settings, self.workers, self.queue)
+        # The workers that have not replied, and for which the caller has stopped waiting.
         self._late: set[int] = set()
         # Calls of single rows in the stream, by their numbers, which are larger than those of
         # commands.
@@ -191,7 +192,7 @@ class Session:
         payloads: Mapping[int, Any],
     ) -> None:
         """Send a command to some workers; if it cannot be pickled, the state does not change."""
-        self._wait.begin(op, payloads, state.new)
+        self.wait.begin(op, payloads, state.new)
         self.results = {}
         self.interrupted = False
         if (
@@ -201,16 +202,16 @@ class Session:
         self._call, self._payloads = call, payloads
         self._slot, self._steps = slot, steps
         try:
-            self._backend.submit(op, slot, self._wait.number, payloads)
+            self._backend.submit(op, slot, self.wait.number, payloads)
             if self.state.closed:
                 self._check_open()
             if state.pending != "call":
-                self._wait.stream = -1
+                self.wait.stream = -1
             self.state = state
             if self.clock is not None:
                 self.clock.note(COMPUTING)
         except BaseException as error:
-            self._wait.owing = set()
+            self.wait.owing = set()
             self._fail_sending(error, payloads)
 
     def _fail_sending(self, error: BaseException, workers: Iterable[int]) -> NoReturn:
@@ -281,11 +282,6 @@ class Session:
         self._keep_known(rows)
         self._begin(_STEPPING, call, Op.STEP_CHUNK, ring.current, ring.steps, payloads)
 
-    @property
-    def takes_chunk(self) -> bool:
-        """Whether the last command was a chunk."""
-        return self._wait.op is Op.STEP_CHUNK
-
     def end_rollout(self) -> Rollout:
         """Return the steps of a complete rollout; the next step begins another."""
         self.check("step", "rollout_view")
@@ -339,12 +335,12 @@ class Session:
         self.ring.is_mixed = True
         self._keep_known(rows)
         if not self.state.pending:
-            self._wait.begin_stream()
+            self.wait.begin_stream()
             self._late = set()
         self._call, self.interrupted = call, False
         try:
-            self._backend.submit(Op.STEP_ROWS, slot, self._wait.stream, payloads)
-            self.queue.send(rows, until or self._wait.row_deadline())
+            self._backend.submit(Op.STEP_ROWS, slot, self.wait.stream, payloads)
+            self.queue.send(rows, until or self.wait.row_deadline())
             self.workers.lost.difference_update(starts)
             for row in starts:
                 # The worker builds it again, once: a reset may come before its reply.
@@ -389,7 +385,7 @@ class Session:
 
     def _find_unusable(self) -> set[int]:
         """Return the workers that are gone, or still busy with a call that is late."""
-        late = self._late & (self._wait.busy(True) | self._wait.owing)
+        late = self._late & (self.wait.busy(True) | self.wait.owing)
         return self.workers.gone | self.workers.deaths.keys() | late
 
     def _replace_unusable(self) -> None:
@@ -399,7 +395,7 @@ class Session:
             return
         # After an interrupt from here on, the next reset repeats this.
         workers.gone |= unusable
-        self._wait.owing = set()
+        self.wait.owing = set()
         self._move(State(new=self.state.new, broken=True))
         for worker in sorted(unusable):
             workers.replace(worker)
@@ -425,8 +421,8 @@ class Session:
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)
         try:
-            self._wait.run(None, timeout, self._take_in)
-            if self._wait.failures:
+            self.wait.run(None, timeout, self._take_in)
+            if self.wait.failures:
                 self._raise_failure()
             if command == "reset":
                 self._settle_reset()
@@ -450,7 +446,7 @@ class Session:
             if isinstance(error, RecursionError) and command != "call":
                 failure = self._find_endless(split(self.parts, range(len(self.finished))))
                 if failure is not None:
-                    self._wait.failures.append(failure)
+                    self.wait.failures.append(failure)
                     self._raise_failure()
             self.suspend(error)
             raise
@@ -492,8 +488,8 @@ class Session:
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, zero=True)
         try:
-            self._wait.run(ready, timeout, self._take_in, enough)
-            if self._wait.failures:
+            self.wait.run(ready, timeout, self._take_in, enough)
+            if self.wait.failures:
                 self._raise_failure()
             rows = ready() or (enough and enough()) or []
         except BaseException as error:
@@ -552,7 +548,7 @@ class Session:
         self._check_open(error)
         if not self.state.pending:
             return
-        self._late |= self._wait.busy(self.state.pending == "send")
+        self._late |= self.wait.busy(self.state.pending == "send")
         self.interrupted = not isinstance(error, StepTimeoutError)
         if self.state.pending != "send":
             self.state = self.state._replace(overdue=True)
@@ -561,12 +557,12 @@ class Session:
         """Note that a wait ended early, and add to a KeyboardInterrupt what was awaited."""
         self.suspend(error)
         streams = self.state.pending == "send"
-        busy = self._wait.busy(streams)
+        busy = self.wait.busy(streams)
         # isinstance would read the exception's __class__, which may raise.
         if busy and issubclass(type(error), KeyboardInterrupt) and not self.state.closed:
-            rows, _ = self._wait.busy_rows(streams)
+            rows, _ = self.wait.busy_rows(streams)
             where, _ = self.workers.find_running(busy)
-            error.add_note(waited(self._wait.verb, self._wait.since, rows, where))
+            error.add_note(waited(self.wait.verb, self.wait.since, rows, where))
 
     def interrupt(self, error: BaseException) -> None:
         """Note that a call was interrupted between its two halves: its command is pending."""
@@ -583,7 +579,7 @@ class Session:
         """
         if self.state.closed:
             self._check_open()
-        wait = self._wait
+        wait = self.wait
         while replies:
             worker, op, number, payload = reply = replies[0]
             if op is not _DONE:
@@ -605,7 +601,7 @@ class Session:
 
     def _complete(self, worker: int, payload: Any) -> Any:
         """Return the payload of a reply, with what is known here, and note what it reports."""
-        op, ring = self._wait.op, self.ring
+        op, ring = self.wait.op, self.ring
         if self.recycling is not None and op is _STEP:
             payload = self.recycling.join_last(worker, payload)
         if self.workers.lost and payload and op in (_STEP, Op.STEP_CHUNK):
@@ -619,15 +615,15 @@ class Session:
         """Process one reply that does not end the command."""
         worker, op, number, payload = reply
         if op is Op.PART:
-            if number == self._wait.stream:
+            if number == self.wait.stream:
                 self._take_part(worker, payload)
         elif op is Op.STEPPED:
-            if number == self._wait.number:
+            if number == self.wait.number:
                 self.results.update(dict.fromkeys(payload))
-                self._wait.owing.difference_update(payload)
+                self.wait.owing.difference_update(payload)
         elif op is Op.BOUND:
             self.workers.build_by.pop(worker, None)
-            self.queue.send_again(self._backend.slices[worker], self._wait.row_deadline())
+            self.queue.send_again(self._backend.slices[worker], self.wait.row_deadline())
         elif op is Op.DIED:
             if worker not in self.workers.gone:
                 self.workers.deaths[worker] = payload
@@ -636,18 +632,18 @@ class Session:
         elif op is Op.FAILED:
             unbuilt = self.workers.build_by.pop(worker, None) is not None
             successors = () if self.recycling is None else self.recycling.successors
-            if number == self._wait.stream and worker in successors and not unbuilt:
+            if number == self.wait.stream and worker in successors and not unbuilt:
                 failed = [(self._backend.slices[worker], payload)]
                 self._take_part(worker, Written((), [], failed))
                 return
-            if unbuilt or number == self._wait.stream:
+            if unbuilt or number == self.wait.stream:
                 # It is unknown which rows of the stream can still answer.
                 self.workers.gone.add(worker)
-            if unbuilt or number in (self._wait.number, self._wait.stream):
-                self._wait.owing.discard(worker)
+            if unbuilt or number in (self.wait.number, self.wait.stream):
+                self.wait.owing.discard(worker)
                 # A call that failed has ended: late failures of other workers have no effect.
-                if unbuilt or number == self._wait.stream or self.state.pending not in ("", "send"):
-                    self._wait.failures.append(payload)
+                if unbuilt or number == self.wait.stream or self.state.pending not in ("", "send"):
+                    self.wait.failures.append(payload)
 
     def _take_part(self, worker: int, written: Written) -> None:
         """Process rows of a stream, which have answered or failed before others of their worker."""
@@ -659,7 +655,7 @@ class Session:
         if self.workers.lost and infos:
             slot = self.ring.current
             self._show_known(slot, self.ring.after[slot], infos)
-        slow = self._wait.slow
+        slow = self.wait.slow
         for one, own in self.workers.of_rows(rows).items() if slow.seen else ():
             slow.note_answer(one, own)
         # A group in this process reports the environments' own objects. Splitting and copying empty
@@ -691,15 +687,15 @@ class Session:
 
     def _handle_death(self, worker: int) -> None:
         """Restart a dead or late worker and repeat its commands, or note the failure."""
-        workers, verb = self.workers, self._wait.verb
+        workers, verb = self.workers, self.wait.verb
         if self.recycling is not None:
             self.recycling.retire(workers.deaths)
         fault = workers.judge(worker, verb)
         if fault is not None:
             for other in workers.give_up(workers.deaths[worker]):
-                self._wait.owing.discard(other)
+                self.wait.owing.discard(other)
                 lost = tuple(self._backend.slices[other])
-                self._wait.failures.append(Failure(lost, verb, fault, "", other))
+                self.wait.failures.append(Failure(lost, verb, fault, "", other))
                 del workers.deaths[other]
             return
         self._check_open()
@@ -713,7 +709,7 @@ class Session:
 
     def _restart(self, worker: int, is_planned: bool) -> None:
         """Start a new worker, and send it the commands that its predecessor has not answered."""
-        wait, recycling = self._wait, self.recycling
+        wait, recycling = self.wait, self.recycling
         under_way = [row for row in self._backend.slices[worker] if row in self.queue.under_way]
         steps = bool(under_way) or (worker in wait.owing and wait.op is _STEP)
         succeeds = recycling is not None and worker in recycling.successors and steps
@@ -744,23 +740,14 @@ class Session:
         """
         self._take_in(self._backend.collect(0.0))
         if any(by.passed for by in self.workers.build_by.values()):
-            self._wait.failures += self.workers.give_up_building()
-        failures, self._wait.failures = self._wait.failures, []
+            self.wait.failures += self.workers.give_up_building()
+        failures, self.wait.failures = self.wait.failures, []
         return failures
-
-    @property
-    def look_interval(self) -> float | None:
-        """How often to `look`, in seconds; None: never."""
-        return self._wait.slow.interval
-
-    def look(self) -> None:
-        """Warn of slow environments."""
-        self._wait.look()
 
     def send_call(self, row: int, op: Op, arguments: Any, until: Deadline) -> None:
         """Call one row, or build it again if it is broken; it is then ready, as after a step."""
         if not self.state.pending:
-            self._wait.begin_stream()
+            self.wait.begin_stream()
         self._row_call_number = number = self._row_call_number + 1
         worker = self.workers.of[row]
         try:
@@ -861,13 +848,13 @@ class Session:
         row, key = found
         text = "{:envs}: info[{}] holds itself, or is nested too deeply: leave the key out"
         error = InvalidInfoError(Message(text, [row], repr(key)))
-        return Failure((row,), self._wait.verb, error, "", self.workers.of[row])
+        return Failure((row,), self.wait.verb, error, "", self.workers.of[row])
 
     def _raise_failure(self) -> NoReturn:
         """Raise the failure of the lowest environment, and record which are broken."""
-        failures = sorted(self._wait.failures, key=lambda failure: failure.env_ids[:1])
-        if self._wait.op is Op.REPLACE:  # their later answers would not be noted
-            self.workers.gone |= self._wait.owing
+        failures = sorted(self.wait.failures, key=lambda failure: failure.env_ids[:1])
+        if self.wait.op is Op.REPLACE:  # their later answers would not be noted
+            self.workers.gone |= self.wait.owing
         if self.state.pending == "call" and not self.workers.gone:
             # An exception in a method breaks nothing, and late replies of others will be dropped.
             self._move(self._after_call())
@@ -876,7 +863,7 @@ class Session:
                 self.broken.update(dict.fromkeys(failure.env_ids, failure))
             self._break(())
         # A later wait that sends no command must not find them again.
-        self._wait.failures = []
+        self.wait.failures = []
         failures[0].throw()
 
     # ------------------------------------------------------------------ the end
