@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic
 
 import numpy as np
+import numpy.typing as npt
 
 from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.standard import StandardSpace
 from vecspaces.typevars import TypeVar
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 ScalarT_cov = TypeVar("ScalarT_cov", bound=np.generic, covariant=True, default=Any)
 
 
-class ArraySpace(StandardSpace["npt.NDArray[ScalarT_cov]"], Generic[ScalarT_cov]):
+class ArraySpace(StandardSpace[npt.NDArray[ScalarT_cov]], Generic[ScalarT_cov]):
     """A space of arrays of one shape and dtype, each entry within bounds of its own."""
 
     _kinds: ClassVar[str] = "iub"

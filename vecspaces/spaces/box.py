@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, cast
+from typing import Any, Generic, Literal, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from vecspaces.checks import mismatch, show_value
 from vecspaces.errors import VecspacesError
@@ -20,9 +21,6 @@ from vecspaces.spaces.intervals import (
 )
 from vecspaces.spaces.space import Space
 from vecspaces.spaces.standard import FIELDS
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 _BOUNDS = ("low", "high", "bounded_below", "bounded_above")
 _MINIMUM_FASTER_FROM = 1024  # entries; a comparison has a temporary array

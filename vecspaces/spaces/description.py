@@ -6,9 +6,10 @@ import re
 import warnings
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vecspaces.checks import mismatch, show_value
 from vecspaces.errors import CustomSpaceError
@@ -17,9 +18,6 @@ from vecspaces.spaces.intervals import all_equal, dtype_limits
 from vecspaces.spaces.multi_discrete import MultiDiscrete
 from vecspaces.spaces.space import Space
 from vecspaces.spaces.standard import KINDS, FieldKind, StandardSpace, map_members
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 #: The version that `to_description` writes, and the newest that `from_description` reads.
 VERSION = 1

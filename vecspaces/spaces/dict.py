@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
+
+import numpy as np
 
 from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.masks import choose_limit
@@ -18,9 +20,6 @@ from vecspaces.spaces.nesting import (
 )
 from vecspaces.spaces.space import Space
 from vecspaces.spaces.standard import FIELDS
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class Dict(Product[dict[str, Any]], Mapping[str, Space[MemberT]], Generic[MemberT]):

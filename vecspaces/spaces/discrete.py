@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import Any, Generic, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.masks import check_limit, choose_limit
 from vecspaces.spaces.standard import FIELDS, StandardSpace
 from vecspaces.typevars import TypeVar
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 IntegerT_cov = TypeVar("IntegerT_cov", bound=np.integer[Any], covariant=True, default=np.int64)
 

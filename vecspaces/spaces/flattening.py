@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from vecspaces.checks import add_path, show_value
 from vecspaces.spaces.batch_values import stack, unstack
@@ -30,10 +31,7 @@ from vecspaces.spaces.space import Space
 from vecspaces.spaces.text import Text
 from vecspaces.spaces.tuple import Tuple
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Vector: TypeAlias = npt.NDArray[Any]
+Vector: TypeAlias = npt.NDArray[Any]
 
 
 @singledispatch

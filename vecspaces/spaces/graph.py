@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.batch_values import (
@@ -22,9 +23,6 @@ from vecspaces.spaces.masks import choose_limit
 from vecspaces.spaces.nesting import Composite, check_member, sample_member
 from vecspaces.spaces.space import Space
 from vecspaces.spaces.standard import FIELDS
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 class GraphInstance(NamedTuple):

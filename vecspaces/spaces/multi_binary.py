@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vecspaces.checks import show_value
 from vecspaces.spaces.array_space import ArraySpace
 from vecspaces.spaces.masks import check_limit, choose_limit
 from vecspaces.spaces.standard import FIELDS
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 class MultiBinary(ArraySpace[np.int8]):

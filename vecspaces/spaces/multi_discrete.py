@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import Any, Generic, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from vecspaces.spaces.array_space import ArraySpace
 from vecspaces.spaces.discrete import Discrete, IntegerT_cov
 from vecspaces.spaces.intervals import cast_exactly
 from vecspaces.spaces.masks import check_limit, check_limit_tuple, choose_limit
 from vecspaces.spaces.standard import FIELDS
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 class MultiDiscrete(ArraySpace[IntegerT_cov], Generic[IntegerT_cov]):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.batch_values import (
@@ -20,9 +21,6 @@ from vecspaces.spaces.masks import choose_limit
 from vecspaces.spaces.nesting import Composite, check_member, explain_members, sample_member
 from vecspaces.spaces.space import Space
 from vecspaces.spaces.standard import FIELDS
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 class Sequence(Composite["tuple[Any, ...] | Any"]):

@@ -11,15 +11,13 @@ from __future__ import annotations
 import copy
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from vecspaces import seeding
 from vecspaces.checks import mismatch, show_value
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 T_cov = TypeVar("T_cov", covariant=True)
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vecspaces.checks import mismatch, show_value
 from vecspaces.spaces.masks import check_limit, check_limit_tuple, choose_limit
 from vecspaces.spaces.standard import FIELDS, StandardSpace
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 alphanumeric: frozenset[str] = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
