@@ -33,6 +33,8 @@ from vecspaces.spaces import (
     Text,
     Tuple,
 )
+from vecspaces.spaces.array_space import ArraySpace
+from vecspaces.spaces.nesting import Product
 
 # Texts of up to this many characters have a block of fixed size, with 4 bytes for each, which is
 # written and copied like an array. For longer texts, copying the block takes longer than finding
@@ -108,33 +110,16 @@ def _is_settled(space: Any, holder: Any, holders: list[tuple[Any, ...]]) -> bool
     return all(_is_settled(member, member, holders) for member in members)
 
 
-@describe.register(Space)
-def _describe_unknown(space: Space[Any]) -> Variable:
-    return Variable(dump, load)
+describe.register(Space, lambda space: Variable(dump, load))
+describe.register(ArraySpace, lambda space: Array(space.dtype, space.shape))
+describe.register(Discrete, lambda space: Array(space.dtype, space.shape))
+describe.register(OneOf, lambda space: Choice(tuple(map(describe, space.spaces))))
 
 
-@describe.register(Box)
-@describe.register(Discrete)
-@describe.register(MultiBinary)
-@describe.register(MultiDiscrete)
-def _describe_array(space: Space[Any]) -> Array:
-    assert space.dtype is not None and space.shape is not None
-    return Array(space.dtype, space.shape)
-
-
-@describe.register(Dict)
-def _describe_dict(space: Dict[Any]) -> Record:
-    return Record(tuple(space.spaces), tuple(map(describe, space.spaces.values())), dict)
-
-
-@describe.register(Tuple)
-def _describe_tuple(space: Tuple[Any]) -> Record:
-    return Record(tuple(range(len(space.spaces))), tuple(map(describe, space.spaces)), tuple)
-
-
-@describe.register(OneOf)
-def _describe_one_of(space: OneOf) -> Choice:
-    return Choice(tuple(map(describe, space.spaces)))
+@describe.register(Product)
+def _describe_product(space: Product[Any]) -> Record:
+    members = space._members()
+    return Record(tuple(members), tuple(map(describe, members.values())), space._container)
 
 
 @describe.register(Text)
