@@ -14,7 +14,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -75,7 +74,7 @@ def _global_state() -> tuple[bytes, bytes]:
 
 
 def _build(host: ProbeHost, **kwargs: Any) -> Built:
-    built = Builder(AutoresetMode.NEXT_STEP).build(partial(host.make_env, **kwargs), 0)
+    built = Builder(AutoresetMode.NEXT_STEP).check(host.make_env(**kwargs), 0)
     if is_vector_env(built.env):
         raise TypeError("the factory returns a vector env: check its single environments")
     return built

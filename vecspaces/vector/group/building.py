@@ -70,7 +70,7 @@ class Built:
 
 
 class Builder:
-    """Calls factories, and checks what they return; vector envs must be in the mode `mode`."""
+    """Checks what factories return; vector envs must be in the mode `mode`."""
 
     def __init__(self, mode: AutoresetMode) -> None:
         self._mode = mode
@@ -80,12 +80,8 @@ class Builder:
         self._equal: dict[Hashable, Space[Any]] = {}
         self._converted: dict[int, tuple[Any, Space[Any]]] = {}
 
-    def build(self, env_fn: Callable[[], Any], number: int) -> Built:
-        """Make one environment; `number` is the index of its factory, for messages."""
-        return self.check(env_fn(), number)
-
     def check(self, env: Any, number: int) -> Built:
-        """Check the result of a factory; close it if it is refused."""
+        """Check the result of factory `number`; close it if it is refused."""
         try:
             if is_vector_env(env):
                 return self._build_vector(env, number)

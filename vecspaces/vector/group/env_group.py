@@ -368,13 +368,8 @@ class EnvGroup:
         may have sent the reset before it received the failure.
         """
         wanted = self._failed.intersection(begun).union(broken)
-        failures: Failures = []
-        for at, member, number, rows in self._each_env() if wanted else ():
-            if wanted.intersection(rows):
-                failure = self._build_again(at, member, number, rows, self._env_fns[at])
-                if failure is not None:
-                    failures.append((rows, failure))
-        return failures
+        rebuilt = self._build_chosen(dict.fromkeys(wanted), logs=False) if wanted else ()
+        return [(rows, failure) for rows, failure in rebuilt if failure is not None]
 
     def replace(self, env_fns: Mapping[int, Callable[[], Any] | None]) -> dict[int, Failure | None]:
         """Build other environments, given by their first rows; return the failures by row.
@@ -384,46 +379,36 @@ class EnvGroup:
         """
         results: dict[int, Failure | None] = {}
         try:
-            for at, member, number, rows in self._each_env():
-                if rows[0] in env_fns:
-                    results.update(self._replace_one(member, at, number, rows, env_fns[rows[0]]))
+            for rows, failure in self._build_chosen(env_fns, logs=True):
+                if failure is not None:
+                    failure.adding("the next reset of it builds the former environment again")
+                results.update(dict.fromkeys(rows, failure))
         finally:
             self._progress[0] = -1
         return results
 
-    def _replace_one(
-        self,
-        member: Member,
-        at: int,
-        number: int,
-        rows: list[int],
-        env_fn: Callable[[], Any] | None,
-    ) -> dict[int, Failure | None]:
-        """Build one of the other environments, or the same one again (None)."""
-        env_fn = env_fn or self._env_fns[at]
-        failure = self._build_again(at, member, number, rows, env_fn, logs=True)
-        if failure is not None:
-            failure.adding("the next reset of it builds the former environment again")
-        return dict.fromkeys(rows, failure)
-
-    def _each_env(self) -> Iterator[tuple[int, Member, int, list[int]]]:
-        """Yield the number of each factory; its environment's member, number there, and rows."""
-        at = itertools.count()
+    def _build_chosen(
+        self, env_fns: Mapping[int, Callable[[], Any] | None], logs: bool
+    ) -> Iterator[tuple[list[int], Failure | None]]:
+        """Build the environments of some rows again; yield the rows of each, and its failure."""
+        ats = itertools.count()
         for member in self._members:
             for number, rows in enumerate(member.whole(member.rows)):
-                yield next(at), member, number, rows
+                at = next(ats)
+                if not env_fns.keys().isdisjoint(rows):
+                    env_fn = env_fns.get(rows[0]) or self._env_fns[at]
+                    yield rows, self._build_again(at, member, number, rows, env_fn, logs)
 
     def _build_again(
-        self, at: int, member: Member, number: int, rows: list[int], env_fn: Any, logs: bool = False
+        self, at: int, member: Member, number: int, rows: list[int], env_fn: Any, logs: bool
     ) -> Failure | None:
         """Close an environment, then build another: there may be no memory for two."""
         self._progress[0] = rows[0]
         self._failed.update(rows)  # until it is built, even if an interrupt comes
         former = member.built[number]
         failure = close_all([former], rows[0])
-        if (
-            failure is not None and logs
-        ):  # an error of a broken environment would hide the first one
+        # Only of an environment that works: that of a broken one would hide its first error.
+        if failure is not None and logs:
             log.warning("%s: raised while it was closed: %s", name_envs(rows), failure.last_line)
         former = dataclasses.replace(former, env=None)
         member.replace(number, former)
@@ -447,7 +432,7 @@ class EnvGroup:
 
     def _build(self, env_fn: Callable[[], Any], number: int) -> Built:
         """Call a factory, whose former environment is closed."""
-        return self._builder.build(env_fn, number)
+        return self._builder.check(env_fn(), number)
 
     def _check_new(self, env: Any, number: int) -> None:
         """Refuse an environment that is already in the group, in another place."""

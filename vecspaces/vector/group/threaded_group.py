@@ -105,9 +105,9 @@ class _EnvInThread(EnvGroup):
         timings = self._whole._timings
         return EnvTimings(timings, self.low) if isinstance(timings, ThreadTimings) else None
 
-    def _build_again(self, *arguments: Any, **options: Any) -> Failure | None:
+    def _build_again(self, *arguments: Any) -> Failure | None:
         self.thread.enter()  # closing the former environment may also take long
-        failure = super()._build_again(*arguments, **options)
+        failure = super()._build_again(*arguments)
         self.thread.leave()
         self._whole._env_fns[self._at] = self._env_fns[0]
         return failure
