@@ -220,23 +220,23 @@ class Chosen(Echo):
 _UNIT, _NOTHING = spaces.Box(0, 1, (1,)), np.zeros(1, np.float32)
 
 
-def talking(*infos: Any) -> Echo:
+def talking(*infos: Any, kind: type[Echo] = Echo) -> Echo:
     """An environment with these infos, one per step."""
     steps: list[Any] = [(_NOTHING, 0.0, False, False, info) for info in infos]
-    return Echo(_UNIT, [(_NOTHING, {})], steps)
+    return kind(_UNIT, [(_NOTHING, {})], steps)
 
 
-def rewarding(*rewards: Any) -> Echo:
+def rewarding(*rewards: Any, kind: type[Echo] = Echo) -> Echo:
     """An environment with these rewards, one per step."""
     steps: list[Any] = [(_NOTHING, reward, False, False, {}) for reward in rewards]
-    return Echo(_UNIT, [(_NOTHING, {})], steps)
+    return kind(_UNIT, [(_NOTHING, {})], steps)
 
 
-def observing(space: Any, first: Any, *observations: Any) -> Echo:
+def observing(space: Any, first: Any, *observations: Any, kind: type[Echo] = Echo) -> Echo:
     """An environment with these observations: the first after a reset, then one per step."""
     later = observations or (first,)
     steps: list[Any] = [(observation, 0.0, False, False, {}) for observation in later]
-    return Echo(space, [(first, {})], steps)
+    return kind(space, [(first, {})], steps)
 
 
 class Reusing(Env[Any, Any]):

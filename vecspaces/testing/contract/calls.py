@@ -58,16 +58,14 @@ class CallsContract(Part):
             assert [(env.length, env.novel) for env in inner] == [(4, 6), (4, 6)]
 
     def test_a_missing_attribute_names_the_environment_and_breaks_nothing(self) -> None:
-        with self.make(ledgers(3)) as envs:
-            envs.reset(seed=0)
+        with self.begun(ledgers(3)) as envs:
             with pytest.raises(AttributeError, match="no_such_name") as caught:
                 envs.call("no_such_name", env_ids=[1])
             assert "environment 1" in str(caught.value.__cause__)
             assert envs.step([1, 1, 1])[0][:, 2].tolist() == [1, 1, 1]
 
     def test_a_call_that_raises_breaks_nothing(self) -> None:
-        with self.make(ledgers(4)) as envs:
-            envs.reset(seed=0)
+        with self.begun(ledgers(4)) as envs:
             with pytest.raises(KeyError, match="number 1") as caught:
                 envs.call("fail", (1,))
             assert "environment 1" in str(caught.value.__cause__)
@@ -114,8 +112,7 @@ class CallsContract(Part):
 
     def test_stats_count_steps_and_resets_of_each_environment(self) -> None:
         env_fns = [partial(Ledger, number, length=3 + number) for number in range(3)]
-        with self.make(env_fns, stats=True) as envs:
-            envs.reset(seed=0)
+        with self.begun(env_fns, stats=True) as envs:
             for _ in range(12):
                 envs.step([0, 0, 0])
             stats = envs.stats()

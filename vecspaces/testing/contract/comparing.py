@@ -47,6 +47,12 @@ class Part:
         """Make the vector env under test."""
         raise NotImplementedError
 
+    def begun(self, env_fns: Any, **arguments: Any) -> Any:
+        """Make the vector env, and begin its first episodes."""
+        envs = self.make(env_fns, **arguments)
+        envs.reset(seed=0)
+        return envs
+
 
 def samples(envs: VectorEnv[Any, Any, Any], seed: int, count: int) -> list[Any]:
     """Batches of actions that depend on the seed alone."""

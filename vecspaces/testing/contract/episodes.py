@@ -21,8 +21,7 @@ class EpisodesContract(Part):
     # ------------------------------------------------------------------ autoreset
 
     def test_next_step_resets_in_the_step_after_the_end(self) -> None:
-        with self.make([partial(Ledger, 7, length=2)], autoreset_mode="NextStep") as envs:
-            envs.reset(seed=0)
+        with self.begun([partial(Ledger, 7, length=2)], autoreset_mode="NextStep") as envs:
             envs.step([1])
             observations, rewards, terminations, _, infos = envs.step([2])
             assert observations[0, :4].tolist() == [7, 1, 2, 2]
@@ -40,8 +39,7 @@ class EpisodesContract(Part):
 
     def test_same_step_gives_final_observation_and_info(self) -> None:
         env_fns = [partial(Ledger, 7, length=2), partial(Ledger, 8, length=3)]
-        with self.make(env_fns, autoreset_mode="SameStep") as envs:
-            envs.reset(seed=0)
+        with self.begun(env_fns, autoreset_mode="SameStep") as envs:
             assert "final_obs" not in envs.step([1, 1])[4]
             observations, rewards, terminations, _, infos = envs.step([2, 2])
             assert observations[:, :4].tolist() == [[7, 2, 0, -1], [8, 1, 2, 2]]
@@ -68,8 +66,7 @@ class EpisodesContract(Part):
 
     def test_disabled_leaves_the_reset_to_the_caller(self) -> None:
         env_fns = [partial(Ledger, number, length=2 + number) for number in range(3)]
-        with self.make(env_fns, autoreset_mode="Disabled") as envs:
-            envs.reset(seed=0)
+        with self.begun(env_fns, autoreset_mode="Disabled") as envs:
             envs.step([0, 0, 0])
             observations, _, terminations, _, _ = envs.step([1, 1, 1])
             assert terminations.tolist() == [True, False, False]
@@ -81,8 +78,7 @@ class EpisodesContract(Part):
 
     def test_disabled_names_the_finished_environments_that_are_stepped(self) -> None:
         env_fns = [partial(Ledger, number, length=1 + number) for number in range(2)]
-        with self.make(env_fns, autoreset_mode="Disabled") as envs:
-            envs.reset(seed=0)
+        with self.begun(env_fns, autoreset_mode="Disabled") as envs:
             envs.step([0, 0])
             for _ in range(2):
                 with pytest.raises(ResetNeededError, match=r"^environment 0 finished.*reset_mask"):
@@ -94,8 +90,7 @@ class EpisodesContract(Part):
 
     @pytest.mark.parametrize("mode", MODES)
     def test_a_partial_reset_touches_the_chosen_alone(self, mode: AutoresetMode) -> None:
-        with self.make(ledgers(4), autoreset_mode=mode) as envs:
-            envs.reset(seed=0)
+        with self.begun(ledgers(4), autoreset_mode=mode) as envs:
             before, *_ = envs.step([1, 2, 3, 4])
             mask = np.array([False, True, False, True])
             options = {"reset_mask": mask, "time": 1}
@@ -110,8 +105,7 @@ class EpisodesContract(Part):
             assert given == ([None], [None, {"time": 1}], [None], [None, {"time": 1}])
 
     def test_a_partial_reset_takes_the_place_of_the_autoreset(self) -> None:
-        with self.make([partial(Ledger, i, length=1) for i in range(2)]) as envs:
-            envs.reset(seed=0)
+        with self.begun([partial(Ledger, i, length=1) for i in range(2)]) as envs:
             envs.step([0, 0])
             envs.reset(options={"reset_mask": np.array([True, False])})
             observations, rewards, *_ = envs.step([2, 2])

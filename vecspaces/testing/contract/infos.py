@@ -39,8 +39,7 @@ class InfosContract(Part):
 
     def test_infos_are_arrays_with_masks(self) -> None:
         env_fns = [partial(Ledger, 0), partial(Ledger, 1, talks=False), partial(Ledger, 2)]
-        with self.make(env_fns) as envs:
-            envs.reset(seed=0)
+        with self.begun(env_fns) as envs:
             infos = envs.step([0, 0, 0])[4]
             assert_same_infos(
                 infos,
@@ -77,10 +76,8 @@ class InfosContract(Part):
             assert_identical(list(found["z"]), arrays)
 
     def test_an_info_that_is_no_dict_names_the_environment(self) -> None:
-        zero = np.zeros(1, np.float32)
         infos: list[Any] = [{}, None, [("a", 1)], 3]
-        steps = [(zero, 0.0, False, False, info) for info in infos]
-        with self.make([partial(Chosen, spaces.Box(0, 1, (1,)), [(zero, {})], steps)] * 2) as envs:
+        with self.make([partial(talking, *infos, kind=Chosen)] * 2) as envs:
             for number, info in enumerate(infos[1:], 1):
                 envs.reset()
                 named = f"environment 0.*{type(info).__name__}"
@@ -176,8 +173,7 @@ class InfosContract(Part):
             assert any(np.shares_memory(row, found["mask"]) for row in rollout.infos["mask"])
 
     def test_declared_infos_are_fresh_copies(self) -> None:
-        with self.make(informing(3, True)) as envs:
-            envs.reset(seed=0)
+        with self.begun(informing(3, True)) as envs:
             kept = [(infos, copy.deepcopy(infos)) for infos in (infos_of(envs) for _ in range(6))]
             for infos, before in kept:
                 assert_same_infos(infos, before)
@@ -194,11 +190,8 @@ class InfosContract(Part):
             ({"inner": {"level": "x"}}, r"info\['inner'\]\['level'\]"),
             ({"inner": 3}, r"info\['inner'\]: expected a dict.*'level'.*found 3"),
         ]
-        steps: list[Any] = [(np.zeros(1, np.float32), 0.0, False, False, {})]
-        steps += [(np.zeros(1, np.float32), 0.0, False, False, info) for info, _ in wrong]
-        first: list[Any] = [(np.zeros(1, np.float32), {})]
-        env_fns = [partial(Chosen, spaces.Box(0, 1, (1,)), first, steps)] * 2
-        with self.make(env_fns, info_space=info_space) as envs:
+        env_fn = partial(talking, {}, *(info for info, _ in wrong), kind=Chosen)
+        with self.make([env_fn] * 2, info_space=info_space) as envs:
             for number, (_, where) in enumerate(wrong, 1):
                 envs.reset()
                 assert envs.step([0, 0])[4] == {}

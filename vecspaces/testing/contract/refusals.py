@@ -36,8 +36,7 @@ class RefusalContract(Part):
             (np.array([True]), ValueError, r"shape \(2,\), found \(1,\)"),
             (np.array([False, False]), ValueError, "at least one"),
         ]
-        with self.make(ledgers(2)) as envs:
-            envs.reset(seed=0)
+        with self.begun(ledgers(2)) as envs:
             for mask, error, text in wrong:
                 with pytest.raises(error, match=text):
                     envs.reset(options={"reset_mask": mask})
@@ -101,8 +100,7 @@ class RefusalContract(Part):
             {"move": moves.astype(complex), "grip": (grips, ["a", "b"])},
             [moves, (grips, ["a", "b"])],
         ]
-        with self.make([partial(Sampler, spaces.Discrete(2), space)] * 2) as envs:
-            envs.reset(seed=0)
+        with self.begun([partial(Sampler, spaces.Discrete(2), space)] * 2) as envs:
             for actions in wrong:
                 with pytest.raises(InvalidActionError, match=r"^actions.*expected.*found"):
                     envs.step(actions)
@@ -111,10 +109,11 @@ class RefusalContract(Part):
 
     def test_an_action_of_one_environment_that_does_not_fit_names_it(self) -> None:
         space = spaces.Dict(say=spaces.Text(3))
-        with self.make([partial(Sampler, spaces.Discrete(2), space)] * 3) as envs:
-            envs.reset(seed=0)
-            with pytest.raises(InvalidActionError, match=r"actions\['say'\].*environment 2"):
-                envs.step({"say": ("a", "b", 5)})
+        with (
+            self.begun([partial(Sampler, spaces.Discrete(2), space)] * 3) as envs,
+            pytest.raises(InvalidActionError, match=r"actions\['say'\].*environment 2"),
+        ):
+            envs.step({"say": ("a", "b", 5)})
 
     def test_wrong_env_ids_are_refused(self) -> None:
         with self.make(ledgers(3)) as envs:
@@ -141,8 +140,7 @@ class RefusalContract(Part):
             envs.reset()
 
     def test_two_calls_at_once_are_refused_and_the_first_goes_on(self) -> None:
-        with self.make(ledgers(2)) as envs:
-            envs.reset(seed=0)
+        with self.begun(ledgers(2)) as envs:
             envs.step_async([1, 2])
             for second in (
                 partial(envs.step_async, [0, 0]),
@@ -165,8 +163,7 @@ class RefusalContract(Part):
             envs.reset(seed=0)
 
     def test_a_rollout_that_is_not_whole_is_refused(self) -> None:
-        with self.make(ledgers(2), buffers=3) as envs:
-            envs.reset(seed=0)
+        with self.begun(ledgers(2), buffers=3) as envs:
             envs.step([0, 0])
             with pytest.raises(ValueError, match=r"2 steps.*found 1"):
                 envs.rollout_view()
@@ -175,14 +172,11 @@ class RefusalContract(Part):
             envs.step([0, 0])
             with pytest.raises(ValueError, match=r"2 steps.*found 1"):
                 envs.rollout_view()
-        with self.make(ledgers(2)) as envs:
-            envs.reset(seed=0)
-            with pytest.raises(ValueError, match="buffers=T"):
-                envs.rollout_view()
+        with self.begun(ledgers(2)) as envs, pytest.raises(ValueError, match="buffers=T"):
+            envs.rollout_view()
 
     def test_a_rollout_of_environments_that_were_stepped_alone_is_refused(self) -> None:
-        with self.make(ledgers(2), buffers=3) as envs:
-            envs.reset(seed=0)
+        with self.begun(ledgers(2), buffers=3) as envs:
             envs.step([0, 0])
             envs.step([1], env_ids=[1])
             envs.step([0, 0])
@@ -195,8 +189,7 @@ class RefusalContract(Part):
 
     def test_a_rollout_of_variable_observations_is_refused(self) -> None:
         space = spaces.Sequence(spaces.Discrete(3))
-        with self.make([partial(Sampler, space, spaces.Discrete(2))], buffers=2) as envs:
-            envs.reset(seed=0)
+        with self.begun([partial(Sampler, space, spaces.Discrete(2))], buffers=2) as envs:
             envs.step([0])
             with pytest.raises(ValueError, match="Sequence"):
                 envs.rollout_view()

@@ -46,11 +46,9 @@ class ResultsContract(Part):
             assert_identical(envs.step([0] * 4)[1], np.array([1e30, 1.0, np.nan, -np.inf]))
 
     def test_a_reward_that_is_no_number_names_the_environment(self) -> None:
-        zero = np.zeros(1, np.float32)
         rewards: list[Any] = [1.0, None, "2", [2.0], 1j, 10**400, np.array([1.0, 2.0]), {}]
         rewards.append(np.zeros((1, 1)))
-        steps: list[Any] = [(zero, reward, False, False, {}) for reward in rewards]
-        with self.make([partial(Chosen, spaces.Box(0, 1, (1,)), [(zero, {})], steps)] * 3) as envs:
+        with self.make([partial(rewarding, *rewards, kind=Chosen)] * 3) as envs:
             for number in range(1, len(rewards)):
                 envs.reset()
                 with pytest.raises(InvalidRewardError, match="environment 1 returned"):
@@ -93,8 +91,8 @@ class ResultsContract(Part):
             "ab",
         ]
         observations = [{"camera": {"left": value}} for value in values]
-        steps: list[Any] = [(observation, 0.0, False, False, {}) for observation in observations]
-        with self.make([partial(Chosen, left, [(observations[0], {})], steps)] * 2) as envs:
+        env_fn = partial(observing, left, observations[0], *observations, kind=Chosen)
+        with self.make([env_fn] * 2) as envs:
             for number in range(1, len(values)):
                 envs.reset()
                 with pytest.raises(InvalidObservationError) as caught:
@@ -113,16 +111,14 @@ class ResultsContract(Part):
     # ------------------------------------------------------------------ exceptions of environments
 
     def test_an_exception_in_step_has_its_own_type_and_names_the_environment(self) -> None:
-        with self.make(failing(4)) as envs:
-            envs.reset(seed=0)
+        with self.begun(failing(4)) as envs:
             with pytest.raises(FloatingPointError, match=r"^number 1 got a four$") as caught:
                 envs.step([0, 4, 0, 0])
             cause = str(caught.value.__cause__)
             assert "environment 1" in cause and "in step" in cause and "got a four" in cause
 
     def test_after_an_exception_in_step_a_full_reset_is_needed(self) -> None:
-        with self.make(failing(3)) as envs:
-            envs.reset(seed=0)
+        with self.begun(failing(3)) as envs:
             with pytest.raises(FloatingPointError):
                 envs.step([0, 4, 0])
             with pytest.raises(ResetNeededError, match="reset"):

@@ -37,8 +37,7 @@ class RingContract(Part):
                     envs.rollout_view()
 
     def test_with_copy_false_a_partial_reset_writes_over_the_rows_that_it_chooses(self) -> None:
-        with self.make(ledgers(2), copy=False, buffers=3, autoreset_mode="Disabled") as envs:
-            envs.reset(seed=0)
+        with self.begun(ledgers(2), copy=False, buffers=3, autoreset_mode="Disabled") as envs:
             last = envs.step([1, 1])[0]
             before = last.copy()
             first, _ = envs.reset(options={"reset_mask": np.array([True, False])})

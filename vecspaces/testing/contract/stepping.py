@@ -76,8 +76,7 @@ class SteppingContract(Part):
 
     def test_each_env_fn_is_called_once(self, tmp_path: Any) -> None:
         notes = tmp_path / "notes"
-        with self.make([partial(Noted, notes, number) for number in range(3)]) as envs:
-            envs.reset(seed=0)
+        with self.begun([partial(Noted, notes, number) for number in range(3)]) as envs:
             for actions in samples(envs, 0, 8):
                 envs.step(actions)
             envs.reset()
@@ -138,16 +137,14 @@ class SteppingContract(Part):
 
     def test_actions_of_the_same_kind_are_cast(self) -> None:
         space = spaces.Box(-1, 1, (2,), np.float32)
-        with self.make([partial(Sampler, space, space)] * 2) as envs:
-            envs.reset(seed=0)
+        with self.begun([partial(Sampler, space, space)] * 2) as envs:
             envs.step(np.full((2, 2), 0.1, np.float64))
             assert_identical(envs.get_attr("action"), (np.full(2, 0.1, np.float32),) * 2)
             envs.step([[0.25, 0.5], [1, 0]])
             assert_identical(envs.get_attr("action")[1], np.array([1, 0], np.float32))
 
     def test_the_actions_of_the_caller_are_not_kept(self) -> None:
-        with self.make(ledgers(2, talks=False)) as envs:
-            envs.reset(seed=0)
+        with self.begun(ledgers(2, talks=False)) as envs:
             actions = np.array([1, 2])
             envs.step_async(actions)
             actions[:] = 0
@@ -156,8 +153,7 @@ class SteppingContract(Part):
     # ------------------------------------------------------------------ actions
 
     def test_a_wrong_number_of_actions_steps_no_environment(self) -> None:
-        with self.make(ledgers(3)) as envs:
-            envs.reset(seed=0)
+        with self.begun(ledgers(3)) as envs:
             for actions in (np.zeros(2, int), np.zeros(4, int), np.int64(0), [0, 0], (), None):
                 with pytest.raises(InvalidActionError, match="actions"):
                     envs.step(actions)
