@@ -16,8 +16,8 @@ from vecspaces.testing.isolation import Played
 class Here:
     """Takes the place of a ProbeHost in this process."""
 
-    def __init__(self, make_env: Any) -> None:
-        self.make_env = make_env
+    def __init__(self, make_env: Any, seed: int, num_steps: int) -> None:
+        self.make_env, self.seed, self.num_steps = make_env, seed, num_steps
 
     def note(self, what: str) -> None:
         self.doing = what
@@ -31,7 +31,8 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let check_env run its probes here, for environments that do no harm: a tenth of the time."""
 
     def run(probe: Any, make_env: Any, *arguments: Any, **options: Any) -> Played:
-        played: Played = probe(Here(make_env), *arguments)
+        host = Here(make_env, options["seed"], options["num_steps"])
+        played: Played = probe(host, *arguments)
         return played
 
     states = random.getstate(), np.random.get_state()

@@ -236,7 +236,7 @@ def test_a_death_in_a_late_step_leaves_the_steps_before_it() -> None:
     ],
 )
 def test_a_leak_is_one_of_resets_or_of_steps(kind: Any, name: str, said: str) -> None:
-    played = run_isolated(use_up, kind, 0, 9.0, context="fork", timeout=30.0)
+    played = run_isolated(use_up, kind, 9.0, seed=0, num_steps=STEPS, context="fork", timeout=30.0)
     assert re.fullmatch(said, played.findings[f"leaks-{name}"])
 
 
@@ -260,7 +260,7 @@ def test_a_mask_that_is_not_declared_is_noted() -> None:
         info_space = spaces.Dict(action_mask=Box(0, 2, (2,), np.int8))
 
     masked, declared = (
-        probes.inspect_alone(Here(kind), 0, STEPS, 9.0).findings for kind in (Masked, Declared)
+        probes.inspect_alone(Here(kind, 0, STEPS), 9.0).findings for kind in (Masked, Declared)
     )
     assert "always a int8 array of shape (2,)" in masked["info-undeclared"]
     assert set(masked) == {"info-undeclared"} and declared == {}

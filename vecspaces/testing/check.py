@@ -205,8 +205,8 @@ class _Check:
     def __init__(
         self, make_env: Callable[..., Any], num_steps: int, seed: int, timeout: float
     ) -> None:
-        self._make_env, self._num_steps, self._seed = make_env, num_steps, seed
-        self._timeout = timeout
+        self._make_env, self._seed = make_env, seed
+        self._given: dict[str, Any] = {"seed": seed, "num_steps": num_steps, "timeout": timeout}
         self._fast, self._spawn = start_methods()
         self.findings: dict[str, Finding] = {}
         self.cost: Cost | None = None
@@ -219,24 +219,24 @@ class _Check:
         except Exception as error:  # whatever a __reduce__ raises
             self._find("pickling", f"the factory cannot be pickled: {error}")
             self._spawn = None
-        alone = self._run(probes.inspect_alone, self._seed, self._num_steps, 2 * _BUDGET)
+        alone = self._run(probes.inspect_alone, 2 * _BUDGET)
         self.num_steps = alone.num_steps + sum(bool(record.outcome) for record in alone.trace)
         if alone.failure is not None or _FORMS & self.findings.keys():
             return
-        self._run(probes.use_up, self._seed, 2 * _BUDGET)
+        self._run(probes.use_up, 2 * _BUDGET)
         if not _VALUES & self.findings.keys():
-            self._run(probes.step_after_end, self._seed, self._num_steps, _BUDGET)
+            self._run(probes.step_after_end, _BUDGET)
         self._measure()
         trace = alone.trace if self._is_reproducible(alone) else None
         if trace is not None:
             # If steps are slow, few of them must distinguish episodes.
             steps = max(1, min(10, len(trace) // 4))
-            self._run(probes.try_seeds, self._seed, steps, _BUDGET / 2)
+            self._run(probes.try_seeds, steps, _BUDGET / 2)
         same_in_company = self._keep_company(trace, alone.extra["changed"])
         if trace is not None:
             self._compare_processes(trace)
             if alone.extra["binds"] and same_in_company and not _RESULTS & self.findings.keys():
-                self._run(probes.compare_bound, self._seed, self._num_steps, _BUDGET)
+                self._run(probes.compare_bound, _BUDGET)
         modes = alone.extra["modes"] if _takes_mode(self._make_env) else [None]
         self._render(modes, trace if same_in_company else None)
         if "global-random" in self.findings:  # which is the more precise finding
@@ -258,16 +258,13 @@ class _Check:
         return played
 
     def _isolate(self, probe: Callable[..., Played], *args: Any, context: StartMethod) -> Played:
-        return run_isolated(probe, self._make_env, *args, context=context, timeout=self._timeout)
-
-    def _replay(self, globals_seed: int) -> Played:
-        return self._run(probes.replay, self._seed, self._num_steps, _BUDGET, globals_seed)
+        return run_isolated(probe, self._make_env, *args, context=context, **self._given)
 
     # ------------------------------------------------------------------ comparing
 
     def _is_reproducible(self, alone: Played) -> bool:
         """Compare two processes whose global generators differ, then two in which they do not."""
-        other = self._replay(1)
+        other = self._run(probes.replay, _BUDGET, 1)
         if other.lost:
             return False
         different = first_difference(alone.trace, other.trace, infos=True)
@@ -277,7 +274,7 @@ class _Check:
         if part == "info":
             self._find("info-differs", f"{where}: the info differs between two equal runs")
             return True
-        twin = self._replay(0)
+        twin = self._run(probes.replay, _BUDGET, 0)
         if twin.lost:
             return False
         again = first_difference(alone.trace, twin.trace)
@@ -299,9 +296,7 @@ class _Check:
         """Compare with a run beside seven others and changing global state; return if equal."""
 
         def differs(*neighbours: str) -> str | None:
-            budget = 2 * _BUDGET
-            args = (self._seed, self._num_steps, budget, _OTHER_GLOBALS, neighbours)
-            played = self._run(probes.replay, *args, keep=False)
+            played = self._run(probes.replay, 2 * _BUDGET, _OTHER_GLOBALS, neighbours, keep=False)
             if played.lost:
                 return "its process did not end by itself"
             if "spaces-differ" in played.findings:
@@ -339,8 +334,7 @@ class _Check:
         """Compare with a run in a process that was not forked from this one."""
         if self._spawn is None:
             return
-        args = (self._seed, self._num_steps, _BUDGET, 0)
-        played = self._isolate(probes.replay, *args, context=self._spawn)
+        played = self._isolate(probes.replay, _BUDGET, 0, context=self._spawn)
         if played.failure is not None:
             self._find("start-method", f"in a process started by spawn, {played.failure}")
             return
@@ -355,11 +349,8 @@ class _Check:
     def _render(self, modes: list[str | None], trace: list[ResultDigest] | None) -> None:
         began, compared = time.monotonic(), False
         for mode in modes:
-            budget = _BUDGET / len(modes)
             began_mode = time.monotonic()
-            play = partial(
-                self._run, probes.render_frames, mode, self._seed, self._num_steps, budget
-            )
+            play = partial(self._run, probes.render_frames, mode, _BUDGET / len(modes))
             alone = play(1, keep=False)
             if alone.lost:
                 continue
@@ -395,7 +386,7 @@ class _Check:
     # ------------------------------------------------------------------ cost
 
     def _measure(self) -> None:
-        timed = self._run(probes.measure, self._seed, 2000, _BUDGET)
+        timed = self._run(probes.measure, _BUDGET)
         if not timed.extra.get("steps"):
             return
         steps, resets = np.array(timed.extra["steps"]), np.array(timed.extra["resets"])

@@ -77,7 +77,7 @@ def _describe(error: BaseException) -> str:
 
 
 class ProbeHost(Env[Any, Any]):
-    """Replaces the environment in a worker, and has the factory that probes call.
+    """Replaces the environment in a worker, and has what probes play: factory, seed, steps.
 
     The file `notes` describes what the probe is doing; the file `printed` replaces standard output
     and standard error.
@@ -85,8 +85,10 @@ class ProbeHost(Env[Any, Any]):
 
     observation_space = action_space = Discrete(1)
 
-    def __init__(self, make_env: Callable[..., Any], notes: Path, printed: Path) -> None:
-        self.make_env = make_env
+    def __init__(
+        self, make_env: Callable[..., Any], seed: int, num_steps: int, notes: Path, printed: Path
+    ) -> None:
+        self.make_env, self.seed, self.num_steps = make_env, seed, num_steps
         self.doing, self._count, self._steps = _START, 0, 0
         self._notes = os.open(notes, os.O_WRONLY)
         self._printed = os.open(printed, os.O_RDWR | os.O_APPEND)
@@ -122,12 +124,14 @@ def run_isolated(
     probe: Callable[..., Played],
     make_env: Callable[..., Any],
     *args: Any,
+    seed: int,
+    num_steps: int,
     context: StartMethod,
     timeout: float,
 ) -> Played:
     """Call `probe(host, *args)` in a new process, and wait for what it returns.
 
-    `make_env` becomes `host.make_env`; `timeout` bounds each reset and each step.
+    The host gets `make_env`, `seed` and `num_steps`; `timeout` bounds each reset and each step.
     """
     with tempfile.TemporaryDirectory(prefix="vecspaces-check-") as folder:
         notes, printed = Path(folder, "notes"), Path(folder, "printed")
@@ -136,7 +140,7 @@ def run_isolated(
         envs: AsyncVectorEnv[Any, Any] | None = None
         try:
             envs = AsyncVectorEnv(
-                [partial(ProbeHost, make_env, notes, printed)],
+                [partial(ProbeHost, make_env, seed, num_steps, notes, printed)],
                 context=context,
                 daemon=False,  # an environment may start processes
                 num_workers=1,

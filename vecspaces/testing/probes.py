@@ -33,6 +33,7 @@ _SUBJECT = 3  # which of the eight is recorded
 _RESETS = 300
 _RESETS_ALONE = 60
 _FRAMES = 20
+_TIMED_STEPS = 2000
 
 Args = ParamSpec("Args")
 Item = TypeVar("Item")
@@ -80,6 +81,11 @@ def _build(host: ProbeHost, **kwargs: Any) -> Built:
     return built
 
 
+def _record(host: ProbeHost, env: Any, ahead: int = 0, **options: Any) -> Recorder:
+    """Return a recorder of the host's episodes, or of others with a seed that is `ahead`."""
+    return Recorder(env, host.seed + ahead, host.num_steps, host.note, **options)
+
+
 def _close(*envs: Any) -> None:
     """Close environments; `use_up` reports exceptions of this."""
     for env in envs:
@@ -92,9 +98,7 @@ def _close(*envs: Any) -> None:
 
 
 @_probe
-def inspect_alone(
-    host: ProbeHost, played: Played, seed: int, num_steps: int, budget: float
-) -> None:
+def inspect_alone(host: ProbeHost, played: Played, budget: float) -> None:
     """Play one environment, and inspect its results and its effects on the process."""
     _seed_globals(0)
     built = _build(host)
@@ -106,9 +110,7 @@ def inspect_alone(
         played.findings["info-space"] = built.info_space.text
     elif built.info_space is not None:
         declared = DeclaredInfos(built.info_space)
-    recorder = Recorder(
-        env, seed, num_steps, host.note, inspect=True, declared=declared, binds=binds
-    )
+    recorder = _record(host, env, inspect=True, declared=declared, binds=binds)
     played.trace = trace = recorder.trace
     printed, folder, classes = host.printed_bytes(), os.getcwd(), _read_classes(env)
     with played.guard(host, "reset 1"):
@@ -170,12 +172,12 @@ def _is_data(value: Any) -> bool:
 
 
 @_probe
-def try_seeds(host: ProbeHost, played: Played, seed: int, num_steps: int, budget: float) -> None:
+def try_seeds(host: ProbeHost, played: Played, num_steps: int, budget: float) -> None:
     """Compare episodes with the same seed, with different seeds, and with none."""
 
     def play(env: Any, own: int | None) -> bytes:
         """Return a digest of a reset and of the steps that follow it."""
-        recorder = Recorder(env, 0, num_steps, host.note, action_seed=seed)
+        recorder = _record(host, env)
         recorder.reset(own, "reset" if own is None else f"reset(seed={own})")
         for number in range(num_steps):
             if recorder.step(f"step {number + 1} after it"):
@@ -183,7 +185,7 @@ def try_seeds(host: ProbeHost, played: Played, seed: int, num_steps: int, budget
         return digest([record[1:3] for record in recorder.trace])
 
     _seed_globals(0)
-    env = _build(host).env
+    env, seed = _build(host).env, host.seed
     first, again = play(env, seed), play(env, seed)
     unseeded, seeded = [first], [first]
     for _ in _for_seconds(budget, range(16), least=1):
@@ -217,14 +219,11 @@ def try_seeds(host: ProbeHost, played: Played, seed: int, num_steps: int, budget
 class _Company:
     """Environments in one process, one of which is recorded in `played.trace`."""
 
-    def __init__(
-        self, host: ProbeHost, played: Played, envs: list[Any], seed: int, num_steps: int
-    ) -> None:
+    def __init__(self, host: ProbeHost, played: Played, envs: list[Any]) -> None:
         self.envs, self.subject = envs, min(_SUBJECT, len(envs) - 1)
         # The others have other seeds.
-        seeds = [seed if i == self.subject else seed + 1000 + i for i in range(len(envs))]
         self.recorders = [
-            Recorder(env, own, num_steps, host.note) for env, own in zip(envs, seeds, strict=True)
+            _record(host, env, 0 if i == self.subject else 1000 + i) for i, env in enumerate(envs)
         ]
         self.turns = [recorder.play() for recorder in self.recorders]
         played.trace = self.recorders[self.subject].trace
@@ -234,8 +233,6 @@ class _Company:
 def replay(
     host: ProbeHost,
     played: Played,
-    seed: int,
-    num_steps: int,
     budget: float,
     globals_seed: int,
     neighbours: tuple[str, ...] = (),
@@ -259,7 +256,7 @@ def replay(
             f"two environments of the factory have different spaces: {shown}"
         )
         return
-    company = _Company(host, played, [one.env for one in each], seed, num_steps)
+    company = _Company(host, played, [one.env for one in each])
     turns, subject = company.turns, company.subject
     # Episodes begin and end at different times.
     for ahead, turn in enumerate(turns[subject + 1 :], 1):
@@ -299,22 +296,20 @@ class _Unbound:
 
 
 @_probe
-def compare_bound(
-    host: ProbeHost, played: Played, seed: int, num_steps: int, budget: float
-) -> None:
+def compare_bound(host: ProbeHost, played: Played, budget: float) -> None:
     """Compare an environment that writes to its row with one that does not."""
     _seed_globals(0)
     factories = [host.make_env, lambda: _Unbound(host.make_env())]
     with contextlib.ExitStack() as stack, played.guard(host, "construction, bound", "bind"):
         # With two buffers, it is bound to another row in each step.
         envs = [stack.enter_context(SyncVectorEnv([make], buffers=2)) for make in factories]
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(host.seed)
         results: list[Any] = []
-        for number in _for_seconds(budget, range(num_steps)):
+        for number in _for_seconds(budget, range(host.num_steps)):
             where = f"step {number} after the reset" if number else "reset"
             host.note(f"{where}, bound")
             action = sample_next(envs[0], results[0], rng) if number else None
-            results = [one.step(action) if number else one.reset(seed=seed) for one in envs]
+            results = [one.step(action) if number else one.reset(seed=host.seed) for one in envs]
             bound, unbound = ([digest(part) for part in result[:-1]] for result in results)
             if bound != unbound:
                 part = "observation" if bound[0] != unbound[0] else "reward or a flag"
@@ -329,13 +324,7 @@ def compare_bound(
 
 @_probe
 def render_frames(
-    host: ProbeHost,
-    played: Played,
-    mode: str | None,
-    seed: int,
-    num_steps: int,
-    budget: float,
-    number: int,
+    host: ProbeHost, played: Played, mode: str | None, budget: float, number: int
 ) -> None:
     """Render in each step of one of `number` environments; `extra` has the frames' digests."""
     kwargs = {} if mode is None else {"render_mode": mode}
@@ -346,7 +335,7 @@ def render_frames(
         mode = getattr(envs[0], "render_mode", None)
         if mode is None or mode == "human":
             return
-        company = _Company(host, played, envs, seed, num_steps)
+        company = _Company(host, played, envs)
         for _ in _for_seconds(budget, zip(*company.turns, strict=False), least=3):
             for i, env in enumerate(envs):
                 host.note(f"render() after {company.recorders[i].trace[-1].where}")
@@ -381,11 +370,11 @@ def _wrong_frame(mode: str, frame: Any) -> str | None:
 
 
 @_probe
-def use_up(host: ProbeHost, played: Played, seed: int, budget: float) -> None:
+def use_up(host: ProbeHost, played: Played, budget: float) -> None:
     """Find leaks by 300 resets and two closes: memory, descriptors, threads, processes."""
     base, threads = _resources(), threading.active_count()
     env = _build(host).env
-    recorder = Recorder(env, seed, 1, host.note)
+    recorder, seed = _record(host, env), host.seed
     marks: list[_Mark] = []
     steps, ends = 0, time.perf_counter() + budget
     for count in range(1, _RESETS + 1):
@@ -495,19 +484,17 @@ def _resources() -> dict[str, float]:
 
 
 @_probe
-def step_after_end(
-    host: ProbeHost, played: Played, seed: int, num_steps: int, budget: float
-) -> None:
+def step_after_end(host: ProbeHost, played: Played, budget: float) -> None:
     """Step after the end of an episode, when an environment may raise."""
     env = _build(host).env
-    recorder = Recorder(env, seed, num_steps, host.note)
-    recorder.reset(seed, "reset")
-    numbers = _for_seconds(budget, range(1, num_steps + 1), least=1)
+    recorder = _record(host, env)
+    recorder.reset(host.seed, "reset")
+    numbers = _for_seconds(budget, range(1, host.num_steps + 1), least=1)
     if not any(recorder.step(f"step {number}") for number in numbers):
         return
     after = Played()
     with after.guard(host, "a step after the end of its episode"):
-        inspector = Recorder(env, seed, 3, host.note, inspect=True)
+        inspector = _record(host, env, inspect=True)
         for _ in range(3):
             inspector.step("a step after the end of its episode")
     for name in ("observation", "reward", "step-form"):
@@ -516,19 +503,19 @@ def step_after_end(
 
 
 @_probe
-def measure(host: ProbeHost, played: Played, seed: int, num_steps: int, budget: float) -> None:
+def measure(host: ProbeHost, played: Played, budget: float) -> None:
     """Time steps and resets without inspecting results; `extra` has the seconds."""
     steps, busy, resets = (
         played.extra.setdefault(name, []) for name in ("steps", "busy", "resets")
     )
     env = _build(host).env
-    recorder = Recorder(env, seed, 1, host.note)
+    recorder = _record(host, env)
     over = True
-    for _ in _for_seconds(budget, range(num_steps)):
+    for _ in _for_seconds(budget, range(_TIMED_STEPS)):
         if over:
             host.note("a reset that is timed")
             began = time.perf_counter()
-            _, info = env.reset(seed=seed) if not resets else env.reset()
+            _, info = env.reset(seed=host.seed) if not resets else env.reset()
             resets.append(time.perf_counter() - began)
             recorder.take_mask(info, host.doing)
         action = recorder.next_action()

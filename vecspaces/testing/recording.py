@@ -99,7 +99,6 @@ class Recorder:
         note: Callable[[str], Any],
         *,
         inspect: bool = False,
-        action_seed: int | None = None,
         declared: DeclaredInfos | None = None,
         binds: bool = False,
     ) -> None:
@@ -111,7 +110,7 @@ class Recorder:
         self._foreign = foreign_values(env.action_space)
         # The actions do not depend on the environment's use of its own space.
         self._actions = copy.deepcopy(native_space(env.action_space))
-        self._actions.seed(seed if action_seed is None else action_seed)
+        self._actions.seed(seed)
         # An episode that does not end is ended by a reset after this number of steps.
         self._longest = max(2 * num_steps // 3, 1)
         self.trace: list[ResultDigest] = []
