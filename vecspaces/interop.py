@@ -79,22 +79,13 @@ def foreign_values(space: Any, native: Space[Any] | None = None) -> Callable[[An
     None: they are the same. `native` is the space as `native_space` returns it, if it is known.
     """
     adapter = _find_adapter(space)
-    if adapter is None:
-        return None
-    translate: Callable[[Any], Any] | None = adapter.translator(native or native_space(space))
-    return translate
+    return None if adapter is None else adapter.translator(native or native_space(space))
 
 
 def native_values(space: Any) -> Callable[[Any], Any] | None:
-    """Return the function that converts values of a third-party space for `native_space`.
-
-    None: they are the same.
-    """
+    """Return the function that does the reverse of that of `foreign_values`, or None."""
     adapter = _find_adapter(space)
-    if adapter is None:
-        return None
-    translate: Callable[[Any], Any] | None = adapter.native_translator(native_space(space))
-    return translate
+    return None if adapter is None else adapter.translator(native_space(space), to_native=True)
 
 
 # The adapter of each class that a space had; None if it is not Gymnasium's.

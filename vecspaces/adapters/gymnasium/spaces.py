@@ -76,18 +76,13 @@ def to_gymnasium(space: Space[Any]) -> gymnasium.Space[Any]:
     return theirs
 
 
-def translator(space: Space[Any]) -> Callable[[Any], Any] | None:
-    """Return the function that converts values and batches to Gymnasium's; None if equal.
+def translator(space: Space[Any], *, to_native: bool = False) -> Callable[[Any], Any] | None:
+    """Return the function that converts values and batches to, or from, Gymnasium's; None if equal.
 
     Only graphs differ, for which each library has its own named tuple.
     """
-    kind = gymnasium.spaces.GraphInstance
-    return functools.partial(_with_graphs, kind) if _has_graphs(space) else None
-
-
-def native_translator(space: Space[Any]) -> Callable[[Any], Any] | None:
-    """Return the function that converts values and batches from Gymnasium's; None if equal."""
-    return functools.partial(_with_graphs, our_spaces.GraphInstance) if _has_graphs(space) else None
+    library: Any = our_spaces if to_native else gymnasium.spaces
+    return functools.partial(_with_graphs, library.GraphInstance) if _has_graphs(space) else None
 
 
 def _has_graphs(space: Space[Any]) -> bool:
