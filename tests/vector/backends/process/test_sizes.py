@@ -83,34 +83,20 @@ class Sized(Env[Any, Any]):
         raise ValueError(text(self.number, self.size))
 
 
-# Where the bound cannot make a difference, or what another size shows too.
-REST = [
-    ("100 B", "step_timeout"),
-    ("64 KiB - 1", "step_timeout"),
-    ("1 MB", "no bound"),
-    ("5 MB", "no bound"),
-    ("5 MB", "step_timeout"),
-]
-
-
-@pytest.fixture(
-    params=ordinarily(
-        lambda pair: pair not in REST, zip(itertools.product(SIZES, BOUNDS), strict=True)
-    ),
-    ids=" ".join,
+HOW: dict[str, tuple[str, dict[str, Any]]] = {
+    "pipes": ("array", {"shared_memory": False}),
+    "shared": ("array", {}),
+    "spilled": ("sequence", {"variable_capacity": 50}),
+    "spilled finals": ("sequence", {"variable_capacity": 50, "autoreset_mode": "SameStep"}),
+    "text over pipes": ("text", {"shared_memory": False}),
+}
+ORDINARY = (
+    ("pipes", "100 B", "no bound"),
+    ("pipes", "64 KiB + 1", "step_timeout"),
+    ("spilled", "64 KiB - 1", "no bound"),
+    ("spilled", "1 MB", "step_timeout"),
+    ("text over pipes", "64 KiB + 1", "no bound"),
 )
-def size_and_bound(request: pytest.FixtureRequest) -> tuple[str, str]:
-    return request.param  # type: ignore[no-any-return]  # pytest does not know
-
-
-@pytest.fixture
-def size(size_and_bound: tuple[str, str]) -> int:
-    return SIZES[size_and_bound[0]]
-
-
-@pytest.fixture
-def bound(size_and_bound: tuple[str, str]) -> dict[str, Any]:
-    return BOUNDS[size_and_bound[1]]
 
 
 def make(size: int, kind: str = "array", num_workers: int = 2, **arguments: Any) -> Any:
@@ -128,52 +114,21 @@ def values(size: int, kind: str, time: int) -> list[Any]:
     return found
 
 
-def assert_batch(observations: Any, size: int, kind: str, time: int) -> None:
-    for found, expected in zip(observations, values(size, kind, time), strict=True):
-        if kind == "text":
-            assert found == expected
-        else:
-            assert is_same(found, expected)
+def assert_same(found: Any, expected: list[Any], kind: str) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert one == other if kind == "text" else is_same(one, other)
 
 
 @pytest.mark.parametrize(
-    ("kind", "arguments"),
-    [
-        ("array", {"shared_memory": False}),
-        pytest.param("array", {}, marks=pytest.mark.full),
-        ("sequence", {"variable_capacity": 50}),
-        pytest.param(
-            "sequence",
-            {"autoreset_mode": "SameStep", "variable_capacity": 50},
-            marks=pytest.mark.full,
-        ),
-        ("text", {"shared_memory": False}),
-    ],
-    ids=["pipes", "shared", "spilled", "spilled finals", "text over pipes"],
+    ("how", "size_name", "bound"),
+    ordinarily(lambda *cell: cell in ORDINARY, itertools.product(HOW, SIZES, BOUNDS)),
 )
-def test_observations_actions_and_infos(
-    kind: str, arguments: dict[str, Any], size: int, bound: dict[str, Any]
-) -> None:
-    with make(size, kind, **arguments, **bound) as envs:
-        observations, _ = envs.reset(seed=0)
-        assert_batch(observations, size, kind, 0)
-        for time in (1, 2):
-            actions = values(size, kind, time)
-            batch = np.stack(actions) if kind == "array" else tuple(actions)
-            observations, rewards, terminations, _, infos = envs.step(batch)
-            assert rewards.tolist() == [1.0] * 3
-            assert terminations.tolist() == [time == 2] * 3
-            ended = time == 2 and "autoreset_mode" in arguments
-            assert_batch(observations, size, kind, 0 if ended else time)
-            if ended:
-                assert_batch(infos["final_obs"], size, kind, 2)
-                infos = infos["final_info"]
-            assert list(infos["text"]) == [text(number, size) for number in range(3)]
-
-
-def test_calls_exceptions_and_streams(size: int, bound: dict[str, Any]) -> None:
+def test_every_size_arrives_by_every_call(how: str, size_name: str, bound: str) -> None:
+    size, (kind, arguments) = SIZES[size_name], HOW[how]
     value = text(7, size)
-    with make(size, shared_memory=False, **bound) as envs:
+    first, second, third = (values(size, kind, time) for time in range(3))
+    batch: Any = np.stack if kind == "array" else tuple
+    with make(size, kind, **arguments, **BOUNDS[bound]) as envs:
         assert list(envs.reset(options={"text": value})[1]["got"]) == [value] * 3
         assert envs.call("echo", value) == tuple((number, value) for number in range(3))
         envs.set_attr("mark", value)
@@ -184,12 +139,22 @@ def test_calls_exceptions_and_streams(size: int, bound: dict[str, Any]) -> None:
             envs.call("fail", env_ids=[1])
         assert str(caught.value) == text(1, size)
         envs.recv()
-        envs.send(np.stack(values(size, "array", 1))[[2, 0]], env_ids=[2, 0])
+        envs.send(batch([second[2], second[0]]), env_ids=[2, 0])
         got = envs.recv(2)
-        for row, observation in zip(got.env_ids, got.observations, strict=True):
-            assert np.array_equal(observation, values(size, "array", 1)[row])
         assert sorted(got.env_ids.tolist()) == [0, 2]
+        assert_same(got.observations, [second[row] for row in got.env_ids], kind)
         assert got.rewards.tolist() == [1.0, 1.0]
+
+        assert_same(envs.reset(seed=0)[0], first, kind)
+        for shown, ends in ((second, False), (third, True)):
+            observations, rewards, terminations, _, infos = envs.step(batch(shown))
+            assert rewards.tolist() == [1.0] * 3
+            assert terminations.tolist() == [ends] * 3
+            if ends and "autoreset_mode" in arguments:
+                assert_same(infos["final_obs"], shown, kind)
+                shown, infos = first, infos["final_info"]
+            assert_same(observations, shown, kind)
+            assert list(infos["text"]) == [text(number, size) for number in range(3)]
 
 
 @pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)

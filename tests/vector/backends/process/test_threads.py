@@ -14,8 +14,6 @@ import pytest
 from tests.envs import ledgers
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
-METHODS = multiprocessing.get_all_start_methods()
-
 
 def cycle(method: str, draw: random.Random) -> None:
     """Open a vector env, compare some steps with those of a plain one, and close it."""
@@ -35,8 +33,23 @@ def cycle(method: str, draw: random.Random) -> None:
             envs.close(terminate=True)
 
 
-def run(method: str, threads: int, cycles: int) -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # forks in threads
+@pytest.mark.parametrize(
+    ("method", "threads", "cycles"),
+    [
+        ("fork", 4, 3),
+        *(
+            pytest.param(method, threads, cycles, marks=pytest.mark.full)
+            for method, cycles in (("fork", 240), ("spawn", 8), ("forkserver", 120))
+            for threads in (2, 4)
+        ),
+    ],
+)
+def test_threads_open_step_and_close_workers(method: str, threads: int, cycles: int) -> None:
     """Run cycles in several threads at once."""
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"the platform has no {method}")
     errors: list[str] = []
     variables = dict(os.environ)
 
@@ -55,24 +68,3 @@ def run(method: str, threads: int, cycles: int) -> None:
         thread.join()
     assert not errors, errors[0]
     assert dict(os.environ) == variables
-
-
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # forks in threads
-@pytest.mark.parametrize("threads", [2, 4])
-def test_threads_open_step_and_close_forked_workers(threads: int) -> None:
-    run("fork", threads, 12 // threads)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(600)
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-@pytest.mark.parametrize("threads", [2, 4])
-@pytest.mark.parametrize(
-    ("method", "cycles"),
-    [
-        pytest.param(method, cycles, marks=pytest.mark.skipif(method not in METHODS, reason="none"))
-        for method, cycles in (("fork", 240), ("spawn", 8), ("forkserver", 120))
-    ],
-)
-def test_threads_open_step_and_close_many_workers(method: str, cycles: int, threads: int) -> None:
-    run(method, threads, cycles)
