@@ -6,7 +6,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.vector.bounds import overrun
 from vecspaces.errors import AlreadyPendingCallError, StepTimeoutError
 from vecspaces.testing.faulty_envs import (
     GATE,
@@ -33,7 +31,6 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the gate is a F
 
 ACTIONS = np.array([0, 1, 2, 1])
 SHORT = 0.05
-full = partial(pytest.param, marks=pytest.mark.full)
 
 
 @pytest.fixture
@@ -108,25 +105,6 @@ def test_a_timeout_names_who_is_running_and_a_reset_replaces_the_busy_worker_alo
         assert before[0] == after[0]
         assert before[1] != after[1]
         assert built(tmp_path)[4:] == [2, 3]
-
-
-@pytest.mark.parametrize(
-    "where, touch",
-    [
-        ("render", lambda envs: envs.render()),
-        ("call", lambda envs: envs.call("poke")),
-        full("get", lambda envs: envs.get_attr("strength")),
-        full("set", lambda envs: envs.set_attr("strength", 3)),
-    ],
-)
-def test_step_timeout_bounds_everything_else_too(
-    where: str, touch: Callable[[Any], Any], tmp_path: Path
-) -> None:
-    with started(tmp_path, where, step_timeout=overrun(0.3)) as envs:
-        with pytest.raises(StepTimeoutError) as caught:
-            touch(envs)
-        assert 2 in caught.value.env_ids
-        open_gate(tmp_path)
 
 
 def _one_fails_one_is_late(folder: Path, where: str, then: str) -> AsyncVectorEnv[Any, Any]:

@@ -15,15 +15,13 @@ from typing import Any
 
 import pytest
 
+from tests.crosses import START_METHODS
 from tests.envs import Ledger, ledgers
 from tests.vector.bounds import kill, stretched, within
 from vecspaces.errors import WorkerDiedError
 from vecspaces.vector import AsyncVectorEnv
 
-METHODS = [
-    pytest.param(name, marks=[] if name == "fork" else [pytest.mark.full])
-    for name in multiprocessing.get_all_start_methods()
-]
+methods = pytest.mark.parametrize("method", START_METHODS)
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="without process descriptors")
 
 
@@ -45,18 +43,23 @@ class WithChild(Ledger):
 def with_children(count: int, method: str) -> Iterator[Any]:
     """A vector env of one such environment per worker; the children end with the block."""
     env_fns = [partial(WithChild, number) for number in range(count)]
-    envs = AsyncVectorEnv(env_fns, num_workers=count, context=method, daemon=False)
-    children = envs.get_attr("child")
+    envs: Any = AsyncVectorEnv(env_fns, num_workers=count, context=method, daemon=False)
+    envs.children = list(envs.get_attr("child"))
     try:
         envs.reset()
         yield envs
     finally:
         envs.close(terminate=True)
-        for child in children:
+        for child in envs.children:
             os.kill(child, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("method", METHODS)
+def stop(envs: Any) -> None:
+    for process in envs.processes:
+        os.kill(process.pid, signal.SIGSTOP)
+
+
+@methods
 def test_killed_workers_whose_children_live_are_reported_at_once(method: str) -> None:
     with with_children(4, method) as envs:
         kill(envs.processes)
@@ -67,29 +70,23 @@ def test_killed_workers_whose_children_live_are_reported_at_once(method: str) ->
             envs.close()
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_stopped_workers_whose_children_live_are_ended_together(method: str) -> None:
+@methods
+def test_stopped_workers_whose_children_live_are_replaced_and_ended_together(method: str) -> None:
     with with_children(6, method) as envs:
-        for process in envs.processes:
-            os.kill(process.pid, signal.SIGSTOP)
-        with within(1.4), pytest.warns(RuntimeWarning, match="environments 0 to 5 did not close"):
-            envs.close(timeout=stretched(0.2))
-        assert envs.processes == []
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_stopped_workers_are_replaced_together(method: str) -> None:
-    with with_children(3, method) as envs:
-        for process in envs.processes:
-            os.kill(process.pid, signal.SIGSTOP)
+        stop(envs)
         with pytest.raises(TimeoutError):
             envs.call_async("number")
             envs.call_wait(timeout=0.05)
         with within(4.0):
             envs.reset()
+        envs.children += envs.get_attr("child")
+        stop(envs)
+        with within(1.4), pytest.warns(RuntimeWarning, match="environments 0 to 5 did not close"):
+            envs.close(timeout=stretched(0.2))
+        assert envs.processes == []
 
 
-@pytest.mark.parametrize("method", METHODS)
+@methods
 @pytest.mark.parametrize("lacks", ["descriptors of processes", "a sandbox"])
 def test_systems_that_lack_something_are_served_too(
     method: str, lacks: str, monkeypatch: pytest.MonkeyPatch
@@ -113,7 +110,7 @@ def test_systems_that_lack_something_are_served_too(
             envs.close(timeout=stretched(1.0))  # in which the others do
 
 
-@pytest.mark.parametrize("method", METHODS)
+@methods
 def test_a_signal_never_reaches_another_process_of_the_same_number(method: str) -> None:
     with AsyncVectorEnv(ledgers(2), num_workers=2, context=method) as envs:
         envs.reset()

@@ -20,21 +20,31 @@ from vecspaces.vector import AsyncVectorEnv
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 
-@pytest.fixture(params=["fork", "spawn"], scope="module")
-def envs(request: pytest.FixtureRequest) -> Any:
-    # A fork server is multiprocessing's own, and lives as long as the caller.
+# A fork server is multiprocessing's own, and lives as long as the caller.
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_nothing_that_was_opened_can_be_reached(method: str) -> None:
     before = descriptors()
-    with AsyncVectorEnv(
-        [Factory(i) for i in range(4)], num_workers=2, context=request.param
-    ) as envs:
+    with AsyncVectorEnv([Factory(i) for i in range(4)], num_workers=2, context=method) as envs:
         envs.reset(seed=1)
-        envs.opened = {fd: to for fd, to in descriptors().items() if before.get(fd) != to}
-        yield envs
-
-
-def test_the_caller_speaks_to_its_workers_over_unnamed_pipes_alone(envs: Any) -> None:
-    others = {to.partition(":")[0] for to in envs.opened.values() if not to.startswith("/")}
-    assert others == {"pipe", "anon_inode"}
+        opened = {fd: to for fd, to in descriptors().items() if before.get(fd) != to}
+        others = {to.partition(":")[0] for to in opened.values() if not to.startswith("/")}
+        assert others == {"pipe", "anon_inode"}, "the caller speaks over unnamed pipes alone"
+        files = [to for to in opened.values() if to.startswith("/")]
+        assert files
+        assert all(re.fullmatch(r"/memfd:vecspaces \(deleted\)|/dev/null", to) for to in files)
+        assert not any("vecspaces" in name for name in os.listdir("/dev/shm"))
+        for fd, to in opened.items():
+            assert not os.get_inheritable(fd), f"{to} would survive an exec"
+            if stat.S_ISREG(os.fstat(fd).st_mode):
+                assert os.fstat(fd).st_uid == os.getuid()
+        listening = {
+            f"socket:[{line.split()[6]}]"
+            for line in Path("/proc/net/unix").read_text().splitlines()[1:]
+            if line.split()[3] == "00010000"
+        }
+        for process in envs.processes:
+            assert not listening.intersection(descriptors(process.pid).values())
+        envs.step(np.zeros(4, np.int64))
 
 
 def test_no_socket_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,29 +55,3 @@ def test_no_socket_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     with AsyncVectorEnv([Factory(i) for i in range(6)], num_workers=6, context="fork") as envs:
         envs.reset()
         envs.step(np.zeros(6, np.int64))
-
-
-def test_memory_has_no_name(envs: Any) -> None:
-    files = [to for to in envs.opened.values() if to.startswith("/")]
-    assert files
-    assert all(re.fullmatch(r"/memfd:vecspaces \(deleted\)|/dev/null", to) for to in files)
-    assert not any("vecspaces" in name for name in os.listdir("/dev/shm"))
-
-
-def test_nothing_that_was_opened_is_for_others(envs: Any) -> None:
-    for fd, to in envs.opened.items():
-        assert not os.get_inheritable(fd), f"{to} would survive an exec"
-        if stat.S_ISREG(os.fstat(fd).st_mode):
-            assert os.fstat(fd).st_uid == os.getuid()
-
-
-def test_workers_listen_nowhere(envs: Any) -> None:
-    listening = {
-        line.split()[6]
-        for line in Path("/proc/net/unix").read_text().splitlines()[1:]
-        if line.split()[3] == "00010000"
-    }
-    for process in envs.processes:
-        held = set(descriptors(process.pid).values())
-        assert not held.intersection(f"socket:[{inode}]" for inode in listening)
-    envs.step(np.zeros(4, np.int64))

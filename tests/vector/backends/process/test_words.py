@@ -118,9 +118,12 @@ def stop(envs: Any, worker: int) -> Any:
     return lambda: os.kill(pid, signal.SIGCONT)
 
 
-def since_reset(result: Any) -> Any:
-    """The time, the last action and the noise of ledgers, some of which were built again."""
-    return result[0][:, 2:]
+def assert_same_since(found: Any, expected: Any, envs: Any, model: Any) -> None:
+    """Compare the time, the last action and the noise of ledgers, of which some are new."""
+    assert_identical(found[0][:, 2:], expected[0][:, 2:])
+    for _ in range(3):
+        actions = ACTIONS[: envs.num_envs]
+        assert_identical(envs.step(actions)[0][:, 2:], model.step(actions)[0][:, 2:])
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -180,9 +183,7 @@ def test_a_worker_that_is_stopped_is_late() -> None:
             else:
                 go_on()
                 found = envs.step_wait(timeout=30)
-            assert_identical(since_reset(found), since_reset(expected))
-            for _ in range(3):
-                assert_identical(since_reset(envs.step(ACTIONS)), since_reset(model.step(ACTIONS)))
+            assert_same_since(found, expected, envs, model)
 
 
 class Jumping(Ledger):
@@ -211,9 +212,7 @@ def test_a_message_after_a_step_waits_for_it() -> None:
             envs.step([4, 0, 3])
         envs.reset_async(seed=2)
         go_on()
-        assert_identical(since_reset(envs.reset_wait()), since_reset(model.reset(seed=2)))
-        for _ in range(3):
-            assert_identical(since_reset(envs.step([1, 2, 3])), since_reset(model.step([1, 2, 3])))
+        assert_same_since(envs.reset_wait(), model.reset(seed=2), envs, model)
 
 
 def test_a_message_before_a_step_goes_first() -> None:
@@ -360,6 +359,4 @@ def test_an_interrupt_while_a_command_is_written(change: int) -> None:
         steps._words = Struck(steps._words, change)
         with pytest.raises(KeyboardInterrupt):
             envs.step(ACTIONS)
-        assert_identical(since_reset(envs.reset(seed=2)), since_reset(model.reset(seed=2)))
-        for _ in range(3):
-            assert_identical(since_reset(envs.step(ACTIONS)), since_reset(model.step(ACTIONS)))
+        assert_same_since(envs.reset(seed=2), model.reset(seed=2), envs, model)
