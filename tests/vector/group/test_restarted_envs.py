@@ -110,8 +110,8 @@ def first_observation(row: int, count: int = 1) -> Any:
     return env, env.reset(seed=int(sequence.generate_state(1)[0]) & 0x7FFFFFFF)[0]
 
 
-def check_lost_step(envs: Any, known: Any) -> Any:
-    """Take the step that reports the loss, and the one after it; give the new environments."""
+def check_lost_step(envs: Any, known: Any) -> None:
+    """Take the step that reports the loss, and those after it; ask for everything in between."""
     mode = envs.autoreset_mode
     new, firsts = zip(*map(first_observation, LOST), strict=True)
     observations, rewards, terminations, truncations, infos = envs.step(ACTIONS)
@@ -119,6 +119,8 @@ def check_lost_step(envs: Any, known: Any) -> Any:
     assert not terminations.any()
     assert truncations.tolist() == [False, True, True]
     assert infos["worker_restarted"].tolist() == [False, True, True]
+    for ask in ASKS:
+        ask(envs)
     if mode is AutoresetMode.SAME_STEP:
         assert_identical(observations[LOST], np.stack(firsts))
         assert_identical(np.stack(infos["final_obs"][LOST]), known[LOST])
@@ -134,7 +136,6 @@ def check_lost_step(envs: Any, known: Any) -> Any:
         assert_identical(observations[LOST], np.stack([env.reset()[0] for env in new]))
     observations, *_ = envs.step(ACTIONS)
     assert_identical(observations[LOST], np.stack([env.step(0)[0] for env in new]))
-    return new
 
 
 def nothing(envs: Any) -> None:
@@ -163,7 +164,7 @@ ASKS = [nothing, render, call, set_attribute]
 
 
 @diagonal(mode=MODES, inner=INNER, ask=ASKS)
-def test_everything_works_between_a_death_and_the_step_that_reports_it(
+def test_everything_works_before_and_after_the_step_that_reports_a_death(
     mode: AutoresetMode, inner: Any, ask: Callable[[Any], None]
 ) -> None:
     with start(inner, mode) as envs:
@@ -171,17 +172,6 @@ def test_everything_works_between_a_death_and_the_step_that_reports_it(
         kill(envs.processes[1:])
         ask(envs)
         check_lost_step(envs, known)
-        render(envs)
-
-
-@diagonal(mode=MODES, inner=INNER)
-def test_everything_works_after_the_step_that_reports_it(mode: AutoresetMode, inner: Any) -> None:
-    with start(inner, mode) as envs:
-        kill(envs.processes[1:])
-        envs.step(ACTIONS)
-        render(envs)
-        call(envs)
-        set_attribute(envs)
 
 
 def test_videos_are_recorded_across_a_death(tmp_path: Path) -> None:
