@@ -6,6 +6,7 @@ That seeds, masks, calls and attributes reach its rows is the state machine's to
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from tests.compare import assert_identical
 from tests.crosses import diagonal
 from tests.envs import (
     Drift,
+    Ledger,
     Sampler,
     Unlike,
     failing,
@@ -28,7 +30,11 @@ from tests.envs import (
 )
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import to_gymnasium
-from vecspaces.errors import ResetNeededError, WorkerDiedError
+from vecspaces.errors import (
+    ResetNeededError,
+    VecspacesError,
+    WorkerDiedError,
+)
 from vecspaces.testing.contract import ALL_SPACES, assert_same_run, samples
 from vecspaces.vector import (
     AsyncVectorEnv,
@@ -127,10 +133,28 @@ def test_a_vector_env_without_a_mode_resets_in_the_next_step() -> None:
         SyncVectorEnv([Silent], autoreset_mode="Disabled")
 
 
+@pytest.mark.parametrize(("own", "joined"), [*itertools.permutations(MODES, 2)])
+def test_modes_that_do_not_fit_are_refused_at_construction(
+    own: AutoresetMode, joined: AutoresetMode
+) -> None:
+    with pytest.raises(ValueError, match=f"{own.name}.*{joined.name}") as caught:
+        SyncVectorEnv([Ledger, partial(ledger_vector, 0, 2, own)], autoreset_mode=joined)
+    assert "environment 1" in str(caught.value.__cause__)
+
+
 def test_spaces_are_compared_row_by_row() -> None:
     other = partial(observing, spaces.Discrete(3), 0)
     with pytest.raises(RuntimeError, match=r"environment 3 has"):
         SyncVectorEnv([*ledgers(1), partial(ledger_vector, 1, 2), other])
+
+
+def test_different_bounds_are_batched_row_by_row() -> None:
+    low = partial(observing, spaces.Box(0, 1, (1,)), np.zeros(1, np.float32))
+    high = partial(observing, spaces.Box(0, 9, (1,)), np.zeros(1, np.float32))
+    with SyncVectorEnv(
+        [low, lambda: SyncVectorEnv([high] * 2)], observation_mode="different"
+    ) as envs:
+        assert envs.observation_space.high.tolist() == [[1], [9], [9]]
 
 
 # --- seeds, options, masks --------------------------------------------------------------------
@@ -145,6 +169,11 @@ def test_a_simulator_with_one_generator_gets_one_seed_of_all() -> None:
         assert not np.array_equal(again[1], again[2])
         assert not np.array_equal(again[2], again[3])
         assert_identical(envs.reset(seed=[3, 4, 5])[0], envs.reset(seed=3)[0])
+
+
+def test_our_own_vector_env_refuses_seeds_that_it_would_ignore() -> None:
+    with pytest.raises(VecspacesError, match="seed: expected a Python int"):
+        Drift(2).reset(seed=[1, 2])
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
