@@ -126,16 +126,14 @@ WAITED_FOR: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize(
     ("what", "seconds", "large", "rounds"),
     [
-        ("workers", 0.0, 0, 60),
-        ("workers", 0.0002, 300_000, 60),
-        ("workers", 0.001, 0, 60),
-        ("words", 0.0002, 0, 60),
-        ("words", 0.0, 300_000, 30),
+        ("workers", 0.0, 0, 30),
+        ("workers", 0.0002, 300_000, 30),
+        ("words", 0.001, 0, 30),
         ("wrappers", 0.0002, 0, 30),
         *(full("workers", seconds, 0, 5000) for seconds in (0.0, 0.0002, 0.001, 0.005)),
         *(full("words", seconds, 0, 5000) for seconds in (0.0, 0.0002, 0.001)),
         full("workers", 0.02, 0, 1000),
-        full("workers", 0.0, 300_000, 500),
+        *(full(what, 0.0, 300_000, 500) for what in ("workers", "words")),
         full("wrappers", 0.0002, 0, 3000),
     ],
 )
@@ -254,23 +252,23 @@ def shown(envs: Any, result: Any) -> Any:
 
 # Who waits: how it is made, its equal that is not disturbed, how many points are left out.
 WAITING: dict[str, tuple[Any, Any, int]] = {
-    "workers": (make_async, make_sync, 3),
-    "words": (over_words(make_async), make_sync, 3),
+    "workers": (make_async, make_sync, 13),
+    "words": (over_words(make_async), make_sync, 13),
     "wrappers": (stacked, stacked, 31),
     "wrappers, SameStep": (partial(stacked, "SameStep"), partial(stacked, "SameStep"), 31),
 }
 
 
 @pytest.mark.parametrize("all_points", [False, full(True)])
-@pytest.mark.parametrize("name", WAITS)
-@pytest.mark.parametrize("who", WAITING)
+@pytest.mark.parametrize(
+    ("who", "name"),
+    [(who, name) for who in WAITING for name in WAITS if "wr" in who or WAITS[name][0] is not None],
+)
 def test_an_interrupt_at_any_point_of_a_wait_loses_nothing(
     who: str, name: str, all_points: bool
 ) -> None:
     begin, call, repeat = WAITS[name]
     make, make_model, stride = WAITING[who]
-    if who in ("workers", "words") and begin is None:
-        pytest.skip("may not have begun")
     with make() as envs, make_model() as model:
         watch = getattr(envs.unwrapped, "watch", sys.setprofile)
         envs.reset(seed=1), model.reset(seed=1)
@@ -329,8 +327,13 @@ CALLED: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("rounds", [18, full(3000)])
-@pytest.mark.parametrize("who", CALLED)
+@pytest.mark.parametrize(
+    ("who", "rounds"),
+    [
+        *((who, 12) for who in CALLED if who != "async"),  # which "restart" is, up to a death
+        *(full(who, 3000) for who in CALLED),
+    ],
+)
 def test_after_an_interrupted_call_a_vector_env_goes_on(who: str, rounds: int) -> None:
     """It goes on as one that never was disturbed."""
     seed = 11 if rounds < 100 else int.from_bytes(os.urandom(4), "little")
@@ -370,7 +373,7 @@ def test_an_interrupt_of_a_large_call_leaves_no_wait_for_room(who: str, stride: 
             assert backend_of(envs)._steps.wait(0.0) == []
 
 
-@pytest.mark.parametrize("stride", [97, full(1)])
+@pytest.mark.parametrize("stride", [199, full(1)])
 @pytest.mark.parametrize("who", ["sync", "async", "words"])
 def test_an_interrupt_at_any_point_of_a_call(who: str, stride: int) -> None:
     with SyncVectorEnv(counting()) as model, CALLED[who]() as envs:
@@ -443,7 +446,7 @@ def test_recv_of_another_number_says_how_many_are_there(name: str) -> None:
         assert len(envs.recv(count).env_ids) == count
 
 
-@pytest.mark.parametrize("stride", [5, full(1)])
+@pytest.mark.parametrize("stride", [11, full(1)])
 @pytest.mark.parametrize("who", ["threads", "pipes", "words"])
 def test_a_row_that_was_interrupted_as_it_came_is_not_received_twice(who: str, stride: int) -> None:
     """Rows are received, sent again while another is under way, and not found once more."""
@@ -492,7 +495,7 @@ def test_another_wait_does_not_return_what_was_interrupted() -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize(
-    ("deed", "stride"), [("os._exit", 149), ("hang", 389), full("os._exit", 1), full("hang", 3)]
+    ("deed", "stride"), [("os._exit", 389), ("hang", 997), full("os._exit", 1), full("hang", 3)]
 )
 def test_an_interrupt_at_any_point_of_a_restart(tmp_path: Path, deed: str, stride: int) -> None:
     """Whether it had begun to restart or not, it does then, and frees all of the old worker."""
@@ -593,8 +596,7 @@ def leaves_nothing(test: Any) -> Any:
     ):
         test = pytest.mark.filterwarnings(ignored)(test)
     test = pytest.mark.usefixtures("what_destructors_raise_is_dropped")(test)
-    test = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")(test)
-    return pytest.mark.parametrize("what", ["start", "reset", "close"])(test)
+    return pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")(test)
 
 
 def test_what_interrupts_the_sending_of_a_command_is_in_no_cycle(
@@ -615,12 +617,16 @@ def test_what_interrupts_the_sending_of_a_command_is_in_no_cycle(
         assert struck() is None
 
 
+LIVES = ("start", "reset", "close")
+ROUNDS = {"fork": 200, "words": 200, "spawn": 20, "forkserver": 100}
+
+
 @leaves_nothing
 @pytest.mark.parametrize(
-    ("method", "rounds"),
+    ("what", "method", "rounds"),
     [
-        *(("fork", 3), ("words", 3), full("fork", 200), full("words", 200)),
-        *(full("spawn", 20), full("forkserver", 100)),
+        *(("start", "words", 3), ("reset", "fork", 3), ("close", "words", 3)),
+        *(full(what, *each) for what in LIVES for each in ROUNDS.items()),
     ],
 )
 def test_a_start_reset_or_close_that_is_interrupted_leaves_nothing_and_can_be_repeated(
@@ -633,7 +639,7 @@ def test_a_start_reset_or_close_that_is_interrupted_leaves_nothing_and_can_be_re
         return True, result
 
     lengths: list[float] = []
-    for _ in range(3):
+    for _ in range(2):
         live(what, method, 0, measured)
     with Interrupts(7, 1.5 * min(lengths)) as interrupts:
         before = held()
@@ -646,6 +652,7 @@ def test_a_start_reset_or_close_that_is_interrupted_leaves_nothing_and_can_be_re
 @leaves_nothing
 @pytest.mark.full
 @guarded(900)
+@pytest.mark.parametrize("what", LIVES)
 @pytest.mark.parametrize(
     ("method", "stride"), [("fork", 4), ("words", 4), ("spawn", 120), ("forkserver", 40)]
 )
