@@ -105,14 +105,22 @@ class ThreeWorkersOverWords(OverWords):
     workers = 3
 
 
-class TestStepsOverWords(
-    ThreeWorkersOverWords, SteppingContract, EpisodesContract, InfosContract, RingContract
-):
-    """What goes over words: steps. The rest goes over a pipe, whatever steps do."""
+class TestStepsOverWords(ThreeWorkersOverWords, SteppingContract, EpisodesContract):
+    """What goes over words: steps. The rest goes over a pipe, whatever steps do.
+
+    The state machine compares infos and rollouts over words.
+    """
 
 
 @pytest.mark.full
-class TestTheRestOverWords(ThreeWorkersOverWords, ResultsContract, CallsContract, MembersContract):
+class TestTheRestOverWords(
+    ThreeWorkersOverWords,
+    ResultsContract,
+    InfosContract,
+    RingContract,
+    CallsContract,
+    MembersContract,
+):
     pass
 
 
