@@ -43,6 +43,7 @@ __all__ = [
     "Parent",
     "Passing",
     "Patient",
+    "Placing",
     "Reusing",
     "Sampler",
     "Unlike",
@@ -50,6 +51,7 @@ __all__ = [
     "ledger_vector",
     "ledgers",
     "observing",
+    "put",
     "rewarding",
     "talking",
     "telling",
@@ -130,6 +132,41 @@ class Patient(Ledger):
     def step(self, action: Any) -> Any:
         time.sleep(action / 1000)
         return super().step(action)
+
+
+class Placing:
+    """Writes the observations of the class below where it is told to."""
+
+    view: Any = None
+    binds = 0
+
+    def bind(self, observation: Any) -> None:
+        self.view = observation
+        self.binds += 1
+
+    def reset(self, **arguments: Any) -> Any:
+        observation, info = super().reset(**arguments)  # type: ignore[misc]  # of the class below
+        return self.place(observation), info
+
+    def step(self, action: Any) -> Any:
+        observation, *rest = super().step(action)  # type: ignore[misc]  # of the class below
+        return self.place(observation), *rest
+
+    def place(self, observation: Any) -> Any:
+        return observation if self.view is None else put(self.view, observation)
+
+
+def put(view: Any, value: Any) -> Any:
+    """Write a value into a view, and return the view."""
+    if isinstance(view, dict):
+        for key, part in view.items():
+            put(part, value[key])
+    elif isinstance(view, tuple):
+        for part, inner in zip(view, value, strict=True):
+            put(part, inner)
+    else:
+        view[...] = value
+    return view
 
 
 def telling(infos: Iterable[dict[str, Any]]) -> list[Any]:

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from tests.crosses import diagonal
-from tests.envs import Ledger
+from tests.envs import Ledger, Placing
 from tests.envs.agents import Crowd
 from tests.interrupts import Interrupts, guarded, interrupt_at
-from tests.vector.bounds import stretched
+from tests.vector.bounds import overrun
 from vecspaces import make_vec, spaces
 from vecspaces.adapters.pettingzoo import as_vector_env
 from vecspaces.errors import (
@@ -232,29 +232,16 @@ def test_one_environment_cannot_be_in_two_rows() -> None:
 # ---------------------------------------------------------------------- what is replaced
 
 
-class Noting(Ledger):
+class Noting(Placing, Ledger):
     """Writes its observations in place, and declares its infos."""
 
     info_space = spaces.Dict({"own": spaces.Discrete(99)})
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.view: Any = None
-
-    def bind(self, observation: Any) -> None:
-        self.view = observation
-
-    def _place(self, observation: Any) -> Any:
-        self.view[:] = observation
-        return self.view
-
     def reset(self, **arguments: Any) -> Any:
-        observation, _ = super().reset(**arguments)
-        return self._place(observation), {"own": self.number}
+        return super().reset(**arguments)[0], {"own": self.number}
 
     def step(self, action: Any) -> Any:
-        observation, *rest, _ = super().step(action)
-        return self._place(observation), *rest, {"own": self.number}
+        return *super().step(action)[:-1], {"own": self.number}
 
 
 @diagonal(kind=KINDS[:2], mode=AutoresetMode)
@@ -345,8 +332,7 @@ def dies_once(order: Path, number: int) -> Any:
     return Ledger(number)
 
 
-@pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.parametrize("context", ["fork", "forkserver"])
+@diagonal(context=["fork", "forkserver"], restarts=[False, True])
 def test_a_worker_that_dies_while_it_replaces(context: Any, restarts: bool, tmp_path: Path) -> None:
     order = tmp_path / "die"
     order.touch()
@@ -386,9 +372,10 @@ def hangs(gate: Path) -> Any:
 @pytest.mark.parametrize("waits", [False, True])
 def test_replacing_is_bounded_by_start_timeout(waits: bool, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    bound = round(stretched(2.0), 2)  # in which processes start, too
+    bound = round(overrun(0.5), 2)  # in which processes are forked, too
     expected = rf"replace did not end within {bound:g} s: environment 1"
-    with AsyncVectorEnv([Ledger] * 2, num_workers=2, start_timeout=bound) as envs:
+    options: Any = {"start_timeout": bound, "context": "fork"}
+    with AsyncVectorEnv([Ledger] * 2, num_workers=2, **options) as envs:
         envs.reset(seed=0)
         with pytest.raises(StepTimeoutError, match=expected):
             envs.replace_envs([0, 1], [partial(Ledger, 4), partial(hangs, gate)])

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.compare import assert_identical
-from tests.crosses import diagonal
+from tests.crosses import diagonal, ordinarily
 from tests.envs import (
     Drift,
     Failing,
@@ -146,10 +146,9 @@ def test_an_environment_is_sent_one_action_at_a_time(tmp_path: Any) -> None:
         envs.reset(seed=0)
         envs.recv()
         envs.send([4], [0])
-        with pytest.raises(
-            AlreadyPendingCallError, match="of environment 0 is not there yet: recv"
-        ):
-            envs.send([1, 1])
+        for send in (partial(envs.send, [1, 1]), partial(envs.send_reset, [0])):
+            with pytest.raises(AlreadyPendingCallError, match="environment 0 is not there yet: re"):
+                send()
         gate.touch()
         envs.send([2], [1])
         assert sorted(envs.recv(timeout=10).observations[:, 3].tolist()) == [2, 4]
@@ -163,7 +162,11 @@ BACKENDS: dict[str, Any] = {
     "workers": partial(AsyncVectorEnv, num_workers=2),
     "pipes": partial(AsyncVectorEnv, num_workers=2, shared_memory=False),
 }
-in_all = pytest.mark.parametrize("make", BACKENDS.values(), ids=BACKENDS)
+in_all = pytest.mark.parametrize(
+    "make",
+    ordinarily(lambda make: make is not BACKENDS["a worker"], zip(BACKENDS.values(), strict=True)),
+    ids=BACKENDS,
+)
 
 
 def times(transition: Any) -> dict[int, int]:
@@ -239,14 +242,7 @@ def test_a_whole_batch_with_a_failure_is_received_after_it(make: Any) -> None:
         ):
             with pytest.raises(FloatingPointError, match="number 1"):
                 step()
-            found = envs.recv(3)
-            assert dict(
-                zip(found.env_ids.tolist(), found.rewards.tolist(), strict=True)
-            ).keys() == {
-                0,
-                2,
-                3,
-            }
+            assert sorted(envs.recv(3).env_ids) == [0, 2, 3]
             with pytest.raises(NoAsyncCallError):
                 envs.recv(1)
             envs.send_reset([1])
@@ -257,8 +253,7 @@ def test_a_whole_batch_with_a_failure_is_received_after_it(make: Any) -> None:
         assert envs.step([1, 1, 1, 1])[0][:, 2].tolist() == [1, 1, 1, 1]
 
 
-@in_all
-@pytest.mark.parametrize("action", [1, 2, 3, 4])
+@diagonal(make=BACKENDS, action=[1, 2, 3, 4])
 def test_what_is_wrong_in_one_row_of_a_stream_fails_alone(make: Any, action: int) -> None:
     if make is SyncVectorEnv and action == 4:
         return  # nothing is pickled
@@ -302,7 +297,7 @@ def test_a_row_whose_rebuild_fails_stays_broken_alone(make: Any, tmp_path: Path)
 
 
 @pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)])
-@pytest.mark.parametrize("stride", [17, pytest.param(1, marks=pytest.mark.full)])
+@pytest.mark.parametrize("stride", [29, pytest.param(1, marks=pytest.mark.full)])
 def test_an_interrupt_at_any_point_loses_no_failure(make: Any, stride: int) -> None:
     with make([partial(Failing, number, length=10**6) for number in range(3)]) as envs:
         envs.reset(seed=0)
@@ -482,14 +477,6 @@ def test_at_least_so_many_are_received_in_time(make: Any, wrapped: bool, tmp_pat
             envs.recv(4, at_least=1)
 
 
-@pytest.mark.parametrize(("count", "at_least"), [(2, 3), (None, 5), (1, -1)])
-def test_at_least_is_no_more_than_what_is_wanted(count: int | None, at_least: int) -> None:
-    with SyncVectorEnv(ledgers(4)) as envs:
-        envs.reset(seed=0)
-        with pytest.raises(ValueError, match="at_least"):
-            envs.recv(count, at_least=at_least)
-
-
 @pytest.mark.parametrize("wrapper", EMPTIED)
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 def test_a_wrapper_passes_an_empty_transition_on(wrapper: Any, mode: str) -> None:
@@ -517,10 +504,15 @@ def test_a_wrapper_passes_an_empty_transition_on(wrapper: Any, mode: str) -> Non
             assert_identical(*map(tuple, received))
 
 
-@pytest.mark.parametrize("batch_size", [0, 4, -1])
-def test_a_batch_size_that_cannot_be_is_refused(batch_size: int) -> None:
-    with pytest.raises(ValueError, match="batch_size must"):
-        AsyncVectorEnv(ledgers(3), num_workers=1, batch_size=batch_size)
+def test_numbers_that_cannot_be_are_refused() -> None:
+    for batch_size in (0, 4, -1):
+        with pytest.raises(ValueError, match="batch_size must"):
+            AsyncVectorEnv(ledgers(3), num_workers=1, batch_size=batch_size)
+    with SyncVectorEnv(ledgers(4)) as envs:
+        envs.reset(seed=0)
+        for count, at_least in ((2, 3), (None, 5), (1, -1)):
+            with pytest.raises(ValueError, match="at_least"):
+                envs.recv(count, at_least=at_least)
 
 
 def test_a_vector_env_is_streamed_as_a_whole() -> None:
@@ -566,10 +558,9 @@ def test_sending_to_no_environment_leaves_nothing_to_receive(kind: Any) -> None:
             envs.get_attr("number", env_ids=np.array(1))
 
 
-@pytest.mark.parametrize("make", [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)])
-@pytest.mark.parametrize(
-    "values",
-    [
+@diagonal(
+    make=[SyncVectorEnv, partial(AsyncVectorEnv, num_workers=1)],
+    values=[
         [1, 2.5, True],
         [1, 1, 2.5],
         [np.float32(0.1), 0.1, np.int8(1)],
@@ -581,7 +572,6 @@ def test_sending_to_no_environment_leaves_nothing_to_receive(kind: Any) -> None:
         [{"a": np.int8(1)}, {"a": 300}, {"a": 2.5}],
         [{"q": 1}, "text", {"q": 2, "r": None}, np.zeros(2), np.zeros(3), None, [2.5]],
     ],
-    ids=str,
 )
 def test_infos_keep_their_types_whatever_came_with_them(make: Any, values: Any) -> None:
     """Each row that is received alone has those of its environment, also beside a vector env."""

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.compare import assert_identical
 from tests.crosses import diagonal
-from tests.envs import Gated, Ledger
+from tests.envs import Gated, Ledger, Placing
 from tests.envs.agents import Crowd
 from tests.interrupts import Counting, Places
 from tests.vector.bounds import overrun
@@ -657,16 +657,8 @@ def test_agents(backend: Any) -> None:
 # ---------------------------------------------------------------------- beside other calls
 
 
-class Writes(Ledger):
+class Writes(Placing, Ledger):
     """Writes its observations directly into its row."""
-
-    def bind(self, observation: Any) -> None:
-        self.row = observation
-
-    def step(self, action: Any) -> Any:
-        observation, *rest = super().step(action)
-        self.row[...] = observation
-        return self.row, *rest
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])

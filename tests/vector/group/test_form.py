@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.crosses import diagonal
 from tests.envs import Ledger
 from vecspaces import spaces
 from vecspaces.errors import (
@@ -29,8 +30,7 @@ def returning(reset: Any = (STEP[0], {}), step: Any = STEP) -> Echo:
     return Echo(spaces.Box(0, 1, (1,)), [reset], [step])
 
 
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("count", [4, 6])
+@diagonal(make=MAKERS, count=[4, 6])
 def test_a_step_of_another_form_names_the_environment_and_the_form(make: Any, count: int) -> None:
     with make([returning, partial(returning, step=(STEP * 2)[:count]), returning]) as envs:
         envs.reset(seed=0)
@@ -97,12 +97,16 @@ REFUSING: dict[str, tuple[Any, Any, Any]] = {
 
 
 NAMES = [*REFUSING, "reward", "declared info"]
+ERRORS = [Tensor.error, SystemExit("detach it first")]
 
 
 @pytest.mark.parametrize(
-    ("make", "name"), [*product(MAKERS[:1], NAMES), *product(MAKERS[1:], NAMES[-3:])]
+    ("make", "name", "error"),
+    [
+        *product(MAKERS[:1], NAMES, ERRORS),
+        *((MAKERS[1], name, ERRORS[at % 2]) for at, name in enumerate(NAMES[-3:])),
+    ],
 )
-@pytest.mark.parametrize("error", [Tensor.error, SystemExit("detach it first")])
 def test_an_object_that_refuses_to_be_an_array_belongs_to_its_row(
     make: Any, name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from gymnasium.wrappers import (
 )
 
 from tests.crosses import diagonal
-from tests.envs import Drift, Sampler
+from tests.envs import Drift, Placing, Sampler, put
 from vecspaces import spaces
 from vecspaces.testing.contract import ALL_SPACES, assert_same_run, assert_same_step, samples
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
@@ -37,41 +37,6 @@ FIXED = {
     for name, space in ALL_SPACES.items()
     if name not in ("Text", "Sequence", "stacked", "Graph", "OneOf", "all")
 }
-
-
-def put(view: Any, value: Any) -> Any:
-    """Write a value into a view, and return the view."""
-    if isinstance(view, dict):
-        for key, part in view.items():
-            put(part, value[key])
-    elif isinstance(view, tuple):
-        for part, inner in zip(view, value, strict=True):
-            put(part, inner)
-    else:
-        view[...] = value
-    return view
-
-
-class Placing:
-    """Writes the observations of the class below where it is told to."""
-
-    view: Any = None
-    binds = 0
-
-    def bind(self, observation: Any) -> None:
-        self.view = observation
-        self.binds += 1
-
-    def reset(self, **arguments: Any) -> Any:
-        observation, info = super().reset(**arguments)  # type: ignore[misc]  # of the class below
-        return self.place(observation), info
-
-    def step(self, action: Any) -> Any:
-        observation, *rest = super().step(action)  # type: ignore[misc]  # of the class below
-        return self.place(observation), *rest
-
-    def place(self, observation: Any) -> Any:
-        return observation if self.view is None else put(self.view, observation)
 
 
 class PlacingSampler(Placing, Sampler):
@@ -396,11 +361,14 @@ def test_a_row_that_was_half_written_is_never_seen(mode: AutoresetMode, tmp_path
         assert restarts == 1
 
 
-@pytest.mark.parametrize(
-    "make",
-    [SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2), partial(AsyncVectorEnv, num_workers=1)],
+@diagonal(
+    make=[
+        SyncVectorEnv,
+        partial(AsyncVectorEnv, num_workers=2),
+        partial(AsyncVectorEnv, num_workers=1),
+    ],
+    buffers=[1, 2],
 )
-@pytest.mark.parametrize("buffers", [1, 2])
 def test_a_simulator_writes_its_whole_slice(make: Any, buffers: int) -> None:
     members = [partial(PlacingDrift, 3), partial(PlacingDrift, 2)]
     plain = [partial(Drift, 3), partial(Drift, 2)]
