@@ -86,6 +86,7 @@ class SpaceContract:
             first = [space.sample() for _ in range(5)]
             assert_identical(space.seed(used), used)
             assert_identical([space.sample() for _ in range(5)], first)
+        assert space.seed() != space.seed()
 
     def test_a_wrong_seed_is_gymnasiums_error(self) -> None:
         for seed in self.wrong_seeds:

@@ -56,15 +56,6 @@ def test_what_a_subclass_must_define_says_so() -> None:
             call()
 
 
-def test_seed_none_returns_entropy_that_repeats_the_stream() -> None:
-    space = Discrete(10**6)
-    entropy = space.seed(None)
-    samples = [space.sample() for _ in range(5)]
-    assert space.seed(entropy) == entropy
-    assert [space.sample() for _ in range(5)] == samples
-    assert space.seed() != entropy
-
-
 def test_explain_follows_contains_of_a_foreign_subclass() -> None:
     for space in (Even(), EvenDiscrete(10)):
         assert space.explain(4) is None
