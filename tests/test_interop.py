@@ -14,6 +14,7 @@ import gymnasium
 import pytest
 from gymnasium.envs.registration import EnvSpec
 
+from tests.crosses import diagonal
 from tests.programs import environ, run_python
 from vecspaces import make_vec, spaces
 from vecspaces.errors import CustomSpaceError, VecspacesError
@@ -115,15 +116,14 @@ def test_an_id_that_cannot_be_unpickled_says_so_when_it_is_made(
         gymnasium.make("OnlyHere-v0")
 
 
-@pytest.mark.parametrize("version", ["0.29.1", "1.0.0a2", None])
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda: make_vec("CartPole-v1", 2, backend="sync"),
+@diagonal(
+    version=["0.29.1", "1.0.0a2", None],
+    use={
+        "an id": lambda: make_vec("CartPole-v1", 2, backend="sync"),
         # A class that was not converted before, whose adapter would be known.
-        lambda: native_space(type("Own", (gymnasium.spaces.Discrete,), {})(3)),
-        lambda: importlib.import_module("vecspaces.adapters.gymnasium"),
-    ],
+        "a space": lambda: native_space(type("Own", (gymnasium.spaces.Discrete,), {})(3)),
+        "the adapter": lambda: importlib.import_module("vecspaces.adapters.gymnasium"),
+    },
 )
 def test_an_old_gymnasium_is_named_with_its_version(
     use: Any, version: str | None, monkeypatch: pytest.MonkeyPatch

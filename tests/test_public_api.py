@@ -71,39 +71,19 @@ def test_the_public_names_are_these(name: str) -> None:
 
 
 @pytest.mark.parametrize(("ours", "theirs"), GYMNASIUM.items())
-def test_every_public_name_of_gymnasium_is_there(ours: str, theirs: str) -> None:
-    assert set(importlib.import_module(theirs).__all__) - PUBLIC[ours] == set()
-
-
-CLASSES = [
-    (ours, name)
-    for ours, theirs in GYMNASIUM.items()
-    for name in importlib.import_module(theirs).__all__
-    if inspect.isclass(getattr(importlib.import_module(theirs), name))
-]
-
-
-@pytest.mark.parametrize(("module", "name"), CLASSES, ids=lambda value: value.rpartition(".")[2])
-def test_every_public_attribute_of_gymnasiums_classes_is_there(module: str, name: str) -> None:
-    ours = getattr(importlib.import_module(module), name)
-    theirs = getattr(importlib.import_module(GYMNASIUM[module]), name)
-    missing = {attribute for attribute in dir(theirs) if not attribute.startswith("_")}
-    assert missing - set(dir(ours)) == set()
-
-
-CALLABLES = [
-    (ours, name)
-    for ours, theirs in GYMNASIUM.items()
-    for name in importlib.import_module(theirs).__all__
-    if name not in ("utils", "AutoresetMode", "CloudpickleWrapper")
-]
-
-
-@pytest.mark.parametrize(("module", "name"), CALLABLES, ids=lambda value: value.rpartition(".")[2])
-def test_gymnasiums_arguments_come_first_and_in_its_order(module: str, name: str) -> None:
-    ours = _arguments(getattr(importlib.import_module(module), name))
-    theirs = _arguments(getattr(importlib.import_module(GYMNASIUM[module]), name))
-    assert ours[: len(theirs)] == theirs
+def test_names_attributes_and_arguments_of_gymnasium_are_there(ours: str, theirs: str) -> None:
+    modules = [importlib.import_module(name) for name in (ours, theirs)]
+    names = set(modules[1].__all__)
+    assert names - PUBLIC[ours] == set()
+    for name in sorted(names - {"utils"}):
+        mine, its = (getattr(module, name) for module in modules)
+        if inspect.isclass(its):
+            attributes = {attribute for attribute in dir(its) if not attribute.startswith("_")}
+            assert attributes - set(dir(mine)) == set(), name
+        if name not in ("AutoresetMode", "CloudpickleWrapper"):
+            # They come first, in the same order.
+            expected = _arguments(its)
+            assert _arguments(mine)[: len(expected)] == expected, name
 
 
 def _arguments(function: Any) -> list[tuple[str, Any]]:

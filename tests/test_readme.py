@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.programs import run_python
 
 ROOT = Path(__file__).parents[1]
@@ -58,12 +56,12 @@ PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
 SCRIPTS = [path for path in sorted((ROOT / ".ci").iterdir()) if path.name != "sb3"]
 
 
-@pytest.mark.parametrize("file", [*PAGES, *SCRIPTS], ids=lambda file: file.name)
-def test_the_tests_that_a_page_or_script_names_exist(file: Path) -> None:
-    known = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*")]
-    name = r"(?:\w[\w./]*/)?\btest_\w+\.py\b"
-    if file in SCRIPTS:
-        name += r"|(?<![\w/{])tests/[\w/.]*\w"
-    names = re.findall(name, file.read_text(encoding="utf-8"))
-    missing = {name for name in names if not any(f"/{path}".endswith(f"/{name}") for path in known)}
-    assert missing == set()
+def test_the_tests_that_pages_and_scripts_name_exist() -> None:
+    known = [f"/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "tests").rglob("*")]
+    for file in (*PAGES, *SCRIPTS):
+        name = r"(?:\w[\w./]*/)?\btest_\w+\.py\b"
+        if file in SCRIPTS:
+            name += r"|(?<![\w/{])tests/[\w/.]*\w"
+        names = re.findall(name, file.read_text(encoding="utf-8"))
+        missing = {name for name in names if not any(path.endswith(f"/{name}") for path in known)}
+        assert missing == set(), file
