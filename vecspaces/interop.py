@@ -1,4 +1,4 @@
-"""Conversion of objects of other libraries, which are never imported for it.
+"""Conversion of objects of other libraries, without importing these libraries.
 
 An object of another library can only exist if that library has been imported, so the package is
 read from the object's class. Only then is `_ADAPTER` imported, by name and inside a function: it is

@@ -1,4 +1,4 @@
-"""TypeVar with a default, which type checkers support, and Python from 3.13 on."""
+"""TypeVar with a default, which type checkers and Python 3.13 or newer support."""
 
 from __future__ import annotations
 

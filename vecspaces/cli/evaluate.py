@@ -1,4 +1,4 @@
-"""`vecspaces evaluate`: seeded episodes of a policy, their statistics, and pictures of some."""
+"""`vecspaces evaluate`: seeded episodes of a policy, their statistics, and videos of some."""
 
 from __future__ import annotations
 

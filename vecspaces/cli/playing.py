@@ -1,4 +1,4 @@
-"""What `evaluate` and `collect` share: options, the arguments that these become, the policy."""
+"""What `evaluate` and `collect` share: options, the arguments made from them, the policy."""
 
 from __future__ import annotations
 

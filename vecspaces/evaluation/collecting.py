@@ -30,17 +30,18 @@ def collect(
     The episodes are those of `evaluate`: they are equal, bit for bit, for any `num_envs`,
     `num_workers` and `backend`, and after worker deaths, after which a lost episode begins again.
     Only the episodes that are being played are in memory. The workers start with the first `next`.
-    They end after the last episode, after an error, and when the generator is closed or collected,
-    as after a `break`. The environments do not step while the caller processes an episode.
+    They end after the last episode, after an error, and when the generator is closed or
+    garbage-collected, as after a `break`. The environments do not step while the caller processes
+    an episode.
 
     Args:
         policy: As for `evaluate`.
         env: As for `evaluate`.
         episodes: The number of episodes.
         ordered: Whether to yield episodes in the order of the seeds. Finished ones then wait for
-            those before them; no episode begins whose number is `2 * num_envs` or more above that
-            of the first unfinished one, which bounds the memory. False: in the order in which they
-            finish.
+            those before them; to bound the memory, an episode begins only if its number is less
+            than `2 * num_envs` above that of the first unfinished one. False: in the order in which
+            they finish.
         **options: The arguments of `evaluate` of the same names; `vector_kwargs` may have an
             `info_space`.
 

@@ -28,8 +28,8 @@ class EpisodeQueue:
 
     An episode stays in its row until it has finished, and begins again in this row when it is lost,
     so it depends only on its seed and the policy. The totals of each finished episode are yielded;
-    `tracks` stores its steps. No episode begins whose number is `ahead` or more above that of the
-    first unfinished one.
+    `tracks` stores its steps. An episode begins only if its number is less than `ahead` above that
+    of the first unfinished one.
     """
 
     def __init__(

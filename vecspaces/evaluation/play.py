@@ -138,7 +138,7 @@ class Play:
             "max_restarts": (queue.max_losses + count) * len(self._factories),
             "restart_window": math.inf,
         }
-        # Without a bound, the vector env refuses it, in the words of the user.
+        # Without `step_timeout`, the vector env refuses "restart", and names it in the error.
         if given.get("on_step_timeout") == "restart" and given.get("step_timeout") is not None:
             given["on_step_timeout"] = queue.judge
         make: Any = make_vec  # of any backend

@@ -94,8 +94,8 @@ def evaluate(
             no effect.
         max_episode_steps: Steps after which an episode is truncated; needed for environments whose
             episodes never end.
-        max_retries: An episode that is lost because a worker dies begins again. If the environment
-            of one episode was running in more deaths than this, an error names the episode's seed.
+        max_retries: An episode that is lost because a worker dies begins again. If more workers
+            than this die while they run the environment of one episode, an error names its seed.
             With `on_step_timeout="restart"`, steps that exceed `step_timeout` count too. If a
             worker dies while none of its episodes is running, as in `close`, no episode is lost.
         progress: Whether to print progress and time left on standard error; or a function that is

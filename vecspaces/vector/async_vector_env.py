@@ -139,7 +139,8 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
 
     def close(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
         """Close every environment and end every worker; after an interrupt it can be repeated."""
-        # A call that another thread's `close` ends may be in a `with`, whose end also closes.
+        # If another thread closes, a call in a `with` block ends with an error, and the end of the
+        # block also closes: it waits here until everything is freed.
         with self._closing:
             try:
                 super().close(timeout, terminate, **kwargs)

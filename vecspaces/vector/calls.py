@@ -34,8 +34,8 @@ class Calls:
     def __init__(self, session: Session, backend: Backend) -> None:
         self._session = session
         self._backend = backend
-        # The environments of the pending call, and what reads its results. It is no bound method,
-        # which would keep this object alive until the next garbage collection.
+        # The environments of the pending call, and the function that reads its results. A bound
+        # method would keep this object alive until the next garbage collection.
         self._env_ids: list[int] = []
         self._read: Read = Calls._read_nothing
 

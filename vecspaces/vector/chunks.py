@@ -40,12 +40,12 @@ class Chunk(NamedTuple):
 
 
 class Chunks:
-    """Writes the actions of chunks where workers find them, and gathers the results."""
+    """Writes the actions of chunks for the workers, and gathers the results."""
 
     def __init__(self, session: Session, buffers: Buffers, send_recv: SendRecv) -> None:
         self._session, self._buffers, self._send_recv = session, buffers, send_recv
         layout = buffers.plan.actions
-        # The leaf that tells k, if all actions are arrays of one size.
+        # The leaf whose shape contains k, if all actions are arrays of one size.
         self._leaf = layout.leaves[0] if layout.fixed and layout.leaves else None
         self._everyone = range(len(buffers.progress))
         # Of the last chunk: its length, its rows (None: all), and whether all infos are kept.
@@ -61,7 +61,7 @@ class Chunks:
         self._last = length, rows, keeps_infos
         if rows is None:
             chunk.write_actions(actions)
-            # Without a payload, shared memory tells the length.
+            # Without a payload, workers read the length from shared memory.
             is_told = chunk.is_shared and not keeps_infos
             payload = None if is_told else (None, length, keeps_infos)
             return dict.fromkeys(self._everyone, payload)
@@ -78,7 +78,7 @@ class Chunks:
                 yield place, row, action
 
     def _measure(self, actions: Any, rows: list[int] | None) -> int:
-        """Return the number of actions per row, which the first leaf tells."""
+        """Return the number of actions per row, which is in the shape of the first leaf."""
         layout, leaf, found = self._buffers.plan.actions, self._leaf, actions
         if leaf is None:
             raise ValueError(

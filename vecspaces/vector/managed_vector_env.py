@@ -323,8 +323,8 @@ class ManagedVectorEnv(
         resets the environment and takes no step; in SAME_STEP mode, the observation is that of the
         reset. `step_timeout` bounds the whole chunk. An environment whose worker is restarted loses
         its chunk: rewards and steps are 0, and it is truncated. If an environment has an attribute
-        `needs_observation`, it is False in steps whose observation is not returned, unless they end
-        the episode.
+        `needs_observation`, it is False in all steps before the k-th: their observations are not
+        returned, unless they end the episode.
 
         Args:
             actions: A batch with one more axis: each leaf has shape `(num_envs, k, ...)`.
@@ -341,8 +341,8 @@ class ManagedVectorEnv(
             ResetNeededError: An environment is finished (DISABLED mode) or broken, or no
                 environment was reset yet.
             StepTimeoutError: It took longer than `step_timeout`; `step_wait` returns the chunk.
-            ValueError: The actions have no fixed size, an environment is a vector env, or there is
-                no `info_space` for `"all"`.
+            ValueError: The actions are not arrays of one size, an environment is a vector env, or
+                there is no `info_space` for `"all"`.
 
         Example:
             >>> from vecspaces import make_vec
@@ -804,7 +804,7 @@ class ManagedVectorEnv(
         self, timeout: float | None = None, terminate: bool = False, **kwargs: Any
     ) -> None:
         """Close every environment; called by `close`, with its arguments."""
-        # Ctrl-C may also have come between two calls, and is then passing through `with`.
+        # After Ctrl-C between two calls, the end of a `with` block calls this.
         interrupted = self._session.interrupted or isinstance(sys.exception(), KeyboardInterrupt)
         seconds = _CLOSE_INTERRUPTED_SECONDS if interrupted else _CLOSE_SECONDS
         if timeout is not None:

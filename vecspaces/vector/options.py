@@ -86,7 +86,7 @@ class ProcessOptions(EnvOptions, total=False):
             `collect` and `aio.Pool`, at full resets, and with `num_workers=num_envs` at the end of
             an episode; refused elsewhere. None: never.
         recycle_memory: The same when a worker uses this much memory, in bytes of its proportional
-            set size (on Linux). The time of this is not reproducible. None: never.
+            set size (on Linux). The time of the replacement is not reproducible. None: never.
         worker_threads: Threads of BLAS, OpenMP and PyTorch in a worker; None does not change them.
             Libraries other than PyTorch that the caller has loaded keep their number of threads in
             a forked worker, unless threadpoolctl is installed.
@@ -222,7 +222,7 @@ def takes(
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=defaults[name],
-            annotation=reference.__forward_arg__,  # a TypedDict wraps what is written
+            annotation=reference.__forward_arg__,  # a TypedDict stores a ForwardRef
         )
         for name, reference in options.__annotations__.items()
     }

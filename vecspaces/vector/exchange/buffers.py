@@ -186,7 +186,7 @@ class Buffers:
     def chunk_of(self, payload: Any) -> tuple[Sequence[int] | None, ChunkRows, bool]:
         """Return the rows of a chunk (None: all), its memory, and whether infos are kept.
 
-        Without a payload, it is one of all rows, and shared memory tells the length.
+        Without a payload, it has all rows, and its length is in shared memory.
         """
         rows, length, keeps_infos = payload or (None, self._length[0], False)
         return rows, self.chunk(length), keeps_infos

@@ -300,7 +300,7 @@ class EnvGroup:
         (envs,) = self._members
         assert isinstance(envs, SingleEnvs)
         rows, chunk, keeps_infos = self._buffers.chunk_of(payload)
-        # All at once: a place that is asked for meanwhile names the last step.
+        # Counted before the steps: a position that is read meanwhile is that of the last step.
         if rows is None:
             self._buffers.positions.steps[self._worker] += chunk.length
         else:

@@ -64,9 +64,10 @@ def failed(error: BaseException, rows: Sequence[int], command: str) -> Failure:
 
 
 def is_own(error: BaseException, others_go_on: bool = True) -> bool:
-    """Whether an exception is an environment's; if other rows continue, all but a few types are.
+    """Whether an exception counts as an environment's own, as all types in `RAISED` do.
 
-    Libraries that wait raise other exceptions than `Exception`, such as the cancellation of a task.
+    If other rows continue, all types do except interrupts and `Abandoned`: libraries that wait
+    raise other exceptions than `Exception`, such as the cancellation of a task.
     """
     kind = type(error)  # isinstance would read the exception's __class__, which may raise
     passes = not others_go_on or issubclass(kind, (KeyboardInterrupt, Abandoned))

@@ -65,7 +65,7 @@ class SingleEnvs(Member):
         self._seeds: dict[int, int | None] = {}
         # The ends of episodes in the step that runs: row, terminated, truncated.
         self._ended: list[tuple[int, bool, bool]] = []
-        # The environments that ask whether they are looked at, once a chunk needs them. This is no
+        # By row, the environments with `needs_observation`, found by the first chunk. This is no
         # `cached_property`, because a `__dict__` makes all attributes of an object slower.
         self._lookers: dict[int, Any] | None = None
 
@@ -254,7 +254,7 @@ class SingleEnvs(Member):
         while True:
             try:
                 for row, stepper, action in pairs:  # continues after a row that failed
-                    # One store per environment tells which row ran at a death or a hang.
+                    # One store per environment shows which row was running at a death or a hang.
                     progress[0] = row
                     try:
                         result = stepper.step(action)
@@ -368,7 +368,7 @@ class SingleEnvs(Member):
                     if terminated or truncated:
                         missing[row] = -len(rewards) % length
                         if row in unseen:
-                            unseen[row].close()  # the observation of a reset is looked at
+                            unseen[row].close()  # a reset follows, whose observation is returned
                         ended.append((row, bool(terminated), bool(truncated)))
                         observation, info = self._end(row, observation, info)
                 if row in missing:
@@ -383,7 +383,7 @@ class SingleEnvs(Member):
             infos = self._slots[slot].write(rows, observations, last, ended, infos)
             try:
                 chunk.write_results(chosen, rewards, missing)
-            except struct.error:  # what is a number for NumPy alone, or none
+            except struct.error:  # a number for NumPy only, or no number
                 names = np.repeat(chosen, length).tolist()
                 chunk.write_results(chosen, list(map(as_reward, rewards, names)), missing)
         except BaseException as error:
@@ -447,7 +447,7 @@ class SingleEnvs(Member):
             self._reach(row, "set_attr", set_attribute, name, value)
 
     def _reach(self, row: int, command: str, do: Callable[..., Any], *args: Any) -> Any:
-        """Call a function with an environment, which is reset first if its vector env has been."""
+        """Call a function with an environment, which is reset first if its episode was lost."""
         self._views.progress[0] = row
         try:
             stepper = self._steppers[row - self.rows.start]
@@ -459,7 +459,7 @@ class SingleEnvs(Member):
 
 
 def _unseen(env: Any, actions: Sequence[Any]) -> Generator[Any]:
-    """Yield actions, and let an environment know that only the last observation is looked at."""
+    """Yield actions; `needs_observation` of an environment is False for all but the last."""
     set_attribute(env, "needs_observation", len(actions) == 1)
     try:
         yield from actions[:-1]

@@ -39,7 +39,7 @@ class SlotWriter:
         self._terminations, self._truncations = views.terminations.data, views.truncations.data
         self._flags = [view.cast("B") for view in (self._terminations, self._truncations)]
         self._low, self._nothing = low, bytes(len(rows))
-        # Whether a flag may be set from an earlier step, because few steps end an episode.
+        # Whether flags of earlier steps must be cleared; few steps end an episode.
         self._marked = True
 
     def write(

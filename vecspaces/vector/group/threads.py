@@ -23,7 +23,7 @@ class Abandoned(BaseException):
 
 
 class Bell:
-    """A signal from threads to one that waits; the descriptor `fd` is readable after a ring.
+    """A signal from threads to a waiting thread; the descriptor `fd` is readable after a ring.
 
     This is not a lock, because an interrupt of the waiting thread could leave it locked.
     """

@@ -156,7 +156,7 @@ class Validated(_Validating):
         self._steps = 0
         parts = _unpack(result, 2)
         if parts is None:
-            return result  # which the caller of this reports
+            return result  # the caller of this method reports it
         self.check(parts[0])
         self._raise(find_in_info(parts[1]), self._row)
         return parts

@@ -456,8 +456,8 @@ def _no_plain_step(actions: Any) -> None:
 def _same(one: Any, other: Any) -> bool:
     """Whether two values are equal, arrays bit for bit.
 
-    Sending an object to workers makes several objects of it, and of numbers even within one
-    message.
+    A value that is sent to workers becomes several objects; a number may become several objects
+    even within one message.
     """
     if one is other:
         return True

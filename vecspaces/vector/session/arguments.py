@@ -222,7 +222,7 @@ def check_env_ids(env_ids: Any, num_envs: int) -> list[int]:
 def check_chunks(
     infos: str, info_space: Dict[Any] | None, settings: Settings, in_vector_envs: Sequence[int]
 ) -> None:
-    """Refuse a `step_chunk` that asks for infos that there are not, or cannot stop row by row."""
+    """Refuse a `step_chunk` of undeclared infos, with recycling, or of rows that step together."""
     if infos not in ("last", "all"):
         raise ValueError(f"infos: expected 'last' or 'all', found {infos!r}")
     if infos == "all" and info_space is None:

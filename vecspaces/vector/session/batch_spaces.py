@@ -142,7 +142,7 @@ def _check_observations(
 
 
 def _check_pair(batched: Space[Any], single: Space[Any], num_envs: int) -> None:
-    """Refuse a batched space whose arrays are not those that a batch will have."""
+    """Refuse a batched space whose arrays differ from those of a batch of `single`."""
     expected = batch_space(single, num_envs)
     wanted, found = Layout.compile(expected, 1), Layout.compile(batched, 1)
     leaves = [

@@ -115,8 +115,8 @@ class Recycling:
         """Read how much memory a worker uses, unless it was just read; 0 if it is not known.
 
         The system counts all pages of the process, which takes long if these are many. Time in
-        which other programs have the core does not count: a second would put off the next reading
-        by twenty.
+        which other programs have the core does not count: one second of it would delay the next
+        reading by 20 seconds.
         """
         now = time.monotonic()
         if now < self._read_at[worker]:

@@ -1,4 +1,4 @@
-"""Dead and late workers: which are usable, which are replaced, and where busy ones are."""
+"""Which workers are usable, which are replaced, and which environments busy ones run."""
 
 from __future__ import annotations
 

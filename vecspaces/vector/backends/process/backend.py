@@ -175,7 +175,7 @@ class ProcessBackend(RemoteBackend):
         self._affinity = CoreAffinity(setups[-1].core)
 
     def attach(self, loop: asyncio.AbstractEventLoop, turn: Callable[[], object]) -> None:
-        """Let an event loop call `turn` when there is something to collect; no process spins."""
+        """Let an event loop call `turn` when there is something to collect; nothing busy-polls."""
         self._ways = [WaitMode.FREE]
         self._policies.clear()
         self._steps.attach(loop, turn)

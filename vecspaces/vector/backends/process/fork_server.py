@@ -126,7 +126,7 @@ class WorkerServer(forkserver.ForkServer):
         self._forkserver_address, self._forkserver_alive_fd = address, alive
 
     def _leave(self) -> None:
-        """Give up a server that does not answer, and wait for its end, but not long."""
+        """Give up a server that does not answer, and wait briefly for its end."""
         pid, give_up = self._forkserver_pid, Deadline(_END_SECONDS)
         self.forget()
         while pid is not None and not _has_ended(pid) and not give_up.passed:

@@ -1,4 +1,4 @@
-"""Functions of `__main__` are sent to workers by value; factories: vector/utils/processes.py."""
+"""How functions of `__main__` are sent to workers; factories: vector/utils/processes.py."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ class StackFile:
         return environment_stack(self._read_text(), thread)
 
     def _await_text(self, thread: int, give_up: float) -> None:
-        """Wait until `faulthandler` has written all of a thread: until the text stops to grow."""
+        """Wait until `faulthandler` has written all of a thread: until the text stops growing."""
         text = ""
         while time.monotonic() < give_up:
             time.sleep(10 * _LOOK_SECONDS)

@@ -245,9 +245,9 @@ class Worker:
 
 
 def _watch(caller: int, stacks: StackFile) -> None:
-    """In a thread, write stacks when the caller requests them, and end soon after the caller.
+    """Start a thread that writes stacks on request, and ends this process soon after the caller.
 
-    Even in the middle of a long step.
+    It ends the process even in the middle of a long step.
     """
     descriptor = process_descriptor(caller)
     poll = select.poll() if hasattr(select, "poll") else None
