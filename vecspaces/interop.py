@@ -1,7 +1,7 @@
 """Conversion of objects of other libraries, without importing these libraries.
 
 An object of another library can only exist if that library has been imported, so the package is
-read from the object's class. Only then is `_ADAPTER` imported, by name and inside a function: it is
+read from the object's class. `_ADAPTER` is imported only then, by name and inside a function: it is
 the only import against the direction of all others.
 """
 

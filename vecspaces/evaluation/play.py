@@ -55,7 +55,7 @@ class PlayOptions(TypedDict, total=False):
     agents: Literal["dict"] | None
 
 
-#: Their defaults.
+#: The defaults of `PlayOptions`.
 PLAY_DEFAULTS = {**dict.fromkeys(PlayOptions.__annotations__), "backend": "async", "max_retries": 3}
 
 
@@ -132,7 +132,7 @@ class Play:
         given = {
             **(options["vector_kwargs"] or {}),
             "autoreset_mode": "Disabled",
-            # The others have no effect with "sync".
+            # With "sync", these have no effect.
             "num_workers": None if workers is None else min(workers, count),
             "on_worker_death": queue.judge,
             "max_restarts": (queue.max_losses + count) * len(self._factories),

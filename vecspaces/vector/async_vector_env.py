@@ -119,7 +119,7 @@ class AsyncVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActTyp
             slow_warning=settings.slow_warning,
             concurrent_envs=settings.concurrent_envs,
         )
-        # Before multiprocessing joins its children at exit, and when this object is collected.
+        # Runs when this object is collected, or before multiprocessing joins its children at exit.
         self._finalizer = util.Finalize(
             self, backend.drop, ("an AsyncVectorEnv",), exitpriority=100
         )

@@ -48,7 +48,7 @@ class Chunks:
         # The leaf whose shape contains k, if all actions are arrays of one size.
         self._leaf = layout.leaves[0] if layout.fixed and layout.leaves else None
         self._everyone = range(len(buffers.progress))
-        # Of the last chunk: its length, its rows (None: all), and whether all infos are kept.
+        # The last chunk: its length, its rows (None: all), and whether all infos are kept.
         self._last: tuple[int, list[int] | None, bool] = 1, None, False
 
     def write(self, actions: Any, rows: list[int] | None, keeps_infos: bool) -> dict[int, Any]:

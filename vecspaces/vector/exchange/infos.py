@@ -32,14 +32,14 @@ _NUMBERS = FLOATS | {int, bool, np.int64, np.int32}
 _INTEGERS = (int, np.integer, np.bool_)
 _NUMERIC = frozenset("biufc")
 _IMMUTABLE = frozenset((int, float, bool, str, bytes, type(None)))
-# The type of these does not determine whether they can be one array.
+# Their type alone does not determine whether values can be one array.
 _OF_MANY_KINDS = (np.ndarray, np.timedelta64)
 # Up to this number of rows, infos are sent unchanged.
 _FEW = 4
 _DICT, _LIST, _ARRAY = {dict}, {list}, {np.ndarray}
 # The codes of `array` and NumPy for Python numbers.
 _CODES = {float: ("d", "f8"), int: ("q", "i8"), bool: ("b", "?")}
-# The former entries of an array for a column: arrays, NumPy scalars, Python numbers, and in a
+# What the entries of a column's array were before: arrays, NumPy scalars, Python numbers, and in a
 # message also columns. This is not an Enum, whose members pickle slowly.
 _ARRAYS, _SCALARS, _PYTHON, _NESTED = range(4)
 

@@ -246,7 +246,7 @@ class GroupDescription:
     agents: tuple[Agents, ...]  # of each environment
     units: tuple[int, ...]  # the rows of each environment, those in a vector env one by one
     are_vector: tuple[bool, ...]  # whether each environment is a vector env
-    # Those of the first environment.
+    # The metadata and render mode of the first environment.
     metadata: dict[str, Any]
     render_mode: str | None
 

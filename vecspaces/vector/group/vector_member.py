@@ -42,7 +42,7 @@ class VectorMember(Member):
         self._first: tuple[Any, Columns] | None = None
         # Seeds and options, if the next step must begin an episode in all rows.
         self._starts: Starts = {}
-        # Of observations that are encoded alone, once there are any.
+        # The layout of observations that are encoded alone; made when first needed.
         self._layout: Layout | None = None
 
     @property

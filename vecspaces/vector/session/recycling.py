@@ -173,7 +173,7 @@ class Recycling:
     def holds_back(
         self, worker: int, slot: int, infos: Sequence[Part] | None, deaths: dict[int, Any]
     ) -> bool:
-        """In SAME_STEP mode, note that a worker is due whose row has answered with an end.
+        """In SAME_STEP mode, note that a worker is due if its row has ended an episode.
 
         Its successor makes the reset that follows, and sends the answer.
         """

@@ -27,7 +27,7 @@ class RowQueue:
         under_way: Rows that were sent a command and have not answered, in the order of sending, and
             the time limit of each.
         ready: Rows that wait to be received, in order, and the info of each.
-        fresh: Those of them whose result is the first observation after a reset, and no step.
+        fresh: The ready rows whose result is the first observation after a reset, not a step.
     """
 
     def __init__(self) -> None:

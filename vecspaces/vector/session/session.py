@@ -536,7 +536,7 @@ class Session:
             self.clock.note(COMPUTING)
         if self.state.closed:
             self._check_open()
-        # As in `finish`.
+        # Plain assignments alone, as in `finish`.
         self.state, self.queue.ready, self.queue.fresh = state, ready, fresh
         if recycling is not None:
             recycling.successors, recycling.episodes = successors, episodes
@@ -811,7 +811,7 @@ class Session:
         playing = ~self.finished & (not self.state.new)
         due = recycling.due_in_reset(rows, call, playing)
         due = {worker: due[worker] for worker in due.keys() - self._find_unusable()}
-        # For an interrupt of the reset, which then may not have been sent to them.
+        # If an interrupt comes, the reset may not have been sent to them.
         self.replaced.update(row for worker in due for row in self._backend.slices[worker])
         self._replace_planned(due)
 

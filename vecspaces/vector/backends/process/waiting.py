@@ -31,10 +31,10 @@ _PATIENCE_SECONDS = 3e-3
 _ROUNDS, _CLEAR_ROUNDS, _CLEAR = 5, 2, 1.3
 # The minimum gain of another mode, because busy-polling takes processor time.
 _GAIN = 0.03
-# The time between comparisons, in time of commands. It doubles each time the result is the same,
-# and is divided by four if commands become slower by a factor. It is at least a multiple of the
-# length of the comparison, but bounded, because an interrupt leaves a command without an end, and
-# the time until the next one then counts as its duration.
+# The time between comparisons; only time within commands is counted. It doubles each time the
+# result is the same, and is divided by four if commands become slower by a factor. It is at least a
+# multiple of the length of the comparison, but bounded, because an interrupt leaves a command
+# without an end, and the time until the next one then counts as its duration.
 _SHORTEST_SECONDS, _GREATEST_SECONDS = 0.5, 8.0
 _SLOWER = 1.3
 _SELDOM = 20
@@ -54,8 +54,7 @@ class WaitingPolicy:
 
     The cost is the mean time of a block of commands: it includes wake-ups, cores that other
     programs need, and processes that share a core. The modes alternate for a short time, and the
-    best is used until the next comparison; at first, this is the first of `ways`. `way` is the
-    current one.
+    best, `ways[0]` at first, is used until the next comparison. `way` is the current one.
     """
 
     def __init__(self, ways: Sequence[WaitMode], clock: Callable[[], float] = perf_counter) -> None:
