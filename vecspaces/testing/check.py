@@ -1,4 +1,4 @@
-"""`check_env`: runs the probes, compares what they recorded, and reports."""
+"""`check_env`: which probes run, how their recordings are compared, and the report."""
 
 from __future__ import annotations
 

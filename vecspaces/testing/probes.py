@@ -1,4 +1,4 @@
-"""The probes of `check_env`, each of which runs an environment in a separate process."""
+"""The probes of `check_env`: what each measures in a separate process, and its thresholds."""
 
 from __future__ import annotations
 

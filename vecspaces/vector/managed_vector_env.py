@@ -1,4 +1,4 @@
-"""The methods of vector envs for every backend: checks of actions, reading of results, `close`.
+"""The methods of vector envs for every backend: checks of actions, results, bounds of `close`.
 
 A step checks the actions, writes them into their rows, sends the command, waits, and returns the
 rows that the workers wrote.

@@ -1,4 +1,4 @@
-"""One arena: the order of observations, actions, infos, rewards and counters, and its views."""
+"""One arena: the order of its buffers, its views, and the log line of values that spilled."""
 
 from __future__ import annotations
 

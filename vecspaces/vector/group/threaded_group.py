@@ -1,4 +1,4 @@
-"""ThreadedGroup: environments that step at the same time, each in one thread (`concurrent_envs`).
+"""ThreadedGroup: environments that step at the same time, and how many may be given up.
 
 Each environment is a separate group, which executes its share of each command in its thread. A
 command is a `Task` with one job per environment. Starting a task does not wait for its end: the

@@ -1,4 +1,4 @@
-"""The loop of a worker process: it builds a group, binds its rows, then executes commands."""
+"""The loop of a worker process: it executes commands, and ends soon after its caller has died."""
 
 from __future__ import annotations
 
