@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import mmap
 import os
 import re
 import signal
@@ -126,6 +127,37 @@ def test_declared_keys_that_no_info_has_are_named(kind: Any, missing: list[str])
     assert recorder.findings == {} and declared.missing == missing
     assert declared.explain({"step": {"cost": "high"}}) is not None
     assert "info['step']['cost']" not in declared.missing  # it is there, and wrong
+
+
+class LeakingBesideAFile(LeakingMemory):
+    """Each reset leaks, while pages of a file leave the memory, as where a kernel frees them."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        with path.open("rb") as file:
+            self.file = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        sum(self.file[:: mmap.PAGESIZE])
+        self.size = len(self.file)
+
+    def reset(self, **arguments: Any) -> Any:
+        self.size -= 2**19
+        self.file.madvise(mmap.MADV_DONTNEED, max(0, self.size), 2**19)
+        return super().reset(**arguments)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells them apart")
+def test_a_leak_is_found_while_the_kernel_frees_pages_of_files(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    path.touch()
+    os.truncate(path, 2**28)
+    report = check(partial(LeakingBesideAFile, path))
+    assert "leaks-memory" in names_of(report), report
+
+
+def test_a_kernel_may_tell_no_kinds_of_memory_apart() -> None:
+    apart = "VmRSS:\t    9 kB\nRssAnon:\t    4 kB\nRssFile:\t    3 kB\nRssShmem:\t    2 kB\n"
+    assert probes._count_memory(apart) == 6 * 1024
+    assert probes._count_memory("VmRSS:\t    9 kB\nThreads:\t1\n") == 9 * 1024
 
 
 @pytest.mark.full

@@ -9,6 +9,7 @@ import itertools
 import multiprocessing
 import os
 import random
+import re
 import sys
 import tempfile
 import threading
@@ -474,10 +475,17 @@ def _resources() -> dict[str, float]:
             processes += len((task / "children").read_text().split())
     return {
         "descriptors": len(os.listdir(proc / "fd")),
-        "memory": int((proc / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
+        "memory": _count_memory((proc / "status").read_text()),
         "threads": len(os.listdir(proc / "task")),
         "processes": processes,
     }
+
+
+def _count_memory(status: str) -> int:
+    """Return the bytes of memory, without pages of files, which the kernel frees when it likes."""
+    kilobytes = re.findall(r"^Rss(?:Anon|Shmem):\s*(\d+) kB$", status, re.MULTILINE)
+    # Some kernels do not tell them apart.
+    return 1024 * sum(map(int, kilobytes or re.findall(r"^VmRSS:\s*(\d+)", status, re.MULTILINE)))
 
 
 # ---------------------------------------------------------------------- after the end, and time
