@@ -109,7 +109,6 @@ class RayVectorEnv(ManagedVectorEnv[ObsType, ActType], Generic[ObsType, ActType]
                 connection,
                 resources,
                 placement,
-                settings.start_timeout,
                 settings.slow_warning,
             )
             self._finalizer = weakref.finalize(self, backend.drop, "a RayVectorEnv")

@@ -10,7 +10,7 @@ import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
-from vecspaces.errors import InvalidInfoError
+from vecspaces.errors import InvalidInfoError, StepTimeoutError
 from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.failures import Failure, Message, whereabouts
 from vecspaces.vector.exchange.infos import gather, split, to_plain
@@ -131,6 +131,13 @@ class Backend(Protocol):
         stack = self.stack(worker, patience, insist, row)
         place = self.locate(worker) if row is None else self.buffers.positions.place(worker, row)
         return whereabouts(place.env_ids, place.text, stack), stack
+
+    def give_up_building(self, worker: int, limit: float) -> StepTimeoutError:
+        """Return the error for a worker that was not built again within `limit` seconds."""
+        rows = self.slices[worker]
+        where, stack = self.find(worker)
+        text = "{:envs} were not built again within start_timeout ({} s): reset() tries again{}"
+        return StepTimeoutError(Message(text, rows, f"{limit:g}", where), rows, stack=stack)
 
     def note_factories(self, worker: int, env_fns: Mapping[int, Callable[[], Any]]) -> None:
         """Restart a worker with other factories from now on, given by the first rows of theirs."""

@@ -74,8 +74,8 @@ class RemoteBackend(Backend):
         """Send a worker its rows, with their restart if they were another worker's."""
 
     @abstractmethod
-    def _not_built(self, late: Sequence[int]) -> StepTimeoutError:
-        """Make the error for workers that were not built within `start_timeout`."""
+    def _not_built(self, late: Sequence[int], limit: float) -> StepTimeoutError:
+        """Make the error for workers that were not built within `limit` seconds."""
 
     @abstractmethod
     def _ask_to_close(self, deadline: Deadline, unanswered: set[int]) -> None:
@@ -112,19 +112,19 @@ class RemoteBackend(Backend):
                 self._start(worker)
             self._note_threads()
             deadline = Deadline(timeout)
-            self._descriptions = self._await_all(Op.BUILT, deadline)
+            self._descriptions = self._await_all(Op.BUILT, deadline, timeout)
             self.slices = assign_rows(self._descriptions)
             self.buffers = self._make_buffers(plan(self._descriptions))
             self.buffers.progress[:] = -1
             self.buffers.positions.clear()
             for worker in range(len(self._setups)):
                 self._bind(worker, None)
-            self._await_all(Op.BOUND, deadline)
+            self._await_all(Op.BOUND, deadline, timeout)
         except BaseException:
             self.abandon()
             raise
 
-    def _await_all(self, wanted: Op, deadline: Deadline) -> list[Any]:
+    def _await_all(self, wanted: Op, deadline: Deadline, limit: float) -> list[Any]:
         """Wait until every worker has built its environments, or bound its rows."""
         came: dict[int, Any] = {}
         late = set(range(len(self._setups)))
@@ -132,7 +132,7 @@ class RemoteBackend(Backend):
 
         def give_up() -> None:
             if late:
-                raise self._not_built(sorted(late))
+                raise self._not_built(sorted(late), limit)
 
         def take_in(replies: deque[Reply]) -> None:
             for worker, op, _, payload in sorted(replies, key=lambda reply: reply.worker):

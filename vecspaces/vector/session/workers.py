@@ -95,10 +95,7 @@ class Workers:
             del self.build_by[worker]
             self.gone.add(worker)
             rows = self._slices[worker]
-            where, stack = self._backend.find(worker)
-            text = "{:envs} were not built again within start_timeout ({} s): reset() tries again{}"
-            message = Message(text, rows, f"{self._settings.start_timeout:g}", where)
-            error = StepTimeoutError(message, rows, stack=stack)
+            error = self._backend.give_up_building(worker, self._settings.start_timeout)
             failures.append(Failure(tuple(rows), "build", error, "", worker))
             log.warning("%s: not built again within start_timeout", name_envs(rows))
         return failures

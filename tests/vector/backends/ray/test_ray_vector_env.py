@@ -33,6 +33,7 @@ from vecspaces.layout import Array, describe
 from vecspaces.testing.contract import assert_same_run
 from vecspaces.testing.faulty_envs import GATE, arm, factories, open_gate
 from vecspaces.vector import RayVectorEnv, SyncVectorEnv
+from vecspaces.vector.backends.ray.cluster import Reservation
 
 ray = pytest.importorskip("ray", reason='needs Ray: pip install "vecspaces[ray]"')
 
@@ -112,9 +113,19 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], said: str) -> No
         RayVectorEnv(ledgers(4), **arguments)
 
 
-def test_a_cluster_with_too_few_cpus_says_what_was_asked_for_and_what_there_is() -> None:
+def test_a_cluster_with_too_few_cpus_says_what_was_asked_for_and_what_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = Reservation.start
+
+    def start_slowly(room: Reservation, kind: type, place: int) -> Any:
+        time.sleep(0.05)
+        return start(room, kind, place)
+
+    monkeypatch.setattr(Reservation, "start", start_slowly)
     with within(4.0), pytest.raises(StepTimeoutError) as late:
-        RayVectorEnv(ledgers(9), num_workers=9, start_timeout=2.0)
+        # The interval of `slow_warning` ends a wait between the first and the last start.
+        RayVectorEnv(ledgers(9), num_workers=9, start_timeout=2.0, slow_warning=2.2)
     assert late.value.env_ids == tuple(range(9))
     for part in ("start_timeout (2 s)", "9 of 9 actors", "CPU: 9 x 1 asked for; 4 in the cluster"):
         assert part in str(late.value)

@@ -273,7 +273,7 @@ class ProcessBackend(RemoteBackend):
             channel.send(packed)
             self._steps.watch_room(channel.out_fd, channel.pending)
 
-    def _not_built(self, late: Sequence[int]) -> StepTimeoutError:
+    def _not_built(self, late: Sequence[int], limit: float) -> StepTimeoutError:
         ids = self._factories(late)
         where, stack = self.find(late[0])
         return StepTimeoutError(

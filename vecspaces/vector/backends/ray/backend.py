@@ -63,18 +63,16 @@ class RayBackend(RemoteBackend):
         connection: Connection,
         resources: Mapping[str, float],
         placement: str,
-        start_timeout: float,
         slow_warning: float | None = None,
     ) -> None:
         super().__init__(setups, slow_warning, env_fns)
-        self._start_timeout = start_timeout
         self._connection = connection
         self._ray = connection.ray
         self._resources = resources
         self._placement = placement
         self._reservation: Reservation | None = None
         self._nodes = [""] * len(self._setups)
-        self._build_by: dict[int, Deadline] = {}
+        self._building: set[int] = set()
         self._requests: dict[Any, _Request] = {}
         # Ray's error for workers whose last actor never started, and the time of the next attempt.
         self._startup_errors: dict[int, Exception] = {}
@@ -91,7 +89,7 @@ class RayBackend(RemoteBackend):
                 self._connection, len(self._setups), self._resources, self._placement
             )
         self.actors[worker] = self._reservation.start(GroupActor, worker)
-        self._build_by[worker] = Deadline(self._start_timeout)
+        self._building.add(worker)
         self._nodes[worker] = ""
         setup = self._setups[worker]
         self._request(_Request(worker, None, "here"))
@@ -111,7 +109,7 @@ class RayBackend(RemoteBackend):
         return Buffers(plan, dumps=cloudpickle.dumps)
 
     def _bind(self, worker: int, restart: Restart | None) -> None:
-        self._build_by.setdefault(worker, Deadline(self._start_timeout))
+        self._building.add(worker)
         bind = self._packed_plan, self.slices[worker].start, restart
         self._request(_Request(worker, Op.BIND, "bind", bind))
 
@@ -126,26 +124,18 @@ class RayBackend(RemoteBackend):
         self._startup_errors[worker] = error
         self._pause_until = time.monotonic() + _PAUSE_SECONDS
         requests = [one for one in self._requests.values() if one.worker == worker]
-        build_by = self._build_by[worker]
         self._forget(worker)
-        self._build_by[worker] = build_by
-        if build_by.passed:
-            return  # late, which the next check of the time will find
+        self._building.add(worker)
         self.actors[worker] = self._reservation.start(GroupActor, worker)
         for request in requests:
             self._request(request)
 
-    def _give_up_building(self) -> None:
-        """Report actors that are late."""
-        late = sorted(worker for worker, by in self._build_by.items() if by.passed)
-        if late:
-            error = self._not_built(late)
-            failure = Failure(error.env_ids, "build", error, "")
-            for worker in late:
-                self._forget(worker)
-                self.replies.append(Reply(worker, Op.FAILED, 0, failure))
+    def give_up_building(self, worker: int, limit: float) -> StepTimeoutError:
+        """Stop starting the worker's actor, and return the error, which says what is missing."""
+        self._forget(worker)
+        return self._not_built([worker], limit)
 
-    def _not_built(self, late: Sequence[int]) -> StepTimeoutError:
+    def _not_built(self, late: Sequence[int], limit: float) -> StepTimeoutError:
         assert self._reservation is not None
         ids = [row for worker in late for row in self._ids(worker)]
         error = StepTimeoutError(
@@ -155,7 +145,7 @@ class RayBackend(RemoteBackend):
                 "resources_per_worker, or add nodes; else allow more time, or find out what the "
                 "env_fn waits for",
                 ids,
-                f"{self._start_timeout:g}",
+                f"{limit:g}",
                 len(late),
                 len(self._setups),
                 self._reservation.shortage(),
@@ -194,7 +184,7 @@ class RayBackend(RemoteBackend):
 
     def retire(self, workers: Iterable[int], timeout: float) -> list[Reply]:
         """Ask actors to close."""
-        wrong, unanswered = list[Reply](), set(workers) - self._build_by.keys()
+        wrong, unanswered = list[Reply](), set(workers) - self._building
         answers = {self.actors[worker].close.remote(): worker for worker in sorted(unanswered)}
         if answers:
             ready, _ = self._ray.wait(list(answers), num_returns=len(answers), timeout=timeout)
@@ -213,7 +203,7 @@ class RayBackend(RemoteBackend):
 
     def _forget(self, worker: int) -> None:
         """Drop the requests of an actor."""
-        self._build_by.pop(worker, None)
+        self._building.discard(worker)
         requests = self._requests.items()
         self._requests = {answer: one for answer, one in requests if one.worker != worker}
 
@@ -238,8 +228,6 @@ class RayBackend(RemoteBackend):
             # As one assignment: an interrupt before it repeats everything, after it nothing.
             self._found = {answer: self._reply(answer) for answer in ready}
             self._publish()
-        if not self.replies:
-            self._give_up_building()
         return self.replies
 
     def _publish(self) -> None:
@@ -273,7 +261,7 @@ class RayBackend(RemoteBackend):
             self._nodes[worker] = more
             return None
         if asked in (Op.BUILD, Op.BIND):
-            self._build_by.pop(worker, None)
+            self._building.discard(worker)
             self._startup_errors.pop(worker, None)
         elif more is not None and seq == self._seq:
             self.buffers.load(slot, more)
@@ -300,7 +288,7 @@ class RayBackend(RemoteBackend):
     def _lose(self, worker: int, error: Exception) -> Reply | None:
         """Return the death of an actor; start it again if it never started."""
         came = self._nodes[worker] or getattr(error, "actor_init_failed", False)
-        if not came and worker in self._build_by:
+        if not came and worker in self._building:
             # Ray may take seconds to detect the death of a node, and offers places on it until
             # then.
             self._start_again(worker, error)
@@ -317,7 +305,7 @@ class RayBackend(RemoteBackend):
         # An environment may raise an error of this type itself; its message is then no `Message`.
         if isinstance(error, WorkerDiedError) and isinstance(error.args[0], Message):
             failure.exception = died_within(worker, self._nodes[worker], error)
-            if worker not in self._build_by:
+            if worker not in self._building:
                 # The actor lives, but its vector env cannot be used any more.
                 self._forget(worker)
                 death = Death(None, self._nodes[worker], error=failure.exception)
@@ -328,7 +316,7 @@ class RayBackend(RemoteBackend):
 
     def _ask_to_close(self, deadline: Deadline, unanswered: set[int]) -> None:
         if self._connection.open:
-            unanswered.update(self.actors.keys() - self._build_by.keys())
+            unanswered.update(self.actors.keys() - self._building)
         for worker in unanswered:
             self._request(_Request(worker, Op.CLOSE, "close"))
 
