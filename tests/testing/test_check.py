@@ -154,6 +154,18 @@ def test_a_leak_is_found_while_the_kernel_frees_pages_of_files(tmp_path: Path) -
     assert "leaks-memory" in names_of(report), report
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not fork here")
+def test_a_leak_is_found_although_the_caller_has_freed_as_much_memory() -> None:
+    large = np.ones(2**22)
+    del large  # from now on, glibc keeps arrays of this size in the heap
+    freed = [(np.ones(25_000), np.ones(3_000)) for _ in range(600)]
+    apart = [small for _, small in freed]  # between the freed ones, so that these remain
+    del freed
+    arguments: Any = {"seed": 0, "num_steps": STEPS, "context": "fork", "timeout": 30.0}
+    played = run_isolated(use_up, HoardingInSteps, 5.0, **arguments)
+    assert "leaks-memory" in played.findings, (played, len(apart))
+
+
 def test_a_kernel_may_tell_no_kinds_of_memory_apart() -> None:
     apart = "VmRSS:\t    9 kB\nRssAnon:\t    4 kB\nRssFile:\t    3 kB\nRssShmem:\t    2 kB\n"
     assert probes._count_memory(apart) == 6 * 1024
