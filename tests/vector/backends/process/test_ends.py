@@ -139,3 +139,18 @@ def test_a_worker_whose_exit_code_others_took_is_freed() -> None:
         envs.step([0])
     envs.close()
     assert envs.processes == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_exit_codes_that_the_system_drops_are_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vecspaces.vector.backends.process.processes._CODE_SECONDS", 30.0)
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        envs = AsyncVectorEnv(ledgers(8), num_workers=8, context="fork")
+        with within(10.0):
+            envs.close()
+        assert envs.processes == []
+    finally:
+        signal.signal(signal.SIGCHLD, before)

@@ -53,7 +53,6 @@ from vecspaces.vector.exchange.buffers import BufferPlan, Buffers
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Death, Message, died
 from vecspaces.vector.exchange.messages import (
-    HEADER,
     STEPS,
     WRITES,
     CannotSend,
@@ -322,9 +321,6 @@ class ProcessBackend(RemoteBackend):
         try:
             for worker, payload in payloads.items():
                 rows, exported, spilled = self.slices[worker], None, None
-                if self._steps.is_plain and op in STEPS and payload is None:
-                    frames.append(HEADER.pack(op, way, slot, seq, 0))
-                    continue
                 # A pool sends row by row: actions that always fit are not looked for each time.
                 if op in STEPS and not (self._steps.is_plain and op is Op.STEP_ROWS):
                     actions = self.buffers.actions_of(op, payload)
@@ -589,6 +585,11 @@ class ProcessBackend(RemoteBackend):
         self._await_others(deadline)
         # Some may already be closed, because another thread was about to replace them.
         unanswered.intersection_update([i for i, one in enumerate(self._handles) if one.alive])
+
+    def _note_closed(self, reply: Reply, unanswered: set[int], wrong: list[Reply]) -> None:
+        super()._note_closed(reply, unanswered, wrong)
+        if reply.worker not in unanswered:  # how it ends is of no interest
+            self._forget(self._handles[reply.worker])
 
     def _end_all(self, unanswered: Collection[int], terminate: bool) -> None:
         """Terminate, then kill."""

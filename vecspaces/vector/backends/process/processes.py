@@ -100,7 +100,8 @@ class WorkerProcess:
         """Free the descriptors, also of a process that cannot be killed."""
         if self.closed:
             return
-        if self.wait(0.0) and self.exitcode() is None:
+        # Nobody reads the code from now on.
+        if self.wait(0.0) and _read_code(self.process) is None:
             # multiprocessing frees nothing without the exit code, which `os.wait` of the program,
             # or an interrupted `multiprocessing.active_children`, may have taken.
             popen: Any = self.process._popen  # type: ignore[attr-defined]
