@@ -39,6 +39,7 @@ from tests.vector.test_send_recv import times
 from vecspaces import Env, spaces
 from vecspaces.errors import (
     ClosedEnvironmentError,
+    InvalidInfoError,
     NoAsyncCallError,
     ResetNeededError,
     SlowEnvironmentWarning,
@@ -378,6 +379,8 @@ def test_threads_of_sync_that_never_return_are_named_and_left() -> None:
     envs.reset(seed=0)
     envs.step_async([1, 2, 1])
     wait_until_running(envs, 1)
+    with pytest.raises(StepTimeoutError, match=r"wait again, or close\(\)"):
+        envs.step_wait(timeout=0.1)
     bound = round(overrun(0.5), 2)  # in which the other threads end
     expected = f"environment 1 did not close within {bound:g} s; their threads go on"
     with within(5.0), pytest.warns(RuntimeWarning, match=expected):
@@ -633,3 +636,25 @@ def test_stats_count_each_environment_by_itself() -> None:
     assert stats.step_mean[0] >= 0.1 and stats.step_mean[2] >= 0.2
     assert stats.env_waiting[1] > stats.env_waiting[0] > stats.env_waiting[2]
     assert stats.worker_waiting[0] < 0.5
+
+
+def test_an_error_names_the_command_whose_info_cannot_be_pickled() -> None:
+    class Locked(Ledger):
+        def step(self, action: Any) -> Any:
+            *results, info = super().step(action)
+            return (*results, {**info, "lock": threading.Lock()})
+
+    with AsyncVectorEnv([Locked] * 2, num_workers=1, concurrent_envs=2) as envs:
+        envs.reset(seed=0)
+        for command, make in (
+            ("step", lambda: envs.step([0, 0])),
+            ("call", lambda: envs.call(lock_of)),
+        ):
+            with pytest.raises((InvalidInfoError, TypeError), match="cannot be pickled") as caught:
+                make()
+            assert f"environment 0 (worker 0) failed in {command}" in str(caught.value.__cause__)
+            envs.reset()
+
+
+def lock_of(env: Any) -> Any:
+    return threading.Lock()

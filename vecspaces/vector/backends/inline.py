@@ -20,6 +20,8 @@ from vecspaces.vector.group.threaded_group import Task, ThreadedGroup
 class InlineBackend(Backend):
     """Runs every environment in the caller's process."""
 
+    reset_advice = ""  # it would wait for the same threads
+
     def __init__(
         self,
         env_fns: list[Callable[[], Any]],
@@ -58,7 +60,7 @@ class InlineBackend(Backend):
         assert self.group is not None
         replies = self.replies
         if op is Op.BUILD:
-            # The caller's own process cannot be replaced: a reset builds its environments again.
+            # The caller's own process cannot be replaced.
             self._found = None
             replies.clear()
             replies.append(Reply(0, Op.BOUND, seq, None))
@@ -109,7 +111,7 @@ class InlineBackend(Backend):
         """Do nothing: the group has noted them, and no process is restarted."""
 
     def end(self, worker: int) -> None:
-        """Do nothing: without time limits, nothing is late."""
+        """Do nothing: no environment of the caller's process is ended."""
 
     def close(self, timeout: float, terminate: bool = False) -> list[Reply]:
         """Close every environment, unless `terminate`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -36,9 +37,9 @@ class Settings(NamedTuple):
     validate: bool
     info_space: Dict[Any] | None
     concurrent_envs: int = 1
-    # Without processes there are no waits.
+    # Without processes, a wait has no limit but its own `timeout`.
     variable_capacity: int = 65536
-    start_timeout: float = 300.0
+    start_timeout: float = math.inf
     step_timeout: float | None = None
     slow_warning: float | None = None
     budget: RestartBudget | None = None

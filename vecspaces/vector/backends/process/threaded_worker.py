@@ -20,7 +20,7 @@ class ThreadedWorker(Worker):
     """Starts commands as they come, and replies to each when its threads have ended it."""
 
     _group: ThreadedGroup
-    _command = Op.RESET  # the last one that wrote all rows of its payload
+    _command = Op.RESET  # the last one that writes rows
 
     def _serve(self) -> tuple[Op, int, int, bytes] | None:
         channel, group, poller = self._channel, self._group, Poller()
@@ -74,11 +74,12 @@ class ThreadedWorker(Worker):
         try:
             if op is Op.PART:
                 return self._channel.send(self._pack_part(slot, seq, payload))
-            attached = payload
+            command, attached = Op.CALL, payload
             if isinstance(payload, Written):
-                attached = self._attach(self._command, slot, payload)
+                command = self._command
+                attached = self._attach(command, slot, payload)
             dumps = partial(pack_frame, op, slot, seq)
-            frame = pack_result(attached, payload, dumps, group, op)
+            frame = pack_result(attached, payload, dumps, group, command)
         except BaseException as error:
             failure = Failure.of(error, range(group.low, group.high), "step")
             frame = pack_frame(Op.FAILED, slot, seq, failure)
