@@ -412,6 +412,21 @@ def test_what_goes_wrong_while_it_closes_is_logged(
 
 
 @on_posix
+def test_workers_that_are_replaced_together_have_one_time_limit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vecspaces.vector.session.recycling.CLOSE_SECONDS", overrun(0.3))
+    env_fns = [Errand, Errand, partial(Errand, 0, tmp_path)]
+    with AsyncVectorEnv(env_fns, num_workers=3, autoreset_mode="Disabled", recycle_after=1) as envs:
+        envs.reset()
+        envs.step([0] * 3)
+        (tmp_path / "hang closed").touch()
+        envs.reset()
+    late = [record.getMessage() for record in caplog.records if "within" in record.getMessage()]
+    assert len(late) == 1 and late[0].startswith("worker 2 (environment 2) did not close")
+
+
+@on_posix
 @pytest.mark.parametrize(
     ("deed", "place", "action", "mode"),
     ordinarily(

@@ -240,6 +240,24 @@ def test_an_env_fn_that_fails_or_hangs_at_the_restart_is_an_error(
         envs.step(ACTIONS)
 
 
+def test_a_wait_with_a_timeout_does_not_wait_until_a_worker_is_built(tmp_path: Path) -> None:
+    last = Factory(3, Fault("hang", "build", tmp_path / "trigger"))
+    with make([*map(Factory, range(3)), last], start_timeout=60.0) as envs:
+        envs.reset(seed=5)
+        arm(tmp_path)
+        kill(envs, 1)
+        envs.send(ACTIONS)
+        ready: set[int] = set()
+        while ready != {0, 1}:
+            ready.update(envs.recv(1).env_ids.tolist())
+        with within(10.0):
+            assert envs.recv(2, timeout=0.2, at_least=0).env_ids.tolist() == []
+            for seconds in (0.0, 0.2):
+                with pytest.raises(StepTimeoutError) as late:
+                    envs.recv(1, timeout=seconds)
+        assert late.value.env_ids == (2, 3)
+
+
 def test_options_that_were_to_be_kept_survive_a_restart() -> None:
     env_fns: list[Any] = [partial(Ledger, number, length=9) for number in range(3)]
     env_fns[2] = partial(SyncVectorEnv, env_fns[2:])
@@ -294,7 +312,7 @@ def test_deaths_older_than_the_window_are_forgotten(monkeypatch: pytest.MonkeyPa
     late = overdue("step", 2.0, [1], [1], "hurry")
     expected = r"died or overran step_timeout 2 times.*0\.5 s ago: worker 0.*; 0\.0 s ago: step did"
     with pytest.raises(StepTimeoutError, match=expected):
-        budget.spend(late, session_restarts.Late(late))
+        budget.spend(late, late)
 
 
 @pytest.mark.parametrize("deed", LOSSES)

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from vecspaces.errors import StepTimeoutError
 from vecspaces.vector.exchange import deadline
 from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.messages import Op, Reply
 from vecspaces.vector.exchange.positions import Place
 from vecspaces.vector.session.arguments import Settings
-from vecspaces.vector.session.restarts import Late, RestartBudget
+from vecspaces.vector.session.restarts import RestartBudget
 from vecspaces.vector.session.row_queue import RowQueue
 from vecspaces.vector.session.wait import Wait
 from vecspaces.vector.session.workers import Workers
@@ -76,6 +77,6 @@ def test_the_grace_of_a_late_row_begins_anew_with_each_part_of_its_answer(
         workers.deaths = {}
 
     wait.run(lambda: queue.first(1), None, take_in)
-    assert [isinstance(loss, Late) for loss in lost] == [True] * is_late
+    assert [isinstance(loss, StepTimeoutError) for loss in lost] == [True] * is_late
     # The grace is a tenth of a second, and five parts take longer than that.
     assert backend.waited == pytest.approx([0.1] * (1 if is_late else 5))

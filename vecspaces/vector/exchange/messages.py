@@ -108,7 +108,6 @@ def dumps(value: Any) -> bytes:
     """
     try:
         return pickle.dumps(value, protocol=5)
-    except (
-        Exception
-    ):  # lambdas, definitions in a function, and objects that were themselves sent by value
+    except Exception:
+        # Lambdas, definitions in a function, and objects that were themselves sent by value.
         return dumps_by_name(value)

@@ -280,13 +280,6 @@ class GroupDescription:
         )
 
 
-def is_same_info_space(one: InfoSpace, other: InfoSpace) -> bool:
-    """Whether two environments declare the same infos, or none."""
-    if isinstance(one, Dict) and isinstance(other, Dict):
-        return is_same(one, other)
-    return one == other
-
-
 _CHANGED = (
     "environments that were built in place of others have another {} than before: expected {}, "
     "found {}; {}: it must stay the same"

@@ -386,9 +386,7 @@ class SingleEnvs(Member):
             except struct.error:  # a number for NumPy only, or no number
                 names = np.repeat(chosen, length).tolist()
                 chunk.write_results(chosen, list(map(as_reward, rewards, names)), missing)
-        except BaseException as error:
-            if not is_own(error, False):
-                raise
+        except RAISED as error:
             raise failed(error, (row,) if row >= 0 else chosen, "step") from None
         finally:
             for each in unseen.values():

@@ -10,7 +10,7 @@ from vecspaces.layout import Layout
 from vecspaces.spaces import Dict, Space
 from vecspaces.spaces.equivalence import difference, is_same, is_space_dtype_shape_equiv
 from vecspaces.vector.exchange.failures import Message
-from vecspaces.vector.group.building import GroupDescription, WrongSpace, is_same_info_space
+from vecspaces.vector.group.building import GroupDescription, WrongSpace
 from vecspaces.vector.utils import batch_differing_spaces, batch_space
 
 ObservationMode: TypeAlias = Literal["same", "different"] | tuple[Space[Any], Space[Any]]
@@ -91,7 +91,7 @@ def agree_on_infos(descriptions: Sequence[GroupDescription]) -> Dict[Any] | None
     row, (_, first) = 0, found[0]
     accepted = first
     for count, space in found:
-        if space is not accepted and not is_same_info_space(space, first):
+        if space is not accepted and (space is None or first is None or not is_same(space, first)):
             detail: str = "one of them has none"
             if space is not None and first is not None:
                 detail = f"the first difference: {difference(first, space)}"

@@ -20,16 +20,10 @@ OnWorkerDeath: TypeAlias = Literal["raise", "restart"] | OnDeath
 OnStepTimeout: TypeAlias = Literal["raise", "restart"] | Callable[[StepTimeoutError], object]
 
 
-class Late(NamedTuple):
-    """Workers that exceeded `step_timeout` together: treated like dead ones, and counted once."""
-
-    error: StepTimeoutError  # the error without a restart
-
-
 class _Loss(NamedTuple):
     """A loss that the budget counts."""
 
-    loss: Death | Late
+    loss: Death | StepTimeoutError
     when: float  # time.monotonic()
     did: str  # what happened to the worker, in two words
     what: Message  # the whole message
@@ -45,7 +39,9 @@ class RestartBudget:
     on_step_timeout: OnStepTimeout = "raise"
     _history: list[_Loss] = field(default_factory=list)
 
-    def spend(self, error: WorkerDiedError | StepTimeoutError, loss: Death | Late) -> None:
+    def spend(
+        self, error: WorkerDiedError | StepTimeoutError, loss: Death | StepTimeoutError
+    ) -> None:
         """Count a loss, once even if an interrupt repeats the call; raise the error if too many."""
         now = time.monotonic()
         is_new = all(one.loss is not loss for one in self._history)

@@ -68,16 +68,6 @@ class SlotRing:
         self.current, self.steps = 0, 0
         self.begins_rollout = self.is_mixed = False
 
-    def slot_of_reset(self, goes_on: bool) -> tuple[int, int]:
-        """Return the slot that a reset writes, and the number of steps before it.
-
-        A reset that `goes_on` writes rows of the current slot; any other begins with the first one.
-        """
-        if goes_on:
-            return self.current, self.steps
-        self.begins_rollout = self.is_mixed = False
-        return 0, 0
-
     @property
     def rollout_steps(self) -> int:
         """The number of steps of a complete rollout; a ValueError if there is none now."""

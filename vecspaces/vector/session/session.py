@@ -38,7 +38,6 @@ from vecspaces.vector.exchange.messages import CannotSend, Op, Reply, Starts, Wr
 from vecspaces.vector.exchange.stats import COMPUTING, OUTSIDE
 from vecspaces.vector.session.arguments import ResetPlan, Settings
 from vecspaces.vector.session.recycling import Planned, Recycling
-from vecspaces.vector.session.restarts import Late
 from vecspaces.vector.session.ring import Rollout, SlotRing
 from vecspaces.vector.session.row_queue import NEVER, RowQueue
 from vecspaces.vector.session.states import State
@@ -195,14 +194,15 @@ class Session:
         self.wait.begin(op, payloads, state.new)
         self.results = {}
         self.interrupted = False
-        if (
-            state.pending != "call" or not self.queue.under_way
-        ):  # otherwise those of the stream stay
+        # A call during a stream keeps the late workers of the stream.
+        if state.pending != "call" or not self.queue.under_way:
             self._late = set()
         self._call, self._payloads = call, payloads
         self._slot, self._steps = slot, steps
         try:
             self._backend.submit(op, slot, self.wait.number, payloads)
+            if op is Op.STEP_CHUNK:
+                self.ring.is_mixed = True
             if self.state.closed:
                 self._check_open()
             if state.pending != "call":
@@ -254,7 +254,7 @@ class Session:
                 plan.keep_options,
                 [row for row in chosen if row in self.broken],
             )
-        slot, steps = self.ring.slot_of_reset(goes_on)
+        slot, steps = (self.ring.current, self.ring.steps) if goes_on else (0, 0)
         for row in rows:
             options = plan.options[row] if plan.keep_options else None
             self.workers.note_start(row, plan.seeds[row], options)
@@ -278,7 +278,6 @@ class Session:
         ring, queue = self.ring, self.queue
         if queue.ready:
             queue.ready, queue.fresh = queue.without(rows)
-        ring.is_mixed = True
         self._keep_known(rows)
         self._begin(_STEPPING, call, Op.STEP_CHUNK, ring.current, ring.steps, payloads)
 
@@ -332,7 +331,6 @@ class Session:
             self.workers.note_start(row, seed, None)
         self.replaced.difference_update(starts)
         slot = self.ring.current
-        self.ring.is_mixed = True
         self._keep_known(rows)
         if not self.state.pending:
             self.wait.begin_stream()
@@ -340,6 +338,7 @@ class Session:
         self._call, self.interrupted = call, False
         try:
             self._backend.submit(Op.STEP_ROWS, slot, self.wait.stream, payloads)
+            self.ring.is_mixed = True
             self.queue.send(rows, until or self.wait.row_deadline())
             self.workers.lost.difference_update(starts)
             for row in starts:
@@ -464,6 +463,8 @@ class Session:
         self.workers.lost.difference_update(rows)
         self.replaced.difference_update(rows)
         self.finished[rows] = False
+        if self.masked_rows is None:
+            self.ring.begins_rollout = self.ring.is_mixed = False
         self.queue.refill(snapshot(split(self.parts, rows)))
 
     def _after_call(self) -> State:
@@ -596,6 +597,8 @@ class Session:
             elif number in self._row_calls:
                 self._end_row_call(number, payload)
             replies.popleft()
+        if self.workers.deaths and self.recycling is not None:
+            self.recycling.retire(self.workers.deaths)
         while self.workers.deaths:
             self._handle_death(min(self.workers.deaths))
 
@@ -688,8 +691,6 @@ class Session:
     def _handle_death(self, worker: int) -> None:
         """Restart a dead or late worker and repeat its commands, or note the failure."""
         workers, verb = self.workers, self.wait.verb
-        if self.recycling is not None:
-            self.recycling.retire(workers.deaths)
         fault = workers.judge(worker, verb)
         if fault is not None:
             for other in workers.give_up(workers.deaths[worker]):
@@ -739,8 +740,7 @@ class Session:
         The rows that have answered are in `queue.ready`.
         """
         self._take_in(self._backend.collect(0.0))
-        if any(by.passed for by in self.workers.build_by.values()):
-            self.wait.failures += self.workers.give_up_building()
+        self.wait.give_up_building()
         failures, self.wait.failures = self.wait.failures, []
         return failures
 
@@ -790,7 +790,7 @@ class Session:
 
     def end_worker(self, worker: int, error: StepTimeoutError) -> None:
         """Kill a worker that has a late row; `poll` returns the error."""
-        self.workers.deaths[worker] = Late(error)
+        self.workers.deaths[worker] = error
         self._take_in(deque())
 
     def forget(self, worker: int) -> None:

@@ -15,7 +15,6 @@ from vecspaces.vector.exchange.deadline import Deadline
 from vecspaces.vector.exchange.failures import Failure, overdue, without_advice
 from vecspaces.vector.exchange.messages import Op, Reply
 from vecspaces.vector.session.arguments import Settings
-from vecspaces.vector.session.restarts import Late
 from vecspaces.vector.session.row_queue import NEVER, RowQueue
 from vecspaces.vector.session.workers import Workers
 
@@ -157,8 +156,9 @@ class Wait:
                 if over:
                     return
             if workers.build_by:
-                bounds.append((min(workers.build_by.values()), self._give_up_building))
-                # The time of the command itself begins when all workers are built.
+                bounds.append((min(workers.build_by.values()), self.give_up_building))
+            if workers.build_by and given is None:
+                # `step_timeout` begins when all workers are built.
                 until = until if timeout is None else Deadline(timeout)
             elif timeout is not None:
                 overrun = partial(self._overrun, enough or ready, timeout, given, take_in)
@@ -178,10 +178,10 @@ class Wait:
         if not self.owing if ready is None else ready() is not None:
             return
         rows, running = self.busy_rows(self._for_rows)
-        if given is None and self._restarts_late and self._settings.step_timeout is not None:
+        if given is None and self._restarts_late:
             self._restart_late(rows, running, take_in)
             return
-        advice = "wait again, call reset() (which kills and builds them again), or close()"
+        advice = f"wait again, {self._backend.reset_advice}or close()"
         if given is None and self._settings.step_timeout is None:
             hint = self._backend.hang_advice
             advice = f"{advice} (start_timeout bounds the first reset){hint}"
@@ -210,10 +210,10 @@ class Wait:
         error = overdue(self.verb, timeout, rows, running, advice, *where)
         error.env_ids = tuple(row for worker in workers for row in self._backend.slices[worker])
         # As one assignment, so that after an interrupt the next wait continues.
-        self._workers.deaths = dict.fromkeys(workers, Late(error))
+        self._workers.deaths = dict.fromkeys(workers, error)
         take_in(deque())
 
-    def _give_up_building(self) -> None:
+    def give_up_building(self) -> None:
         """Note a failure for each worker that was not built in time."""
         failures = self._workers.give_up_building()
         self.owing.difference_update(failure.worker for failure in failures)

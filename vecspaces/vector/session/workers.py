@@ -16,7 +16,6 @@ from vecspaces.vector.exchange.failures import Death, Failure, Message, died, na
 from vecspaces.vector.exchange.messages import Op, Restart
 from vecspaces.vector.session.arguments import Settings
 from vecspaces.vector.session.recycling import Planned, Recycling
-from vecspaces.vector.session.restarts import Late
 from vecspaces.vector.session.seeds import restart_seed
 
 
@@ -38,7 +37,7 @@ class Workers:
         self._backend, self._slices = backend, backend.slices
         self._settings, self._budget, self._recycling = settings, settings.budget, recycling
         self.gone: set[int] = set()
-        self.deaths: dict[int, Death | Late | Planned] = {}
+        self.deaths: dict[int, Death | StepTimeoutError | Planned] = {}
         self.build_by: dict[int, Deadline] = {}
         self.lost: set[int] = set()
         self.replaced = [0] * len(self._slices)
@@ -109,8 +108,8 @@ class Workers:
         if isinstance(death, Planned):
             return None
         error: StepTimeoutError | WorkerDiedError
-        if isinstance(death, Late):
-            error, restarts = death.error, True
+        if isinstance(death, StepTimeoutError):
+            error, restarts = death, True
         else:
             restarts = budget is not None and budget.on_worker_death != "raise"
             if death.error is not None:
@@ -139,11 +138,11 @@ class Workers:
             return fault
         return None
 
-    def give_up(self, death: Death | Late | Planned) -> list[int]:
+    def give_up(self, death: Death | StepTimeoutError | Planned) -> list[int]:
         """Mark a worker that died, or all late ones, as gone; return them."""
         workers = [worker for worker in self.deaths if self.deaths[worker] is death]
         for worker in workers:
-            if isinstance(death, Late):
+            if isinstance(death, StepTimeoutError):
                 self._backend.end(worker)  # so that `close` does not wait for it
             self.gone.add(worker)
         return workers

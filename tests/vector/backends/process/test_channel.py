@@ -39,3 +39,26 @@ def test_an_argument_that_cannot_be_pickled_reaches_nobody_and_breaks_nothing(
             assert envs.call("number") == twin.call("number")
             for _ in range(5):
                 assert_identical(envs.step([1, 0, 1])[:4], twin.step([1, 0, 1])[:4])
+
+
+def test_what_is_not_sent_changes_no_rollout() -> None:
+    thing = {"thing": (number for number in ())}
+    with AsyncVectorEnv(ledgers(2), num_workers=2, buffers=3) as envs:
+        envs.reset(seed=3)
+        for _ in range(2):
+            envs.step([1, 0])
+        with pytest.raises(TypeError, match="cannot pickle"):
+            envs.send_reset([0], options=thing)
+        envs.rollout_view()
+        with pytest.raises(TypeError, match="cannot pickle"):
+            envs.reset(options=thing)
+        for _ in range(2):
+            envs.step([1, 0])
+        envs.rollout_view()  # the reset that was not sent began nothing
+        envs.step([1, 0])
+        envs.step([1], env_ids=[0])
+        with pytest.raises(TypeError, match="cannot pickle"):
+            envs.reset(options=thing)
+        envs.step([1, 0])
+        with pytest.raises(ValueError, match="stepped alone"):
+            envs.rollout_view()
