@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import time
 import warnings
@@ -46,6 +47,7 @@ class RemoteBackend(Backend):
         # The number of the last command that writes rows; rows of older ones are dropped.
         self._seq = 0
         self._has_workers = False
+        self._start_timeout = math.inf
         self.replies = deque()
         # The time limit of workers that were asked to close, those that have not answered, and the
         # errors of the others.
@@ -105,7 +107,7 @@ class RemoteBackend(Backend):
 
     def open(self, plan: Planner, timeout: float) -> None:
         """Start all workers at once, receive their spaces, and bind their rows."""
-        self._has_workers = True
+        self._has_workers, self._start_timeout = True, timeout
         try:
             self._prepare()
             for worker in range(len(self._setups)):

@@ -229,6 +229,7 @@ class ProcessBackend(RemoteBackend):
                     (theirs, stacks, os.getpid(), self._setups[index] if self._forked else None),
                     daemon=self._daemon,
                     variables=self._variables,
+                    seconds=self._start_timeout,
                 )
             finally:
                 theirs.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from multiprocessing import (
 from typing import Any
 
 from vecspaces.vector.backends.process import forking
-from vecspaces.vector.backends.process.interrupts import blocked
+from vecspaces.vector.backends.process.interrupts import blocked, take_ctrl_c
 from vecspaces.vector.exchange.deadline import Deadline
 
 _PRELOADED = "vecspaces.vector.backends.process.worker"
@@ -45,6 +46,8 @@ main({listener}, {lives}, {preloaded!r}, {main_path!r}, **{more!r})"""
 
 # How long a server may take to end, and the interval of checks.
 _END_SECONDS, _LOOK_SECONDS = 0.5, 1e-3
+# The interval of checks for Ctrl-C and the time limit, while a server imports.
+_ANSWER_SECONDS = 0.1
 
 # The errors of a connection to a server that has ended, or whose socket was removed.
 _GONE = (EOFError, ConnectionError, FileNotFoundError)
@@ -65,22 +68,26 @@ class WorkerServer(forkserver.ForkServer):
     _has_served = False
 
     def start(
-        self, data: bytes, descriptors: list[int], variables: Mapping[str, str]
+        self, data: bytes, descriptors: list[int], variables: Mapping[str, str], seconds: float
     ) -> tuple[int, int, int]:
         """Fork a process; return its number, and the streams of its exit code and of its data."""
         opened: list[int] = []
+        until = Deadline(seconds)
         with forking.alone():
             while True:
                 try:
                     self._ensure(variables)
                     opened += self.connect_to_new_process(descriptors)
                     sentinel, stream = opened
+                    _await_answer(sentinel, until)
+                    pid = forkserver.read_signed(sentinel)
                     with open(stream, "wb", closefd=False) as file:
                         file.write(data)
-                    pid = forkserver.read_signed(sentinel)
                 except BaseException as error:
                     while opened:
                         os.close(opened.pop())
+                    if isinstance(error, (TimeoutError, KeyboardInterrupt)):
+                        self._kill()
                     if not (self._has_served and isinstance(error, _GONE)):
                         raise
                     self._leave()
@@ -132,12 +139,27 @@ class WorkerServer(forkserver.ForkServer):
         while pid is not None and not _has_ended(pid) and not give_up.passed:
             time.sleep(_LOOK_SECONDS)
 
+    def _kill(self) -> None:
+        """End a server that is still importing."""
+        if self._forkserver_pid is not None and not self._has_served:
+            os.kill(self._forkserver_pid, signal.SIGKILL)
+            self._leave()
+
     def forget(self) -> None:
         """Give up the server, which ends after its workers; also used in forked processes."""
         alive, self._forkserver_alive_fd = self._forkserver_alive_fd, None
         self._forkserver_pid = None
         if alive is not None:
             os.close(alive)
+
+
+def _await_answer(sentinel: int, until: Deadline) -> None:
+    """Wait until the server has forked, which it does when it has imported all modules."""
+    while not connection.wait([sentinel], _ANSWER_SECONDS):
+        if until.passed:
+            raise TimeoutError
+        if take_ctrl_c():
+            raise KeyboardInterrupt
 
 
 def _launch(passed: list[int], more: Mapping[str, int], variables: Mapping[str, str]) -> int:
@@ -190,7 +212,7 @@ class _ServedPopen(popen_forkserver.Popen):
         finally:
             context.set_spawning_popen(None)
         self.pid, self.sentinel, lives = server.start(
-            data.getvalue(), self._fds, process_obj.name.variables
+            data.getvalue(), self._fds, process_obj.name.variables, process_obj.name.seconds
         )
         # The stream of its data ends with this process, which the worker detects.
         close: Any = util.close_fds  # type: ignore[attr-defined]

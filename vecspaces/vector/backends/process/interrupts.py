@@ -62,6 +62,17 @@ def uninterrupted() -> Iterator[None]:
             _deliver(handlers)
 
 
+def take_ctrl_c() -> bool:
+    """Whether Ctrl-C came in the block, for a wait in it; the caller raises KeyboardInterrupt."""
+    handler = _replaced.get(signal.SIGINT)
+    if signal.SIGINT not in _arrived or handler is None:
+        return False
+    if handler.function is not signal.default_int_handler:
+        return False  # it may not end the call
+    _arrived.remove(signal.SIGINT)
+    return True
+
+
 @contextlib.contextmanager
 def blocked() -> Iterator[None]:
     """Block Ctrl-C, also in processes that are started in the block.

@@ -17,6 +17,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from vecspaces.errors import StepTimeoutError
 from vecspaces.vector.backends.process import forking
 from vecspaces.vector.backends.process.interrupts import blocked, uninterrupted
 from vecspaces.vector.backends.process.line import process_descriptor
@@ -35,10 +36,14 @@ _UNKNOWN_CODE = 255
 # The longest time until a killed process has ended, which may wait for a core.
 _KILL_SECONDS = 3.0
 
-_NO_SERVER = (
-    "the fork server of the workers ended, as what it printed says: it imports what "
-    "set_forkserver_preload names and, from Python 3.14 on, the main module; put what a script "
-    'runs below `if __name__ == "__main__":`'
+_IMPORTS = (
+    "it imports what set_forkserver_preload names and, from Python 3.14 on, the main module; put "
+    'what a script runs below `if __name__ == "__main__":`'
+)
+_NO_SERVER = f"the fork server of the workers ended, as what it printed says: {_IMPORTS}"
+_SLOW_SERVER = (
+    "the fork server of the workers did not start within start_timeout ({:g} s): "
+    f"{_IMPORTS}, or allow more time"
 )
 
 
@@ -163,15 +168,17 @@ def start_process(
     *,
     daemon: bool,
     variables: dict[str, str],
+    seconds: float,
 ) -> WorkerProcess:
     """Start a process that runs `target(*args)`; after an error nothing is left of it.
 
-    `variables` is its environment, which a forked process inherits.
+    `variables` is its environment, which a forked process inherits; `seconds` bounds the start of a
+    fork server.
     """
     method = context.get_start_method()
     process: BaseProcess
     startup_name = StartupName(name)
-    startup_name.variables = variables
+    startup_name.variables, startup_name.seconds = variables, seconds
     if method == "fork":
         process = _ForkedProcess(name=name, target=target, args=args, daemon=daemon)
     elif method == "forkserver" and has_one_thread(variables):
@@ -189,6 +196,8 @@ def start_process(
             process.start()
     except (EOFError, ConnectionError) as error:
         raise RuntimeError(_NO_SERVER) from error
+    except TimeoutError:
+        raise StepTimeoutError(_SLOW_SERVER.format(seconds)) from None
     process.name = name
     try:
         return WorkerProcess(process)

@@ -74,6 +74,7 @@ class StartupName(str):
     """
 
     variables: dict[str, str]
+    seconds: float  # in which a fork server starts the process
 
     def __reduce__(self) -> tuple[Any, ...]:
         if get_spawning_popen() is None:
