@@ -1,4 +1,4 @@
-"""Conversion of objects of other libraries, without importing these libraries.
+"""Objects of other libraries: conversion without importing these; ids registered in Gymnasium.
 
 An object of another library can only exist if that library has been imported, so the package is
 read from the object's class. `_ADAPTER` is imported only then, by name and inside a function: it is

@@ -115,8 +115,7 @@ class Calls:
         state = session.state
         if state.closed or not (state.pending or state.broken):
             session.check("call", "stats")
-            everyone = dict.fromkeys(range(len(backend.slices)))
-            self._run("stats", Op.STATS, everyone, Calls._load_counters)
+            self._run("stats", Op.STATS, session.everyone, Calls._load_counters)
         counters = backend.buffers.counters
         assert counters is not None
         workers = session.workers

@@ -47,7 +47,6 @@ class Chunks:
         layout = buffers.plan.actions
         # The leaf whose shape contains k, if all actions are arrays of one size.
         self._leaf = layout.leaves[0] if layout.fixed and layout.leaves else None
-        self._everyone = range(len(buffers.progress))
         # The last chunk: its length, its rows (None: all), and whether all infos are kept.
         self._last: tuple[int, list[int] | None, bool] = 1, None, False
 
@@ -64,7 +63,7 @@ class Chunks:
             # Without a payload, workers read the length from shared memory.
             is_told = chunk.is_shared and not keeps_infos
             payload = None if is_told else (None, length, keeps_infos)
-            return dict.fromkeys(self._everyone, payload)
+            return dict.fromkeys(self._session.everyone, payload)
         chunk.actions.write_batch(actions, at=np.array(rows, np.intp))
         by_worker = self._session.workers.of_rows(rows).items()
         return {worker: (own, length, keeps_infos) for worker, own in by_worker}

@@ -85,8 +85,6 @@ class ManagedVectorEnv(
         self._merger = Merger(self.num_envs)
         self._calls = Calls(self._session, backend)
         self._chunks = Chunks(self._session, self._buffers, self._send_recv)
-        # The payloads of a step: nothing for every worker.
-        self._everyone: dict[int, None] = dict.fromkeys(range(len(backend.slices)))
 
     def _plan(self, descriptions: Sequence[GroupDescription]) -> BufferPlan:
         """Store the descriptions of the groups, and lay out the rows."""
@@ -389,7 +387,7 @@ class ManagedVectorEnv(
             raise self._action_error(error, None) from None
         if self._settings.validate:
             self._validate_actions(call, None)
-        session.begin_step(call, self._everyone)
+        session.begin_step(call)
 
     def _read_chunk(self, slot: int) -> Chunk:
         return self._chunks.read(slot, self._read_step)
@@ -471,7 +469,7 @@ class ManagedVectorEnv(
         """Merge the infos of the environments of all workers, in their order."""
         results = self._session.results
         parts: list[Part] = []
-        for worker in self._everyone:
+        for worker in self._session.everyone:
             parts += results.get(worker) or ()
         return self._merger.merge(parts)
 

@@ -1,4 +1,4 @@
-"""Backend: the methods of every backend; four must be defined, others have defaults."""
+"""Backend: what every backend does, and whose reply it was that cannot be pickled."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Deadline:
 
     @property
     def left(self) -> float | None:
-        """The seconds left, never negative, as one system call takes them; None: no end."""
+        """The seconds left, from 0 to 1e6, which every system call accepts; None: no end."""
         if self._end == math.inf:
             return None
         return min(max(0.0, self._end - time.monotonic()), _LONGEST_SECONDS)

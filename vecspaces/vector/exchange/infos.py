@@ -1,9 +1,9 @@
 """Infos: how they are gathered in groups, sent, and merged into arrays by the caller.
 
-A group *gathers* the infos of its environments by key, and keeps each environment's own values.
-Messages to the caller contain the infos of a few rows unchanged. For more rows, a column of
-numbers, or of arrays of one dtype and shape, is sent as one array, from which the original values
-can be restored. The caller merges the values of all environments into the form that users know: for
+A group reports infos by row, with each environment's own values. Messages to the caller contain the
+infos of a few rows unchanged. For more rows, they are *gathered* by key, and a column of numbers,
+or of arrays of one dtype and shape, is sent as one array, from which the original values can be
+restored. The caller merges the values of all environments into the form that users know: for
 each key an array with one entry per environment, and under `_key` a mask of the environments that
 reported it.
 

@@ -48,7 +48,7 @@ class Positions:
     def begin(self, worker: int, row: int, seed: Any, counts: bool = True) -> None:
         """Note that an episode begins.
 
-        `counts`: whether its end will be noted, by the next call.
+        `counts`: False for environments that reset themselves, whose episodes are not counted.
         """
         numbers, at = self._numbers, row * _WIDTH
         if seed is not None:

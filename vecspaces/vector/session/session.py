@@ -26,6 +26,7 @@ from vecspaces.errors import (
     ClosedEnvironmentError,
     InvalidInfoError,
     ResetNeededError,
+    SlowEnvironmentWarning,
     StepTimeoutError,
 )
 from vecspaces.log import log
@@ -61,6 +62,7 @@ class Session:
         wait: The missing replies.
         recycling: Which live workers are replaced; None: no workers.
         workers: Which workers can be used.
+        everyone: All workers, with the payload of a command without arguments.
         results: By worker, the payload of its reply to the last command.
         returned: The results of calls of single rows, or their `Failure`, until they are taken.
         broken: Rows that failed and must be built again, with their failures.
@@ -83,6 +85,7 @@ class Session:
         self.recycling = Recycling(settings, backend, units) if settings.recycles else None
         self.workers = Workers(backend, settings, self.recycling)
         backend.joins = self.recycling is None
+        self.everyone: dict[int, None] = dict.fromkeys(range(len(backend.slices)))
         self.results: dict[int, Any] = {}
         self.broken: dict[int, Failure] = {}
         self.replaced: set[int] = set()
@@ -260,7 +263,7 @@ class Session:
             self.workers.note_start(row, plan.seeds[row], options)
         self._begin(State("reset", new=self.state.new), call, Op.RESET, slot, steps, payloads)
 
-    def begin_step(self, call: str, payloads: Mapping[int, None]) -> None:
+    def begin_step(self, call: str) -> None:
         """Send a step of all environments, into the next slot of the ring."""
         ring = self.ring
         if ring.begins_rollout:
@@ -271,7 +274,7 @@ class Session:
         if self.recycling is not None:
             due = self.recycling.due_in_step(range(len(self.finished)), self.finished)
             self._replace_planned(due)
-        self._begin(_STEPPING, call, _STEP, slot, ring.steps + 1, payloads)
+        self._begin(_STEPPING, call, _STEP, slot, ring.steps + 1, self.everyone)
 
     def begin_chunk(self, call: str, rows: Sequence[int], payloads: Mapping[int, Any]) -> None:
         """Send chunks of actions; their results overwrite the rows of the current slot."""
@@ -550,7 +553,7 @@ class Session:
         if not self.state.pending:
             return
         self._late |= self.wait.busy(self.state.pending == "send")
-        self.interrupted = not isinstance(error, StepTimeoutError)
+        self.interrupted = not isinstance(error, (StepTimeoutError, SlowEnvironmentWarning))
         if self.state.pending != "send":
             self.state = self.state._replace(overdue=True)
 

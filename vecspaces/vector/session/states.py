@@ -57,7 +57,7 @@ class State(NamedTuple):
         return f"{self.pending} pending{late}" if self.pending else "new" if self.new else "ready"
 
     def refusal(self, call: str, name: str, late: str) -> VecspacesError:
-        """Return a text: why a call is refused, and what to do instead.
+        """Return the error of a refused call: why, and what to do instead.
 
         `name` is the method that the user called; `late` describes a pending call that is overdue.
         """

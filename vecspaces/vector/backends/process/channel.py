@@ -267,7 +267,7 @@ class Poller:
         self._register(fd)
 
     def add_first(self, fd: int) -> None:
-        """Watch a descriptor for input that ends most waits."""
+        """Watch a descriptor by `poll` itself, which is faster: its input ends most waits."""
         self._reading.add(fd)
         self._let_loop_watch(fd)
         if self._poll is not None:

@@ -20,7 +20,7 @@ def count_usable_cores() -> int:
     """Return the number of cores that this process may use, at least 1, by affinity and quota."""
     # Python 3.13: the affinity, unless the user asked for another number (-X cpu_count).
     count = getattr(os, "process_cpu_count", lambda: None)() or len(usable_cores())
-    with uninterrupted():  # which would leave a file open
+    with uninterrupted():  # an interrupt would leave a file open
         quota = cpu_quota()
     return math.ceil(min(quota, count))
 

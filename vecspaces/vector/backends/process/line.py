@@ -1,4 +1,4 @@
-"""The line between caller and worker: a pipe in each direction, and the shared descriptors."""
+"""The line between caller and worker: two pipes, shared descriptors, and how its end is seen."""
 
 from __future__ import annotations
 
