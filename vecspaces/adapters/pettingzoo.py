@@ -1,4 +1,4 @@
-"""PettingZoo's parallel environments: a row per agent (`as_vector_env`), or Dicts (`as_env`).
+"""PettingZoo's parallel environments: rows or Dicts of agents, also of those that are gone.
 
 The interface is that of `pettingzoo.ParallelEnv`, which is not imported: any object with its
 members is a parallel environment.

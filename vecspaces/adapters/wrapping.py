@@ -1,4 +1,4 @@
-"""Functions of several adapters: vector envs that they accept or make, and checks."""
+"""Functions of several adapters: which vector envs they accept, refuse or make."""
 
 from __future__ import annotations
 

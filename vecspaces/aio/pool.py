@@ -1,4 +1,4 @@
-"""Pool: environments in worker processes for the coroutines of an event loop.
+"""Pool: lends environments in worker processes to the coroutines of an event loop.
 
 A *conversation* is a coroutine that holds an environment. The pool uses an `AsyncVectorEnv`, whose
 rows get their commands one by one, each from its conversation. The event loop watches the workers'

@@ -1,4 +1,4 @@
-"""Blocks: the memory of one leaf, in rows; a value too large for its row is spilled or refused."""
+"""Blocks: the memory of one leaf, in rows; values that are too large or written in part."""
 
 from __future__ import annotations
 

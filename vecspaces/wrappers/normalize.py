@@ -1,4 +1,4 @@
-"""Wrappers that normalise observations and rewards by running statistics, and RunningMeanStd."""
+"""Normalised observations and rewards: running statistics, discounted returns, RunningMeanStd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of results of environments, checked in every step; errors name the environment."""
+"""The form of results, such as the length of a tuple, checked in every step without `validate`."""
 
 from __future__ import annotations
 
