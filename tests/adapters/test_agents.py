@@ -20,6 +20,7 @@ from vecspaces import evaluate, make_vec, sample_actions, spaces
 from vecspaces.adapters.pettingzoo import as_env, as_vector_env
 from vecspaces.env import Env
 from vecspaces.errors import (
+    InvalidActionError,
     InvalidInfoError,
     InvalidObservationError,
     InvalidRewardError,
@@ -664,6 +665,20 @@ def test_validate_names_the_row() -> None:
         with pytest.raises(InvalidObservationError, match="environment 4"):
             for _ in range(3):
                 envs.step(np.zeros(6, int))
+
+
+def test_agents_that_a_reset_brings_back_are_validated_without_an_info_space() -> None:
+    with make_vec(Tag, agents="rows", backend="sync", validate=True,
+                  info_space=spaces.Dict()) as envs:  # fmt: skip
+        envs.reset()
+        for _ in range(3):
+            *_, infos = envs.step(np.array([0, 1, 1]))
+        assert infos["alive"].tolist() == [False, True, True]
+        invalid = np.array([9, 1, 1])
+        envs.step(invalid)
+        envs.reset()
+        with pytest.raises(InvalidActionError, match="environment 0"):
+            envs.step(invalid)
 
 
 def test_random_actions_lie_within_the_masks() -> None:
