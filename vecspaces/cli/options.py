@@ -222,7 +222,7 @@ def find_env(env: str, agents: AgentLayout | None = None, /, **arguments: Any) -
     except TypeError as error:
         given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
         hint = ": --env-arg gives arguments"
-        if "render_mode" in arguments:
+        if "unexpected keyword argument 'render_mode'" in str(error):
             hint = ": pictures need a factory that takes a render_mode"
         raise ValueError(
             f"env: expected a factory that takes ({given}), found {env}: {error}{hint}"
