@@ -195,9 +195,8 @@ class Session:
         self.wait.begin(op, payloads, state.new)
         self.results = {}
         self.interrupted = False
-        if (
-            state.pending != "call" or not self.queue.under_way
-        ):  # otherwise those of the stream stay
+        # A call during a stream: late workers of the stream stay late.
+        if state.pending != "call" or not self.queue.under_way:
             self._late = set()
         self._call, self._payloads = call, payloads
         self._slot, self._steps = slot, steps
