@@ -17,9 +17,9 @@ import typer
 from vecspaces.make import Factory, find_factory, find_parallel
 from vecspaces.vector import RayVectorEnv
 from vecspaces.vector.agents import AgentLayout
+from vecspaces.wrappers.record_video import PICTURES
 
 STANDARD_OUTPUT = Path("-")
-PICTURES = (".gif", ".mp4")
 # What matplotlib writes.
 PLOTS = (".eps", ".jpg", ".jpeg", ".pdf", ".pgf", ".png", ".ps", ".svg", ".svgz", ".tif", ".webp")
 
