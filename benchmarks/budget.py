@@ -31,7 +31,7 @@ from vecspaces.vector.backends.process.backend import ProcessBackend
 from vecspaces.vector.backends.process.channel import Poller, WorkerEnd
 from vecspaces.vector.group.env_group import EnvGroup
 from vecspaces.vector.group.single_envs import SlotWriter
-from vecspaces.vector.session.session import Session
+from vecspaces.vector.session.wait import Wait
 
 WORKERS = 2
 
@@ -46,7 +46,7 @@ class Line(NamedTuple):
 
 RECORDED = [
     (ProcessBackend, "submit"),
-    (Session, "_wait"),
+    (Wait, "run"),
     (Poller, "wait"),
     (EnvGroup, "step"),
     (SlotWriter, "write"),
@@ -95,7 +95,7 @@ def budget(name: str, num_envs: int, steps: int) -> list[Line]:
         copies = [envs.step(actions[0])[i] for i in range(4)]
 
     submits = last(caller, ProcessBackend, "submit", steps)
-    waits = last(caller, Session, "_wait", steps)
+    waits = last(caller, Wait, "run", steps)
     polls = [span for span in caller if span.name == "Poller.wait"]
     polled = [
         sum(poll.ended - poll.began for poll in polls if began <= poll.began <= ended)

@@ -20,6 +20,7 @@ from vecspaces import evaluate, make_vec, sample_actions, spaces
 from vecspaces.adapters.pettingzoo import as_env, as_vector_env
 from vecspaces.env import Env
 from vecspaces.errors import (
+    InvalidActionError,
     InvalidInfoError,
     InvalidObservationError,
     InvalidRewardError,
@@ -28,7 +29,7 @@ from vecspaces.errors import (
 from vecspaces.testing.envs import Tag
 from vecspaces.vector import AutoresetMode, SyncVectorEnv
 from vecspaces.vector.utils import iterate
-from vecspaces.wrappers import RecordEpisodeStatistics
+from vecspaces.wrappers import NormalizeObservation, RecordEpisodeStatistics
 
 NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 MODES = [NEXT, SAME, DISABLED]
@@ -264,6 +265,20 @@ class Lone(Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         return np.full(4, float(action)), 1.0, False, False, {}
+
+
+class Alone(Lone):
+    """The same with the spaces of a row of Tag; episodes have two steps."""
+
+    observation_space = Tag().observation_space("")
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.time = 0
+        return np.ones(3, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        return np.full(3, 2, np.float32), 1.0, self.time == 2, False, {}
 
 
 def test_members_have_consecutive_seeds() -> None:
@@ -666,6 +681,20 @@ def test_validate_names_the_row() -> None:
                 envs.step(np.zeros(6, int))
 
 
+def test_agents_that_a_reset_brings_back_are_validated_without_an_info_space() -> None:
+    with make_vec(Tag, agents="rows", backend="sync", validate=True,
+                  info_space=spaces.Dict()) as envs:  # fmt: skip
+        envs.reset()
+        for _ in range(3):
+            *_, infos = envs.step(np.array([0, 1, 1]))
+        assert infos["alive"].tolist() == [False, True, True]
+        invalid = np.array([9, 1, 1])
+        envs.step(invalid)
+        envs.reset()
+        with pytest.raises(InvalidActionError, match="environment 0"):
+            envs.step(invalid)
+
+
 def test_random_actions_lie_within_the_masks() -> None:
     class Strict(Crowd):
         def step(self, actions: dict[str, Any]) -> Any:
@@ -679,6 +708,19 @@ def test_random_actions_lie_within_the_masks() -> None:
         for _ in range(30):
             actions = sample_actions(envs.single_action_space, envs.num_envs, infos, rng=rng)
             *_, infos = envs.step(actions)
+
+
+@pytest.mark.parametrize("members", [[Tag] * 2, [Tag, Alone]])
+def test_normalised_rows_that_report_no_agents_are_not_zero(members: Any) -> None:
+    """A reset of some environments reports the agents of these, and `Alone` never reports any."""
+    env_fns = [partial(as_vector_env, Tag()) if make is Tag else make for make in members]
+    envs = SyncVectorEnv(env_fns, autoreset_mode=NEXT, info_space=spaces.Dict())
+    with NormalizeObservation(envs) as envs:
+        envs.reset()
+        for chosen in (np.arange(envs.num_envs) < 3, np.arange(envs.num_envs) >= 3):
+            envs.step(np.full(envs.num_envs, 2))
+            observations, _ = envs.reset(options={"reset_mask": chosen})
+            assert observations[~chosen].any(axis=1).all()
 
 
 def test_wrappers_and_evaluate_of_dicts() -> None:

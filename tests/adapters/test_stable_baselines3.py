@@ -18,12 +18,15 @@ import numpy as np
 import pytest
 
 from tests.adapters.course import DICT, Course
+from tests.adapters.test_agents import Alone
 from tests.compare import assert_identical
 from tests.envs import Ledger, Sampler
 from tests.vector.wrapped import Halved
 from vecspaces import spaces
 from vecspaces.adapters.gymnasium import as_gymnasium
+from vecspaces.adapters.pettingzoo import as_vector_env
 from vecspaces.errors import InvalidActionError
+from vecspaces.testing.envs import Tag
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecspaces.wrappers import RecordEpisodeStatistics
 
@@ -222,6 +225,20 @@ def test_a_transform_inside_is_seen_at_every_step() -> None:
         for one, other in zip(plain, changed, strict=True) if isinstance(plain, list) else ():
             if "terminal_observation" in one:
                 assert_identical(other["terminal_observation"], one["terminal_observation"] / 2)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+def test_an_environment_of_one_agent_among_agents_is_reset_at_its_end(mode: AutoresetMode) -> None:
+    members = [partial(as_vector_env, Tag(), autoreset_mode=mode), Alone]
+    info_space = as_vector_env(Tag()).info_space
+    vec_env = as_vec_env(SyncVectorEnv(members, autoreset_mode=mode, info_space=info_space))
+    vec_env.reset()
+    for over in (False, True) * 3:
+        observations, _, dones, infos = vec_env.step(np.ones(4, np.int64))
+        assert dones.tolist() == [False] * 3 + [over]
+        assert observations[3, 0] == (1 if over else 2)
+        assert ("terminal_observation" in infos[3]) == over
+    vec_env.close()
 
 
 def test_without_it_stable_baselines3_refuses_a_vector_env() -> None:

@@ -70,8 +70,10 @@ def test_the_ratio_is_to_the_faster_of_gymnasiums() -> None:
 
 
 def test_only_backends_that_can_step_an_environment_are_measured() -> None:
-    backends = ("--backends", "vecspaces,gymnasium sync")
-    found = as_json(f"bench counter:Counter --num-envs 2 {QUICK}", *backends)
+    backends = ("--backends", "vecspaces,gymnasium sync,")
+    found = as_json(f"bench counter:Counter --num-envs 2,2 {QUICK}", *backends)
+    names = [entry["backend"] for entry in found["results"]]
+    assert names == ["vecspaces sync", "vecspaces async", "gymnasium sync"]
     for entry in found["results"]:
         ours = entry["backend"].startswith("vecspaces")
         assert bool(entry["runs"]) == ours

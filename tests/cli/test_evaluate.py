@@ -21,6 +21,8 @@ from vecspaces import evaluate, make_vec
 
 MODULES = {
     "walks": """
+import threading
+
 import numpy as np
 from vecspaces import Env, spaces
 
@@ -39,6 +41,11 @@ class Alternating:  # a policy with a state
     def __call__(self, observations):
         self.turn = 1 - self.turn
         return self.turn
+
+class Locked(Alternating):
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()
 
 class Walk(Env):
     observation_space = spaces.Box(-99, 99, (1,))
@@ -120,7 +127,12 @@ def test_the_table_names_the_statistics() -> None:
         assert label in result.output
     assert "success rate" in result.output
     assert "100.0%" in result.output
-    assert "begun anew" not in result.output
+    assert "lost and repeated" not in result.output
+
+
+def test_a_policy_that_cannot_be_copied_plays_without_a_recording() -> None:
+    given = "walks:Endless --policy walks:Locked --episodes 2 --max-episode-steps 9 --backend sync"
+    assert run(given).exit_code == 0
 
 
 @pytest.mark.parametrize("policy", ["random", "walks:Alternating", "walks:lean"])
@@ -133,6 +145,13 @@ def test_a_picture_is_that_of_the_counted_episode(policy: str) -> None:
     assert len(imageio.mimread("out.gif")) <= sum(lengths) + 2  # GIFs join frames that are equal
     result = run(f"{given} --backend sync")
     assert f"{found['episodes'][0]['length'] + 1} frames in out.gif" in result.output
+
+
+def test_a_recording_has_its_own_render_mode() -> None:
+    pytest.importorskip("imageio", reason="imageio is not installed")
+    given = "walks:Walk --policy random --episodes 2 --backend sync --record out.gif"
+    result = run(f"{given} --env-arg render_mode=ansi")
+    assert "frames in out.gif" in result.output, result.output
 
 
 @pytest.mark.parametrize("env", ["walks:Careless", "walks:Once"])
@@ -282,6 +301,13 @@ def test_what_is_no_model_is_refused() -> None:
     with zipfile.ZipFile("odd.zip", "w") as file:
         file.writestr("data", "{}")
     assert "is of none of DQN" in run("CartPole-v1 --sb3 odd.zip").output
+    saved = {
+        "policy_class": {"__module__": "sb3_contrib.qrdqn.policies"},
+        "exploration_fraction": 0.1,
+    }
+    with zipfile.ZipFile("contrib.zip", "w") as file:
+        file.writestr("data", json.dumps(saved))
+    assert "is of none of DQN" in run("CartPole-v1 --sb3 contrib.zip").output
 
 
 @pytest.fixture(scope="module")

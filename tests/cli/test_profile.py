@@ -8,6 +8,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.running import run
 from tests.vector.bounds import quietly
 
@@ -94,9 +96,10 @@ def test_the_timeline_has_a_track_for_the_caller_and_for_each_worker() -> None:
     assert all(event["ts"] >= 0 and event["dur"] >= 0 for event in spans)
 
 
-def test_spans_of_one_track_nest() -> None:
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_spans_of_one_track_nest(mode: str) -> None:
     by_track = defaultdict(list)
-    for event in timeline("CartPole-v1 --num-envs 4 --num-workers 2"):
+    for event in timeline(f"CartPole-v1 --num-envs 4 --num-workers 2 --autoreset-mode {mode}"):
         if event["ph"] == "X":
             by_track[event["tid"]].append((event["ts"], -event["dur"]))
     assert set(by_track) == {0, 1, 2}

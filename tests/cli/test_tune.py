@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ import pytest
 
 from tests.cli.running import as_json, run
 from tests.vector.bounds import quietly
+from vecspaces.cli import costs as costs_module
 from vecspaces.cli.costs import Costs, measure_costs
 from vecspaces.cli.tune import Candidate, _hints, best, candidates
+from vecspaces.errors import SlowEnvironmentWarning
+from vecspaces.vector import AsyncVectorEnv
 from vecspaces.vector.backends.process.cores import count_usable_cores
 
 MODULES = {
@@ -113,6 +117,15 @@ def test_a_busy_machine_is_reported(changes: dict[str, Any], busy: bool) -> None
     chosen = Candidate("sync", runs=[90, 110])
     hints = _hints(chosen, [chosen], costs(**changes))
     assert any("the machine is busy" in hint for hint in hints) is busy
+
+
+def test_the_time_of_all_steps_is_not_reported_as_a_slow_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(costs_module, "AsyncVectorEnv", partial(AsyncVectorEnv, slow_warning=0.1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SlowEnvironmentWarning)
+        assert measure_costs(partial(gymnasium.make, "CartPole-v1"), 0.5).step_mean > 0
 
 
 def test_contention_is_no_waiting() -> None:

@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
 from tests.evaluation.envs import Errand, Poisoned, Raising, Turns, assert_same, errand_policy
-from vecspaces import Evaluation, evaluate, spaces
+from vecspaces import Evaluation, evaluate, make_vec, spaces
 
 EPISODES = 12
 
@@ -59,6 +60,20 @@ def test_each_result_is_that_of_the_task_by_itself(arguments: Any) -> None:
         assert_same(results[name], alone(env))
         assert results[name].seconds > 0
     assert seen == [(count, 3 * EPISODES) for count in range(3 * EPISODES + 1)]
+
+
+@pytest.mark.parametrize("names", [("cut", "whole"), ("whole", "cut"), ("cut", "shorter")])
+def test_each_task_has_the_wrappers_of_its_own_spec(names: tuple[str, str]) -> None:
+    tasks: dict[str, Any] = {"whole": "CartPole-v1"}
+    for name, limit in (("cut", 10), ("shorter", 9)):
+        cut = partial(gymnasium.wrappers.TimeLimit, max_episode_steps=limit)
+        with make_vec("CartPole-v1", wrappers=[cut], backend="sync") as envs:
+            tasks[name] = envs.spec
+    play = partial(evaluate, "random", episodes=EPISODES, seed=3, backend="sync")
+    results = play(tasks={name: tasks[name] for name in names})
+    for name in names:
+        assert_same(results[name], play(tasks[name]))
+    assert results["cut"].lengths.max() == 10
 
 
 def test_a_policy_with_a_state_begins_anew_with_each_task() -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,16 +38,16 @@ from tests.testing.faults import (
 )
 from tests.vector.bounds import settled, stretched, within
 from vecspaces import Env, spaces
-from vecspaces.errors import FailedCheckError
+from vecspaces.errors import FailedCheckError, SlowEnvironmentWarning
 from vecspaces.spaces import Box, Discrete, Space
-from vecspaces.testing import Finding, Report, check_env, probes
+from vecspaces.testing import Finding, Report, check_env, isolation, probes
 from vecspaces.testing.check import CATALOGUE, best_num_workers
 from vecspaces.testing.contract import ALL_SPACES
 from vecspaces.testing.isolation import Played, run_isolated
 from vecspaces.testing.probes import use_up
 from vecspaces.testing.recording import DeclaredInfos, Recorder
 from vecspaces.testing.report import SEVERITIES
-from vecspaces.vector import SyncVectorEnv
+from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
 
 STEPS = 40
 full = partial(pytest.param, marks=pytest.mark.full)
@@ -456,6 +457,28 @@ def group_exists(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def work(host: Any, seconds: float) -> Played:
+    """A probe of many short actions."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        host.note("work")
+        time.sleep(0.01)
+    return Played()
+
+
+def test_a_probe_of_many_steps_is_not_reported_as_slow(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(isolation, "AsyncVectorEnv", partial(AsyncVectorEnv, slow_warning=0.1))
+    bound = stretched(0.3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SlowEnvironmentWarning)
+        played = run_isolated(
+            work, Sound, 3 * bound, seed=0, num_steps=STEPS, context="fork", timeout=bound
+        )
+    assert played == Played() and not caplog.records
 
 
 class Slow(Sound):

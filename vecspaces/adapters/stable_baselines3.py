@@ -196,7 +196,9 @@ class VecspacesVecEnv(_vec_env.VecEnv):  # type: ignore[misc]  # SB3 need not be
             finals = list(vector.utils.iterate(self.vector_env.observation_space, observations))
             for row in ended:
                 infos[row]["terminal_observation"] = finals[row]
-            over = merged["episode_over"] if self._are_agents else dones
+            over = dones
+            if self._are_agents:  # environments of one agent may be among them
+                over = np.where(merged["_episode_over"], merged["episode_over"], dones)
             if over.any():
                 observations, merged = self.vector_env.reset(options={"reset_mask": over})
                 self._check_agents(merged)

@@ -128,8 +128,7 @@ class Pool:
             if not isinstance(envs, AsyncVectorEnv):
                 kind = type(envs).__name__
                 raise ValueError(f"Pool runs environments in worker processes, found a {kind}")
-            several = envs._in_vector_envs or [n for n in envs.rows_per_env if n > 1]
-            if several:
+            if envs._in_vector_envs:
                 raise ValueError(
                     "Pool lends single environments, found a vector env, or agents with a row "
                     "each: pass a factory of single environments, or agents='dict'"

@@ -135,8 +135,7 @@ class Rows:
         self.counts[call] += 1
         future = None if call == "build" else self._loop.create_future()
         command = self.commands[row] = Command(call, seconds, future)
-        if until < self._look_at:
-            self._look_no_later_than(until)
+        self._look_no_later_than(until)
         return command
 
     def write_action(self, row: int, action: Any) -> None:

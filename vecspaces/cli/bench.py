@@ -74,7 +74,7 @@ def bench(
     arguments = options.parse_env_args(env_arg)
     plan = Plan(
         {name: options.find_env(name, **arguments) for name in env or ["CartPole-v1"]},
-        options.parse_numbers("--num-envs", num_envs, 1),
+        list(dict.fromkeys(options.parse_numbers("--num-envs", num_envs, 1))),
         _choose(backends),
         num_workers,
         rounds,
@@ -95,7 +95,8 @@ def bench(
 
 def _choose(text: str | None) -> list[Contender]:
     """Return the installed contenders whose names begin with an entry of `--backends`."""
-    wanted = tuple(part.strip() for part in (text or "").split(","))
+    entries = (part.strip() for part in (text or "").split(","))
+    wanted = tuple(filter(None, entries)) or ("",)
     for prefix in wanted:
         found = [one for one in CONTENDERS if one.name.startswith(prefix)]
         if not found:

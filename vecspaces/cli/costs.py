@@ -69,8 +69,9 @@ def measure_costs(
 
     `options` are arguments of the vector env.
     """
-    given = dict(options or {})
-    if "step_timeout" in given:  # it would bound the call that makes many steps
+    # Both would bound the call that makes many steps.
+    given = {**(options or {}), "slow_warning": None}
+    if "step_timeout" in given:
         given["step_timeout"] += seconds + _COPYING_SECONDS
     began = time.perf_counter()
     envs: AsyncVectorEnv[Any, Any] = AsyncVectorEnv([make], num_workers=1, **given)

@@ -52,12 +52,11 @@ def evaluate(
     playing.check(**({} if record is None else {"render_mode": "rgb_array"}))
     env, episodes = playing.env, playing.episodes
     try:
-        numbers = options.parse_numbers("--episode", chosen or "0", 0)
-        if max(numbers) >= episodes:
-            raise ValueError(f"--episode: expected at most {episodes - 1}, found {max(numbers)}")
-        played_by = playing.load_policy()
-        # After the evaluation, a policy with a state has one row per environment.
-        replayed_by = copy.deepcopy(played_by) if hasattr(played_by, "reset") else played_by
+        numbers = options.parse_numbers("--episode", chosen or "0", 0, episodes - 1)
+        played_by = replayed_by = playing.load_policy()
+        if record is not None and hasattr(played_by, "reset"):
+            # After the evaluation, a policy with a state has one row per environment.
+            replayed_by = copy.deepcopy(played_by)
         with progress_bar(episodes) as show:
 
             def show_count(finished: int, episodes: int) -> None:
@@ -114,5 +113,5 @@ def as_facts(result: Evaluation) -> list[tuple[str, str]]:
     rows.append(("steps", f"{result.steps:,}"))
     rows.append(("seconds", f"{result.seconds:,.2f}"))
     if result.retries.any():
-        rows.append(("begun anew after crashes", f"{result.retries.sum():,}"))
+        rows.append(("lost and repeated", f"{result.retries.sum():,}"))
     return rows

@@ -17,9 +17,9 @@ import typer
 from vecspaces.make import Factory, find_factory, find_parallel
 from vecspaces.vector import RayVectorEnv
 from vecspaces.vector.agents import AgentLayout
+from vecspaces.wrappers.record_video import PICTURES
 
 STANDARD_OUTPUT = Path("-")
-PICTURES = (".gif", ".mp4")
 # What matplotlib writes.
 PLOTS = (".eps", ".jpg", ".jpeg", ".pdf", ".pgf", ".png", ".ps", ".svg", ".svgz", ".tif", ".webp")
 
@@ -222,7 +222,7 @@ def find_env(env: str, agents: AgentLayout | None = None, /, **arguments: Any) -
     except TypeError as error:
         given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
         hint = ": --env-arg gives arguments"
-        if "render_mode" in arguments:
+        if "unexpected keyword argument 'render_mode'" in str(error):
             hint = ": pictures need a factory that takes a render_mode"
         raise ValueError(
             f"env: expected a factory that takes ({given}), found {env}: {error}{hint}"

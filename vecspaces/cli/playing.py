@@ -52,7 +52,7 @@ class Playing:
             refuse("--vecnormalize: expected --sb3 MODEL.ZIP with it, found none")
         options.prepare(self.policy)
         self.env_kwargs = options.parse_env_args(self.env_arg)
-        options.find_env(self.env, self.agents, **self.env_kwargs, **rendering)
+        options.find_env(self.env, self.agents, **{**self.env_kwargs, **rendering})
         self.vector_kwargs = options.vector_options(
             self.backend, context=self.context, step_timeout=self.step_timeout
         )

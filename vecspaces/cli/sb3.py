@@ -58,7 +58,8 @@ def load_model(path: Path) -> Any:
                     f"--sb3: {path} is of {name}: pip install sb3-contrib", name="sb3_contrib"
                 ) from error
             return getattr(contrib, name).load(path, device="cpu")
-    for name, key in _ALGORITHMS.items():
+    # The keys of its other algorithms, such as QRDQN, are among these.
+    for name, key in _ALGORITHMS.items() if b"sb3_contrib" not in data else ():
         if key in saved:
             return getattr(library, name).load(path, device="cpu")
     raise ValueError(

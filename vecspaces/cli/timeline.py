@@ -74,8 +74,7 @@ def read_spans(env: Any) -> list[Span]:
 def chrome_trace(envs: AsyncVectorEnv[Any, Any], caller: Sequence[Span]) -> dict[str, Any]:
     """Return the spans as JSON of Google's "Trace Event Format": complete events, microseconds.
 
-    The caller has one track. Each worker has one, on which the spans of its environments are inside
-    those of whole batches.
+    The caller has one track, and each worker has one with the spans of its environments.
     """
     stats = envs.stats()
     spans = envs.call(read_spans)
@@ -87,18 +86,9 @@ def chrome_trace(envs: AsyncVectorEnv[Any, Any], caller: Sequence[Span]) -> dict
         track = worker + 1
         title = f"worker {worker}: environments {rows.start} to {rows.stop - 1}"
         events.append(_label("thread_name", track, title))
-        events += [_event(track, batch, origin) for batch in _batches([spans[row] for row in rows])]
         for row in rows:
             events += [_event(track, span, origin, env=row) for span in spans[row]]
     return {"traceEvents": events, "displayTimeUnit": "ms"}
-
-
-def _batches(spans: Sequence[Sequence[Span]]) -> list[Span]:
-    """Return one span per command, from the first environment's beginning to the last one's end."""
-    return [
-        Span("batch", min(span.began for span in turn), max(span.ended for span in turn))
-        for turn in zip(*spans, strict=False)  # the shortest one ends the list
-    ]
 
 
 def _event(track: int, span: Span, origin: int, **args: Any) -> dict[str, Any]:

@@ -63,7 +63,8 @@ class EpisodeQueue:
         # and have not reported it.
         self._starting: set[int] = set()
         self._lost: set[int] = set()
-        # Rows that died in the first reset, which is repeated unless it had ended in their worker.
+        # Rows whose worker died in the first reset. The reset is repeated, except in workers that
+        # had completed it.
         self._died_in_reset: set[int] = set()
         self._resetting = False
 

@@ -142,19 +142,22 @@ class Play:
         if given.get("on_step_timeout") == "restart" and given.get("step_timeout") is not None:
             given["on_step_timeout"] = queue.judge
         make: Any = make_vec  # of any backend
+        first, own = self._factories[0]
         envs = make(
-            self._factories[0],
+            first,
             count,
             backend=options["backend"],
             env_kwargs=options["env_kwargs"],
-            wrappers=[partial(_refuse_vector_env, self._caller)],
+            wrappers=[*own, partial(_refuse_vector_env, self._caller)],
             agents=options["agents"],
             vector_kwargs=given,
         )
         with _closing(envs, self._caller):
-            for number, factory in enumerate(self._factories):
+            recipe = envs.env_fns[0]
+            shared = recipe.wrappers[len(own) :]
+            for number, (factory, wrappers) in enumerate(self._factories):
                 if number:
-                    env_fn = replace(envs.env_fns[0], factory=factory)
+                    env_fn = replace(recipe, factory=factory, wrappers=(*wrappers, *shared))
                     envs.replace_envs(None, [env_fn] * envs.num_envs)
                     queue.repeat()
                 adapter = adapt_policy(self._policy, envs, options["batch_size"])
@@ -195,16 +198,17 @@ def _check_policy(policy: Any) -> None:
         )
 
 
-def _find(env: Any) -> Factory:
-    """Return the factory of one environment."""
+def _find(env: Any) -> tuple[Factory, tuple[Any, ...]]:
+    """Return the factory of one environment, and the wrappers of its spec."""
     if isinstance(env, Sequence) and not isinstance(env, str):
         raise TypeError("env: expected one environment, which every row runs, found a list")
-    factory = find_factory(env)
+    factory, wrappers = find_factory(env), ()
     if isinstance(factory, GymnasiumFactory):
-        # The spec of a vector env also contains arguments of the vector env.
+        # The spec of a vector env also contains arguments of `make_vec`.
         for name in ("num_envs", "vectorization_mode", "vector_kwargs"):
             factory.spec.kwargs.pop(name, None)
-    return factory
+        wrappers = tuple(factory.spec.kwargs.pop("wrappers", ()))
+    return factory, wrappers
 
 
 def _refuse_vector_env(caller: str, env: Any) -> Any:

@@ -145,7 +145,7 @@ def run_isolated(
                 daemon=False,  # an environment may start processes
                 num_workers=1,
                 start_timeout=_START_SECONDS,
-                step_timeout=timeout,
+                slow_warning=None,  # the call makes many steps
             )
             envs.call_async(probe, *args)
             return _wait(envs, notes, timeout)

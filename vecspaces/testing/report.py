@@ -98,4 +98,5 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain JSON types."""
-        return {"ok": self.ok, **asdict(self), "findings": list(map(asdict, self.findings))}
+        found = asdict(self)
+        return {"ok": self.ok, **found, "findings": list(found["findings"])}

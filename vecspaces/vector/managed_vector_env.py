@@ -245,8 +245,8 @@ class ManagedVectorEnv(
                 declared.gather(infos, rows, self._are_agents or np.isin(rows, masked))
             else:
                 declared.read(infos, self.copy)
-            if self._are_agents:
-                self._session.note_agents(slice(None), infos)
+        if self._are_agents:
+            self._session.note_agents(slice(None), infos)
         return self._buffers.observations[slot].read(copy=self.copy), infos
 
     # ------------------------------------------------------------------ step

@@ -1,11 +1,12 @@
 """VectorWrapper: the base class of wrappers, and which call uses which of its hooks.
 
-A wrapper defines its transform once, in one of three hooks, which every call uses:
+A wrapper defines its transform once, in hooks that several calls share:
 
     ============================================  ================================
     in:   step, step_async, send                  ``_before_step``
     out:  step, step_wait, recv                   ``_after_step``, ``_after_recv``
     out:  reset, reset_wait                       ``_after_reset``
+    both: step_chunk                              ``_before_chunk``, ``_after_chunk``
     ============================================  ================================
 
 The wrapper keeps the result of the wrapped vector env until the hook has changed it. An interrupt

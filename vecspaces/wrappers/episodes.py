@@ -105,10 +105,10 @@ class EpisodeWrapper(
         if self._alive is None:
             return None
         alive = self._alive.copy()
-        # Environments of one agent may be among them, and report nothing.
-        at = rows if len(dones) < len(infos.get("alive", dones)) else ALL
-        ended = np.zeros_like(dones) if self._same_step else dones
-        alive[rows] = np.where(infos["_alive"][at], infos["alive"][at], ~ended)
+        alive[rows] = True if self._same_step else ~dones
+        if "alive" in infos:  # which environments of one agent do not report
+            at = rows if len(dones) < len(infos["alive"]) else ALL
+            alive[rows] = np.where(infos["_alive"][at], infos["alive"][at], alive[rows])
         return alive
 
     def _advance(self, result: StepResult, rows: RowChoice, fresh: Mask | None) -> StepResult:

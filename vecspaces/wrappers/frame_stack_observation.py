@@ -51,7 +51,7 @@ class FrameStackObservation(EpisodeWrapper[Any, ActType, ObsType], Generic[ActTy
         env: The vector env to wrap.
         stack_size: The number of stacked observations.
         padding_type: `"reset"` (the first observation of the episode), `"zero"` (zeros, or the
-            nearest values in the space), or an observation.
+            nearest values of a Box; the start of a Discrete), or an observation.
 
     Raises:
         TypeError: `stack_size` is not an integer.
@@ -246,7 +246,7 @@ def _are_equal(ends: _Array) -> bool:
 
 
 def _zero(space: Space[Any]) -> Any:
-    """Return the value of a space that is nearest to zeros, which equals Gymnasium's."""
+    """Return Gymnasium's zeros of a space: of a Box the nearest, of a Discrete its start."""
     if isinstance(space, Box):
         return np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
     if isinstance(space, (Discrete, MultiDiscrete)):

@@ -124,7 +124,8 @@ class NormalizeObservation(EpisodeWrapper[_Array, ActType, _Array], Generic[ActT
     def _begin(
         self, observations: _Array, infos: dict[str, Any], rows: RowChoice
     ) -> tuple[_Array, dict[str, Any]]:
-        gone = None if self._alive is None else ~infos["alive"]
+        alive = self._alive_after(infos, rows, np.zeros(len(self._numbers[rows]), np.bool_))
+        gone = None if alive is None else ~alive
         counted = observations[rows] if gone is None else observations[~gone & _mask_of(rows, gone)]
         moments = moments_with(self.obs_rms, counted, self.update_running_mean)
         changed = self._normalize(observations, moments, gone)

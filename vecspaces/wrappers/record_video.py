@@ -19,7 +19,7 @@ Image = npt.NDArray[np.uint8]
 
 _GAP = 4  # pixels between the frames of two environments
 _BACKGROUND = 40  # dark grey
-_SUFFIXES = (".gif", ".mp4")
+PICTURES = (".gif", ".mp4")
 
 
 class RecordVideo(
@@ -88,7 +88,7 @@ class RecordVideo(
                 "RecordVideo needs environments made with render_mode='rgb_array', found "
                 f"{self.render_mode!r}"
             )
-        if self.path.suffix.lower() not in _SUFFIXES:
+        if self.path.suffix.lower() not in PICTURES:
             raise ValueError(f"path: expected a name ending in .gif or .mp4, found {self.path}")
         if not self.path.parent.is_dir():
             raise ValueError(f"path: expected a folder that exists, found {self.path.parent}")
