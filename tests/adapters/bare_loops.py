@@ -109,11 +109,12 @@ def check_rows(crowd: Any, expected: Record, number: int, result: Any) -> None:
             mask = mask_of(crowd, expected, agent)
             np.testing.assert_array_equal(infos["action_mask"][place], mask)
         own = expected["infos"][agent]
-        assert bool(infos.get("_age", np.zeros(99))[place]) == ("age" in own)
+        assert ("_age" in infos and bool(infos["_age"][place])) == ("age" in own)
         if "age" in own:
             assert infos["age"][place] == own["age"]
         final = expected["finals"].get(agent)
-        assert bool(infos.get("_final_obs", np.zeros(99))[place]) == (final is not None)
+        has_final = "_final_obs" in infos and bool(infos["_final_obs"][place])
+        assert has_final == (final is not None)
         if final is not None:
             np.testing.assert_equal(infos["final_obs"][place], final[0])
             if "age" in final[1]:
