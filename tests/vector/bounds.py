@@ -9,11 +9,16 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any, TypeVar
+
+import pytest
 
 from tests.leaks import read_stat
 from tests.vector.over_words import backend_of
 from vecspaces.vector.backends.process.cores import count_usable_cores
+from vecspaces.vector.backends.slowness import SlowWatch
+from vecspaces.vector.exchange import deadline
 
 _HAS_PROC = os.path.exists("/proc/self/stat")
 
@@ -37,6 +42,38 @@ def overrun(seconds: float) -> float:
     """
     bound = stretched(seconds)
     return bound if bound == seconds else max(bound, 2.0)
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let a bound end as soon as nothing but what hangs is awaited, however long the bound is.
+
+    After `hurry(hangs, 1)` all bounds of the caller pass, once: when `hangs()` is true and the
+    caller waits for worker 1 alone. No other call is late then, so the bounds may be long.
+    """
+    ahead = 0.0
+    expected: list[tuple[Callable[[], bool], set[int]]] = []
+    look, shorten = SlowWatch.look, SlowWatch.shorten
+
+    def look_and_hurry(watch: SlowWatch, workers: Iterable[int], call: int, verb: str) -> None:
+        nonlocal ahead
+        if expected and expected[0][1] == {*workers} and expected[0][0]():
+            expected.clear()
+            ahead += 10_000.0
+        look(watch, workers, call, verb)
+
+    def look_soon(watch: SlowWatch, seconds: float | None) -> float:
+        left = shorten(watch, seconds)
+        return 0.02 if left is None else min(left, 0.02)
+
+    def hurry(hangs: Callable[[], bool], *workers: int) -> None:
+        expected[:] = [(hangs, {*workers})]
+
+    monkeypatch.setattr(SlowWatch, "look", look_and_hurry)
+    monkeypatch.setattr(SlowWatch, "shorten", look_soon)
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead)
+    monkeypatch.setattr(deadline, "time", clock)
+    return hurry
 
 
 T = TypeVar("T")
