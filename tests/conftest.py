@@ -150,8 +150,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Say what `-n auto` means: tests also sleep, and each of these processes starts its own."""
-    return min(count_usable_cores() + 1, 4)
+    """Say what `-n auto` means: tests also wait, and each of these processes starts its own."""
+    return min(2 * count_usable_cores(), 4)
 
 
 @pytest.hookimpl(wrapper=True)
