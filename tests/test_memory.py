@@ -79,7 +79,7 @@ def test_its_text_says_what_it_is() -> None:
 @on_posix
 def test_the_descriptor_does_not_survive_exec_and_is_closed_with_the_arena() -> None:
     arena = Arena.shared(64)
-    fd = arena.fd
+    fd = arena.handle
     assert isinstance(fd, int)
     assert not os.get_inheritable(fd)
     del arena
@@ -111,13 +111,13 @@ def test_without_memfd_an_unlinked_private_file_serves(
     monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     arena = Arena.shared(1000)
-    assert arena.fd is not None
-    status = os.fstat(arena.fd)
+    assert arena.handle is not None
+    status = os.fstat(arena.handle)
     assert stat.S_IMODE(status.st_mode) == 0o600
     assert status.st_nlink == 0
     assert not list(tmp_path.iterdir())
-    assert not os.get_inheritable(arena.fd)
-    other = Arena.attach(os.dup(arena.fd), 1000)
+    assert not os.get_inheritable(arena.handle)
+    other = Arena.attach(os.dup(arena.handle), 1000)
     other.buffer[999] = 9
     assert arena.buffer[999] == 9
 
@@ -125,8 +125,8 @@ def test_without_memfd_an_unlinked_private_file_serves(
 @on_posix
 def test_attach_owns_the_descriptor_even_when_it_fails() -> None:
     arena = Arena.shared(64)
-    assert arena.fd is not None
-    duplicate = os.dup(arena.fd)
+    assert arena.handle is not None
+    duplicate = os.dup(arena.handle)
     with pytest.raises(ValueError, match="mmap"):
         Arena.attach(duplicate, 1 << 20)
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -138,10 +138,10 @@ def test_attach_owns_the_descriptor_even_when_it_fails() -> None:
 @on_posix
 def test_a_descriptor_sent_over_a_socket_maps_the_same_memory() -> None:
     arena = Arena.shared(256)
-    assert arena.fd is not None
+    assert arena.handle is not None
     left, right = socket.socketpair()
     with left, right:
-        descriptors = array.array("i", [arena.fd]).tobytes()
+        descriptors = array.array("i", [arena.handle]).tobytes()
         left.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
         _, control, _, _ = right.recvmsg(1, socket.CMSG_SPACE(4))
     received = array.array("i", control[0][2])[0]
@@ -178,7 +178,7 @@ def test_an_interrupted_close_can_be_repeated_and_closes_once() -> None:
     k, reached = 1, True
     while reached:
         arena = Arena.shared(64)
-        fd = arena.fd
+        fd = arena.handle
         assert fd is not None
         reached, _, _ = interrupt_at(k, arena.close)
         arena.close()

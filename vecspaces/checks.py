@@ -47,12 +47,7 @@ def check_seconds(name: str, value: Any, *, zero: bool = False) -> float:
 
 
 def show_value(value: Any) -> str:
-    """Describe any object in a few words; never raises.
-
-    Example:
-        >>> show_value(np.zeros((2, 3), np.uint8)), show_value("abc"), show_value([1, 2])
-        ('uint8 array of shape (2, 3)', "'abc' of type str", '[1, 2] of type list and length 2')
-    """
+    """Describe any object in a few words, such as `'abc' of type str`; never raises."""
     if value is None:
         return "None"
     if isinstance(value, np.ndarray):
@@ -82,11 +77,7 @@ def show_path(path: Path) -> str:
 
 
 class Located(str):
-    """The message of an error, and the place of the value: `mask['camera']: expected ...`.
-
-    It is the first argument of an exception. Name and path are fields, so that each space through
-    which an error passes can extend the path (`add_path`).
-    """
+    """The message of an error, with the place of the value, which `add_path` extends."""
 
     name: str
     text: str
@@ -108,14 +99,7 @@ def mismatch(name: str, expected: str, found: str, path: Path = ()) -> Located:
 
 
 def add_path(error: Exception, name: str, *path: str | int) -> None:
-    """Put keys in front of the path in an error's message, which is about the value `name`.
-
-    Example:
-        >>> error = ValueError(mismatch("mask", "0 or 1", "7", ("left", 0)))
-        >>> add_path(error, "mask", "camera")
-        >>> print(error)
-        mask['camera']['left'][0]: expected 0 or 1, found 7
-    """
+    """Put keys in front of the path in an error's message, which is about the value `name`."""
     message = error.args[0] if error.args else None
     if not isinstance(message, str):  # of another library, and about something else
         return

@@ -55,11 +55,7 @@ def require_extra(module: str, extra: str) -> ModuleType:
 
 
 def native_space(space: Any) -> Space[Any]:
-    """Return a space of vecspaces for any space: itself, or the conversion of a known library's.
-
-    The state of its generator is converted too. A user's subclass of such a space is converted like
-    its parent; CustomSpaceError is raised for anything else.
-    """
+    """Return a space of vecspaces for any space: itself, or the conversion of a known library's."""
     if isinstance(space, Space):
         return space
     adapter = _find_adapter(space)
@@ -74,10 +70,7 @@ def native_space(space: Any) -> Space[Any]:
 
 
 def foreign_values(space: Any, native: Space[Any] | None = None) -> Callable[[Any], Any] | None:
-    """Return the function that converts values, and batches, for a third-party space.
-
-    None: they are the same. `native` is the space as `native_space` returns it, if it is known.
-    """
+    """Return the function that converts values, and batches, for a third-party space, or None."""
     adapter = _find_adapter(space)
     return None if adapter is None else adapter.translator(native or native_space(space))
 
@@ -124,17 +117,13 @@ class _Unshippable:
 
 
 def pack_registrations() -> bytes:
-    """Pack the Gymnasium ids that are registered in this process, for a worker to unpack.
-
-    A worker that is not forked (spawn, forkserver, another machine) has none of the ids that the
-    user's program has registered. An id that cannot be pickled does not affect the others: making
-    it in the worker raises the reason. Empty if this process has not imported Gymnasium.
-    """
+    """Pack the Gymnasium ids of this process for workers that are not forked, which lack them."""
     registration = sys.modules.get("gymnasium.envs.registration")
     if registration is None:
         return b""
     packed: dict[str, bytes | str] = {}
-    # One by one, and with cloudpickle, which sends functions of __main__ by value, not by name.
+    # One by one, so that an id that cannot be pickled does not affect the others, and with
+    # cloudpickle, which sends functions of __main__ by value, not by name.
     for env_id, spec in registration.registry.items():
         try:
             packed[env_id] = cloudpickle.dumps(spec)

@@ -30,18 +30,10 @@ ALIGNMENT = 64
 
 
 class Arena:
-    """One block of memory, zero at first, with views of any dtype and shape.
+    """One block of memory, zero at first, with views of any dtype and shape, which keep it alive.
 
-    Views keep the block alive; the descriptor is closed with the arena object, or by `close()`. A
-    shared arena can be passed to a child process at its start, with every start method, and to a
-    running process by sending the descriptor (`socket.send_fds`) for `attach`. `Arena(nbytes)` is
-    private memory; `shared` and `attach` make shared memory.
-
-    Example:
-        >>> arena = Arena.shared(128)
-        >>> arena.view("float32", (2, 3), offset=64)[:] = 7
-        >>> float(arena.view("float32", (6,), offset=64).sum())
-        42.0
+    `Arena(nbytes)` is private memory; `shared` and `attach` make shared memory, which can be passed
+    to a child process at its start, and to a running process by sending the descriptor.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -117,11 +109,6 @@ class Arena:
     def handle(self) -> int | str | None:
         """The argument of `attach`: a descriptor, on Windows a tag; None if private or closed."""
         return self._handle
-
-    @property
-    def fd(self) -> int | None:
-        """The file descriptor of a shared block, close-on-exec; None if there is none."""
-        return self._handle if isinstance(self._handle, int) else None
 
     @property
     def buffer(self) -> NDArray[np.uint8]:

@@ -21,12 +21,9 @@ def is_in_main(value: Any) -> bool:
 
 
 def dumps_by_name(value: Any, by_name: Callable[[Any], bool] = is_in_main, **options: Any) -> bytes:
-    """Pickle functions and classes by reference if they have a name, otherwise by value.
-
-    cloudpickle sends functions and classes of the main module by value. A forked worker has the
-    caller's main module, in which a class that is sent by value would be a second class. Functions
-    and classes that `by_name` accepts are therefore sent by reference.
-    """
+    """Pickle functions and classes by reference if they have a name, otherwise by value."""
+    # cloudpickle sends those of the main module by value, which a forked worker has too: there, a
+    # class that is sent by value would be a second class.
     file = io.BytesIO()
     _Pickler(file, by_name, **{"protocol": 5, **options}).dump(value)
     return file.getvalue()

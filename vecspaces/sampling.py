@@ -101,10 +101,7 @@ def masks_as_list(infos: Mapping[str, Any], num_rows: int) -> list[dict[str, Any
 
 
 def draw_action(space: Space[Any], info: Any, where: str) -> Any:
-    """Draw the action of one environment within the mask in its info, if it has one.
-
-    `where` begins the message of the ValueError for a mask that does not fit.
-    """
+    """Draw the action of one environment within the mask in its info; errors begin with `where`."""
     try:
         mask = fit_mask(space, info)
     except ValueError as error:
@@ -113,25 +110,20 @@ def draw_action(space: Space[Any], info: Any, where: str) -> Any:
 
 
 def fit_mask(space: Space[Any], info: Any) -> Any:
-    """Return the mask in an info as `space.sample` takes it; None if the info has none.
-
-    The mask is a copy. A ValueError says why it does not fit, or that it allows no action.
-    """
+    """Return a copy of the mask in an info, as `space.sample` takes it; None if it has none."""
     return _fit(space, info.get(MASK), ()) if isinstance(info, Mapping) else None
 
 
 def sample_next(
     envs: VectorEnv[Any, Any, Any], result: tuple[Any, ...], rng: np.random.Generator
 ) -> Any:
-    """Draw the actions that follow what `reset`, `step` or `recv` returned.
-
-    In NEXT_STEP mode, rows whose episode has ended are not masked: their action is ignored, and a
-    final state may allow none. In SAME_STEP mode, their mask is that of the next episode.
-    """
+    """Draw the actions that follow what `reset`, `step` or `recv` returned."""
     count, infos = envs.num_envs, result[-1]
     if len(result) > 2:
         _, rewards, terminations, truncations, _ = result
         count = len(rewards)
+        # In NEXT_STEP mode, the action of rows whose episode has ended is ignored, and a final
+        # state may allow none. In SAME_STEP mode, their mask is that of the next episode.
         if MASK in infos and envs.metadata["autoreset_mode"] != AutoresetMode.SAME_STEP:
             given = infos[f"_{MASK}"] & ~(terminations | truncations)
             infos = {MASK: infos[MASK], f"_{MASK}": given}

@@ -68,8 +68,8 @@ def test_rows_take_the_memory_of_their_texts() -> None:
         one, other = layout.bind(arena, spill=True)
 
         def used() -> int:
-            assert arena.fd is not None
-            return os.fstat(arena.fd).st_blocks * 512
+            assert arena.handle is not None
+            return os.fstat(arena.handle).st_blocks * 512
 
         one.write_batch(("short",) * n)
         other.copy_rows(one, slice(None))

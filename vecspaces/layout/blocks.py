@@ -44,21 +44,14 @@ class ArrayBlock:
         """Return a block of `n` rows of the same kind in memory of its own."""
         return ArrayBlock(np.zeros((n, *self.array.shape[1:]), self.array.dtype))
 
-    def copy(self, to: Index, source: ArrayBlock, rows: Index) -> None:
-        """Copy rows of another block of the same kind into rows of this one."""
-        self.array[to] = source.array[rows]
+    def get(self, at: Index, *, copy: bool = False) -> Any:
+        """Return the contents of rows, which another block of the same kind can `put`."""
+        rows = self.array[at]
+        return rows.copy() if copy else rows
 
-    def clear(self, at: Index) -> None:
-        """Make rows what they were before anything was written."""
-        self.array[at] = 0
-
-    def export(self, low: int, high: int) -> Any:
-        """Return rows `low` to `high` as a contiguous copy."""
-        return self.array[low:high].copy()
-
-    def load(self, low: int, high: int, part: Any) -> None:
-        """Write what `export` returned."""
-        self.array[low:high] = part
+    def put(self, at: Index, rows: Any) -> None:
+        """Write what `get` returned."""
+        self.array[at] = rows
 
 
 class VariableBlock(ArrayBlock):
@@ -120,13 +113,8 @@ class VariableBlock(ArrayBlock):
         if self.spilled:
             self.spilled.pop(row, None)
 
-    def fetch(self, row: int) -> bytearray | None:
+    def fetch(self, row: int) -> _Bytes | None:
         """Return the bytes of one value; None if the row was never written or its spill is lost."""
-        data = self._view(row)
-        return None if data is None else bytearray(data)
-
-    def _view(self, row: int) -> _Bytes | None:
-        """Return what `fetch` returns, not copied."""
         size: int = self._sizes[row]
         if size == _SPILLED:
             return self.spilled.get(row)
@@ -135,27 +123,14 @@ class VariableBlock(ArrayBlock):
         start = row * self._stride + SIZE_BYTES
         return self._bytes[start : start + min(size, self._capacity)]
 
-    def copy(self, to: Index, source: ArrayBlock, rows: Index) -> None:
-        """Copy rows of another block of the same kind into rows of this one, spilled ones too."""
-        assert isinstance(source, VariableBlock)
-        targets, origins = row_numbers(to, len(self.array)), row_numbers(rows, len(source.array))
-        self._store_all(targets, map(source._view, origins))
+    def get(self, at: Index, *, copy: bool = False) -> list[_Bytes | None]:
+        """Return the used bytes of rows, spilled ones too; None for rows never written."""
+        found = map(self.fetch, row_numbers(at, len(self.array)))
+        return [data if data is None or not copy else bytearray(data) for data in found]
 
-    def clear(self, at: Index) -> None:
-        """Mark rows as never written; their bytes stay."""
-        numbers = row_numbers(at, len(self.array))
-        self._store_all(numbers, [None] * len(numbers))
-
-    def export(self, low: int, high: int) -> Any:
-        """Return the used bytes of rows `low` to `high`; None for rows that were never written."""
-        return [self.fetch(row) for row in range(low, high)]
-
-    def load(self, low: int, high: int, part: Any) -> None:
-        """Write what `export` returned."""
-        self._store_all(range(low, high), part)
-
-    def _store_all(self, rows: Iterable[int], values: Iterable[_Bytes | None]) -> None:
-        for row, data in zip(rows, values, strict=True):
+    def put(self, at: Index, rows: Iterable[_Bytes | None]) -> None:
+        """Write what `get` returned."""
+        for row, data in zip(row_numbers(at, len(self.array)), rows, strict=True):
             if data is None:
                 self._sizes[row] = _UNWRITTEN
                 self.spilled.pop(row, None)
@@ -167,6 +142,12 @@ class VariableBlock(ArrayBlock):
         if not self.spilled:
             return []
         return [(row, self.spilled.pop(row)) for row in sorted(self.spilled) if low <= row < high]
+
+
+def put_all(blocks: list[ArrayBlock], at: Index, parts: list[Any]) -> None:
+    """Write the contents of rows, one part for each block."""
+    for block, part in zip(blocks, parts, strict=True):
+        block.put(at, part)
 
 
 def private_block(leaf: Array | Encoded | Variable, n: int) -> ArrayBlock:

@@ -22,12 +22,7 @@ _JOINED_BYTES = 65536
 
 
 def writer(out: NDArray[Any]) -> Callable[[list[Any]], bool]:
-    """Return the function that writes values with exactly the dtype and shape of the rows of `out`.
-
-    Called with one value per row, it writes them in one pass; if one value has another dtype or
-    shape, it returns False and writes nothing. An error of a foreign object is raised later, when
-    its row is written separately.
-    """
+    """Return the function that writes one value per row, or returns False if one does not fit."""
     if out.ndim == 1:
         return _scalar_writer(out)
     if not out.flags.c_contiguous or not out.size:

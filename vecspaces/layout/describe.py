@@ -207,11 +207,7 @@ _NONE: tuple[int, Any] = (-1, b"")
 
 @dataclass(frozen=True, slots=True)
 class _BatchCodec:
-    """Encodes any number of values of a node, as a batch or, not stacked, as a tuple of values.
-
-    Rows of arrays, and values of variable size, are stored as their bytes; any other batch is
-    pickled.
-    """
+    """Encodes any number of values of a node, as a batch or, not stacked, as a tuple of values."""
 
     node: Node
     is_stacked: bool = True
@@ -223,7 +219,7 @@ class _BatchCodec:
             return _pack_arrays(node, batch, path)
         if isinstance(node, Variable):
             return _pack_variable(node, batch, path)
-        if self.is_stacked:
+        if self.is_stacked:  # pickled, as anything that is neither arrays nor of variable size
             return 0, dump(fit_batch_of(node, batch, path))
         return 0, dump(tuple(fit_values(node, batch)))
 

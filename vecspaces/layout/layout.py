@@ -14,10 +14,17 @@ from numpy.typing import NDArray
 
 from vecspaces.checks import Path, check_count, show_path
 from vecspaces.errors import CustomSpaceError
-from vecspaces.layout.blocks import SIZE_BYTES, ArrayBlock, Index, VariableBlock, row_numbers
+from vecspaces.layout.blocks import (
+    SIZE_BYTES,
+    ArrayBlock,
+    Index,
+    VariableBlock,
+    put_all,
+    row_numbers,
+)
 from vecspaces.layout.describe import describe
 from vecspaces.layout.nodes import Array, Node, Record, Variable, walk
-from vecspaces.layout.ports import Port, make_port
+from vecspaces.layout.ports import ArrayPort, Port, make_port
 from vecspaces.memory import ALIGNMENT, Arena
 from vecspaces.spaces import Space
 
@@ -156,10 +163,7 @@ class Layout:
         return self._arrange(self.space, self._node, n, 1, 0, offset)
 
     def of_chunks(self, length: int) -> Layout:
-        """Return the layout of n rows of `length` values each, which must be arrays.
-
-        In memory, the values are in the same places as in `of_rows(n * length)`.
-        """
+        """Return the layout of n rows of `length` arrays, placed as by `of_rows(n * length)`."""
         return self._arrange(self.space, _repeated(self._node, length), self.n, 1, 0, 0)
 
     @property
@@ -246,15 +250,10 @@ class Layout:
         return self.reduce_by(cloudpickle.dumps)
 
     def reduce_by(self, dumps: Callable[[Any], bytes]) -> tuple[Any, ...]:
-        """Return the parts of a pickle, with a custom pickler for the space and its node.
-
-        The node is sent, so that no other process needs to describe the space, because
-        registrations may be missing there. It is pickled separately, so that an error names the
-        space.
-
-        Raises:
-            CustomSpaceError: The space, or a function of its node, cannot be pickled.
-        """
+        """Return the parts of a pickle, with a custom pickler for the space and its node."""
+        # The node is sent, so that no other process needs to describe the space, because
+        # registrations may be missing there. It is pickled separately, so that an error names the
+        # space.
         try:
             packed = dumps((self.space, self._node))
         except Exception as error:
@@ -364,7 +363,9 @@ class Rows:
 
     def batch_writer(self) -> Callable[[Any], None]:
         """Return a function that does the same as `write_batch` with all rows, in less time."""
-        return self._port.batch_writer(self.layout.n)
+        if isinstance(self._port, ArrayPort):
+            return self._port.batch_writer()
+        return self.write_batch
 
     def write_batch(self, batch: Any, at: Index | None = None) -> None:
         """Write a batch; all of it is checked before any of it is written.
@@ -377,7 +378,8 @@ class Rows:
             Mismatch: If the batch does not fit; `row` is the position in the batch.
         """
         n = self.layout.n if at is None else len(row_numbers(at, self.layout.n))
-        self._port.commit(self._port.prepare(batch, n), slice(None) if at is None else at)
+        prepared = self._port.prepare(batch, n)
+        put_all(self._blocks, slice(None) if at is None else at, prepared)
 
     def items(self, low: int, high: int) -> list[Any]:
         """Return copies of the values of rows `low` to `high`."""
@@ -385,29 +387,23 @@ class Rows:
 
     def copy_rows(self, source: Rows, at: Index) -> None:
         """Copy the rows `at` from another slot of the same layout, without decoding them."""
-        for block, other in zip(self._blocks, source._blocks, strict=True):
-            block.copy(at, other, at)
+        put_all(self._blocks, at, [block.get(at) for block in source._blocks])
 
     def clear(self, at: Index) -> None:
         """Restore the initial state of rows, which is zeros for arrays."""
-        for block in self._blocks:
-            block.clear(at)
+        n = len(row_numbers(at, self.layout.n))
+        put_all(self._blocks, at, [block.like(n).get(slice(None)) for block in self._blocks])
 
     def export(self, low: int, high: int) -> list[Any]:
         """Copy rows `low` to `high` into a few picklable parts, with their spilled values."""
-        return [block.export(low, high) for block in self._blocks]
+        return [block.get(slice(low, high), copy=True) for block in self._blocks]
 
     def load(self, low: int, high: int, parts: list[Any]) -> None:
         """Write what `export` returned, for the same number of rows of the same space."""
-        for block, part in zip(self._blocks, parts, strict=True):
-            block.load(low, high, part)
+        put_all(self._blocks, slice(low, high), parts)
 
     def take_spilled(self, low: int, high: int) -> list[tuple[int, int, bytes | bytearray]]:
-        """Remove and return the spilled values of rows `low` to `high`.
-
-        Returns:
-            The leaf, row and bytes of each, for `put_spilled` in the reading process.
-        """
+        """Remove and return leaf, row and bytes of what rows spilled, for `put_spilled`."""
         return [
             (leaf, row, data)
             for leaf, block in enumerate(self._variable)

@@ -90,10 +90,7 @@ class Record:
         return tuple(members)
 
     def split(self, path: Path, value: Any, row: int | None = None) -> Any:
-        """Return the members of a value or a batch in the order of `keys`, or raise Mismatch.
-
-        `path` and `row` are the place of the value, for the error.
-        """
+        """Return the members of a value or a batch in the order of `keys`, or raise Mismatch."""
         count = len(self.keys)
         if self.container is tuple:
             if isinstance(value, SEQUENCES) and len(value) == count:

@@ -72,11 +72,9 @@ def dump(value: Any) -> bytes:
 
 
 def dumping_by(dumps: Dumps, function: Callable[..., None]) -> Callable[..., None]:
-    """Return a function in which `dump` uses `dumps` for objects of the main module's classes.
+    """Return a function in which `dump` uses `dumps` for objects of the main module's classes."""
 
-    The process that loads them may have another main module, with another class of that name.
-    """
-
+    # The process that loads them may have another main module, with another class of that name.
     def call(*args: Any, **kwargs: Any) -> None:
         token = _by_value.set(dumps)
         try:

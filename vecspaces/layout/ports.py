@@ -15,7 +15,14 @@ import numpy as np
 
 from vecspaces.checks import RAISED, Path, show_value
 from vecspaces.layout import columns
-from vecspaces.layout.blocks import ArrayBlock, Index, VariableBlock, private_block, row_numbers
+from vecspaces.layout.blocks import (
+    ArrayBlock,
+    Index,
+    VariableBlock,
+    private_block,
+    put_all,
+    row_numbers,
+)
 from vecspaces.layout.casting import Mismatch, fit, fit_batch
 from vecspaces.layout.nodes import SEQUENCES, Array, Choice, Encoded, Node, Record, Variable, walk
 from vecspaces.spaces.intervals import dtype_limits
@@ -45,21 +52,8 @@ class Port(ABC):
         return write
 
     @abstractmethod
-    def prepare(self, batch: Any, n: int) -> Any:
-        """Check a batch of `n` values and convert it into the form that `commit` takes."""
-
-    @abstractmethod
-    def commit(self, prepared: Any, at: Index) -> None:
-        """Write a prepared batch into the rows `at`."""
-
-    def batch_writer(self, n: int) -> Callable[[Any], None]:
-        """Return the function that checks a batch of all `n` rows, and then writes it."""
-        prepare, commit, everything = self.prepare, self.commit, slice(None)
-
-        def write(batch: Any) -> None:
-            commit(prepare(batch, n), everything)
-
-        return write
+    def prepare(self, batch: Any, n: int) -> list[Any]:
+        """Check a batch of `n` values; return what each block has to `put`."""
 
     @abstractmethod
     def read(self, copy: bool = False, at: Index | None = None) -> Any:
@@ -135,22 +129,15 @@ class ArrayPort(Port):
 
         return write
 
-    def prepare(self, batch: Any, n: int) -> Any:
+    def prepare(self, batch: Any, n: int) -> list[Any]:
         """Cast the whole array at once."""
-        if (
-            batch.__class__ is np.ndarray
-            and batch.dtype == self.dtype
-            and batch.shape == (n, *self.shape)
-        ):
-            return batch
-        return fit_batch(batch, n, self.dtype, self.shape, self.path)
+        whole = (n, *self.shape)
+        if batch.__class__ is np.ndarray and batch.dtype is self.dtype and batch.shape == whole:
+            return [batch]
+        return [fit_batch(batch, n, self.dtype, self.shape, self.path)]
 
-    def commit(self, prepared: Any, at: Index) -> None:
-        """Write all rows by one assignment."""
-        self.rows[at] = prepared
-
-    def batch_writer(self, n: int) -> Callable[[Any], None]:
-        """Write all rows by one assignment, without a check if the array fits without a cast."""
+    def batch_writer(self) -> Callable[[Any], None]:
+        """Return the function that writes all rows, without a check if they fit without a cast."""
         rows, dtype, shape, prepare = self.rows, self.dtype, self.rows.shape, self.prepare
         ndarray = np.ndarray
 
@@ -158,7 +145,7 @@ class ArrayPort(Port):
             if batch.__class__ is ndarray and batch.dtype is dtype and batch.shape == shape:
                 rows[...] = batch
             else:
-                rows[...] = prepare(batch, n)
+                (rows[...],) = prepare(batch, len(rows))
 
         return write
 
@@ -229,12 +216,7 @@ class RecordPort(Port):
     def prepare(self, batch: Any, n: int) -> list[Any]:
         """Prepare the batch of each member."""
         members = zip(self.children, self.split(batch), strict=True)
-        return [child.prepare(member, n) for child, member in members]
-
-    def commit(self, prepared: list[Any], at: Index) -> None:
-        """Commit the batch of each member."""
-        for child, member in zip(self.children, prepared, strict=True):
-            child.commit(member, at)
+        return [part for child, member in members for part in child.prepare(member, n)]
 
     def read(self, copy: bool = False, at: Index | None = None) -> Any:
         """Return a dict or tuple of the members' batches."""
@@ -266,7 +248,7 @@ class ValuePort(Port):
     def __init__(self, node: Node, path: Path, blocks: list[ArrayBlock]) -> None:
         self.node, self.path, self.blocks = node, path, blocks
 
-    def prepare(self, batch: Any, n: int) -> list[ArrayBlock]:
+    def prepare(self, batch: Any, n: int) -> list[Any]:
         """Write the values into blocks of their own."""
         if not isinstance(batch, (tuple, list, np.ndarray)) or len(batch) != n:
             expected = f"a tuple of {n} values, one for each row"
@@ -275,12 +257,7 @@ class ValuePort(Port):
         write = make_port(self.node, self.path, iter(scratch)).write
         for row, value in enumerate(batch):
             write(row, value)
-        return scratch
-
-    def commit(self, prepared: list[ArrayBlock], at: Index) -> None:
-        """Copy the rows of those blocks."""
-        for block, source in zip(self.blocks, prepared, strict=True):
-            block.copy(at, source, slice(None))
+        return [block.get(slice(None)) for block in scratch]
 
     def read(self, copy: bool = False, at: Index | None = None) -> tuple[Any, ...]:
         """Decode every row."""
@@ -385,7 +362,7 @@ class VariablePort(ValuePort):
         """Decode the row."""
         data = self.fetch(row)
         if data is not None:
-            return self.decode(data)
+            return self.decode(bytearray(data))
         return None if self.empty is None else self.empty(np.zeros)
 
 
@@ -413,8 +390,7 @@ def make_port(node: Node, path: Path, blocks: Iterator[ArrayBlock]) -> Port:
 
 def fit_values(node: Node, values: tuple[Any, ...] | list[Any]) -> list[Any]:
     """Return several values as they would be read back; a Mismatch names the position."""
-    blocks = [private_block(leaf, len(values)) for _, leaf in walk(node)]
-    port = make_port(node, (), iter(blocks))
+    port = make_port(node, (), iter(_private_blocks(node, len(values))))
     for i, value in enumerate(values):
         try:
             port.write(i, value)
@@ -426,9 +402,14 @@ def fit_values(node: Node, values: tuple[Any, ...] | list[Any]) -> list[Any]:
 def fit_batch_of(node: Node, batch: Any, path: Path = ()) -> Any:
     """Return a batch of any number of values, checked and cast, in memory of its own."""
     count = _length(node, batch, path) or 0
-    port = make_port(node, path, iter([private_block(leaf, count) for _, leaf in walk(node)]))
-    port.commit(port.prepare(batch, count), slice(None))
-    return port.read(copy=False, at=None)
+    blocks = _private_blocks(node, count)
+    port = make_port(node, path, iter(blocks))
+    put_all(blocks, slice(None), port.prepare(batch, count))
+    return port.read()
+
+
+def _private_blocks(node: Node, n: int) -> list[ArrayBlock]:
+    return [private_block(leaf, n) for _, leaf in walk(node)]
 
 
 def _length(node: Node, batch: Any, path: Path) -> int | None:

@@ -67,11 +67,7 @@ def pick(space: Space[Any], batch: Any, at: int | Sequence[int] | np.ndarray[Any
 
 
 def batch_length(space: Space[Any], batch: Any) -> int | None:
-    """Return the number of values of `space` in a batch; None if such values have no data.
-
-    Raises TypeError if a value has no length, KeyError or IndexError if a member has no column, and
-    ValueError for columns of different lengths.
-    """
+    """Return the number of values of `space` in a batch; None if such values have no data."""
     if not isinstance(space, Product):
         return len(batch)
     found = [batch_length(member, batch[key]) for key, member in space._members().items()]
@@ -82,7 +78,7 @@ def batch_length(space: Space[Any], batch: Any) -> int | None:
 
 
 def contains_all(space: Space[Any], batch: Any) -> bool:
-    """Return whether every value of `batch` is in `space`; raise what `batch_length` raises."""
+    """Return whether every value of `batch` is in `space`; raise if it is no batch."""
     # Arrays of the space's own dtype and shape are tested at once, with the same result. A subclass
     # with its own `contains` is tested row by row.
     contains = type(space).contains

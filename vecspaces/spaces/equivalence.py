@@ -78,30 +78,21 @@ def is_same(one: Space[Any], other: Space[Any]) -> bool:
 
 
 def is_twin(one: Any, other: Any) -> bool:
-    """Return whether two spaces, of any library, have equal attributes, except the generators.
-
-    Their class need not define `==`. Arrays are compared bit for bit, while the `==` of a Box
-    accepts bounds that are close.
-    """
-    return _attributes(one) == _attributes(other)
+    """Return whether two spaces of any library are equal bit for bit, except their generators."""
+    return _gather(one, []) == _gather(other, [])
 
 
 def fingerprint(space: Any) -> Hashable:
-    """Return a key that spaces share if `is_twin` holds.
+    """Return a key that spaces share if `is_twin` holds, which finds equal ones among thousands.
 
-    Finding equal ones among thousands of spaces takes one key per space instead of one comparison
-    per pair. If an attribute has no hash, or leads back to the space, the key belongs to this space
-    only, as long as the space exists.
+    If an attribute has no hash, or leads back to the space, the key belongs to this space only, as
+    long as the space exists.
     """
     try:
-        found = _attributes(space)
+        found = _gather(space, [])
     except Exception:  # a RecursionError, or whatever a class of another library raises
         return object, id(space)
-    try:
-        hash(key := tuple(found))
-    except Exception:
-        return tuple(map(_hashable, found))
-    return key
+    return tuple(map(_hashable, found))
 
 
 def _hashable(value: Any) -> Hashable:
@@ -112,22 +103,16 @@ def _hashable(value: Any) -> Hashable:
     return cast("Hashable", value)
 
 
-def _attributes(space: Any) -> list[Any]:
-    """Return all attributes of a space, and those of the spaces inside it, in one list."""
-    found: list[Any] = []
-    _gather(space, found)
-    return found
-
-
-def _gather(value: Any, found: list[Any]) -> None:
+def _gather(value: Any, found: list[Any]) -> list[Any]:
+    """Add all attributes of a space, and those of the spaces inside it, to one list."""
     kind = type(value)
     if kind is np.ndarray:
         found += value.dtype, value.shape
         if value.dtype.hasobject or value.dtype.char in "gG":  # bytes of padding differ
             found += value.ravel().tolist()
-            return
-        data = value.tobytes()
-        found.append(data if len(data) <= _DIGESTED_ABOVE else blake2b(data).digest())
+        else:
+            data = value.tobytes()
+            found.append(data if len(data) <= _DIGESTED_ABOVE else blake2b(data).digest())
     elif kind is dict:
         found += kind, len(value)
         for key, item in value.items():
@@ -145,6 +130,7 @@ def _gather(value: Any, found: list[Any]) -> None:
                 _gather(attributes[name], found)
     else:
         found += kind, value
+    return found
 
 
 def difference(a: Space[Any], b: Space[Any], *, bounds: bool = True) -> str | None:

@@ -18,10 +18,10 @@ alphanumeric: frozenset[str] = frozenset(
 
 
 class _Characters:
-    """The characters of a charset in several forms, shared by equal charsets."""
+    """The characters of a charset in several forms."""
 
-    def __init__(self, characters: tuple[str, ...]) -> None:
-        self.as_tuple = characters
+    def __init__(self, characters: str) -> None:
+        self.as_tuple = tuple(characters)
         self.as_set = frozenset(characters)
         self.as_str = "".join(sorted(characters))
         self.indices: dict[str, np.int32] = {
@@ -32,23 +32,8 @@ class _Characters:
         sums = np.full(len(characters), 1.0 / max(len(characters), 1)).cumsum()
         self.ends = sums / sums[-1:]
 
-    # Equal charsets may have two of these objects, because the cache below is bounded.
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Characters) and self.as_tuple == other.as_tuple
 
-    def __hash__(self) -> int:
-        return hash(self.as_tuple)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Characters:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _table, (self.as_tuple,)
-
-
-@functools.lru_cache(maxsize=256)
-def _table(characters: tuple[str, ...]) -> _Characters:
-    return _Characters(characters)
+_table = functools.lru_cache(maxsize=256)(_Characters)
 
 
 class Text(StandardSpace[str]):
@@ -101,7 +86,8 @@ class Text(StandardSpace[str]):
                 raise TypeError(f"charset: expected characters, found {show_value(character)}")
             if len(character) != 1:
                 raise ValueError(f"charset: expected single characters, found {character!r}")
-        self._characters = _table(tuple(dict.fromkeys(characters)))
+        # A str, which is copied, hashed and compared in no time; its other forms are found by it.
+        self._charset = "".join(dict.fromkeys(characters))
         super().__init__(dtype=str, seed=seed)
 
     @classmethod
@@ -118,6 +104,10 @@ class Text(StandardSpace[str]):
             "max_length": self.max_length,
             "characters": self.characters,  # in any order
         }
+
+    @property
+    def _characters(self) -> _Characters:
+        return _table(self._charset)
 
     @property
     def character_set(self) -> frozenset[str]:
@@ -162,7 +152,8 @@ class Text(StandardSpace[str]):
         length, weights = (None, None) if limit is None else self._check_pair(word, limit)
         if length is None:
             length = self.np_random.integers(self.min_length, self.max_length + 1)
-        characters = self._characters.as_tuple
+        table = self._characters
+        characters = table.as_tuple
         if not characters or (weights is not None and not weights.any()):
             if self.min_length == 0:
                 return ""
@@ -170,7 +161,7 @@ class Text(StandardSpace[str]):
             name = word if characters else "charset"
             raise ValueError(mismatch(name, expected, "none; allow at least one"))
         if weights is None:
-            picks = self._characters.ends.searchsorted(self.np_random.random(length), side="right")
+            picks = table.ends.searchsorted(self.np_random.random(length), side="right")
         else:
             if word == "mask":
                 weights = weights / weights.sum()
@@ -187,7 +178,7 @@ class Text(StandardSpace[str]):
             expected = f"None or an integer from {self.min_length} to {self.max_length}"
             raise AssertionError(mismatch(word, expected, show_value(length), (0,)))
         if weights is not None:
-            check_limit(word, weights, (len(self._characters.as_tuple),), (1,))
+            check_limit(word, weights, (len(self._charset),), (1,))
         return length, weights
 
     def contains(self, x: Any) -> bool:

@@ -13,15 +13,7 @@ from vecspaces.spaces import Space
 
 
 class SharedMemory:
-    """One anonymous block with the values of n environments, and its views.
-
-    It can be passed to child processes when they are started, under every start method, and is
-    freed with its last user. There is no lock: a row must not be read while it is written.
-
-    Args:
-        layout: The layout of the values.
-        arena: The block.
-    """
+    """One anonymous block with the values of n environments, and its views; it has no lock."""
 
     __slots__ = ("_known", "arena", "layout", "n", "rows", "write")
 
