@@ -59,7 +59,7 @@ class SpaceContract:
     """
 
     seeds: ClassVar[tuple[Any, ...]] = (7,)
-    wrong_seeds: ClassVar[tuple[Any, ...]] = (-1, "1", 1.0, np.int64(1), [1, 2], b"x", object)
+    wrong_seeds: ClassVar[tuple[Any, ...]] = ("1", np.int64(1), [1, 2], b"x", object)
     limits: ClassVar[dict[str, tuple[Any, ...]]] = {}
     wrong_limits: ClassVar[dict[str, tuple[Any, ...]]] = {}
     refused: ClassVar[tuple[Callable[[Any], Any], ...]] = ()
@@ -89,7 +89,7 @@ class SpaceContract:
         assert space.seed() != space.seed()
 
     def test_a_wrong_seed_is_gymnasiums_error(self) -> None:
-        for seed in self.wrong_seeds:
+        for seed in (-1, 1.0, *self.wrong_seeds):
             ours, theirs = (outcome(lambda: self.make(lib).seed(seed)) for lib in LIBRARIES)  # noqa: B023
             assert ours == theirs, seed
             assert ours == "Error" or issubclass(ours, Exception), seed

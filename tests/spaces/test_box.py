@@ -11,12 +11,10 @@ from typing import Any
 import gymnasium.spaces
 import numpy as np
 import pytest
-from hypothesis import given
 
 import vecspaces.spaces
 from tests.compare import assert_identical
 from tests.spaces.contract import SpaceContract
-from tests.strategies import Recipe, boxes, seeds
 from vecspaces.spaces import Box
 
 
@@ -64,28 +62,13 @@ class TestBox(SpaceContract):
         return lib.Box(0, np.array([np.inf, 1]))
 
 
-def test_the_shape_comes_from_the_argument_from_the_bounds_or_is_one() -> None:
-    assert Box(0, 1).shape == (1,)
-    assert Box(0, 1, (2, 3)).shape == Box(0, 1, [np.int8(2), 3]).shape == (2, 3)
-    assert Box(np.zeros((2, 3)), 1).shape == Box(0, np.ones((2, 3))).shape == (2, 3)
-    assert Box(0, 1, ()).shape == Box(np.array(0.0), 1).shape == ()
-    assert all(type(side) is int for side in Box(0, 1, (np.int64(2),)).shape)
-
-
-def test_bounds_are_arrays_of_the_dtype() -> None:
-    box = Box(0, np.arange(1, 4), dtype=np.uint8)
-    for bound in (box.low, box.high):
-        assert bound.dtype == np.uint8 and bound.shape == (3,)
-    assert box.low.tolist() == [0, 0, 0] and box.high.tolist() == [1, 2, 3]
-
-
 def test_bounds_cannot_be_changed_by_accident() -> None:
     given_low = np.zeros(3)
-    for box in (Box(given_low, 1), copy.deepcopy(Box(given_low, 1)), Box(0, 1, (3,))):
+    box = Box(given_low, 1)
+    for one in (box, copy.deepcopy(box), pickle.loads(pickle.dumps(box)), Box(0, 1, (3,))):
         for name in ("low", "high", "bounded_below", "bounded_above"):
             with pytest.raises(ValueError, match="read-only"):
-                getattr(box, name)[0] = 0
-    box = Box(given_low, 1)
+                getattr(one, name)[0] = 0
     given_low[:] = 5
     assert box.low.tolist() == [0, 0, 0]
 
@@ -102,57 +85,11 @@ def test_an_assigned_bound_takes_effect_at_once() -> None:
     assert np.all(box.high == 9)
 
 
-def test_a_pickle_has_the_bounds_frozen_again_and_samples_on() -> None:
-    box = Box(np.array([0, -np.inf]), 1, dtype=np.float64, seed=1)
-    box.sample()
-    twin = pickle.loads(pickle.dumps(box))
-    assert not twin.low.flags.writeable
-    assert twin.bounded_below.tolist() == [True, False]
-    assert twin.sample().tolist() == box.sample().tolist()
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "manners"),
-    [
-        (0, 1, {"both": True, "below": True, "above": True}),
-        (0, np.inf, {"both": False, "below": True, "above": False}),
-        (-np.inf, 1, {"both": False, "below": False, "above": True}),
-        (-np.inf, np.inf, {"both": False, "below": False, "above": False}),
-        (np.array([0, -np.inf]), 1, {"both": False, "below": False, "above": True}),
-    ],
-)
-def test_is_bounded(low: Any, high: Any, manners: dict[str, bool]) -> None:
-    for dtype in (np.float32, np.int32):
-        box = Box(low, high, dtype=dtype)
-        for manner, expected in manners.items():
-            assert box.is_bounded(manner) is expected  # type: ignore[arg-type]
-        assert box.is_bounded() is manners["both"]
-    with pytest.raises(
-        ValueError, match=r"^manner: expected 'both', 'below' or 'above', found 'x'"
-    ):
-        Box(low, high).is_bounded("x")  # type: ignore[arg-type]
-
-
-@given(recipe=boxes(), seed=seeds)
-def test_samples_are_new_writeable_arrays(recipe: Recipe, seed: int) -> None:
-    box = recipe.build(seed=seed)
-    first, second = box.sample(), box.sample()
-    if isinstance(first, np.ndarray):
-        assert first.flags.writeable and first.flags.c_contiguous
-        assert not np.shares_memory(first, second)
-        first[...] = 0
-
-
-def test_sequences_and_scalars_are_cast_without_a_warning() -> None:
+def test_scalars_are_cast_without_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert [0.5, 1] in Box(0, 1, (2,))
-        assert (0, 1) in Box(0, 1, (2,), np.uint8)
-        assert np.zeros(2) not in Box(0, 1, (2,), np.int64)
         assert 0.5 in Box(0, 1, ())
         assert np.uint8(3) in Box(0, 5, (), np.uint8)
-        assert [0.5, 2] not in Box(0, 1, (2,))
-        assert [[0.5], [1, 2]] not in Box(0, 1, (2,))
         assert None not in Box(0, 1, ())
         assert np.float64(1e300) not in Box(0, 1, ())
 
@@ -174,10 +111,7 @@ def test_nan_is_nowhere_and_an_entry_outside_is_seen(low: float, high: float) ->
                     assert wrong not in box
 
 
-def test_repr_shortens_equal_bounds() -> None:
-    assert repr(Box(0, 255, (84, 84, 4), np.uint8)) == "Box(0, 255, (84, 84, 4), uint8)"
-    assert repr(Box(np.array([-1.0, -2.0]), 2.5)) == "Box([-1. -2.], 2.5, (2,), float32)"
-    assert repr(Box(0, 1, (0,))) == "Box([], [], (0,), float32)"
+def test_repr_leaves_the_bounds_in_attributes() -> None:
     box = Box(0, 1)
     assert (box.low_repr, box.high_repr) == (None, None)
     repr(box)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 
 from tests.compare import assert_identical, without_0d_arrays
-from tests.strategies import Recipe, recipes, seeds
+from tests.strategies import INTEGERS, Recipe, recipes, seeds
 from vecspaces import spaces
 from vecspaces.spaces import (
     Box,
@@ -38,29 +38,25 @@ from vecspaces.spaces.utils import is_space_dtype_shape_equiv
 THEIRS = gymnasium.spaces.utils
 
 
-@given(recipe=recipes(), seed=seeds)
-def test_values_are_flattened_and_come_back(recipe: Recipe, seed: int) -> None:
-    space = recipe.build(seed=seed)
-    assume(can_be_flattened(space))
-    flat_space = flatten_space(space)
-    for _ in range(3):
-        value = space.sample()
-        flat = flatten(space, value)
-        assert flat_space.contains(flat), flat_space.explain(flat)
-        assert_identical(*map(without_0d_arrays, (unflatten(space, flat), value)))
-        if space.is_np_flattenable:
-            assert isinstance(flat_space, Box) and isinstance(flat, np.ndarray)
-            assert flat.shape == flat_space.shape == (flatdim(space),)
-            assert flat.dtype == flat_space.dtype
+def assert_comes_back(space: Any, value: Any) -> None:
+    """Assert that a flattened value is in the flat space, and is unflattened to what it was."""
+    flat, flat_space = flatten(space, value), flatten_space(space)
+    assert flat_space.contains(flat), flat_space.explain(flat)
+    assert_identical(*map(without_0d_arrays, (unflatten(space, flat), value)))
+    if space.is_np_flattenable:
+        assert isinstance(flat_space, Box) and isinstance(flat, np.ndarray)
+        assert flat.shape == flat_space.shape == (flatdim(space),)
+        assert flat.dtype == flat_space.dtype
 
 
 @given(recipe=recipes(), seed=seeds)
-def test_flat_values_and_spaces_are_those_of_gymnasium(recipe: Recipe, seed: int) -> None:
+def test_values_come_back_and_flat_ones_are_gymnasiums(recipe: Recipe, seed: int) -> None:
     ours, theirs = recipe.build(seed=seed), recipe.build(gymnasium.spaces)
     assume(can_be_flattened(ours))
     if ours.is_np_flattenable:
         assert flatdim(ours) == THEIRS.flatdim(theirs)
-    value = ours.sample()
+    for value in (ours.sample(), ours.sample(), ours.sample()):
+        assert_comes_back(ours, value)
     try:
         flat_space = repr(THEIRS.flatten_space(theirs))
         flat = THEIRS.flatten(theirs, to_theirs(value))
@@ -99,64 +95,47 @@ def to_theirs(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int64, np.uint64])
-def test_one_hot_vectors_hold_at_the_ends_of_a_dtype(dtype: Any) -> None:
-    info = np.iinfo(dtype)
-    for start in (int(info.min), int(info.max) - 99):
-        discrete = Discrete(100, start=start, dtype=dtype)
-        multi = MultiDiscrete([100, 100, 100], start=[start] * 3, dtype=dtype)
-        for offset in (0, 1, 99):
-            value = dtype(start + offset)
-            assert_identical(unflatten(discrete, flatten(discrete, value)), value)
-            values = np.array([start, start + offset, start + 99], dtype)
-            assert_identical(unflatten(multi, flatten(multi, values)), values)
+UINT64 = np.iinfo(np.uint64).max
+NOTHING = Tuple([Tuple([]), Dict({})])
+#: What random spaces rarely are.
+RARE: list[tuple[Space[Any], Any]] = [
+    (Tuple([Text(4, min_length=0), Box(0, 1)]), ("aZ9", np.array([0.5], np.float32))),
+    # padded beside a member without entries
+    (OneOf([Box(0, 1, (0,)), Box(2, 3, (2,))]), (np.int64(0), np.zeros(0, np.float32))),
+    # bounds that float64 cannot hold
+    (OneOf([Box(0, int(UINT64), (1,), np.uint64)]), (np.int64(0), np.array([UINT64]))),
+    *((space, space.sample()) for space in (Tuple([]), Dict({}), NOTHING)),
+    # an index that the members' dtype cannot hold
+    *(
+        (OneOf([Box(0, 1, (1,), dtype)] * count), (np.int64(count - 1), np.ones(1, dtype)))
+        for dtype, count in (("i1", 130), ("u1", 260), ("f2", 2050))
+    ),
+    # batches of values without a fixed size
+    *(
+        (space, space.sample())
+        for space in (
+            Graph(Sequence(Discrete(2)), Graph(Discrete(3), None), seed=0),
+            Sequence(Sequence(MultiDiscrete([2, 3], np.uint64), stack=True), stack=True, seed=0),
+        )
+    ),
+    # the ends of a dtype
+    *(
+        (Tuple([Discrete(100, None, start, dtype), MultiDiscrete([100], dtype, start=[start])]),
+         (dtype.type(start + offset), np.array([start + offset], dtype)))
+        for dtype in INTEGERS
+        for start in (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max) - 99)
+        for offset in (0, 1, 99)
+    ),
+]  # fmt: skip
 
 
-def test_a_text_beside_floats_comes_back() -> None:
-    space = Tuple([Text(4, min_length=0), Box(0, 1)])
-    value = ("aZ9", np.array([0.5], np.float32))
-    assert_identical(unflatten(space, flatten(space, value)), value)
+@pytest.mark.parametrize(("space", "value"), RARE, ids=lambda value: repr(value)[:60])
+def test_rare_values_come_back(space: Space[Any], value: Any) -> None:
+    assert_comes_back(space, value)
 
 
-def test_text_is_padded_with_the_number_of_characters() -> None:
-    space = Text(4, charset="xyz")
-    assert_identical(flatten(space, "zx"), np.array([2, 0, 3, 3], np.int32))
-
-
-def test_one_of_pads_beside_a_member_without_entries() -> None:
-    space = OneOf([Box(0, 1, (0,)), Box(2, 3, (2,))])
-    value = (np.int64(0), np.zeros(0, np.float32))
-    flat = flatten(space, value)
-    assert flat in flatten_space(space)
-    assert_identical(unflatten(space, flat), value)
-
-
-@pytest.mark.parametrize(("dtype", "count"), [(np.int8, 130), (np.uint8, 260), (np.float16, 2050)])
-def test_one_of_finds_a_dtype_for_its_index(dtype: Any, count: int) -> None:
-    space = OneOf([Box(0, 1, (1,), dtype)] * count)
-    value = (np.int64(count - 1), np.ones(1, dtype))
-    flat = flatten(space, value)
-    assert flat in flatten_space(space) and int(flat[0]) == count - 1
-    assert_identical(unflatten(space, flat), value)
-
-
-def test_one_of_keeps_bounds_that_float64_cannot_hold() -> None:
-    top = np.iinfo(np.uint64).max
-    space = OneOf([Box(0, int(top), (1,), np.uint64)])
-    value = (np.int64(0), np.array([top]))
-    assert flatten(space, value) in flatten_space(space)
-    assert_identical(unflatten(space, flatten(space, value)), value)
-
-
-@pytest.mark.parametrize("space", [Tuple([]), Dict({}), Tuple([Tuple([]), Dict({})])], ids=repr)
-def test_a_space_without_members_flattens_to_nothing(space: Any) -> None:
-    assert flatdim(space) == 0 and flatten_space(space).shape == (0,)
-    value = space.sample()
-    assert flatten(space, value) in flatten_space(space)
-    assert_identical(unflatten(space, flatten(space, value)), value)
-
-
-def test_no_members_promote_no_dtype() -> None:
+def test_text_is_padded_and_no_members_promote_no_dtype() -> None:
+    assert_identical(flatten(Text(4, charset="xyz"), "zx"), np.array([2, 0, 3, 3], np.int32))
     assert flatten_space(Tuple([Tuple([]), Discrete(3)])).dtype == np.int64
 
 
@@ -202,9 +181,7 @@ def test_a_third_partys_space_takes_part_once_registered() -> None:
     value = (np.int64(1), {"a": 0.25 + 0.5j, "b": np.int64(2)})
     space = OneOf([Discrete(2), Dict(a=Complex(), b=Discrete(3))])
     assert flatdim(space) == 6
-    flat = flatten(space, value)
-    assert flat in flatten_space(space)
-    assert_identical(unflatten(space, flat), value)
+    assert_comes_back(space, value)
 
 
 SPACES = [
@@ -267,18 +244,3 @@ def test_flattened_batches_keep_the_byte_order() -> None:
             gymnasium.spaces.Box(0, 9, (2,), ">u2"), stack=stack, seed=0
         )
         assert_identical(flatten(space, space.sample()), THEIRS.flatten(theirs, theirs.sample()))
-
-
-@pytest.mark.parametrize(
-    "space",
-    [
-        Graph(Sequence(Discrete(2)), Graph(Discrete(3), None), seed=0),
-        Sequence(Sequence(MultiDiscrete([2, 3], np.uint64), stack=True), stack=True, seed=0),
-    ],
-    ids=repr,
-)
-def test_batches_of_values_without_a_fixed_size_come_back(space: Any) -> None:
-    value = space.sample()
-    flat = flatten(space, value)
-    assert flat in flatten_space(space)
-    assert_identical(unflatten(space, flat), value)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.compare import assert_identical
 from tests.spaces.contract import LIBRARIES, SpaceContract
 from tests.strategies import FUNDAMENTAL, Recipe, recipes, seeds
-from vecspaces import spaces
 from vecspaces.spaces import (
     Box,
     Dict,
@@ -46,6 +45,10 @@ class TestGraph(SpaceContract):
         lambda lib: lib.Graph(3, None),
         lambda lib: lib.Graph(lib.Discrete(2), 3),
         lambda lib: lib.Graph(None, None),
+        *(
+            lambda lib, sizes=sizes: lib.Graph(lib.Discrete(3), lib.Discrete(3)).sample(**sizes)
+            for sizes in ({"num_nodes": 0}, {"num_nodes": -1}, {"num_edges": -1})
+        ),
     )
     inside = tuple(
         GraphInstance(*parts)
@@ -106,6 +109,7 @@ class TestGraph(SpaceContract):
 class TestGraphWithoutEdges(SpaceContract):
     seeds = (7, (1, 2), [1, 2])
     wrong_seeds = ((1, 2, 3), "abc", (1, [2, 3]))
+    outside = (GraphInstance(([1],), np.array([0]), links((0, 0))),)
 
     def make(self, lib: Any) -> Any:
         return lib.Graph(lib.Tuple([lib.Discrete(9)]), None)
@@ -129,30 +133,6 @@ def test_samples_of_any_size_are_those_of_gymnasium(
             value = ours.sample(num_nodes=num_nodes, num_edges=num_edges)
             assert_identical(value, theirs.sample(num_nodes=num_nodes, num_edges=num_edges))
             assert ours.contains(value), ours.explain(value)
-
-
-def test_the_spaces_of_batches_are_those_of_gymnasium() -> None:
-    ours, theirs = (
-        library.Graph(library.Discrete(3), library.Box(0, 1, (2,))) for library in LIBRARIES
-    )
-    assert repr(ours.batch_node_space) == repr(theirs.batch_node_space)
-    assert repr(ours.batch_edge_space) == repr(theirs.batch_edge_space)
-    assert Graph(Discrete(3), None).batch_edge_space is None
-
-
-@pytest.mark.parametrize("sizes", [{"num_nodes": 0}, {"num_nodes": -1}, {"num_edges": -1}])
-def test_a_size_that_is_too_small_is_refused(sizes: Any) -> None:
-    for library in LIBRARIES:
-        pattern = f"^{next(iter(sizes))}: expected at least" if library is spaces else None
-        with pytest.raises(AssertionError, match=pattern):
-            library.Graph(library.Discrete(3), library.Discrete(3)).sample(**sizes)
-
-
-def test_a_number_of_edges_without_an_edge_space_is_warned_of() -> None:
-    for library in LIBRARIES:
-        with pytest.warns(UserWarning, match="edge"):
-            value = library.Graph(library.Discrete(3), None).sample(num_edges=3)
-        assert value.edges is None and value.edge_links is None
 
 
 NODE_MASK = tuple(np.array([0, 1, 1], np.int8) for _ in range(3))
@@ -206,22 +186,3 @@ def test_a_wrong_mask_of_one_edge_is_refused_with_its_path(edge_space: Any, limi
     space = Graph(Discrete(3), edge_space, seed=1)
     with pytest.raises(AssertionError, match=r"^mask\[1\]"):
         space.sample(mask=(None, limit), num_nodes=9)
-
-
-def test_a_graph_with_edges_is_not_in_a_space_without() -> None:
-    value = GraphInstance(ROWS, np.array([0]), links((0, 0)))
-    assert not Graph(Box(0, 1, (2,)), None).contains(value)
-
-
-def test_a_third_partys_space_can_be_at_the_nodes() -> None:
-    class Letter(spaces.Space[str]):
-        def sample(self, mask: Any = None, probability: Any = None) -> str:
-            return "abc"[self.np_random.integers(3)]
-
-        def contains(self, x: Any) -> bool:
-            return x in ("a", "b", "c")
-
-    space = Graph(Letter(), None, seed=1)
-    value = space.sample(num_nodes=4)
-    assert len(value.nodes) == 4 and value in space
-    assert GraphInstance(("a", "d"), None, None) not in space

@@ -30,15 +30,7 @@ from vecspaces.spaces import (
 
 def trip(space: Space[Any], values: list[Any]) -> list[Any]:
     """The values after a trip through JSON text."""
-    return space.from_jsonable(json.loads(json.dumps(space.to_jsonable(values))))
-
-
-@given(recipe=recipes(), seed=seeds)
-def test_every_sample_survives_the_trip(recipe: Recipe, seed: int) -> None:
-    space = recipe.build(seed=seed)
-    for n in (0, 1, 3):
-        values = [space.sample() for _ in range(n)]
-        assert_identical(*map(without_0d_arrays, (trip(space, values), values)))
+    return space.from_jsonable(json.loads(json.dumps(space.to_jsonable(iter(values)))))
 
 
 NO_ARRAYS = {"Graph", "OneOf", "Sequence", "Text"}
@@ -52,12 +44,16 @@ def batches_without_arrays(recipe: Recipe) -> bool:
     )
 
 
-@given(recipe=recipes().filter(lambda recipe: not batches_without_arrays(recipe)), seed=seeds)
-def test_the_text_is_gymnasiums_where_that_brings_the_values_back(
+@given(recipe=recipes(), seed=seeds)
+def test_samples_survive_and_the_text_is_gymnasiums_where_that_brings_them_back(
     recipe: Recipe, seed: int
 ) -> None:
     ours, theirs = recipe.build(seed=seed), recipe.build(gymnasium.spaces, seed)
     values = [ours.sample() for _ in range(3)]
+    for n in (0, 1, 3):
+        assert_identical(*map(without_0d_arrays, (trip(ours, values[:n]), values[:n])))
+    if batches_without_arrays(recipe):
+        return
     try:
         text = json.dumps(theirs.to_jsonable([theirs.sample() for _ in range(3)]))
         back = theirs.from_jsonable(json.loads(text))
@@ -138,12 +134,3 @@ def test_a_graph_with_no_edges_left_survives() -> None:
     value = GraphInstance(np.array([1]), np.empty((0, 2), np.float32), np.empty((0, 2), np.int32))
     assert value in space
     assert_identical(trip(space, [value]), [value])
-
-
-def test_any_iterable_can_be_written() -> None:
-    space = Dict(a=Discrete(3), b=Tuple([Discrete(3), Text(2)]))
-    values = [space.sample() for _ in range(3)]
-    assert space.to_jsonable(iter(values)) == space.to_jsonable(values)
-    inner = Tuple([Discrete(3), Text(2)])
-    rows = [inner.sample() for _ in range(3)]
-    assert inner.to_jsonable(iter(rows)) == inner.to_jsonable(rows)

@@ -65,13 +65,21 @@ def test_box_samples_lie_within_the_most_extreme_bounds(box: Box[Any]) -> None:
 
 
 @pytest.mark.parametrize("dtype", BOX_DTYPES, ids=str)
-def test_a_box_of_the_whole_dtype(dtype: Any) -> None:
+def test_boxes_at_the_ends_of_the_dtype(dtype: Any) -> None:
     smallest, largest = dtype_limits(dtype)
     for shape in ((), (0,), (1,), (200,), (2, 3)):
         box = Box(smallest, largest, shape, dtype)
         assert_samples_lie_within(box)
         for bound in (smallest, largest):
             assert np.full(shape, bound, dtype) in box
+    for bound in {smallest, largest, 0}:
+        assert np.all(Box(bound, bound, (5,), dtype, seed=0).sample() == np.array(bound, dtype))
+    if dtype.kind in "if":
+        with np.errstate(over="ignore"):  # float16 may round beyond its end to infinity
+            for bound in (smallest, largest):
+                for box in (Box(bound, np.inf, (9,), dtype), Box(-np.inf, bound, (9,), dtype)):
+                    box.seed(0)
+                    assert all(box.sample() in box for _ in range(50))
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
@@ -86,12 +94,6 @@ def test_all_parts_of_a_whole_integer_dtype_are_drawn(dtype: Any) -> None:
         if abs(first) < 2**53:
             assert drawn == {first, first + 1, first + 2}
         assert drawn <= {first, first + 1, first + 2}
-
-
-@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
-def test_low_equal_to_high_leaves_one_value(dtype: Any) -> None:
-    for bound in {*dtype_limits(dtype), 0}:
-        assert np.all(Box(bound, bound, (5,), dtype, seed=0).sample() == np.array(bound, dtype))
 
 
 @pytest.mark.parametrize("dtype", SIGNED, ids=str)
@@ -109,31 +111,12 @@ def test_infinite_bounds_of_arrays_become_the_exact_limits(dtype: Any) -> None:
         assert_samples_lie_within(box)
 
 
-@pytest.mark.parametrize("dtype", [*SIGNED, *FLOATS], ids=str)
-def test_one_sided_boxes_at_the_ends(dtype: Any) -> None:
-    with np.errstate(over="ignore"):  # float16 may round what is drawn beyond its end to infinity
-        for bound in dtype_limits(dtype):
-            for box in (Box(bound, np.inf, (9,), dtype), Box(-np.inf, bound, (9,), dtype)):
-                box.seed(0)
-                assert all(box.sample() in box for _ in range(50))
-
-
 def test_a_float_bound_just_beyond_an_integer_dtype_is_refused() -> None:
     for source, dtype in product((np.float32, np.float64), ("i4", "i8", "u4", "u8")):
         beyond = source(2.0) ** (np.iinfo(dtype).bits - (dtype[0] == "i"))
         for high in (beyond, np.array([beyond])):
             with pytest.raises(ValueError, match=r"^high: expected "):
                 Box(0, high, (1,), np.dtype(dtype))
-
-
-@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
-def test_a_box_that_lies_beyond_its_dtype_is_refused(dtype: Any) -> None:
-    smallest, largest = dtype_limits(dtype)
-    for bound in (largest + 1, np.array([float(largest) * 2]), np.inf):
-        with pytest.raises(OverflowError, match=r"^low: expected "):
-            Box(bound, largest, (1,), dtype)
-    with pytest.raises(OverflowError, match=r"^high: expected "):
-        Box(smallest, smallest - 1, (1,), dtype)
 
 
 def test_ints_of_any_size_are_bounds_of_float64() -> None:
@@ -200,17 +183,20 @@ def test_discrete_at_both_ends_of_every_dtype(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
-def test_a_discrete_whose_largest_value_does_not_fit_is_refused(dtype: Any) -> None:
-    largest = dtype_limits(dtype)[1]
+def test_what_does_not_fit_the_dtype_is_refused(dtype: Any) -> None:
+    smallest, largest = dtype_limits(dtype)
+    for bound in (largest + 1, np.array([float(largest) * 2]), np.inf):
+        with pytest.raises(OverflowError, match=r"^low: expected "):
+            Box(bound, largest, (1,), dtype)
+    with pytest.raises(OverflowError, match=r"^high: expected "):
+        Box(smallest, smallest - 1, (1,), dtype)
     with pytest.raises(ValueError, match=r"^n, start: expected the largest value to fit"):
         Discrete(2, start=largest, dtype=dtype)
     with pytest.raises(ValueError, match=r"^nvec, start: expected start \+ nvec - 1 to fit"):
         MultiDiscrete([1, 2], start=[0, largest], dtype=dtype)
-
-
-@pytest.mark.parametrize("dtype", [dtype for dtype in INTEGERS if dtype.itemsize < 8], ids=str)
-def test_numpy_integers_that_the_dtype_would_wrap_are_refused(dtype: Any) -> None:
-    beyond = np.int64(dtype_limits(dtype)[1] + 1)
+    if dtype.itemsize == 8:
+        return
+    beyond = np.int64(largest + 1)
     for name, construct in (
         ("n", lambda: Discrete(beyond, dtype=dtype)),
         ("start", lambda: Discrete(1, start=beyond, dtype=dtype)),

@@ -78,11 +78,6 @@ class TestStackedSequence(SpaceContract):
         return lib.Sequence(lib.Box(0, 1, (2,)), stack=True)
 
 
-def test_only_a_stacked_sequence_has_a_stacked_feature_space() -> None:
-    assert Sequence(Box(0, 1), stack=True).stacked_feature_space == Box(0, 1, (1, 1))
-    assert not hasattr(Sequence(Box(0, 1)), "stacked_feature_space")
-
-
 def test_an_empty_stack_has_the_shape_and_dtype_of_a_batch() -> None:
     value = Sequence(Box(0, 1, (2, 3)), stack=True).sample(mask=(0, None))
     assert_identical(value, np.empty((0, 2, 3), np.float32))
