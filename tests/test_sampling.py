@@ -140,7 +140,7 @@ EVALUATIONS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize(
     "arguments",
-    ordinarily(lambda arguments: WAYS.index(arguments) % 2 == 0, zip(WAYS, strict=True)),
+    ordinarily(lambda arguments: arguments in (WAYS[0], WAYS[-1]), zip(WAYS, strict=True)),
     ids=str,
 )
 def test_a_random_policy_takes_actions_that_are_allowed(arguments: dict[str, Any]) -> None:

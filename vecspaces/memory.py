@@ -136,10 +136,6 @@ class Arena:
         if self._closer is not None:
             self._closer.detach()
 
-    def __repr__(self) -> str:
-        kind = "private" if self._closer is None and self._handle is None else "shared"
-        return f"<Arena: {self._nbytes} bytes, {'closed' if self._buffer is None else kind}>"
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Send it to a child process that is being started; the bytes are never copied."""
         context.assert_spawning(self)

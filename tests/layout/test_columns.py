@@ -33,19 +33,21 @@ VECTORS: list[Any] = [
 )
 def test_pairs_of_all_kinds(values: list[Any], shape: tuple[int, ...], dtype: str) -> None:
     low, high = (-np.inf, np.inf) if dtype[0] == "f" else (0, 1)
-    layout = Layout.compile(Box(low, high, shape, np.dtype(dtype).type), 2)
+    layout = Layout.compile(Box(low, high, shape, np.dtype(dtype).type), 3)
     at_once, each = (layout.bind(np.zeros(layout.size, np.uint8))[0] for _ in range(2))
-    write = at_once.writer(0, 2)
+    write = at_once.writer(0, 3)
+    # Three rows, since two are written one by one.
     for pair in itertools.product(values, values[::4]):
+        rows = [*pair, pair[0]]
         errors: list[str] = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # what overflows becomes infinite
             try:
-                write(list(pair))
+                write(rows)
             except Mismatch as error:
                 errors.append(str(error))
             try:
-                for row, value in enumerate(pair):
+                for row, value in enumerate(rows):
                     each.write(row, value)
             except Mismatch as error:
                 errors.append(str(error))

@@ -120,8 +120,16 @@ RARE: list[tuple[Space[Any], Any]] = [
     ),
     # the ends of a dtype
     *(
-        (Tuple([Discrete(100, None, start, dtype), MultiDiscrete([100], dtype, start=[start])]),
-         (dtype.type(start + offset), np.array([start + offset], dtype)))
+        (
+            Tuple([
+                Discrete(100, None, start, dtype),
+                MultiDiscrete([100] * 3, dtype, start=[start] * 3),
+            ]),
+            (
+                dtype.type(start + offset),
+                np.array([start, start + offset, start + 99], dtype),
+            ),
+        )
         for dtype in INTEGERS
         for start in (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max) - 99)
         for offset in (0, 1, 99)
