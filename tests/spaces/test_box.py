@@ -73,6 +73,13 @@ def test_bounds_cannot_be_changed_by_accident() -> None:
     assert box.low.tolist() == [0, 0, 0]
 
 
+def test_a_pickle_has_nothing_that_was_compiled() -> None:
+    box = Box(np.zeros(999), 1)
+    size = len(pickle.dumps(box))
+    assert box.sample() in box
+    assert len(pickle.dumps(box)) < size + 500  # for the generator
+
+
 def test_an_assigned_bound_takes_effect_at_once() -> None:
     box = Box(0, 1, (3,), np.float64, seed=0)
     box.sample(), box.contains(np.zeros(3)), repr(box)

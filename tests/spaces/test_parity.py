@@ -87,9 +87,6 @@ def test_repr_attributes_and_flags(recipe: Recipe, seed: int) -> None:
             if recipe.name in FUNDAMENTAL:
                 assert_identical(getattr(ours, name), value)
             assert repr(getattr(ours, name)) == repr(value)
-    if recipe.name == "Box":
-        for manner in ("both", "below", "above"):
-            assert ours.is_bounded(manner) is theirs.is_bounded(manner)
 
 
 @given(one=recipes(max_leaves=3), other=recipes(max_leaves=3))
@@ -133,11 +130,8 @@ def _wraps(space: Any, value: Any) -> bool:
 @given(recipe=recipes(), seed=seeds)
 def test_copies_carry_the_state_of_the_generator(recipe: Recipe, seed: int) -> None:
     ours, theirs = pair(recipe, seed)
-    size = len(pickle.dumps(ours))
     ours.sample(), theirs.sample()
-    pickled = pickle.dumps(ours)
-    assert len(pickled) <= size * 1.1 + 500  # nothing that sampling has compiled
-    twins = copy.deepcopy(ours), pickle.loads(pickled), ours
+    twins = copy.deepcopy(ours), pickle.loads(pickle.dumps(ours)), ours
     expected = [theirs.sample() for _ in range(3)]
     for twin in twins:
         assert twin == ours
@@ -184,6 +178,11 @@ CONSTRUCTIONS: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
         ((np.zeros(2), np.ones(3)), {}),
         ((np.zeros((2, 3)), 1), {}),
         ((0, np.ones((2, 3))), {}),
+        *(
+            ((low, high), {"dtype": dtype})
+            for low, high in ((0, np.inf), (-np.inf, 1), (np.array([0, -np.inf]), 1))
+            for dtype in (np.float32, np.int32)
+        ),
         ((np.zeros(2), 1, (3,)), {}),
         ((2, 1), {}),
         ((np.array([0, 2]), 1), {}),
@@ -253,6 +252,8 @@ def test_a_constructor_accepts_and_refuses_what_gymnasiums_does(name: str) -> No
             assert issubclass(ours, theirs), (args, kwargs, ours, theirs)
         else:
             assert repr(ours) == repr(theirs), (args, kwargs)
+            for manner in ("both", "below", "above") if isinstance(ours, spaces.Box) else ():
+                assert ours.is_bounded(manner) is theirs.is_bounded(manner), (args, kwargs)
 
 
 # --- names ------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import sys
 import weakref
 from dataclasses import dataclass
 from functools import singledispatch
-from operator import is_
 from struct import Struct
 from typing import Any
 
@@ -76,38 +75,33 @@ def described(space: Space[Any]) -> Node:
     # Spaces have no hash, so the key is their identity. Only spaces that cannot change are cached:
     # not those of other libraries, and not a Dict, Tuple or OneOf whose members were changed.
     known = _remembered.get(id(space))
-    if known is not None and known[0]() is space:
-        for holder, spaces, keys, members in known[1]:
-            if (space if holder is None else holder).spaces is not spaces or (
-                keys is not None
-                and (tuple(spaces) != keys or not all(map(is_, spaces.values(), members)))
-            ):
-                break
-        else:
-            return known[2]
+    if known is not None and known[0]() is space and known[1] == _members(space):
+        return known[2]
     node = describe(space)
-    holders: list[tuple[Any, ...]] = []
-    if _is_settled(space, None, holders):
+    if _is_settled(space):
         key = id(space)
-        _remembered[key] = weakref.ref(space, lambda _: _remembered.pop(key, None)), holders, node
+        reference = weakref.ref(space, lambda _: _remembered.pop(key, None))
+        _remembered[key] = reference, _members(space), node
     return node
 
 
-_remembered: dict[int, tuple[weakref.ref[Any], list[tuple[Any, ...]], Node]] = {}
+_remembered: dict[int, tuple[weakref.ref[Any], tuple[Any, ...], Node]] = {}
 
 
-def _is_settled(space: Any, holder: Any, holders: list[tuple[Any, ...]]) -> bool:
-    """Return whether a space has only classes of vecspaces; add its members to `holders`."""
-    # `holder` is None for the outermost space: a reference to it would keep it alive.
+def _members(space: Any) -> tuple[Any, ...]:
+    """Return all spaces inside a space, by their keys; not itself, which would keep it alive."""
     if type(space) is Dict:
-        members = tuple(space.spaces.values())
-        holders.append((holder, space.spaces, tuple(space.spaces), members))
-    elif type(space) in (OneOf, Tuple):
-        members = space.spaces
-        holders.append((holder, members, None, members))
-    else:
-        return type(space) in (Box, Discrete, MultiBinary, MultiDiscrete, Text)
-    return all(_is_settled(member, member, holders) for member in members)
+        return tuple([(key, member, _members(member)) for key, member in space.spaces.items()])
+    if type(space) in (OneOf, Tuple):
+        return tuple([(member, _members(member)) for member in space.spaces])
+    return ()
+
+
+def _is_settled(space: Any) -> bool:
+    """Return whether a space has only classes of vecspaces."""
+    if type(space) in (Dict, OneOf, Tuple):
+        return all(map(_is_settled, space._members().values()))
+    return type(space) in (Box, Discrete, MultiBinary, MultiDiscrete, Text)
 
 
 describe.register(Space, lambda space: Variable(dump, load))
