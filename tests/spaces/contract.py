@@ -7,9 +7,6 @@ golden/messages.txt.
 
 from __future__ import annotations
 
-import copy
-import itertools
-import pickle
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -19,7 +16,7 @@ import numpy as np
 
 from tests.compare import assert_identical
 from vecspaces import errors, spaces
-from vecspaces.spaces import difference, from_description, to_description
+from vecspaces.spaces import difference
 
 LIBRARIES = (spaces, gymnasium.spaces)
 
@@ -55,7 +52,8 @@ class SpaceContract:
         outside: Values that it does not contain, in both libraries.
         outside_here: Values that it does not contain; Gymnasium does, or raises.
         equal: Spaces that equal `make`.
-        unequal: Spaces that equal neither `make` nor each other; also other objects.
+        unequal: What looks like `make` and is not equal. Spaces with one other field are in
+            golden/messages.txt, "Comparison".
     """
 
     seeds: ClassVar[tuple[Any, ...]] = (7,)
@@ -131,26 +129,11 @@ class SpaceContract:
             assert ours.contains(value) is False, value
             assert ours.explain(value) is not None, value
 
-    def test_equality_and_difference_agree(self) -> None:
+    def test_equal_spaces_have_no_difference(self) -> None:
         space = self.make(spaces)
         for other in (self.make(spaces), *self.equal):
             other.seed(1)
             assert space == other and other == space
             assert difference(space, other) is None
-        for one, other in itertools.permutations((space, *self.unequal), 2):
-            assert one != other
-            if isinstance(one, spaces.Space) and isinstance(other, spaces.Space):
-                assert difference(one, other) is not None
-
-    def test_copies_and_descriptions_are_equal(self) -> None:
-        for space in (self.make(spaces), *self.equal, *self.unequal):
-            if isinstance(space, spaces.Space):
-                twins = (
-                    copy.copy(space),
-                    copy.deepcopy(space),
-                    pickle.loads(pickle.dumps(space)),
-                    from_description(to_description(space)),
-                )
-                for twin in twins:
-                    assert type(twin) is type(space)
-                    assert twin == space and repr(twin) == repr(space)
+        for other in (*self.unequal, 3):
+            assert space != other and other != space

@@ -49,14 +49,6 @@ class TestBox(SpaceContract):
         Box(0, np.array([np.inf, 1 + 1e-9]), dtype=np.float32),
         Box(1e-10, np.array([np.inf, 1])),
     )
-    unequal = (
-        Box(0, np.array([np.inf, 2])),
-        Box(-1, np.array([np.inf, 1])),
-        Box(0, 1, (2,)),
-        Box(0, np.inf),
-        Box(0, np.array([np.inf, 1]), dtype=np.float64),
-        3,
-    )
 
     def make(self, lib: Any) -> Any:
         return lib.Box(0, np.array([np.inf, 1]))

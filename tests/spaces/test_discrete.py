@@ -41,7 +41,6 @@ class TestDiscrete(SpaceContract):
     inside = (5, 7, np.int64(5), i8(5), np.array(5))
     outside = (8, 4, np.uint64(5), np.array([5]), 5.0, np.float64(5), "5", None, 10**30)
     outside_here = (np.timedelta64(5, "D"), np.array(5, object))
-    unequal = (Discrete(4, start=5), Discrete(3), Discrete(3, start=5, dtype=i8), 3)
 
     def make(self, lib: Any) -> Any:
         return lib.Discrete(3, start=5)

@@ -14,7 +14,6 @@ from tests.compare import assert_identical
 from tests.spaces.contract import LIBRARIES, SpaceContract
 from tests.strategies import FUNDAMENTAL, Recipe, recipes, seeds
 from vecspaces.spaces import (
-    Box,
     Dict,
     Discrete,
     Graph,
@@ -94,12 +93,6 @@ class TestGraph(SpaceContract):
         GraphInstance(ROWS, np.array([0]), np.array(3)),
         GraphInstance(ROWS, np.array([0]), np.zeros((1, 3), int)),
         GraphInstance(object(), object(), object()),
-    )
-    unequal = (
-        Graph(Box(0, 1, (2,)), None),
-        Graph(Box(0, 1), Discrete(2)),
-        Graph(Box(0, 1, (2,)), Discrete(3)),
-        3,
     )
 
     def make(self, lib: Any) -> Any:

@@ -34,11 +34,6 @@ class TestOneOf(SpaceContract):
         (0, 1, 2),
         None,
     )
-    unequal = (
-        OneOf([Tuple([Discrete(3)]), Discrete(2)]),
-        OneOf([Discrete(2)]),
-        Tuple([Discrete(2), Tuple([Discrete(3)])]),
-    )
 
     def make(self, lib: Any) -> Any:
         return lib.OneOf([lib.Discrete(2), lib.Tuple([lib.Discrete(3)])])

@@ -32,12 +32,6 @@ class TestSequence(SpaceContract):
     )
     inside = ((), ({"a": 1}, {"a": 2}, {"a": 0}))
     outside = ([{"a": 1}], ({"a": 1}, {"a": 3}), ({},), np.array([1, 2]), 1, None, "12")
-    unequal = (
-        Sequence(Dict(a=Discrete(3)), stack=True),
-        Sequence(Dict(a=Discrete(2))),
-        Sequence(Dict(a=Discrete(2)), stack=True),
-        3,
-    )
 
     def make(self, lib: Any) -> Any:
         return lib.Sequence(lib.Dict(a=lib.Discrete(3)))
@@ -72,7 +66,6 @@ class TestStackedSequence(SpaceContract):
         {"a": 1},
     )
     outside_here = (np.float32(0), None, 3, np.zeros(()), object())
-    unequal = (Sequence(Box(0, 1, (2,))), Sequence(Box(0, 2, (2,)), stack=True))
 
     def make(self, lib: Any) -> Any:
         return lib.Sequence(lib.Box(0, 1, (2,)), stack=True)

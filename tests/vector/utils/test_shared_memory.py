@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from ctypes import c_ubyte, sizeof
-from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -70,13 +69,6 @@ SPACE = Dict(
     one_of=OneOf([Discrete(3), Text(5), Box(0, 9, (2,)), Sequence(Discrete(3))]),
     unknown=Colour(),
 )
-
-
-def steps() -> list[Any]:
-    """Return values that are written to the same row, shorter ones after longer ones too."""
-    space = copy.deepcopy(SPACE)
-    space.seed(3)
-    return [space.sample() for _ in range(12)]
 
 
 # --- one process ----------------------------------------------------------------------------------
@@ -149,11 +141,8 @@ def test_an_equal_space_serves_and_a_subclass_is_carried_as_its_parent() -> None
 # --- across processes -----------------------------------------------------------------------------
 
 
-def _write_on_request(space: Any, memory: Any, pipe: Connection) -> None:
-    values = steps()
-    for step in iter(pipe.recv, None):
-        write_to_shared_memory(space, 1, values[step], memory)
-        pipe.send(step)
+def _write_and_die(memory: Any, value: Any) -> None:
+    write_to_shared_memory(SPACE, 1, value, memory)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -163,35 +152,24 @@ def test_what_another_process_writes_is_read_and_outlives_it(method: str) -> Non
     before = shared_memory()
     context = multiprocessing.get_context(method)
     memory = create_shared_memory(SPACE, 3, context)
-    ours, its = context.Pipe()
-    writer = context.Process(target=_write_on_request, args=(SPACE, memory, its))
+    untouched, value = memory.rows.item(0), SPACE.sample()
+    writer = context.Process(target=_write_and_die, args=(memory, value))
     writer.start()
-    its.close()
-    with ours:
-        untouched = memory.rows.item(0)
-        for step, values in enumerate(steps()):
-            ours.send(step)
-            assert ours.poll(60)
-            assert ours.recv() == step
-            batch = read_from_shared_memory(SPACE, memory, 3)
-            found = {name: row_of(SPACE[name], column, 1) for name, column in batch.items()}
-            assert_identical(found, values)
-            assert_identical(memory.rows.item(0), untouched)
-        ours.send(None)
     writer.join(60)
     assert writer.exitcode == -signal.SIGKILL
     writer.close()
-    assert_identical(memory.rows.item(1), steps()[-1])
+    assert_identical(memory.rows.items(0, 3), [untouched, value, untouched])
     # Only the semaphores that multiprocessing itself may keep could be here, and none is.
     assert made_here(shared_memory() - before) == set()
 
 
-def row_of(space: Space[Any], column: Any, row: int) -> Any:
-    if isinstance(space, Dict):
-        return {key: row_of(member, column[key], row) for key, member in space.spaces.items()}
-    if isinstance(space, Tuple):
-        return tuple(row_of(member, column[i], row) for i, member in enumerate(space.spaces))
-    return column[row]
+def test_a_value_replaces_all_of_the_one_before() -> None:
+    space, memory = copy.deepcopy(SPACE), create_shared_memory(SPACE, 3)
+    space.seed(3)
+    for _ in range(12):  # shorter ones after longer ones too
+        value = space.sample()
+        write_to_shared_memory(SPACE, 1, value, memory)
+        assert_identical(memory.rows.item(1), value)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
