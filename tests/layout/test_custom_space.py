@@ -145,6 +145,15 @@ def test_arrays_of_fields_keep_their_fields() -> None:
     assert (concatenate(space, [{"x": value}] * 2, None)["x"][1] == value).all()
 
 
+def test_an_entry_of_fields_does_not_change_with_its_row() -> None:
+    space = type("EntrySpace", (Space,), {"__eq__": lambda self, other: True})()
+    describe.register(type(space), lambda space: Array(np.dtype([("x", "i4")]), ()))
+    memory = create_shared_memory(space, 2)
+    read = memory.rows.item(0), memory.rows.items(0, 2)[0]
+    write_to_shared_memory(space, 0, np.array((7,), [("x", "i4")]), memory)
+    assert [value["x"] for value in read] == [0, 0] and memory.rows.item(0)["x"] == 7
+
+
 def test_what_it_cannot_encode_is_a_mismatch_with_its_cause() -> None:
     memory = create_shared_memory(Dict(f=Fraction()), 2)
     with pytest.raises(Mismatch, match=r"row 1: \['f'\]: .*found 'half' .*AttributeError") as info:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from typing import Any
 
 import gymnasium.spaces
@@ -13,15 +12,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.compare import assert_identical, without_0d_arrays
+from tests.compare import assert_identical
 from tests.strategies import Recipe, recipes, seeds
 from vecspaces.adapters.gymnasium import from_gymnasium
 from vecspaces.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from vecspaces.spaces.batch_values import (
     batch_length,
     contains_all,
-    explain_all,
-    stack,
     unstack,
 )
 from vecspaces.spaces.batching import batch_differing_spaces, batch_space
@@ -146,37 +143,7 @@ def test_differing_spaces_are_batched_as_gymnasium_does(group: list[Recipe]) -> 
     assert_identical(samples(ours, 3), samples(other, 3))
 
 
-@given(recipes(), seeds, st.integers(1, 3))
-def test_equal_spaces_are_differing_spaces_too(recipe: Recipe, seed: int, n: int) -> None:
-    space = recipe.build(seed=seed)
-    batched = batch_differing_spaces([copy.deepcopy(space) for _ in range(n)])
-    assert batched == batch_space(space, n)
-    assert batched.sample() in batched
-
-
 # --- values of batches -------------------------------------------------------------------------
-
-
-def test_a_batched_box_can_be_bounded_anew() -> None:
-    batched = batch_space(Box(0, np.inf, (2,)), 3)
-    assert isinstance(batched, Box)
-    assert batched == Box(0, np.inf, (3, 2))
-    assert not batched.bounded_above.any() and batched.bounded_below.all()
-    assert pickle.loads(pickle.dumps(batched)) == batched
-
-
-@given(recipe=recipes(), seed=seeds, n=st.integers(0, 4))
-def test_what_is_stacked_is_unstacked(recipe: Recipe, seed: int, n: int) -> None:
-    space = recipe.build(seed=seed)
-    values = [space.sample() for _ in range(n)]
-    batch = stack(space, values)
-    length = batch_length(space, batch)
-    assert length == n
-    assert_identical(*map(without_0d_arrays, (unstack(space, batch), values)))
-    assert contains_all(space, batch)
-    assert explain_all(space, batch, "") is None
-    if n:
-        assert batch_space(space, n).contains(batch)
 
 
 def test_values_without_data_take_their_number_from_their_neighbours() -> None:
