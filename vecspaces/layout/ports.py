@@ -59,9 +59,9 @@ class Port(ABC):
     def read(self, copy: bool = False, at: Index | None = None) -> Any:
         """Return the batch of all rows, or of the rows `at`."""
 
+    @abstractmethod
     def item(self, row: int) -> Any:
         """Return the value of one row, in memory of its own."""
-        return self.reader(row, row + 1)()[0]
 
     @abstractmethod
     def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
@@ -75,6 +75,8 @@ class ArrayPort(Port):
         self.rows = block.array
         self.dtype, self.shape, self.path = self.rows.dtype, self.rows.shape[1:], path
         self.write = self._array_writer() if self.shape else self._scalar_writer()
+        # Whether an entry is a number; an entry of a structured dtype is a view.
+        self._is_scalar = not self.shape and self.dtype.kind != "V"
 
     def _array_writer(self) -> Callable[[int, Any], None]:
         rows, dtype, shape, path = self.rows, self.dtype, self.shape, self.path
@@ -154,10 +156,15 @@ class ArrayPort(Port):
         rows = self.rows[at]
         return rows.copy() if isinstance(at, slice) else rows
 
+    def item(self, row: int) -> Any:
+        """Return a copy of the row; a scalar if the shape is ()."""
+        value = self.rows[row]
+        return value if self._is_scalar else value.copy()
+
     def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
         """Return views of the rows of one copy; scalars if the shape is ()."""
         rows = self.rows[low:high]
-        if self.shape or self.dtype.kind == "V":  # an entry of a structured dtype is a view
+        if not self._is_scalar:
             return lambda: list(rows.copy())
         if len(rows) > _SCALARS_READ_ONE_BY_ONE:
             return lambda: list(rows)
@@ -214,6 +221,10 @@ class RecordPort(Port):
     def read(self, copy: bool = False, at: Index | None = None) -> Any:
         """Return a dict or tuple of the members' batches."""
         return self.node.build([child.read(copy, at) for child in self.children])
+
+    def item(self, row: int) -> Any:
+        """Return a dict or tuple of the members' values."""
+        return self.node.build([child.item(row) for child in self.children])
 
     def reader(self, low: int, high: int) -> Callable[[], list[Any]]:
         """Return dicts or tuples of the members' values."""
