@@ -1,8 +1,8 @@
 """The contract of a space: the same tests for each kind, over examples that its class lists.
 
 What holds for spaces of all kinds, nested at random, is a property in test_parity, test_json,
-test_description, test_explain, test_batching and test_flattening; messages are in
-golden/messages.txt.
+test_description, test_batching and test_flattening; messages, with the paths of nested values and
+the differences of spaces, are in golden/messages.txt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""explain and contains of nested values: one answer, the right path, and no object that raises."""
+"""explain and contains of objects whose methods raise: an answer, and no exception."""
 
 from __future__ import annotations
 
