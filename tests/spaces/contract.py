@@ -71,6 +71,12 @@ class SpaceContract:
         """Return the space of the examples, not seeded."""
         raise NotImplementedError
 
+    def test_attributes_are_gymnasiums(self) -> None:
+        ours, theirs = map(self.make, LIBRARIES)
+        for name, value in vars(theirs).items():
+            if not name.startswith("_"):
+                assert repr(getattr(ours, name)) == repr(value)
+
     def test_the_same_seed_gives_gymnasiums_samples(self) -> None:
         for seed in self.seeds:
             ours, theirs = map(self.make, LIBRARIES)
