@@ -264,6 +264,9 @@ def test_a_value_of_variable_size_may_grow_out_of_its_place_and_back() -> None:
         rows.write(0, value)
         assert_identical(rows.item(0), value)
     assert rows.take_spilled(0, 1) == []
+    rows.write(0, small * 5)
+    rows.clear([0])
+    assert rows.item(0) == () and rows.take_spilled(0, 1) == []
 
 
 def test_a_row_whose_spill_was_lost_reads_as_empty() -> None:

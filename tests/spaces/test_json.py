@@ -114,6 +114,7 @@ def test_every_nesting_survives(member: Any) -> None:
     cases: list[Any] = [
         (space, [space.sample() for _ in range(3)])
         for space in (
+            member,
             Tuple([member], seed=3),
             Dict(x=member, seed=3),
             OneOf([Discrete(2), member], seed=3),

@@ -95,8 +95,9 @@ def test_out_is_written_to_and_returned() -> None:
     out = create_empty_array(space, 3)
     arrays = out["a"], *out["b"]
     items = [space.sample() for _ in range(3)]
+    pair = out["b"]
     batch = concatenate(space, items, out)
-    assert batch is out
+    assert batch is out and batch["b"] is pair
     for array, now in zip(arrays, (batch["a"], *batch["b"]), strict=True):
         assert array is now
     assert_identical(batch["a"], np.stack([item["a"] for item in items]))
