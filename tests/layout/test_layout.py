@@ -348,7 +348,7 @@ def test_a_batch_is_checked_before_any_of_it_is_written() -> None:
 
 def test_slots_and_layouts_in_one_arena_are_apart() -> None:
     first = Layout.compile(ROBOT, 2, slots=3)
-    second = Layout.compile(Sequence(Discrete(9)), 2, offset=first.size)
+    second = Layout.compile(Sequence(Discrete(9)), 2, slots=3, offset=first.size)
     arena = Arena(first.size + second.size)
     written = [
         (rows, [rows.layout.space.sample() for _ in range(2)])
