@@ -436,7 +436,7 @@ def after(count: int, result: Any) -> Any:
 
 
 WRONG: dict[str, tuple[Any, Any, str]] = {
-    "raises": (lambda *r: r[9], IndexError, "environment 1.* failed in step"),
+    "raises": (lambda *r: r[9], IndexError, r"environment 1 (\(worker .\) )?failed in step:"),
     "form": (lambda *r: r[:4], ValueError, "environment 1: step must return"),
     "reward": (lambda o, r, *rest: (o, "a", *rest), InvalidRewardError, "environment 1 returned"),
     "info": (lambda *r: (*r[:4], None), InvalidInfoError, "environment 1: expected a dict"),

@@ -200,6 +200,7 @@ def test_infos_are_the_same_however_they_are_cut_sent_and_listed(
         ([np.float32(0.5), np.float32(2)], np.float32),
         ([np.float64(0.1), 2, True], np.float64),
         ([np.int32(3), True], np.int32),
+        ([True, 2**63 + 1, -5], object),
     ],
 )
 def test_numbers_are_promoted(values: list[Any], dtype: Any) -> None:
@@ -207,17 +208,6 @@ def test_numbers_are_promoted(values: list[Any], dtype: Any) -> None:
         found = merged([{"x": value} for value in order])["x"]
         assert found.dtype == dtype
         assert found.tolist() == order
-
-
-def test_integers_that_no_dtype_holds_stay_as_they_are() -> None:
-    values: list[Any] = [True, 2**63 + 1, -5]
-    assert merged([{"x": value} for value in values])["x"].tolist() == values
-
-
-def test_arrays_of_one_shape_are_promoted_too() -> None:
-    arrays = [np.array([1, 2]), np.array([0.5, 1.5], np.float32)]
-    found = merged([{"x": array} for array in arrays])["x"]
-    assert_identical(found, np.array([[1, 2], [0.5, 1.5]], np.float64))
 
 
 @pytest.mark.parametrize("info", [{0: 1.5, ("a", 1): "x"}, {"_private": 3}, {}])
@@ -234,10 +224,6 @@ def test_a_mask_is_one_although_an_environment_uses_its_name(keys: tuple[str, st
     assert split([columns_of(infos, 2)], [0, 1]) == {0: {}, 1: {"a": 7}}
 
 
-def test_a_key_without_a_mask_was_said_by_all() -> None:
-    assert infos_as_list({"x": np.array([1, 2])}, 2) == [{"x": 1}, {"x": 2}]
-
-
 def test_a_slice_travels_as_a_few_arrays() -> None:
     infos = {
         row: {"x": float(row), "deep": {"n": row, "ok": True}, "m": np.ones(3)}
@@ -248,12 +234,6 @@ def test_a_slice_travels_as_a_few_arrays() -> None:
     assert split([sent(gather(infos))], [7])[7]["deep"] == {"n": 7, "ok": True}
 
 
-def test_split_gives_each_row_its_own_info() -> None:
-    infos = {3: {"a": 1, "n": {"x": 2.5}}, 5: {"a": 7}, 8: {"b": "text"}}
-    for part in (gather(infos), sent(gather(infos)), sent(InfosByRow(infos))):
-        assert split([part], [5, 3, 9]) == {5: infos[5], 3: infos[3], 9: {}}
-
-
 @pytest.mark.parametrize("kind", [dict, lambda info: defaultdict(int, info)])
 def test_as_many_keys_need_not_be_the_same(kind: Any) -> None:
     infos = [kind({"a": 1, "b": 2}), kind({"a": 3, "c": 4})]
@@ -262,13 +242,6 @@ def test_as_many_keys_need_not_be_the_same(kind: Any) -> None:
         found = merged(given)
         assert infos_as_list(found, 2) == given
     assert [list(info) for info in infos] == [["a", "b"], ["a", "c"]]
-
-
-@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (0,)])
-def test_arrays_without_data_are_stacked_too(shape: tuple[int, ...]) -> None:
-    columns = gather({row: {"x": np.zeros(shape)} for row in range(2)})
-    for part in (columns, sent(columns)):
-        assert_identical(merge([part], 2)["x"], np.zeros((2, *shape)))
 
 
 def test_an_entry_of_an_array_of_records_is_copied() -> None:
@@ -433,15 +406,13 @@ def assert_holds(values: Any, row: int, own: Any) -> None:
             assert values[row].tolist() == array.tolist()
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_values_of_one_kind_are_gymnasiums(name: str) -> None:
+def test_values_of_one_kind_are_gymnasiums() -> None:
     # Gymnasium truncates the second text, loses units and masks, and rounds large integers.
     wrong = {"texts", "0-d text", "timedelta64", "other timedelta64", "masked", "beyond int64"}
     wrong |= {"beyond uint64", "beyond floats", "objects", "derived array"}
-    if name in wrong:
-        pytest.skip("Gymnasium's own result is wrong")
-    infos = [{"x": value} for value in KINDS[name]]
-    assert_same_infos(merged(infos), gymnasiums(infos))
+    for name in KINDS.keys() - wrong:
+        infos = [{name: value} for value in KINDS[name]]
+        assert_same_infos(merged(infos), gymnasiums(infos))
 
 
 def results_of(envs: Any) -> dict[str, Any]:
