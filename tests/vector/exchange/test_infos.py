@@ -210,6 +210,11 @@ def test_numbers_are_promoted(values: list[Any], dtype: Any) -> None:
         assert found.tolist() == order
 
 
+def test_arrays_of_integers_that_no_dtype_holds_stay_as_they_are() -> None:
+    arrays = [np.array([2**64 - 1], np.uint64), np.array([-1])]
+    assert_identical(list(merged([{"x": array} for array in arrays])["x"]), arrays)
+
+
 @pytest.mark.parametrize("info", [{0: 1.5, ("a", 1): "x"}, {"_private": 3}, {}])
 def test_keys_may_be_anything(info: dict[Any, Any]) -> None:
     infos = merged([info, {}])
@@ -226,12 +231,17 @@ def test_a_mask_is_one_although_an_environment_uses_its_name(keys: tuple[str, st
 
 def test_a_slice_travels_as_a_few_arrays() -> None:
     infos = {
-        row: {"x": float(row), "deep": {"n": row, "ok": True}, "m": np.ones(3)}
+        row: {
+            "x": float(row),
+            "deep": {"n": row, "ok": True},
+            "m": np.ones(3),
+            "0": np.ones((0, 3)),
+        }
         for row in range(512)
     }
     plain = to_plain(gather(infos))
     assert sum(1 for _ in pickletools.genops(pickle.dumps(plain))) < 100
-    assert split([sent(gather(infos))], [7])[7]["deep"] == {"n": 7, "ok": True}
+    assert_identical(split([sent(gather(infos))], [7])[7], infos[7])
 
 
 @pytest.mark.parametrize("kind", [dict, lambda info: defaultdict(int, info)])
