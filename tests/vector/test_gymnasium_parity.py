@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.compare import assert_identical
-from tests.crosses import diagonal, ordinarily
+from tests.crosses import diagonal
 from tests.envs import Ledger, Sampler, Unlike, failing
 from tests.strategies import Recipe, recipes
 from vecspaces.adapters.gymnasium import to_gymnasium
@@ -115,20 +115,6 @@ def test_classic_control(name: str, kind_and_mode: Any) -> None:
         for one, other in zip(ours.np_random, theirs.np_random, strict=True):
             assert one.bit_generator.state == other.bit_generator.state
         assert ours.np_random_seed == theirs.np_random_seed
-    theirs.close()
-
-
-@pytest.mark.parametrize(
-    "mode", ordinarily(lambda mode: mode is AutoresetMode.SAME_STEP, zip(MODES))
-)
-def test_gymnasiums_own_async_too(mode: AutoresetMode) -> None:
-    env_fns = [partial(gymnasium.make, "CartPole-v1")] * 2
-    # Its shared memory would stay with this process until its end.
-    theirs = gymnasium.vector.AsyncVectorEnv(
-        env_fns, shared_memory=False, autoreset_mode=mode.value
-    )
-    with AsyncVectorEnv(env_fns, autoreset_mode=mode) as ours:
-        assert_parity_of_a_run(ours, theirs, 40)
     theirs.close()
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.compare import assert_identical
 from tests.crosses import diagonal
-from tests.envs import Gated, Ledger, Placing
+from tests.envs import Gated, Ledger, Placing, observing
 from tests.envs.agents import Crowd
 from tests.interrupts import Counting, Places
 from tests.vector.bounds import running
@@ -34,6 +34,7 @@ from vecspaces.errors import (
     StepTimeoutError,
     VecspacesError,
 )
+from vecspaces.testing.envs import informing
 from vecspaces.vector import (
     AsyncVectorEnv,
     AutoresetMode,
@@ -69,8 +70,8 @@ class Declared(Ledger):
         return *result, info
 
 
-def factories(kind: Any = Ledger) -> list[Any]:
-    return [partial(kind, n, length) for n, length in enumerate(LENGTHS)]
+def factories() -> list[Any]:
+    return [partial(Ledger, n, length) for n, length in enumerate(LENGTHS)]
 
 
 @pytest.mark.parametrize("options", [{}, {"shared_memory": False}, {"concurrent_envs": 2}])
@@ -299,18 +300,18 @@ def test_chunks_of_any_environments_equal_bare_loops(
             check_chunk(envs, chunk, expected, infos)
 
 
-class Renders(Ledger):
-    """Notes whether anybody looks."""
+class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Notes whether anybody looks, around a limit of steps."""
 
     needs_observation = True
 
-    def __init__(self, number: int = 0, length: int = 9) -> None:
-        super().__init__(number, length)
+    def __init__(self, limit: int) -> None:
+        super().__init__(gymnasium.make("CartPole-v1", max_episode_steps=limit))
         self.looks: list[bool] = []
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, **arguments: Any) -> Any:
         self.looks.append(self.needs_observation)
-        return super().reset(seed=seed, options=options)
+        return super().reset(**arguments)
 
     def step(self, action: Any) -> Any:
         self.looks.append(self.needs_observation)
@@ -318,7 +319,8 @@ class Renders(Ledger):
 
 
 def test_an_environment_knows_whether_anybody_looks() -> None:
-    with SyncVectorEnv([Renders, partial(Renders, 1, 2)], autoreset_mode="SameStep") as envs:
+    env_fns = [partial(Camera, limit) for limit in (9, 2)]
+    with SyncVectorEnv(env_fns, autoreset_mode="SameStep") as envs:
         envs.reset(seed=0)
         envs.step_chunk(np.zeros((2, 3), int))
         envs.step([0, 0])
@@ -327,28 +329,6 @@ def test_an_environment_knows_whether_anybody_looks() -> None:
         # The second step of the second one ended its episode: its reset is looked at.
         assert envs.get_attr("looks")[1] == [True, False, False, True, True, True, True]
         assert envs.get_attr("needs_observation") == (True, True)
-
-
-class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Renders what somebody looks at, also where the limit of steps ends the episode."""
-
-    needs_observation = True
-    rendered = 0
-
-    def step(self, action: Any) -> Any:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        self.rendered += self.needs_observation or terminated or truncated
-        return observation, reward, terminated, truncated, info
-
-
-def test_a_wrapper_around_a_limit_of_steps_knows_whether_anybody_looks() -> None:
-    limit: Any = {"max_episode_steps": 5, "wrappers": [Camera]}
-    with make_vec("CartPole-v1", 1, backend="sync", autoreset_mode="Disabled", **limit) as envs:
-        envs.reset(seed=0)
-        assert envs.step_chunk(np.zeros((1, 3), int)).steps.tolist() == [3]
-        assert envs.get_attr("rendered") == (1,)
-        assert envs.step_chunk(np.zeros((1, 8), int)).steps.tolist() == [2]
-        assert envs.get_attr("rendered") == (2,)
 
 
 # ---------------------------------------------------------------------- faults
@@ -384,19 +364,6 @@ def test_a_chunk_that_is_late_names_its_last_step_and_can_be_waited_for(
         assert isinstance(chunk, Chunk) and chunk.steps.tolist() == [2, 2]
         assert np.all(chunk.rewards <= 1)
         assert len(envs.step([0, 0])) == 5
-
-
-def test_a_chunk_that_is_too_late_is_lost_where_workers_are_restarted(
-    tmp_path: Path, hurry: Any
-) -> None:
-    fns = [partial(Tired, tmp_path / "gate", n, length=99) for n in range(2)]
-    with AsyncVectorEnv(fns, num_workers=2, on_step_timeout="restart", step_timeout=30) as envs:
-        envs.reset(seed=0)
-        hurry(lambda: running(envs) == [0], 0)
-        chunk = envs.step_chunk(np.array([[0, 4, 0], [0, 0, 0]]))
-        assert chunk.steps.tolist() == [0, 3] and chunk.truncations.tolist() == [True, False]
-        assert envs.step_chunk(np.zeros((2, 2), int)).steps.tolist() == [0, 2]
-        assert envs.step_chunk(np.zeros((2, 2), int)).steps.tolist() == [2, 2]
 
 
 @diagonal(is_whole=[True, False], mode=AutoresetMode)
@@ -459,16 +426,10 @@ def test_a_wrong_result_of_a_step_in_the_middle(kind: str, case: tuple[Any, Any,
 
 
 def test_validation_looks_at_every_step() -> None:
-    far = after(2, lambda o, *rest: (np.full_like(o, 1e9), *rest[:3], {}))
-    low, high = np.full(5, -1e3, np.float64), np.full(5, 1e3, np.float64)
-
-    def bounded() -> Any:
-        env = far()
-        env.observation_space = spaces.Box(low, high, dtype=np.float64)
-        return env
-
+    values = [np.full(5, value, np.float32) for value in (0, 0, 9, 0, 0)]
+    far = partial(observing, spaces.Box(-1, 1, (5,)), *values)
     for validate in (True, False):
-        with SyncVectorEnv([bounded, bounded], validate=validate) as envs:
+        with SyncVectorEnv([far, far], validate=validate) as envs:
             envs.reset(seed=0)
             with pytest.raises(InvalidObservationError) if validate else nullcontext():
                 envs.step_chunk(np.zeros((2, 4), int))
@@ -667,7 +628,7 @@ def test_chunks_between_sends_and_rollouts() -> None:
 
 
 def test_a_copy_of_a_vector_env_takes_chunks() -> None:
-    with SyncVectorEnv(factories(Declared)) as envs:
+    with SyncVectorEnv(informing(4, True)) as envs:
         envs.reset(seed=0)
         envs.step_chunk(np.zeros((4, 1), int), "all")
         with pickle.loads(pickle.dumps(envs)) as other:

@@ -184,7 +184,8 @@ def test_infos_are_the_same_however_they_are_cut_sent_and_listed(
     listed = infos_as_list(whole, count)
     assert [set(info) for info in listed] == [set(info) for info in infos]
     assert_same_infos(merged(listed), whole)
-    assert_same_infos(merge([columns_of(whole, count)], count), whole)
+    for columns in (columns_of(whole, count), sent(columns_of(whole, count))):
+        assert_same_infos(merge([columns], count), whole)
 
 
 @pytest.mark.parametrize(
@@ -451,20 +452,6 @@ def test_results_do_not_depend_on_the_workers(num_workers: int, stride: int) -> 
             assert_same_infos(infos, expected[name])
 
 
-def test_vector_envs_as_environments_may_be_in_any_worker() -> None:
-    # Scalars of an array of integers beyond int64 are of another type once they were pickled.
-    pairs = [pair for pair in PAIRS if "beyond int64" not in pair]
-    env_fns = telling(infos_of_pairs(pairs[::7]))
-    halves = [partial(SyncVectorEnv, env_fns[:2]), partial(SyncVectorEnv, env_fns[2:])]
-    found = []
-    for make in (SyncVectorEnv, *(partial(AsyncVectorEnv, num_workers=n) for n in (1, 2))):
-        with make(halves) as envs:
-            found.append([envs.reset(seed=0)[1], envs.step(np.zeros(4, np.int64))[4]])
-    for other in found[1:]:
-        for one, another in zip(found[0], other, strict=True):
-            assert_same_infos(one, another)
-
-
 def test_a_dict_of_a_vector_env_beside_another_kind_holds_the_very_values() -> None:
     value = {"deep": (1, [2]), "n": 3}
     rows = columns_of(merged([{"x": value}]), 1)
@@ -506,21 +493,19 @@ class Final(Echo):
         return super().reset(seed=seed)
 
 
-@pytest.mark.parametrize("stride", [5, full(1)])
-def test_an_evaluation_does_not_depend_on_what_came_together(stride: int) -> None:
-    infos = infos_of_pairs(PAIRS[::stride])
-    arguments: dict[str, Any] = {"episodes": 4, "seed": range(4)}
-    one = evaluate("random", partial(Final, infos), num_envs=1, backend="sync", **arguments).infos
+def test_an_evaluation_has_the_real_numbers_of_all_kinds() -> None:
+    infos = infos_of_pairs(PAIRS[::5])
+    arguments: dict[str, Any] = {"episodes": 4, "seed": range(4), "backend": "sync"}
+    found = evaluate("random", partial(Final, infos), num_envs=1, **arguments).infos
     reals = {name for name, values in KINDS.items() if _is_real(values[0])}
     reals -= {"beyond uint64", "beyond floats"}  # no dtype holds them
-    for pair in one:
+    for pair in found:
         for row, info in enumerate(infos):
             kind = pair.split("/")[row % 2]
             if kind != "no number" and "complex" not in kind and "clong" not in kind:
-                assert np.isnan(one[pair][row]) == (pair not in info or kind not in reals), pair
-    for way in ({"num_envs": 4, "backend": "sync"}, {"num_envs": 2, "num_workers": 2}):
-        found = evaluate("random", partial(Final, infos), **way, **arguments).infos
-        assert_identical(dict(sorted(found.items())), dict(sorted(one.items())))
+                assert np.isnan(found[pair][row]) == (pair not in info or kind not in reals), pair
+    together = evaluate("random", partial(Final, infos), num_envs=4, **arguments).infos
+    assert_identical(dict(sorted(together.items())), dict(sorted(found.items())))
 
 
 def _is_real(value: Any) -> bool:

@@ -80,14 +80,11 @@ def test_all_kinds_of_values_go_through_vector_envs(kind: type) -> None:
         assert_same_run(envs, flat)
 
 
-@pytest.mark.parametrize(
-    "mode", [MODES[0], *(pytest.param(mode, marks=pytest.mark.full) for mode in MODES[1:])]
-)
-def test_an_async_vector_env_in_a_worker(mode: AutoresetMode) -> None:
-    inner = partial(AsyncVectorEnv, ledgers(4), num_workers=2, autoreset_mode=mode)
+def test_an_async_vector_env_in_a_worker() -> None:
+    inner = partial(AsyncVectorEnv, ledgers(4), num_workers=2)
     with (
-        AsyncVectorEnv([inner], daemon=False, autoreset_mode=mode) as envs,
-        SyncVectorEnv(ledgers(4), autoreset_mode=mode) as flat,
+        AsyncVectorEnv([inner], daemon=False) as envs,
+        SyncVectorEnv(ledgers(4)) as flat,
     ):
         assert_same_run(envs, flat)
 
