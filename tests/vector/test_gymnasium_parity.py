@@ -131,7 +131,7 @@ def test_all_ten_spaces_as_observation_and_action(name: str, kind_and_mode: Any)
 
 
 @given(recipes(), recipes(), st.sampled_from(MODES))
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_spaces_of_all_kinds_nested(
     observations: Recipe, actions: Recipe, mode: AutoresetMode
 ) -> None:

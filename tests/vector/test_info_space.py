@@ -197,6 +197,14 @@ def test_what_no_cast_takes_names_the_environment() -> None:
                 envs.step([0, number])
 
 
+def test_a_value_in_a_vector_env_that_no_cast_takes_names_its_row() -> None:
+    two = [saying({"small": 1}), saying({"small": 300})]
+    with SyncVectorEnv([saying({}), lambda: SyncVectorEnv(two)], info_space=NUMBERS) as envs:
+        envs.reset()
+        with pytest.raises(InvalidInfoError, match=r"environment 2 .*info\['small'\]"):
+            envs.step([0, 0, 0])
+
+
 class Inventive(defaultdict[str, Any]):
     """A dict that invents what is missing."""
 
@@ -215,6 +223,8 @@ def test_other_dicts() -> None:
     assert found["inner"]["level"].tolist() == [2, 4, 0]
     assert found["_besides"].tolist() == [False, False, True]
     assert "cost" not in infos[0][0]
+    found = run(space, [{"cost": 1.0, "inner": Inventive(float, other=2.0)}])["inner"]
+    assert found.keys() == {"other", "_other"}
 
 
 @pytest.mark.parametrize("capacity", [0, 8, 65536])

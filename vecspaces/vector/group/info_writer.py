@@ -80,7 +80,7 @@ class _ValidatedKey(_Key):
         """Write, and check each row as it is read: in the types of vecspaces."""
         super().write(rows, values)
         assert self.rows is not None
-        if rows == self.all_rows and self._batch and self._batch.contains(self._written):
+        if self._batch and self._batch.contains(self._written):
             return
         for row in rows:
             name = f"info{show_path(self.path)}"
