@@ -498,14 +498,6 @@ def received_again(envs: Any) -> Any:
 # ---------------------------------------------------------------------- what is refused
 
 
-@of_each_kind
-def test_windows_are_refused(kind: Any) -> None:
-    env_fns = [Ledger, partial(Ledger, render_mode="human")]
-    with pytest.raises(ValueError, match=r"env_fns\[1\] made .*render_mode='human', whose window"):
-        kind(env_fns, concurrent_envs=2)
-    kind(env_fns, concurrent_envs=1).close()
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_process_has_no_threads_to_step_in() -> None:
     with SyncVectorEnv(ledgers(2), concurrent_envs=2) as envs:

@@ -22,7 +22,6 @@ from vecspaces.errors import InvalidInfoError
 from vecspaces.testing.contract import ALL_SPACES, assert_same_infos, assert_same_run
 from vecspaces.testing.envs import Chosen, informing
 from vecspaces.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from vecspaces.wrappers import RecordEpisodeStatistics
 
 MODES = list(AutoresetMode)
 ZERO = np.zeros(1, np.float32)
@@ -114,20 +113,14 @@ def test_it_is_found_through_wrappers(wrap: Any) -> None:
 def test_environments_must_agree() -> None:
     other = spaces.Dict(cost=spaces.Box(0, 9, (), np.float32))
     two = spaces.Dict(cost=FLOAT)
+    env_fns = [partial(declaring, two), partial(declaring, other)]
     for kind in (SyncVectorEnv, partial(AsyncVectorEnv, num_workers=2)):
         with pytest.raises(RuntimeError, match=r"environment 1 has info_space.*\['cost'\]"):
-            kind([partial(declaring, two), partial(declaring, other)])
-        with pytest.raises(RuntimeError, match=r"environment 2 has info_space None.*argument"):
-            kind([partial(declaring, two)] * 2 + [saying({})])
-        with kind([partial(declaring, two), partial(declaring, other)], info_space=two) as envs:
-            assert envs.info_space == two
-
-
-def test_statistics_of_episodes_refuse_their_own_key() -> None:
-    with SyncVectorEnv([saying({})], info_space=spaces.Dict(episode=FLOAT)) as envs:
-        with pytest.raises(ValueError, match=r"info_space.*'episode'.*stats_key"):
-            RecordEpisodeStatistics(envs)
-        assert RecordEpisodeStatistics(envs, stats_key="stats").num_envs == 1
+            kind(env_fns)
+    with pytest.raises(RuntimeError, match=r"environment 2 has info_space None.*argument"):
+        SyncVectorEnv([partial(declaring, two)] * 2 + [saying({})])
+    with SyncVectorEnv(env_fns, info_space=two) as envs:
+        assert envs.info_space == two
 
 
 # ---------------------------------------------------------------------- what infos may hold

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import pickle
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from vecspaces import spaces
 from vecspaces.errors import ClosedEnvironmentError
 from vecspaces.testing.contract import assert_same_step
 from vecspaces.vector import AsyncVectorEnv, SyncVectorEnv
-from vecspaces.wrappers import RecordVideo
 
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda envs: pickle.loads(pickle.dumps(envs))}
 
@@ -79,13 +77,4 @@ def test_what_is_closed_is_not_copied(copied: Any) -> None:
     envs = SyncVectorEnv(ledgers(1))
     envs.close()
     with pytest.raises(ClosedEnvironmentError, match="nothing to copy"):
-        copied(envs)
-
-
-def test_a_video_is_written_by_one_alone(copied: Any, tmp_path: Path) -> None:
-    pytest.importorskip("imageio", reason="imageio is not installed")
-    with (
-        RecordVideo(SyncVectorEnv(ledgers(1, render_mode="rgb_array")), tmp_path / "a.gif") as envs,
-        pytest.raises(TypeError, match=r"would write .*a\.gif"),
-    ):
         copied(envs)
