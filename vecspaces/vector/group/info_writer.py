@@ -114,7 +114,8 @@ class InfoWriter:
             (itemgetter(key.name), key.number, key.parent, key.write_all) for key in self._keys
         ]
         self._counts = Counter(key.parent for key in self._keys)
-        self._validate = validate
+        # Those of all rows; none if values are validated.
+        self._count = -1 if validate else self._counts[-1] * (high - low)
 
     def write(
         self, infos: Mapping[int, dict[str, Any]], rows: Sequence[int] | None = None
@@ -125,8 +126,7 @@ class InfoWriter:
         """
         if rows is None:
             rows = self._rows
-            is_usual = len(infos) == len(rows) and not self._validate
-            if is_usual and self._write_usual(list(infos.values())):
+            if len(infos) == len(rows) and self._write_usual(list(infos.values())):
                 return InfosByRow()
         rest = self.write_columns(gather(infos), rows)
         by_row = split([rest], infos) if rest else {}
@@ -137,8 +137,7 @@ class InfoWriter:
 
         Otherwise `write_columns` writes all again, and finds other keys and values that do not fit.
         """
-        counts = self._counts
-        if sum(map(len, infos)) != counts[-1] * len(infos):
+        if sum(map(len, infos)) != self._count:
             return False
         held = {-1: infos}
         try:
@@ -146,7 +145,9 @@ class InfoWriter:
                 values = list(map(take, held[parent]))
                 if write_all is not None:
                     write_all(values)
-                elif _are_dicts(values) and sum(map(len, values)) == counts[number] * len(values):
+                elif _are_dicts(values) and sum(map(len, values)) == self._counts[number] * len(
+                    values
+                ):
                     held[number] = values
                 else:
                     return False
