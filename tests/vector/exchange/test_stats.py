@@ -37,19 +37,25 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
+def summarised(environments: Any, worker: Any) -> Stats:
+    """The statistics of one worker that was never replaced."""
+    none, nothing = np.zeros((1, 2), int), np.zeros(len(environments), int)
+    slices = (range(len(environments)),)
+    return summarise(environments, worker, slices, none, None, none[:, 0], nothing)
+
+
 class Counted:
     """Timings, whose counters are read as statistics."""
 
     def __init__(self, count: int, widths: list[int] | None = None, mode: bool = True) -> None:
         self.environments = np.zeros((count, *ENV_SHAPE), np.int64)
         self.worker = np.zeros((1, *WORKER_SHAPE), np.int64)
-        widths = [1] * count if widths is None else widths
-        arrays = np.arange(count), np.array(widths)
+        arrays = np.arange(count), np.array(widths or [1] * count)
         self.timings = Timings(self.environments, self.worker[0], mode, *arrays)
 
     def stats(self) -> Stats:
         self.timings.flush()
-        return summarise(self.environments, self.worker, (range(len(self.environments)),))
+        return summarised(self.environments, self.worker)
 
 
 def run(
@@ -331,7 +337,7 @@ def test_the_bottleneck_is_one_sentence() -> None:
         counters = np.zeros((1, *ENV_SHAPE), np.int64)
         counters[0, 0, 0] = 1
         worker = np.array([[1, 1, busy * 1e9, 1e9]])
-        stats = summarise(counters, worker.astype(np.int64), (range(1),))
+        stats = summarised(counters, worker.astype(np.int64))
         given = dict(
             zip(("caller_outside", "caller_computing", "caller_waiting"), caller, strict=True)
         )
